@@ -1,0 +1,21 @@
+// Identifiers: random, short enough to type, safe in file names, metric labels and DNS.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <string>
+#include <absl/strings/string_view.h>
+
+namespace fsdpd {
+
+// "tiny-llama-k3x9q2" from the job's name: the name plus six characters that tell two submits apart.
+std::string NewJobId(absl::string_view job_name);
+
+// 128 random bits in hex: for request ids and the like.
+std::string NewToken();
+
+// A DNS label: lower-case letters, digits and '-', starts with a letter, ends with a letter or digit, 1–40
+// characters (a job id stays below 63).
+absl::Status CheckName(absl::string_view name);
+
+}  // namespace fsdpd

@@ -1,0 +1,36 @@
+// Every bound that keeps a queue, a message or a retry finite, with its reason. A limit lives here when two
+// folders must agree on it; a limit of one file stays in that file.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdpd {
+
+// A JobSpec is a page of text; a megabyte is already a mistake or an attack.
+constexpr int64_t kMaxJobSpecBytes = 1 << 20;
+
+// Largest gRPC message either way: a page of jobs with their specs.
+constexpr int kMaxRpcBytes = 16 << 20;
+
+// A frame between rank and agent. Step reports take about 1 KiB; a Launch carries a JobSpec.
+constexpr uint32_t kMaxFrameBytes = 4 << 20;
+
+// Ranks in one job: what DESIGN's coordinator budget covers (2,000 agents with 8 ranks).
+constexpr int kMaxWorld = 16384;
+
+// Rank log lines kept in memory by the agent for a failure's tail, and the longest line.
+constexpr int kLogTailLines = 40;
+constexpr int kMaxLogLineBytes = 16 << 10;
+
+// Reports an agent keeps while its coordinator is away: ten minutes of one-second steps for 8 ranks.
+constexpr int kMaxBufferedReports = 4800;
+
+// Heartbeats: an agent is lost after three missed ones (about 10 s), as torchft and Kubernetes leases do.
+constexpr int kHeartbeatIntervalMs = 3000;
+constexpr int kAgentLostAfterMs = 10000;
+
+// Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, a Gloo address under 1 KiB per pair).
+constexpr int kMaxRendezvousKeys = 1 << 20;
+constexpr int kMaxRendezvousValueBytes = 64 << 10;
+
+}  // namespace fsdpd

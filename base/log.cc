@@ -1,0 +1,59 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+namespace fsdpd {
+namespace {
+
+constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%e %L %n: %v";
+
+std::shared_ptr<spdlog::logger>& Logger() {
+  // Leaked on purpose: static destructors of other files may still log.
+  static auto& logger = *new std::shared_ptr<spdlog::logger>([] {
+    auto made = std::make_shared<spdlog::logger>("fsdpd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern(kPattern);
+    made->flush_on(spdlog::level::info);
+    return made;
+  }());
+  return logger;
+}
+
+spdlog::level::level_enum Level(Severity severity) {
+  switch (severity) {
+    case Severity::kDebug: return spdlog::level::debug;
+    case Severity::kInfo: return spdlog::level::info;
+    case Severity::kWarning: return spdlog::level::warn;
+    case Severity::kError: return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+}  // namespace
+
+void SetLogName(absl::string_view name) {
+  auto renamed = Logger()->clone(std::string(name));
+  renamed->set_pattern(kPattern);
+  Logger() = renamed;
+}
+
+void SetMinSeverity(Severity severity) { Logger()->set_level(Level(severity)); }
+
+void Log(Severity severity, absl::string_view message) {
+  std::string line;
+  line.reserve(message.size());
+  for (const char c : message) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      line += absl::StrFormat("\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      line += c;
+    }
+  }
+  Logger()->log(Level(severity), spdlog::string_view_t(line));
+}
+
+}  // namespace fsdpd

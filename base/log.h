@@ -1,0 +1,34 @@
+// One log line per event, to stderr: time, severity, process name, message. A message states its facts as
+// key=value pairs after a short sentence. A reason is logged once, when it changes, by the code that owns it.
+#pragma once
+
+#include <absl/strings/str_format.h>
+
+#include <string>
+#include <absl/strings/string_view.h>
+
+namespace fsdpd {
+
+enum class Severity { kDebug, kInfo, kWarning, kError };
+
+// Names the process in every line ("coordinator", "agent node-0", "rank 3"). Call once at start of main.
+void SetLogName(absl::string_view name);
+void SetMinSeverity(Severity severity);  // Default kInfo.
+
+// Thread-safe. Control characters in `message` are escaped, so a line stays a line.
+void Log(Severity severity, absl::string_view message);
+
+template <typename... Args>
+void LogInfo(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  Log(Severity::kInfo, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogWarning(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  Log(Severity::kWarning, absl::StrFormat(format, args...));
+}
+template <typename... Args>
+void LogError(const absl::FormatSpec<Args...>& format, const Args&... args) {
+  Log(Severity::kError, absl::StrFormat(format, args...));
+}
+
+}  // namespace fsdpd

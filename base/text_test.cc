@@ -1,0 +1,43 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(Nearest, FindsTheWordThatWasMeant) {
+  const std::vector<std::string> names = {"strategy", "prefetch_bytes", "recompute", "outer"};
+  EXPECT_EQ(Nearest("stratgy", names), "strategy");
+  EXPECT_EQ(Nearest("prefetch_byte", names), "prefetch_bytes");
+  EXPECT_EQ(Nearest("otuer", names), "outer");
+}
+
+TEST(Nearest, SuggestsNothingForAnUnrelatedWord) {
+  EXPECT_EQ(Nearest("banana", {"strategy", "outer"}), "");
+  EXPECT_EQ(Nearest("", {"outer"}), "");
+}
+
+TEST(ParseBytes, ReadsTheUnitsPeopleWrite) {
+  EXPECT_EQ(ParseBytes("512").value(), 512);
+  EXPECT_EQ(ParseBytes("1.5GiB").value(), 1610612736);
+  EXPECT_EQ(ParseBytes("2GB").value(), 2000000000);
+  EXPECT_EQ(ParseBytes("64 KiB").value(), 65536);
+}
+
+TEST(ParseBytes, RefusesWhatIsNotASize) {
+  for (const char* text : {"", "GiB", "-1", "1.5 apples", "nan", "1e30", "99999999TiB"}) {
+    EXPECT_FALSE(ParseBytes(text).ok()) << text;
+  }
+}
+
+TEST(Human, PrintsUnitsThatPeopleRead) {
+  EXPECT_EQ(HumanBytes(512), "512 B");
+  EXPECT_EQ(HumanBytes(1610612736), "1.50 GiB");
+  EXPECT_EQ(HumanSeconds(0.95), "950 ms");
+  EXPECT_EQ(HumanSeconds(185), "3 m 05 s");
+  EXPECT_EQ(HumanSeconds(7800), "2 h 10 m");
+  EXPECT_EQ(HumanCount(8030000000), "8.0 B");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,35 @@
+// One fault of a job spec, as people and programs need it: which field, what is wrong, why, and what to do.
+// Validation collects all of them; nothing stops at the first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fsdpd {
+
+enum class FaultLevel {
+  kError,   // The job is refused.
+  kAdjust,  // A value is changed; `before` and `after` say how.
+  kWarn,    // The job runs, and somebody should know.
+};
+
+struct Violation {
+  std::string rule;    // Stable id, "unknown_field", "world_divides_batch", ...
+  FaultLevel level = FaultLevel::kError;
+  std::string field;   // Path in the job spec: "fsdp.outer.size", "data.tokens[1].path".
+  std::string reason;  // What is wrong and why it matters, with the numbers.
+  std::string fix;     // What to write instead.
+  std::string before;  // kAdjust only.
+  std::string after;   // kAdjust only.
+};
+
+using Violations = std::vector<Violation>;
+
+inline bool HasErrors(const Violations& violations) {
+  for (const Violation& v : violations) {
+    if (v.level == FaultLevel::kError) return true;
+  }
+  return false;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,27 @@
+"""Finds LibTorch, CUDA and NCCL: the site-packages folder of the Python environment that `deploy/setup` made."""
+
+def _site_packages(ctx):
+    site = ctx.os.environ.get("FSDPD_SITE_PACKAGES", "")
+    if site and ctx.path(site).get_child("torch").exists:
+        return ctx.path(site)
+    fail("LibTorch not found (FSDPD_SITE_PACKAGES is '%s'): run deploy/setup once in this clone" % site)
+
+def _libtorch_impl(ctx):
+    site = _site_packages(ctx)
+    for entry in site.get_child("torch").get_child("include").readdir():
+        # The wheel's protobuf 3.13 headers would hide the system's 3.21.
+        if entry.basename != "google":
+            ctx.symlink(entry, "include/" + entry.basename)
+    ctx.symlink(site.get_child("nvidia"), "nvidia")
+    ctx.symlink(site.get_child("google"), "google_protos/google")
+    for entry in site.readdir():
+        if entry.basename.startswith("torch-") and entry.basename.endswith(".dist-info"):
+            ctx.symlink(entry.get_child("RECORD"), "RECORD")
+    ctx.template("BUILD", Label("//third_party:libtorch.BUILD.tpl"), {"{SITE}": str(site)}, executable = False)
+    ctx.file("paths.bzl", "NVCC = \"%s/nvidia/cu13/bin/nvcc\"\nSITE = \"%s\"\n" % (site, site))
+
+libtorch_repository = repository_rule(
+    implementation = _libtorch_impl,
+    environ = ["FSDPD_SITE_PACKAGES"],
+    local = True,
+)

@@ -1,0 +1,61 @@
+"""One cc_library per .proto file (two targets over one file would register its descriptor twice)."""
+
+_PROTOC = "/usr/bin/protoc"
+_GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)"
+
+def fsdpd_proto(name, deps = [], services = False):
+    """`name`.proto -> `name` (messages) and, with services, the gRPC stubs in `name`_grpc.
+
+    Imports and includes are both written from the repository's root: fsdpd/v1/job.proto's messages are in
+    proto/fsdpd/v1/job.pb.h.
+    """
+    src = name + ".proto"
+    protos = [src] + [dep + "_src" for dep in deps]
+    native.filegroup(name = name + "_src", srcs = protos)
+    native.genrule(
+        name = name + "_gen",
+        srcs = protos,
+        outs = [name + ".pb.h", name + ".pb.cc"],
+        cmd = "%s -I. --cpp_out=$(GENDIR) $(location %s)" % (_PROTOC, src),
+    )
+    native.cc_library(
+        name = name,
+        srcs = [name + ".pb.cc"],
+        hdrs = [name + ".pb.h"],
+        deps = deps + ["//third_party:protobuf"],
+    )
+    if services:
+        native.genrule(
+            name = name + "_grpc_gen",
+            srcs = protos,
+            outs = [name + ".grpc.pb.h", name + ".grpc.pb.cc"],
+            cmd = "%s -I. %s $(location %s)" % (_PROTOC, _GRPC, src),
+        )
+        native.cc_library(
+            name = name + "_grpc",
+            srcs = [name + ".grpc.pb.cc"],
+            hdrs = [name + ".grpc.pb.h"],
+            deps = [":" + name, "//third_party:grpc"],
+        )
+
+def google_rpc_library(name):
+    """google/rpc/{status,error_details}.proto from the googleapis-common-protos wheel."""
+    outs = ["google/rpc/%s.pb.%s" % (f, ext) for f in ["status", "error_details"] for ext in ["h", "cc"]]
+    native.genrule(
+        name = name + "_gen",
+        srcs = ["@libtorch//:google_rpc_protos"],
+        outs = outs,
+        cmd = """
+            out=$$(dirname $$(dirname $$(dirname $(location google/rpc/status.pb.h))))
+            in=$$(echo $(locations @libtorch//:google_rpc_protos) | tr ' ' '\\n' | grep status.proto)
+            in=$${in%%/google/rpc/status.proto}
+            %s -I$$in --cpp_out=$$out google/rpc/status.proto google/rpc/error_details.proto
+        """ % _PROTOC,
+    )
+    native.cc_library(
+        name = name,
+        srcs = [o for o in outs if o.endswith(".cc")],
+        hdrs = [o for o in outs if o.endswith(".h")],
+        includes = ["."],
+        deps = [":protobuf"],
+    )
