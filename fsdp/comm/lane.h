@@ -1,0 +1,48 @@
+// A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or the
+// calling thread itself. Marks order lanes among each other and carry the times that telemetry reports.
+//
+//   compute   CPU: the trainer's own thread.   CUDA: a stream.
+//   gather    CPU: a worker thread.            CUDA: a stream of high priority.
+//   reduce    CPU: a worker thread.            CUDA: a stream of high priority.
+//
+// Thread safety: one thread submits to, marks and waits on a lane. Errors: the first error of a lane's work
+// stays with the lane; later work of that lane is skipped, and everything that waits for one of its later marks
+// gets that error.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <functional>
+#include <memory>
+
+#include "fsdp/plan/spec.h"
+
+namespace fsdpd {
+
+// A point in a lane's order. Shared, since several lanes may wait for it.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  // Host waits until the point is reached, and gets the lane's error so far.
+  virtual absl::Status Await() = 0;
+  // REQUIRES: both reached, both of the same device.
+  virtual double SecondsSince(const Mark& earlier) const = 0;
+};
+using MarkPtr = std::shared_ptr<Mark>;
+
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  virtual void Submit(std::function<absl::Status()> work) = 0;
+  virtual MarkPtr Record() = 0;
+  virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
+  virtual absl::Status Synchronize() = 0;      // Host waits for all work so far.
+};
+
+std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.
+std::unique_ptr<Lane> MakeThreadLane();
+// The stream is current on the calling thread while work runs. UNIMPLEMENTED builds without CUDA abort here;
+// callers ask CudaAvailable() of cuda_device.h first.
+std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority);
+
+}  // namespace fsdpd

@@ -1,0 +1,34 @@
+// The whole way from a job spec to a verified program: what the coordinator and fsdpctl do at submit, and what
+// every rank does again before it starts.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include "fsdp/plan/memory.h"
+#include "fsdp/plan/verify.h"
+#include "proto/fsdpd/v1/plan.pb.h"
+
+namespace fsdpd {
+
+struct Plan {
+  v1::JobSpec resolved;
+  std::vector<Choice> choices;
+  Violations faults;  // When any is an error, only `faults` (and `resolved` where it could be made) are set.
+  Spec spec;
+  ModelFacts model;
+  Layout layout;
+  Program program;
+  StepMemory memory;
+
+  bool accepted() const { return !HasErrors(faults); }
+};
+
+// Never fails: faults of the spec are in the plan. INTERNAL bugs (a program that does not verify) abort.
+// `budget_bytes_per_rank`: what nodes offer; 0 when not known.
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
+
+v1::Plan ToProto(const Plan& plan);
+v1::MemoryPlan ToProto(const StepMemory& memory);
+v1::Fault ToProto(const Violation& violation);
+
+}  // namespace fsdpd
