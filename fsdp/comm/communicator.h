@@ -1,8 +1,8 @@
 // Collectives over one group of ranks. Three transports implement it and pass one parameterised test: NCCL
 // (GPUs), Gloo (CPU processes) and local (ranks as threads of one process).
 //
-// Order: operations on one communicator must be called in the same order on every rank; take that order from the
-// program. One communicator serialises its operations, so gathers and reductions each have their own.
+// Order: operations on one communicator must be called in the same order on every rank; take that order from
+// the program. One communicator serialises its operations, so gathers and reductions each have their own.
 // Where: on CPU a call blocks until its buffers hold the result. On CUDA it enqueues on the stream that is
 // current on the calling thread (the lane's) and returns.
 // Ownership: buffers belong to the caller and must live until the operation completed.
@@ -30,8 +30,8 @@ class Communicator {
   // In place: `buffer` holds size() x count elements and rank r's own part starts at r x count.
   virtual absl::Status AllGather(void* buffer, int64_t count, DType dtype) = 0;
 
-  // `in` holds size() x count fp32 elements and is left undefined; `out`, count elements, may be rank()'s part
-  // of `in`. Sums.
+  // `in` holds size() x count fp32 elements and is left undefined; `out`, count elements, may be rank()'s
+  // part of `in`. Sums.
   virtual absl::Status ReduceScatter(float* in, float* out, int64_t count) = 0;
 
   // In place sum of fp32.
@@ -47,12 +47,13 @@ struct CommunicatorOptions {
   DeviceKind device = DeviceKind::kCpu;
   int rank = 0;
   int size = 1;
-  int device_index = 0;               // CUDA.
+  int device_index = 0;                    // CUDA.
   std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that its peers reach.
-  std::string name;                   // Prefix of its keys in the store: "gather", "reduce".
+  std::string name;                        // Prefix of its keys in the store: "gather", "reduce".
 };
 
 // Gloo on CPU, NCCL on CUDA. UNIMPLEMENTED for CUDA in a binary built without --config=cuda.
-absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CommunicatorOptions& options, Store* store);
+absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CommunicatorOptions& options,
+                                                               Store* store);
 
 }  // namespace fsdpd

@@ -1,21 +1,20 @@
-// A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or the
-// calling thread itself. Marks order lanes among each other and carry the times that telemetry reports.
+// A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or
+// the calling thread itself. Marks order lanes among each other and carry the times that telemetry reports.
 //
 //   compute   CPU: the trainer's own thread.   CUDA: a stream.
 //   gather    CPU: a worker thread.            CUDA: a stream of high priority.
 //   reduce    CPU: a worker thread.            CUDA: a stream of high priority.
 //
 // Thread safety: one thread submits to, marks and waits on a lane. Errors: the first error of a lane's work
-// stays with the lane; later work of that lane is skipped, and everything that waits for one of its later marks
-// gets that error.
+// stays with the lane; later work of that lane is skipped, and everything that waits for one of its later
+// marks gets that error. Work that throws counts as work that failed (fsdp/memory/torch_status.h). A
+// destroyed lane has finished what was submitted to it; its marks stay good.
 #pragma once
 
 #include <absl/status/status.h>
 
 #include <functional>
 #include <memory>
-
-#include "fsdp/plan/spec.h"
 
 namespace fsdpd {
 

@@ -1,8 +1,8 @@
 // The rendezvous: a small map of keys to bytes that the ranks of one attempt share to find each other. Values
 // are written once; a reader waits until its key is there. Keys of different attempts never meet.
 //
-// Thread-safe. Errors: DEADLINE_EXCEEDED when the key did not come in time, UNAVAILABLE when the store is gone,
-// ALREADY_EXISTS for a key set twice with different values.
+// Thread-safe. Errors: DEADLINE_EXCEEDED when the key did not come in time, UNAVAILABLE when the store is
+// gone, ALREADY_EXISTS for a key set twice with different values.
 #pragma once
 
 #include <absl/status/statusor.h>

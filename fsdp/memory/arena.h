@@ -1,5 +1,5 @@
-// One allocation that holds all buffers of a program at the offsets the plan gave them: fixed addresses for the
-// whole job, and no allocation within a step.
+// One allocation that holds all buffers of a program at the offsets the plan gave them: fixed addresses for
+// the whole job, and no allocation within a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>

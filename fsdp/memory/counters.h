@@ -15,7 +15,7 @@ struct MemoryCounters {
   int64_t peak_bytes = 0;       // Highest allocated_bytes since ResetPeak.
   int64_t device_mallocs = 0;   // Since the process started.
   int64_t device_frees = 0;
-  int64_t allocations = 0;      // Requests, served from the cache or not.
+  int64_t allocations = 0;  // Requests, served from the cache or not.
 };
 
 MemoryCounters ReadMemoryCounters(DeviceKind device, int device_index);

@@ -1,0 +1,39 @@
+#include "fsdp/comm/store.h"
+
+#include <absl/strings/str_format.h>
+
+#include <chrono>
+
+namespace fsdpd {
+
+absl::Status LocalStore::Set(const std::string& key, const std::string& value) {
+  MutexLock lock(&mutex_);
+  const auto [entry, inserted] = values_.emplace(key, value);
+  if (!inserted && entry->second != value) {
+    return absl::AlreadyExistsError(absl::StrFormat("key %s is set already, to another value", key));
+  }
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> LocalStore::Get(const std::string& key, absl::Duration timeout) {
+  // The steady clock: a wall clock that is set back must not stretch the wait.
+  const auto start = std::chrono::steady_clock::now();
+  MutexLock lock(&mutex_);
+  while (true) {
+    const auto entry = values_.find(key);
+    if (entry != values_.end()) return entry->second;
+    const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("key %s did not come within %s", key, absl::FormatDuration(timeout)));
+    }
+    if (left == absl::InfiniteDuration()) {
+      changed_.Wait(&mutex_);
+    } else {
+      changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(left));
+    }
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,43 @@
+#include "fsdp/comm/store.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace fsdpd {
+namespace {
+
+TEST(LocalStore, GivesBackWhatWasSetWithItsNulBytes) {
+  LocalStore store;
+  const std::string value("a\0b", 3);
+  ASSERT_TRUE(store.Set("k", value).ok());
+  EXPECT_EQ(*store.Get("k", absl::ZeroDuration()), value);
+}
+
+TEST(LocalStore, ReaderWaitsUntilTheKeyIsThere) {
+  LocalStore store;
+  std::thread writer([&] {
+    ASSERT_TRUE(store.Set("other", "x").ok());
+    ASSERT_TRUE(store.Set("late", "value").ok());
+  });
+  EXPECT_EQ(*store.Get("late", absl::InfiniteDuration()), "value");
+  writer.join();
+}
+
+TEST(LocalStore, NamesTheKeyThatDidNotComeInTime) {
+  LocalStore store;
+  const auto result = store.Get("never", absl::Milliseconds(5));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(result.status().ToString().find("never"), std::string::npos);
+}
+
+TEST(LocalStore, AcceptsTheSameValueTwiceAndRefusesAnotherOne) {
+  LocalStore store;
+  ASSERT_TRUE(store.Set("k", "one").ok());
+  EXPECT_TRUE(store.Set("k", "one").ok());
+  EXPECT_EQ(store.Set("k", "two").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(*store.Get("k", absl::ZeroDuration()), "one");
+}
+
+}  // namespace
+}  // namespace fsdpd
