@@ -1,0 +1,268 @@
+"""Builds fsdpd, trains a small Llama with it on this machine, and draws what was measured as one HTML page.
+
+A coordinator and two agents start on loopback, each agent with two CPU ranks (or, with --gpus, one agent with a rank
+on each GPU). The text is this repository's own documentation, a token per character. Everything is stopped at the
+end, on failure and on Ctrl-C, and that nothing is left is checked and printed. A failed run keeps its folder.
+"""
+import argparse
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import page as html
+from processes import Failed, Interrupted, Processes, heed_signals, pause
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = ROOT / ".build/bin"
+TARGETS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
+BAZEL = shlex.split(os.environ.get("BAZEL", "bazel"))  # As tests/run reads it.
+
+MIN_CORPUS_BYTES = 20_000  # Below it the model learns the text by heart within the run.
+CPU_NODES, CPU_RANKS_PER_NODE, MICRO_BATCH, WARMUP_STEPS = 2, 2, 4, 15
+LOG_TAIL_LINES = 20
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def say(part, text):
+    """A line for a finished part."""
+    dim, plain = ("\033[2m", "\033[0m") if os.isatty(1) else ("", "")
+    write(1, f"{dim}{part:<8}{plain} {text}")
+
+
+def complain(text):
+    write(2, f"quickstart: {text}")
+
+
+def write(descriptor, text):
+    # Unbuffered, and never a reason to leave without cleaning up: after a hangup nobody reads.
+    with contextlib.suppress(OSError):
+        os.write(descriptor, f"{text}\n".encode())
+
+
+def parse(arguments):
+    def steps(text):
+        if not text.isdecimal() or int(text) < 1:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number of steps, 1 or more")
+        return int(text)
+
+    parser = argparse.ArgumentParser(prog="deploy/quickstart", allow_abbrev=False, description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="exit codes: 0 trained and stopped, 1 a part failed, 2 usage, 130 interrupted")
+    parser.add_argument("--gpus", action="store_true", help="train on this machine's GPUs (NCCL) instead of its CPU cores")
+    parser.add_argument("--steps", type=steps, default=150, metavar="N", help="optimizer steps (default 150)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run folder)")
+    parser.add_argument("--keep", action="store_true", help="keep the run folder: logs, state, corpus, spec, records")
+    options = parser.parse_args(arguments)
+    if options.output and not options.output.resolve().parent.is_dir():
+        parser.error(f"argument --output: there is no folder {options.output.resolve().parent}")
+    return options
+
+
+def gpu_names():
+    try:
+        listing = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Failed("--gpus: no NVIDIA driver on this machine (nvidia-smi is not installed)") from None
+    names = listing.stdout.splitlines() if listing.returncode == 0 else []
+    if not names:
+        raise Failed(f"--gpus: nvidia-smi lists no GPU. {(listing.stdout + listing.stderr).strip()}")
+    return names
+
+
+def bazel_servers():
+    flag = f"--workspace_directory={ROOT}".encode()
+    found = set()
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if flag in cmdline.read_bytes().split(b"\0"):
+                found.add(cmdline.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+def setup_and_build(with_gpus):
+    """Before orphans are adopted: Bazel's server leaves its client's process tree on purpose."""
+    tools, begin = Processes(), time.monotonic()
+    servers = bazel_servers()
+    quiet = [] if sys.stderr.isatty() else ["--color=no", "--curses=no", "--show_progress_rate_limit=15"]
+    cuda = ["--config=cuda"] if with_gpus else []
+    try:
+        for part, argv in [("setup", [ROOT / "deploy/setup"]),
+                           ("build", [*BAZEL, "build", "--show_result=0", "--ui_event_filters=-info", *quiet, *cuda, *TARGETS])]:
+            code = tools.run(part, argv, cwd=ROOT, stdout=sys.stderr)
+            if code != 0:
+                raise Failed(f"{part} failed with exit code {code}; its messages are above")
+            say(part, f"done after {time.monotonic() - begin:.1f} s")
+    finally:
+        tools.stop()
+        # A server that was not here before goes again: it would hold half a gigabyte beside the training.
+        if bazel_servers() - servers:
+            subprocess.run([*BAZEL, "shutdown"], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           start_new_session=True)
+
+
+def write_corpus(path):
+    sources = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("proto/**/*.proto")), ROOT / "LICENSE"]
+    text = b"\n".join(source.read_bytes() for source in sources if source.exists())
+    if len(text) < MIN_CORPUS_BYTES:
+        raise Failed(f"the corpus has {len(text)} bytes; this clone lacks its README.md, docs and LICENSE")
+    path.write_bytes(text)
+    return len(text)
+
+
+def write_spec(path, steps, gpus):
+    """deploy/examples/tiny-llama.yaml, with the lines replaced that this run decides."""
+    ranks = gpus or CPU_NODES * CPU_RANKS_PER_NODE
+    lines = {
+        "train": f"{{steps: {steps}, micro_batch: {MICRO_BATCH}, global_batch: {MICRO_BATCH * ranks}, seed: 1}}",
+        "schedule": f"{{cosine: {{warmup_steps: {min(WARMUP_STEPS, steps // 5)}, min_lr_ratio: 0.1}}}}",
+    }
+    if gpus:
+        lines["precision"] = "{compute: bf16}"
+        lines["resources"] = f"{{nodes: 1, ranks_per_node: {gpus}, device: cuda}}"
+    spec = (ROOT / "deploy/examples/tiny-llama.yaml").read_text()
+    for key, value in lines.items():
+        spec, replaced = re.subn(rf"^{key}:.*$", f"{key}: {value}", spec, flags=re.MULTILINE)
+        assert replaced == 1, f"tiny-llama.yaml has {replaced} lines of '{key}'"
+    path.write_text(spec)
+
+
+class Cluster:
+    """A coordinator and its agents in one run folder. The owner of `processes` stops them."""
+
+    def __init__(self, folder, processes):
+        self._folder, self._processes = folder, processes
+        self._server = None
+        # Four ranks share the cores; with a thread for each core in every rank, a step would be spent on switching.
+        threads = str(max(1, (os.cpu_count() or 1) // (CPU_NODES * CPU_RANKS_PER_NODE)))
+        self._env = {"OMP_NUM_THREADS": threads, **os.environ}
+
+    def start(self, gpus):
+        self._server = self._daemon("coordinator", BIN / "coordinator/fsdpd-coordinator",
+                                    "--listen", "127.0.0.1:0", "--state-dir", self._folder / "state")
+        device, slots, nodes = ("cuda", gpus, 1) if gpus else ("cpu", CPU_RANKS_PER_NODE, CPU_NODES)
+        names = [f"node-{index}" for index in range(nodes)]
+        for name in names:
+            self._daemon(name, BIN / "agent/fsdpd-agent", "--coordinator", self._server, "--node", name, "--device", device,
+                         "--slots", slots, "--metrics-listen", "127.0.0.1:0", "--work-dir", self._folder / name)
+        self._await_nodes(nodes)
+        say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each")
+
+    def _daemon(self, name, binary, *flags):
+        port_file = self._folder / f"{name}.port"
+        log = self._folder / f"{name}.log"
+        daemon = self._processes.start(name, [binary, *flags, "--port-file", port_file], log, self._env)
+        return self._processes.address(daemon, port_file)
+
+    def _fsdpctl(self, *arguments):
+        return [str(BIN / "client/fsdpctl"), "--server", self._server, *map(str, arguments)]
+
+    def _await_nodes(self, count, seconds=20):
+        deadline = time.monotonic() + seconds
+        while sum(bool(node.get("connected")) for node in self.query("nodes").get("nodes", [])) < count:
+            self._processes.require_running()
+            if time.monotonic() > deadline:
+                raise Failed(f"{count} agents did not reach the coordinator within {seconds} s", self._folder / "node-0.log")
+            pause()
+
+    def query(self, *arguments):
+        """What `fsdpctl ... -o json` answers."""
+        answer = subprocess.run(self._fsdpctl(*arguments, "-o", "json"), capture_output=True, text=True)
+        pause(0)
+        if answer.returncode != 0:
+            raise Failed(f"fsdpctl {arguments[0]} failed with exit code {answer.returncode}: {answer.stderr.strip()}",
+                         self._folder / "coordinator.log")
+        return json.loads(answer.stdout)
+
+    def train(self, spec, record):
+        """Submits and follows the job on this terminal."""
+        argv = self._fsdpctl("submit", "-f", spec, "--follow", "--record", record)
+        code = self._processes.run("fsdpctl", argv, cwd=self._folder, env=self._env)
+        if code != 0:
+            self._processes.require_running()
+            logs = sorted(self._folder.glob("node-*/*/attempt-*/rank-*.log"))
+            raise Failed(f"the job failed: fsdpctl ended with exit code {code}", logs[0] if logs else None)
+
+
+def train(options, folder, processes, page):
+    """Everything from the corpus to the page."""
+    gpus = gpu_names() if options.gpus else []
+    setup_and_build(options.gpus)
+    processes.adopt_orphans()
+    size = write_corpus(folder / "corpus.txt")
+    say("corpus", f"{size:,} characters of README.md, docs, proto and LICENSE")
+    spec, record = folder / "tiny-llama.yaml", folder / "steps.jsonl"
+    write_spec(spec, options.steps, len(gpus))
+    cluster = Cluster(folder, processes)
+    cluster.start(len(gpus))
+    cluster.train(spec, record)
+    reports = [json.loads(line) for line in record.read_text().splitlines()]
+    job = cluster.query("get")["jobs"][0]
+    page.write_text(html.render(reports, job, {"corpus_bytes": size, "gpus": gpus}), encoding="utf-8")
+
+
+def explain(failure, folder):
+    complain(failure)
+    if failure.log and failure.log.exists():
+        lines = failure.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        write(2, "\n".join([f"the end of {failure.log}:", *(f"  {line}" for line in lines)]))
+    if any(folder.iterdir()):
+        complain(f"logs and state are in {folder}")
+    else:
+        folder.rmdir()
+
+
+def stop(processes):
+    """Says what is gone. Returns whether everything went by itself."""
+    stopped = processes.stop()
+    for fault in stopped.faults():
+        complain(fault)
+    if stopped.daemons and not stopped.faults():
+        say("stop", f"{stopped.daemons} daemons and their ranks are gone, ports {', '.join(map(str, stopped.ports))} are closed")
+    return not stopped.faults()
+
+
+def remove_all_but(page, folder):
+    for entry in folder.iterdir():
+        if entry != page:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    if page.parent != folder:
+        folder.rmdir()
+
+
+def main():
+    options = parse(sys.argv[1:])
+    heed_signals()
+    folder = Path(tempfile.mkdtemp(prefix="fsdpd-quickstart-")).resolve()
+    page = options.output.resolve() if options.output else folder / "quickstart.html"
+    processes, failure, code = Processes(), None, OK
+    try:
+        train(options, folder, processes, page)
+    except Interrupted:
+        code = INTERRUPTED
+    except Failed as caught:
+        failure, code = caught, FAILED
+    finally:
+        clean = stop(processes)
+    if failure:
+        explain(failure, folder)
+    elif code == INTERRUPTED:
+        say("stop", "interrupted; everything that was started has been stopped")
+    elif clean:
+        say("page", page)
+    if clean and not failure and not options.keep:
+        shutil.rmtree(folder) if code == INTERRUPTED else remove_all_but(page, folder)
+    return code if clean else code or FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
