@@ -1,0 +1,242 @@
+"""A coordinator and agents as real processes.
+
+    with Cluster(tmp_path, agents=2, slots=2) as cluster:
+        job_id = cluster.submit(spec(steps=5))
+        cluster.wait_state(job_id, "SUCCEEDED")
+
+Leaving the block stops everything with SIGTERM and fails the test when a daemon does not end cleanly, when any
+process of the cluster is left, or when one of its ports is still listened on.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import urllib.request
+import uuid
+from dataclasses import dataclass
+
+import grpc
+import yaml
+
+from harness import stubs
+from harness.processes import Daemon, descendants, listening, marked
+from harness.programs import program
+from harness.wait import wait_until
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclass
+class Result:
+    """What a run of fsdpctl gave."""
+    command: list
+    code: int
+    out: str
+    err: str
+
+    def __str__(self):
+        return f"$ {' '.join(self.command)}\nexit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+    def expect(self, code):
+        assert self.code == code, f"expected exit {code}\n{self}"
+        return self
+
+
+def fsdpctl(*arguments, server=None, stdin=None, timeout_s=60, cwd=None):
+    command = [program("client/fsdpctl")]
+    command += ["--server", server] if server else []
+    command += [str(argument) for argument in arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, cwd=cwd,
+                          stdin=subprocess.DEVNULL if stdin is None else None)
+    return Result(["fsdpctl", *command[1:]], done.returncode, done.stdout, done.stderr)
+
+
+def _port(address):
+    return int(address.rsplit(":", 1)[1])
+
+
+class Cluster:
+    def __init__(self, folder, agents=2, slots=2, start=True):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.mark = uuid.uuid4().hex
+        self.state_dir = self.folder / "state"
+        self.coordinator = None
+        self.address = None
+        self.agents = {}   # By node name.
+        self.metrics = {}  # By node name: host:port.
+        self._want = (agents, slots) if start else (0, 0)
+        self._started = start
+        self._ports = set()
+        self._channel = None
+
+    # --- life
+
+    def __enter__(self):
+        try:
+            if self._started:
+                self.start_coordinator()
+                count, slots = self._want
+                for index in range(count):
+                    self.start_agent(f"node-{index}", slots, wait=False)
+                self.wait_nodes(count)
+            return self
+        except BaseException:
+            self._kill_all()
+            raise
+
+    def __exit__(self, kind, error, trace):
+        if self._channel:
+            self._channel.close()
+        if kind is not None:
+            self._show_logs()
+            self._kill_all()
+            return
+        try:
+            self._stop_cleanly()
+        finally:
+            self._kill_all()
+
+    def _stop_cleanly(self):
+        daemons = [daemon for daemon in [*self.agents.values(), self.coordinator] if daemon and daemon.running()]
+        codes = {daemon.name: daemon.stop() for daemon in daemons}
+        assert not any(codes.values()), f"SIGTERM ends a daemon with 0, these ended so: {codes}"
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self):
+        wait_until("no process of the cluster is left", lambda: not marked(self.mark) or
+                   self._fail(f"left: {marked(self.mark)}"), timeout_s=5)
+        open_ports = [port for port in self._ports if listening(port)]
+        assert not open_ports, f"still listened on after the end: {open_ports}"
+
+    @staticmethod
+    def _fail(text):
+        raise AssertionError(text)
+
+    def _kill_all(self):
+        for daemon in [*self.agents.values(), self.coordinator]:
+            if daemon and daemon.running():
+                daemon.kill()
+        for process in marked(self.mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+    def _show_logs(self):
+        for log in sorted(self.folder.rglob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()
+            print(f"--- {log.relative_to(self.folder)} ({len(lines)} lines)")
+            print("\n".join(lines[-40:]))
+
+    # --- daemons
+
+    def start_coordinator(self, listen=None, expect_serving=True):
+        """With `listen`, on that address: what a restart after a crash does."""
+        port_file = self.folder / "coordinator.port"
+        port_file.unlink(missing_ok=True)
+        self.coordinator = Daemon("coordinator", [
+            program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
+            "--state-dir", self.state_dir, "--port-file", port_file], self.folder / "coordinator.log", self.mark)
+        if expect_serving:
+            self.address = self._read_port_file(self.coordinator, port_file)
+        return self.coordinator
+
+    def start_agent(self, name, slots=2, wait=True, **flags):
+        port_file = self.folder / f"{name}.port"
+        port_file.unlink(missing_ok=True)
+        flags = {"device": "cpu", "rank_binary": program("fsdp/fsdpd-rank"), **flags}
+        command = [program("agent/fsdpd-agent"), "--coordinator", self.address, "--node", name, "--slots", slots,
+                   "--metrics-listen", "127.0.0.1:0", "--port-file", port_file,
+                   "--work-dir", self.folder / f"{name}.work"]
+        for flag, value in flags.items():
+            command += [f"--{flag.replace('_', '-')}", value]
+        agent = self.agents[name] = Daemon(name, command, self.folder / f"{name}.log", self.mark)
+        self.metrics[name] = self._read_port_file(agent, port_file)
+        if wait:
+            self.wait_nodes(len([each for each in self.agents.values() if each.running()]))
+        return agent
+
+    def _read_port_file(self, daemon, port_file):
+        def address():
+            assert daemon.running(), f"{daemon.name} ended with {daemon.process.returncode}:\n{daemon.text()}"
+            return port_file.exists() and port_file.read_text()
+        text = wait_until(f"{daemon.name} writes its port file", address)
+        assert text.endswith("\n") and text.count("\n") == 1, f"port file holds {text!r}"
+        self._ports.add(_port(text.strip()))
+        return text.strip()
+
+    def ranks(self, node):
+        """The live rank processes below an agent."""
+        return [each for each in descendants(self.agents[node].pid) if each.program == "fsdpd-rank"]
+
+    def all_ranks(self):
+        return [each for each in marked(self.mark) if each.program == "fsdpd-rank"]
+
+    # --- the command line
+
+    def ctl(self, *arguments, **kwargs):
+        return fsdpctl(*arguments, server=self.address, **kwargs)
+
+    def write_spec(self, spec, name="job.yaml"):
+        path = self.folder / name
+        path.write_text(spec if isinstance(spec, str) else yaml.safe_dump(spec, sort_keys=False))
+        return path
+
+    def submit(self, spec, *arguments):
+        result = self.ctl("submit", "-f", self.write_spec(spec), "-o", "json", *arguments).expect(0)
+        return json.loads(result.out)["id"]
+
+    # --- gRPC
+
+    def api(self):
+        if not self._channel:
+            self._channel = grpc.insecure_channel(self.address)
+        return stubs.coordinator_grpc.CoordinatorStub(self._channel)
+
+    def job(self, job_id):
+        return self.api().GetJob(stubs.coordinator.GetJobRequest(id=job_id), timeout=10, wait_for_ready=True).job
+
+    def state(self, job_id):
+        name = stubs.coordinator.JobState.Name(self.job(job_id).state)
+        return name[len("JOB_STATE_"):]
+
+    def wait_state(self, job_id, *states, timeout_s=40):
+        """Waits for one of `states`; a job that ended otherwise fails at once, with the reason."""
+        def reached():
+            state = self.state(job_id)
+            return state in states or state in ENDED
+        wait_until(f"job {job_id} is {' or '.join(states)}", reached, timeout_s)
+        job = self.job(job_id)
+        assert self.state(job_id) in states, f"wanted {states}, job is:\n{job}"
+        return job
+
+    def wait_step(self, job_id, step, timeout_s=40):
+        def reached():
+            job = self.job(job_id)
+            assert job.end_unix_nanos == 0 or job.last_step.step >= step, f"ended before step {step}:\n{job}"
+            return job.last_step.step >= step
+        wait_until(f"job {job_id} has made step {step}", reached, timeout_s)
+
+    def nodes(self):
+        return self.api().ListNodes(stubs.coordinator.ListNodesRequest(), timeout=10, wait_for_ready=True).nodes
+
+    def wait_nodes(self, count):
+        wait_until(f"{count} agents are connected",
+                   lambda: len([node for node in self.nodes() if node.connected]) == count)
+
+    def wait_idle(self):
+        """Every slot is free and no rank process is left: a module's tests start from here."""
+        wait_until("all slots are free", lambda: all(node.free_slots == node.slots for node in self.nodes()))
+        wait_until("no rank process is left", lambda: not self.all_ranks(), timeout_s=10)
+
+    def cancel(self, job_id):
+        self.api().CancelJob(stubs.coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=10)
+        return self.wait_state(job_id, "CANCELLED", "SUCCEEDED", "FAILED")
+
+    # --- metrics
+
+    def scrape(self, node):
+        with urllib.request.urlopen(f"http://{self.metrics[node]}/metrics", timeout=10) as answer:
+            return answer.read().decode()

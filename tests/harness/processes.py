@@ -1,0 +1,126 @@
+"""Processes that a test starts, and the proof that none of them is left.
+
+This process becomes the subreaper of all that it starts: a grandchild whose parent died, even one that
+daemonized, becomes our child instead of init's, so a walk over our descendants misses nothing. Which of them
+belongs to which cluster is told by a variable in its environment, which children inherit.
+"""
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+from dataclasses import dataclass
+
+MARK = "FSDPD_TEST_CLUSTER"
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper():
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One entry of /proc, as it was when it was read."""
+    pid: int
+    parent: int
+    state: str
+    command: str
+
+    @property
+    def program(self):
+        return os.path.basename(self.command.split(" ")[0])
+
+
+def _read(pid):
+    try:
+        folder = pathlib.Path("/proc") / str(pid)
+        # The name in parentheses may hold spaces: the fields start after the last parenthesis.
+        fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return Process(pid, int(fields[1]), fields[0], command)
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # Ended while being read.
+
+
+def _all():
+    found = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [process for process in found if process]
+
+
+def descendants(pid):
+    """All live processes below `pid`. Zombies are none: they run nothing and hold nothing."""
+    by_parent = {}
+    for process in _all():
+        by_parent.setdefault(process.parent, []).append(process)
+    found, queue = [], [pid]
+    while queue:
+        for process in by_parent.get(queue.pop(), []):
+            queue.append(process.pid)
+            if process.state != "Z":
+                found.append(process)
+    return found
+
+
+def marked(mark):
+    """Our descendants that carry `mark`, or carry none at all though we did start them."""
+    found = []
+    for process in descendants(os.getpid()):
+        try:
+            environment = pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        own = [entry for entry in environment if entry.startswith(MARK.encode() + b"=")]
+        if own == [f"{MARK}={mark}".encode()]:
+            found.append(process)
+    return found
+
+
+def listening(port):
+    """Whether anything on this machine listens on TCP `port`."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
+
+
+class Daemon:
+    """One started program. Its stdout and stderr go to one log file."""
+
+    def __init__(self, name, command, log, mark):
+        self.name, self.command, self.log = name, [str(each) for each in command], pathlib.Path(log)
+        with open(self.log, "ab") as output:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                            start_new_session=True, env={**os.environ, MARK: mark})
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def running(self):
+        return self.process.poll() is None
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+    def kill(self):
+        """As a crash does: no warning."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout_s=20):
+        """As an operator does: SIGTERM. Returns the exit code."""
+        if self.running():
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s=20):
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs {timeout_s} s after it should have ended; its log:\n"
+                                 f"{self.text()[-4000:]}") from None

@@ -1,0 +1,43 @@
+"""Job specs small enough that a step takes milliseconds on a CPU."""
+
+import copy
+
+_BASE = {
+    "name": "tiny",
+    "model": {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 4,
+                        "kv_heads": 2}},
+    "data": {"synthetic": {}, "sequence_length": 16},
+    "train": {"steps": 5, "micro_batch": 1, "global_batch": 4, "seed": 1},
+    "optimizer": {"adamw": {"lr": 1e-2}},
+    "precision": {"compute": "fp32"},
+    "resources": {"nodes": 2, "ranks_per_node": 2, "device": "cpu"},
+}
+
+# More steps than any test waits for: such a job ends because a test ends it.
+ENDLESS = 10_000_000
+
+
+def spec(steps=5, name="tiny", **sections):
+    """The small spec; `sections` are merged into it one level deep, None removes: spec(fsdp={"strategy": "no_shard"})."""
+    made = copy.deepcopy(_BASE)
+    made["name"] = name
+    made["train"]["steps"] = steps
+    for section, value in sections.items():
+        if value is None:
+            made.pop(section, None)
+        elif isinstance(value, dict) and isinstance(made.get(section), dict):
+            made[section].update(value)
+        else:
+            made[section] = value
+    return made
+
+
+def one_rank(**arguments):
+    return spec(resources={"nodes": 1, "ranks_per_node": 1}, **arguments)
+
+
+def corpus(path, tokens=8192):
+    """A text with a structure that a tiny model learns within a few steps."""
+    line = b"the quick brown fox jumps over the lazy dog. "
+    path.write_bytes((line * (tokens // len(line) + 1))[:tokens])
+    return path

@@ -1,0 +1,34 @@
+"""gRPC stubs for Python, made from proto/ when the tests start: an independent client of the same contracts."""
+
+import atexit
+import importlib
+import shutil
+import sys
+import tempfile
+
+from grpc_tools import protoc
+
+from harness.programs import ROOT
+
+
+def _generate():
+    out = tempfile.mkdtemp(prefix="fsdpd-stubs-")
+    atexit.register(shutil.rmtree, out, ignore_errors=True)
+    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proto").rglob("*.proto"))
+    code = protoc.main(["protoc", f"-I{ROOT}", f"--python_out={out}", f"--grpc_python_out={out}", *protos])
+    if code != 0:
+        raise RuntimeError(f"protoc failed with {code} on {protos}")
+    sys.path.insert(0, out)
+
+
+def _module(name):
+    return importlib.import_module(f"proto.fsdpd.v1.{name}")
+
+
+_generate()
+job = _module("job_pb2")
+plan = _module("plan_pb2")
+agent = _module("agent_pb2")
+agent_grpc = _module("agent_pb2_grpc")
+coordinator = _module("coordinator_pb2")
+coordinator_grpc = _module("coordinator_pb2_grpc")

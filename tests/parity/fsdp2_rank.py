@@ -1,0 +1,98 @@
+"""One rank of PyTorch FSDP2 on Gloo: trains parity/llama.py on given weights and batches.
+
+    RANK=r WORLD_SIZE=n fsdp2_rank.py JOB.json
+
+JOB.json: model, steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm,
+learning_rates (one per step), rendezvous, weights, batches, losses_out, weights_out. Weights are fp32, the
+parameters one after the other; batches are int64, for each step all tokens and then all targets of the global
+batch in sample order.
+"""
+
+import json
+import os
+import sys
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from llama import Llama
+
+
+def load(model, path):
+    flat = torch.from_numpy(numpy.fromfile(path, dtype=numpy.float32))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            count = parameter.numel()
+            parameter.copy_(flat[:count].view_as(parameter))
+            flat = flat[count:]
+    assert flat.numel() == 0, f"the weights file holds {flat.numel()} numbers more than the model"
+
+
+def shard(model):
+    for unit in (model.embedding, *model.layers, model.head, model):
+        fully_shard(unit, reshard_after_forward=True)
+        # Gloo cannot average: sum, and scale the sum.
+        unit.set_force_sum_reduction_for_comms(True)
+
+
+def optimizer(model, job):
+    matrices = [each for each in model.parameters() if each.dim() > 1]
+    vectors = [each for each in model.parameters() if each.dim() == 1]
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": job["weight_decay"]},
+                              {"params": vectors, "weight_decay": 0.0}],
+                             lr=job["lr"], betas=tuple(job["betas"]), eps=job["eps"])
+
+
+def micro_batches(batch, job):
+    """This rank's part of a step: rank r takes the samples from r * samples on, micro_batch at a time."""
+    samples = job["global_batch"] // dist.get_world_size()
+    own = batch[:, dist.get_rank() * samples:(dist.get_rank() + 1) * samples]
+    return own.split(job["micro_batch"], dim=1)
+
+
+def train(model, batches, job):
+    adamw = optimizer(model, job)
+    losses = []
+    for step, batch in enumerate(batches):
+        for group in adamw.param_groups:
+            group["lr"] = job["learning_rates"][step]
+        adamw.zero_grad()
+        parts = micro_batches(batch, job)
+        total = torch.zeros(())
+        for index, (tokens, targets) in enumerate(parts):
+            model.set_requires_gradient_sync(index == len(parts) - 1)
+            loss = model(tokens, targets) / len(parts)
+            loss.backward()
+            total += loss.detach()
+        if job["clip_norm"]:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_norm"])
+        adamw.step()
+        dist.all_reduce(total)
+        losses.append((total / dist.get_world_size()).item())
+    return losses
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        job = json.load(file)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{job['rendezvous']}", rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]))
+    model = Llama(job["model"])
+    load(model, job["weights"])
+    shard(model)
+    shape = (job["steps"], 2, job["global_batch"], job["sequence_length"])
+    batches = torch.from_numpy(numpy.fromfile(job["batches"], dtype=numpy.int64).reshape(shape))
+    losses = train(model, batches, job)
+    flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
+    if dist.get_rank() == 0:
+        flat.detach().numpy().tofile(job["weights_out"])
+        with open(job["losses_out"], "w", encoding="utf-8") as file:
+            json.dump(losses, file)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A Llama-family decoder in plain PyTorch, written from the architecture and not from the engine: the reference
+that the engine's units are compared with.
+
+RMSNorm, rotary positions over the two halves of a head, grouped-query attention, SwiGLU. Attention is spelt out
+rather than left to a fused operator, so that this file says what is meant.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def rotate(x, theta):
+    """Rotary positions: dimension i of the first half turns with dimension i of the second. x: [b, s, heads, d]."""
+    half = x.shape[-1] // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    angle = torch.outer(torch.arange(x.shape[1], dtype=torch.float32), frequency)[None, :, None, :]
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat((first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        hidden, heads, kv_heads = config["hidden_size"], config["heads"], config["kv_heads"]
+        self.head, self.groups, self.theta = hidden // heads, heads // kv_heads, config["rope_theta"]
+        self.wq = nn.Linear(hidden, heads * self.head, bias=False)
+        self.wk = nn.Linear(hidden, kv_heads * self.head, bias=False)
+        self.wv = nn.Linear(hidden, kv_heads * self.head, bias=False)
+        self.wo = nn.Linear(heads * self.head, hidden, bias=False)
+
+    def forward(self, x):
+        query, key, value = (weight(x).unflatten(-1, (-1, self.head)) for weight in (self.wq, self.wk, self.wv))
+        query, key = rotate(query, self.theta), rotate(key, self.theta)
+        # Each key and value head serves a group of neighbouring query heads.
+        key, value = (each.repeat_interleave(self.groups, dim=2) for each in (key, value))
+        scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(self.head)
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+        return self.wo(torch.einsum("bhqk,bkhd->bqhd", weights, value).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        hidden, inner = config["hidden_size"], config["intermediate_size"]
+        self.w1 = nn.Linear(hidden, inner, bias=False)
+        self.w3 = nn.Linear(hidden, inner, bias=False)
+        self.w2 = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config["hidden_size"], eps=config["norm_epsilon"])
+        self.attention = Attention(config)
+        self.ffn_norm = nn.RMSNorm(config["hidden_size"], eps=config["norm_epsilon"])
+        self.ffn = FeedForward(config)
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.ffn(self.ffn_norm(x))
+
+
+class Head(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm = nn.RMSNorm(config["hidden_size"], eps=config["norm_epsilon"])
+        self.output = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
+
+    def forward(self, x):
+        return self.output(self.norm(x))
+
+
+class Llama(nn.Module):
+    """parameters() come in the order of fsdp/plan/model_facts.h: embedding, layers, head."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.embedding = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.layers = nn.ModuleList(Block(config) for _ in range(config["layers"]))
+        self.head = Head(config)
+
+    def forward(self, tokens, targets):
+        """The mean loss over all tokens."""
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())

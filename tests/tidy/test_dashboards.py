@@ -1,0 +1,95 @@
+"""Dashboards and rules ask for what is exported. That every query also answers is tests/integration/test_metrics.py."""
+
+import re
+import subprocess
+
+import pytest
+
+from harness import dashboards
+from tidy import repository
+
+BOARDS = dashboards.boards()
+
+
+def exported():
+    """Every metric name that the agent's and the coordinator's sources spell out."""
+    sources = [path for path in repository.with_suffix(".cc", ".h") if path.parts[0] in ("agent", "coordinator")]
+    return {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)"', repository.text(path))}
+
+
+def test_there_is_a_dashboard():
+    assert BOARDS
+
+
+def test_uids_are_stable_and_unique():
+    uids = [board["uid"] for board in BOARDS.values()]
+    assert len(set(uids)) == len(uids) and all(re.fullmatch(r"[a-z][a-z0-9-]{3,39}", uid) for uid in uids), uids
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_can_be_imported_anywhere(name):
+    board = BOARDS[name]
+    assert board["id"] is None, "an id belongs to one Grafana server; uid is what identifies the dashboard"
+    assert 39 <= board["schemaVersion"] <= 41
+    assert board["templating"]["list"][0]["type"] == "datasource"
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    asked = [each for panel in dashboards.panels(board) for each in [panel, *panel.get("targets", [])]
+             if panel["type"] != "row"]
+    assert all(each["datasource"] == source for each in asked)
+    ids = [panel["id"] for panel in dashboards.panels(board)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_have_a_unit_a_description_and_a_place(name):
+    taken = set()
+    for panel in dashboards.panels(BOARDS[name]):
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}
+        assert place["x"] + place["w"] <= 24 and not cells & taken, f"{panel['title']} overlaps another panel"
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["fieldConfig"]["defaults"]["unit"] and panel["description"], panel["title"]
+            assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None, panel["title"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_rates_follow_the_scrape_interval(name):
+    for title, expression in dashboards.queries(BOARDS[name]):
+        ranges = re.findall(r"\[([^\]]+)\]", expression)
+        assert all(each == "$__rate_interval" for each in ranges), f"{title}: {expression}"
+
+
+def test_every_metric_asked_for_is_exported():
+    recorded = {rule["record"] for rule in dashboards.rules() if "record" in rule}
+    known = exported() | recorded
+    faults = [f"{name}: {title}: no such metric: {metric}" for name, board in BOARDS.items()
+              for title, expression in dashboards.queries(board) for metric in dashboards.metrics(expression) - known]
+    faults += [f"rules.yml: {rule.get('alert') or rule['record']}: no such metric: {metric}"
+               for rule in dashboards.rules() for metric in dashboards.metrics(rule["expr"]) - known]
+    assert not faults, "\n".join(faults)
+
+
+def test_every_alert_says_what_to_do():
+    for rule in dashboards.rules():
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("warning", "critical"), rule["alert"]
+            assert rule["annotations"]["summary"] and rule["annotations"]["action"], rule["alert"]
+
+
+def test_every_alert_has_a_unit_test():
+    tested = (dashboards.FOLDER / "rules_test.yml").read_text()
+    untested = [rule["alert"] for rule in dashboards.rules() if "alert" in rule
+                and not re.search(rf"alertname: {rule['alert']}\n(?:.*\n)*?\s+exp_alerts:\n\s+- exp_labels", tested)]
+    assert not untested, f"no unit test in which these fire: {untested}"
+
+
+@pytest.mark.parametrize("command", [
+    ("check", "rules", "rules.yml"),
+    ("test", "rules", "rules_test.yml"),
+    ("check", "config", "--syntax-only", "prometheus.yml"),
+], ids=lambda command: " ".join(command[:2]))
+def test_promtool_accepts(command):
+    done = subprocess.run(["promtool", *command], cwd=dashboards.FOLDER, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

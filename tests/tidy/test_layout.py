@@ -1,0 +1,95 @@
+"""Where things are: headers with contracts, one target per concept, and who may depend on whom."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from harness.programs import ROOT
+from tidy import cpp, repository
+
+BAZEL = os.environ.get("BAZEL", "bazel").split()
+
+
+def test_every_header_opens_with_its_contract():
+    faults = []
+    for path in repository.with_suffix(".h", ".cuh"):
+        source = repository.text(path)
+        if not source.startswith(("// ", "/* ")):
+            faults.append(f"{path}:1: starts with code; say first what it is and which decision it owns")
+        if not re.search(r"^#pragma once$", source, re.MULTILINE):
+            faults.append(f"{path}: no #pragma once")
+    assert not faults, "\n".join(faults)
+
+
+def sources_with_a_target(build_file):
+    """(names of trios, all files that some other rule names) of one BUILD file."""
+    trios, named = set(), set()
+    for rule, attributes, _ in repository.calls(build_file):
+        if rule == "trio":
+            trios.update(repository.strings(attributes["name"]))
+        else:
+            for attribute in ("src", "srcs", "hdrs", "textual_hdrs", "data"):
+                named.update(repository.strings(attributes[attribute]) if attribute in attributes else [])
+    return trios, named
+
+
+def test_every_source_file_belongs_to_a_target():
+    packages = {path.parent: sources_with_a_target(path) for path in repository.build_files()}
+    faults = []
+    for path in repository.with_suffix(".h", ".cc", ".cu", ".cuh"):
+        package = next((parent for parent in path.parents if parent in packages), None)
+        trios, named = packages.get(package, (set(), set()))
+        concept = path.stem[:-len("_test")] if path.stem.endswith("_test") else path.stem
+        in_trio = path.parent == package and path.suffix in (".h", ".cc") and concept in trios
+        if not in_trio and str(path.relative_to(package)) not in named:
+            faults.append(f"{path}: no target of {package}/BUILD builds it: add trio(name = \"{concept}\", ...)")
+    assert not faults, "\n".join(faults)
+
+
+def test_every_trio_has_its_header():
+    faults = []
+    for build_file in repository.build_files():
+        for trio in sources_with_a_target(build_file)[0]:
+            if build_file.parent / f"{trio}.h" not in repository.files():
+                faults.append(f"{build_file}: trio \"{trio}\" without {trio}.h; a program is a cc_binary")
+    assert not faults, "\n".join(faults)
+
+
+def test_names_say_what_a_thing_is():
+    banned = re.compile(r"(manager|helper|utils?)$", re.IGNORECASE)
+    faults = []
+    for path in repository.files():
+        for part in path.with_suffix("").parts:
+            if any(banned.search(word) for word in re.split(r"[_\-.]", part)):
+                faults.append(f"{path}: '{part}' says nothing; name the decision that it owns")
+    for path in repository.with_suffix(".h", ".cc", ".cu", ".cuh"):
+        for name in re.findall(r"\b(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+)", cpp.blank(repository.text(path))):
+            if banned.search(name):
+                faults.append(f"{path}: class {name} says nothing; name the decision that it owns")
+    assert not faults, "\n".join(faults)
+
+
+# (what, must not reach, why)
+BOUNDARIES = [
+    ("//coordinator/... + //agent/... + //client/...", "@libtorch//...", "the control plane never links LibTorch"),
+    ("//fsdp/plan/... + //base/... + //proto/...", "@libtorch//...", "planning runs where there is no GPU"),
+    ("//fsdp/...", "//third_party:grpc", "the engine never links gRPC"),
+    ("//coordinator/...", "//agent/...", "they share proto and base only"),
+    ("//agent/...", "//coordinator/... + //client/... + //fsdp/...", "the agent depends on proto and base only"),
+    ("//client/...", "//coordinator/... + //agent/...", "a client knows the API only"),
+    ("//base/...", "//proto/... + //fsdp/... + //coordinator/... + //agent/... + //client/...", "base is a leaf"),
+]
+
+
+@pytest.mark.parametrize("source, target, why", BOUNDARIES, ids=[why for _, _, why in BOUNDARIES])
+def test_no_dependency_crosses_a_boundary(source, target, why):
+    # Tests may use more (a client's test runs against the real service), so only what ships is asked about.
+    shipped = f"({source}) except attr(testonly, 1, {source})"
+    query = f"somepath({shipped}, {target})"
+    done = subprocess.run([*BAZEL, "query", "--noshow_progress", "--noimplicit_deps", "--keep_going", query], cwd=ROOT,
+                          capture_output=True, text=True)
+    # 3 is "partial": a pattern such as //client/... matches no package (yet).
+    assert done.returncode in (0, 3), done.stderr
+    assert not done.stdout.strip(), f"{why}, but:\n{done.stdout}"
