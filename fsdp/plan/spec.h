@@ -1,7 +1,7 @@
 // From a JobSpec as people write it to values that the plan and the engine compute with.
 //
 // Two steps, so that what `auto` became can be shown and stored:
-//   Resolve()  fills every default and `auto` in a JobSpec and says why (what `fsdpctl plan` prints);
+//   Resolve()  (resolve.h) fills every default and `auto` in a JobSpec and says why;
 //   ToSpec()   turns a resolved JobSpec into plain structs. Nothing below this file sees a proto.
 //
 // REQUIRES for both: CheckJob() (rules.h) found no error in the spec.
@@ -87,19 +87,14 @@ struct Spec {
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
 };
 
-// What a default or an `auto` became.
-struct Choice {
-  std::string field;
-  std::string value;
-  std::string reason;
-};
-
 // Built-in model configurations, by name; null when unknown.
 const LlamaConfig* FindPreset(const std::string& name);
 std::vector<std::string> PresetNames();
 
-// `budget_bytes_per_rank`: what the nodes offer, for memory_budget auto; 0 when not known.
-v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::vector<Choice>* choices);
+// The sizes of a model, defaults filled in. REQUIRES: `preset` is a known one or `llama` is set.
+LlamaConfig ToLlama(const v1::Model& model);
+
+// REQUIRES: `resolved` came out of Resolve().
 Spec ToSpec(const v1::JobSpec& resolved);
 
 }  // namespace fsdpd
