@@ -2,10 +2,10 @@
 // equal shards, and shard r belongs to rank r of the shard group. So a gather is in place and equal-sized, a
 // parameter is contiguous in the gathered bucket, and offsets are computed everywhere and exchanged nowhere.
 //
-// Cuts fall on any element of a parameter: it may span shards, a shard may hold none of a small one, and a rank
-// with an empty part is normal. Every parameter starts on a 256-byte boundary in compute precision, every shard
-// on a 16-byte one (what vector loads and NCCL's fast path ask for); the only padding is between parameters and
-// after the last one.
+// Cuts fall on any element of a parameter: it may span shards, a shard may hold none of a small one, and a
+// rank with an empty part is normal. Every parameter starts on a 256-byte boundary in compute precision,
+// every shard on a 16-byte one (what vector loads and NCCL's fast path ask for); the only padding is between
+// parameters and after the last one.
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,11 @@ struct StepMemory {
   int64_t peak_bytes = 0;
 };
 
-StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program);
+StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                      const Program& program);
 
-// A fault that names the component that overflows and the smallest change that would fit; empty when it fits or
-// the spec has no budget.
+// A fault that names the component that overflows and the smallest change that would fit; empty when it fits
+// or the spec has no budget.
 Violations CheckBudget(const Spec& spec, const StepMemory& memory);
 
 }  // namespace fsdpd

@@ -1,6 +1,6 @@
-// What the plan must know of a model without building it: units, their parameters' shapes, what a forward keeps
-// for backward, and what it costs. fsdp/model builds modules whose parameters have exactly these names, shapes
-// and order (its test holds the two together), so the coordinator can plan a job that it cannot run.
+// What the plan must know of a model without building it: units, their parameters' shapes, what a forward
+// keeps for backward, and what it costs. fsdp/model builds modules whose parameters have exactly these names,
+// shapes and order (its test holds the two together), so the coordinator can plan a job that it cannot run.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,10 @@ struct ModelFacts {
 //   embedding: weight [vocab, hidden]
 //   layer:     attention_norm [hidden], attention.wq [heads*head, hidden], attention.wk [kv*head, hidden],
 //              attention.wv [kv*head, hidden], attention.wo [hidden, heads*head], ffn_norm [hidden],
-//              ffn.w1 [intermediate, hidden] (gate), ffn.w3 [intermediate, hidden] (up), ffn.w2 [hidden, intermediate]
+//              ffn.w1 [intermediate, hidden] (gate), ffn.w3 [intermediate, hidden] (up), ffn.w2 [hidden,
+//              intermediate]
 //   head:      norm [hidden], output [vocab, hidden]
-ModelFacts DescribeLlama(const LlamaConfig& model, int64_t micro_batch, int64_t sequence_length, DType compute);
+ModelFacts DescribeLlama(const LlamaConfig& model, int64_t micro_batch, int64_t sequence_length,
+                         DType compute);
 
 }  // namespace fsdpd

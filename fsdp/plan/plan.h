@@ -1,10 +1,11 @@
-// The whole way from a job spec to a verified program: what the coordinator and fsdpctl do at submit, and what
-// every rank does again before it starts.
+// The whole way from a job spec to a verified program: what the coordinator and fsdpctl do at submit, and
+// what every rank does again before it starts.
 #pragma once
 
 #include <absl/status/statusor.h>
 
 #include "fsdp/plan/memory.h"
+#include "fsdp/plan/resolve.h"
 #include "fsdp/plan/verify.h"
 #include "proto/fsdpd/v1/plan.pb.h"
 
@@ -13,7 +14,9 @@ namespace fsdpd {
 struct Plan {
   v1::JobSpec resolved;
   std::vector<Choice> choices;
-  Violations faults;  // When any is an error, only `faults` (and `resolved` where it could be made) are set.
+  // Everything that was found. When CheckJob() found an error, nothing else is set. When the plan is over the
+  // memory budget, everything is set, so that the memory table can be shown beside the fault.
+  Violations faults;
   Spec spec;
   ModelFacts model;
   Layout layout;

@@ -1,6 +1,6 @@
-// The validation table: every rule that a job spec must meet, as data. A rule says its id, field, severity, when
-// it is broken, why that matters and what to write instead. CheckJob() runs them all and reports every fault at
-// once; a rule whose precondition failed stays silent rather than report a consequence.
+// The validation table: every rule that a job spec must meet, as data. A rule says its id, field, severity,
+// when it is broken, why that matters and what to write instead. CheckJob() runs them all and reports every
+// fault at once; a rule whose precondition failed stays silent rather than report a consequence.
 //
 // Used by the coordinator (Submit, Validate, Plan), by fsdpctl offline, and by the rank before it starts.
 #pragma once

@@ -15,7 +15,8 @@
 
 namespace fsdpd {
 
-// OK, or INTERNAL naming the rule and the instruction: a program that does not verify is a bug of the compiler.
+// OK, or INTERNAL naming the rule and the instruction: a program that does not verify is a bug of the
+// compiler.
 absl::Status Verify(const Program& program, const Layout& layout, const Spec& spec);
 
 }  // namespace fsdpd

@@ -1,0 +1,97 @@
+#include "fsdp/plan/offsets.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace fsdpd {
+namespace {
+
+struct Conflicts {
+  std::vector<std::vector<int>> with;  // Per buffer: those that it may not share bytes with. Sorted.
+  std::vector<int> first_begin;        // Per buffer: where it is first occupied.
+  int64_t live_peak_bytes = 0;
+};
+
+// One sweep over time: what begins conflicts with everything that has not ended.
+Conflicts FindConflicts(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  std::sort(occupied.begin(), occupied.end(), [](const Occupancy& a, const Occupancy& b) {
+    return std::tie(a.begin, a.buffer) < std::tie(b.begin, b.buffer);
+  });
+  const size_t count = bytes.size();
+  Conflicts conflicts{std::vector<std::vector<int>>(count), std::vector<int>(count, -1), 0};
+  std::vector<std::vector<bool>> seen(count, std::vector<bool>(count));
+  std::vector<Occupancy> active;
+  int64_t active_bytes = 0;
+  for (const Occupancy& next : occupied) {
+    const auto ended = std::partition(active.begin(), active.end(),
+                                      [&](const Occupancy& other) { return other.end >= next.begin; });
+    for (auto it = ended; it != active.end(); ++it) active_bytes -= bytes[it->buffer];
+    active.erase(ended, active.end());
+    for (const Occupancy& other : active) {
+      if (seen[next.buffer][other.buffer]) continue;
+      seen[next.buffer][other.buffer] = seen[other.buffer][next.buffer] = true;
+      conflicts.with[next.buffer].push_back(other.buffer);
+      conflicts.with[other.buffer].push_back(next.buffer);
+    }
+    active.push_back(next);
+    active_bytes += bytes[next.buffer];
+    conflicts.live_peak_bytes = std::max(conflicts.live_peak_bytes, active_bytes);
+    if (conflicts.first_begin[next.buffer] < 0) conflicts.first_begin[next.buffer] = next.begin;
+  }
+  return conflicts;
+}
+
+// The lowest gap among the neighbours that are placed already.
+int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::vector<int64_t>& all_bytes,
+                  const std::vector<int64_t>& offset) {
+  std::vector<std::pair<int64_t, int64_t>> taken;
+  for (const int other : neighbours) {
+    if (offset[other] >= 0) taken.emplace_back(offset[other], offset[other] + all_bytes[other]);
+  }
+  std::sort(taken.begin(), taken.end());
+  int64_t at = 0;
+  for (const auto& [begin, end] : taken) {
+    if (begin - at >= bytes) break;
+    at = std::max(at, end);
+  }
+  return at;
+}
+
+Offsets FirstFit(const std::vector<int>& order, const std::vector<int64_t>& bytes,
+                 const Conflicts& conflicts) {
+  Offsets result{std::vector<int64_t>(bytes.size(), -1), 0, conflicts.live_peak_bytes};
+  for (const int buffer : order) {
+    const int64_t at = LowestGap(bytes[buffer], conflicts.with[buffer], bytes, result.offset);
+    result.offset[buffer] = at;
+    result.arena_bytes = std::max(result.arena_bytes, at + bytes[buffer]);
+  }
+  return result;
+}
+
+}  // namespace
+
+Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  std::vector<int64_t> rounded;
+  for (const int64_t size : bytes) {
+    rounded.push_back((size + kBufferAlignBytes - 1) / kBufferAlignBytes * kBufferAlignBytes);
+  }
+  const Conflicts conflicts = FindConflicts(rounded, std::move(occupied));
+  std::vector<int> by_time(bytes.size());
+  std::iota(by_time.begin(), by_time.end(), 0);
+  std::stable_sort(by_time.begin(), by_time.end(),
+                   [&](int a, int b) { return conflicts.first_begin[a] < conflicts.first_begin[b]; });
+  std::vector<int> by_size = by_time;
+  std::stable_sort(by_size.begin(), by_size.end(), [&](int a, int b) { return rounded[a] > rounded[b]; });
+  std::vector<int> by_crowd = by_time;
+  std::stable_sort(by_crowd.begin(), by_crowd.end(),
+                   [&](int a, int b) { return conflicts.with[a].size() > conflicts.with[b].size(); });
+  Offsets best;
+  for (const std::vector<int>* order : {&by_size, &by_time, &by_crowd}) {
+    Offsets offsets = FirstFit(*order, rounded, conflicts);
+    if (best.offset.empty() || offsets.arena_bytes < best.arena_bytes) best = std::move(offsets);
+  }
+  return best;
+}
+
+}  // namespace fsdpd

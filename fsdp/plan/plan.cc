@@ -1,0 +1,119 @@
+#include "fsdp/plan/plan.h"
+
+#include <absl/strings/str_format.h>
+
+#include "base/check.h"
+#include "fsdp/plan/rules.h"
+
+namespace fsdpd {
+namespace {
+
+v1::Severity ToProto(FaultLevel level) {
+  switch (level) {
+    case FaultLevel::kError:
+      return v1::SEVERITY_ERROR;
+    case FaultLevel::kAdjust:
+      return v1::SEVERITY_ADJUST;
+    case FaultLevel::kWarn:
+      return v1::SEVERITY_WARN;
+  }
+  return v1::SEVERITY_UNSPECIFIED;
+}
+
+// Forward and backward: a product of matrices costs twice its forward again in backward.
+double FlopsPerStep(const Plan& plan) {
+  double forward = 0;
+  for (const UnitFacts& unit : plan.model.units) forward += unit.forward_flops;
+  return 3 * forward * static_cast<double>(plan.spec.micro_batches_per_step() * plan.spec.world);
+}
+
+void AddUnits(const Plan& plan, v1::Plan* proto) {
+  for (size_t u = 0; u < plan.layout.units.size(); ++u) {
+    const UnitLayout& layout = plan.layout.units[u];
+    v1::Plan::Unit* unit = proto->add_units();
+    unit->set_name(layout.name);
+    unit->set_parameters(layout.elements);
+    unit->set_gathered_bytes(layout.bucket_elements * BytesOf(plan.spec.compute));
+    unit->set_shard_bytes(layout.shard_elements * BytesOf(DType::kFp32));
+    unit->set_activation_bytes(plan.model.units[u].activation_bytes);
+  }
+}
+
+void AddInstructions(const Plan& plan, v1::Plan* proto) {
+  for (const Instruction& from : plan.program.instructions) {
+    v1::Plan::Instruction* to = proto->add_instructions();
+    to->set_op(NameOf(from.op));
+    if (from.unit >= 0) to->set_unit(plan.layout.units[from.unit].name);
+    to->set_micro_batch(from.micro_batch);
+    to->set_lane(NameOf(from.lane));
+    for (const int index : from.after) to->add_after(index);
+  }
+}
+
+}  // namespace
+
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+  Plan plan;
+  plan.faults = CheckJob(job);
+  if (HasErrors(plan.faults)) return plan;
+  plan.resolved = Resolve(job, budget_bytes_per_rank, &plan.choices);
+  plan.spec = ToSpec(plan.resolved);
+  const Spec& spec = plan.spec;
+  plan.model = DescribeLlama(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
+  const bool sharded = spec.strategy != Strategy::kNoShard;
+  plan.layout = MakeLayout(plan.model, sharded ? spec.world : 1, spec.compute);
+  plan.program = CompileProgram(spec, plan.layout);
+  plan.memory = PlanMemory(spec, plan.model, plan.layout, plan.program);
+  for (Violation& fault : CheckBudget(spec, plan.memory)) plan.faults.push_back(std::move(fault));
+  // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
+  if (plan.accepted()) FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
+  return plan;
+}
+
+v1::Plan ToProto(const Plan& plan) {
+  v1::Plan proto;
+  *proto.mutable_resolved() = plan.resolved;
+  for (const Choice& choice : plan.choices) {
+    v1::Plan::Choice* to = proto.add_choices();
+    to->set_field(choice.field);
+    to->set_value(choice.value);
+    to->set_reason(choice.reason);
+  }
+  for (const Violation& fault : plan.faults) *proto.add_faults() = ToProto(fault);
+  if (plan.layout.units.empty()) return proto;
+  proto.set_world(plan.spec.world);
+  proto.set_parameters(plan.layout.elements());
+  proto.set_padding_ratio(plan.layout.padding_ratio());
+  *proto.mutable_memory() = ToProto(plan.memory);
+  AddUnits(plan, &proto);
+  AddInstructions(plan, &proto);
+  proto.set_program_hash(absl::StrFormat("%016x", plan.program.hash));
+  proto.set_flops_per_step(FlopsPerStep(plan));
+  return proto;
+}
+
+v1::MemoryPlan ToProto(const StepMemory& memory) {
+  v1::MemoryPlan proto;
+  for (const MemoryComponent& component : memory.components) {
+    v1::MemoryPlan::Component* to = proto.add_components();
+    to->set_name(component.name);
+    to->set_bytes(component.bytes);
+    to->set_note(component.note);
+  }
+  proto.set_peak_bytes(memory.peak_bytes);
+  return proto;
+}
+
+v1::Fault ToProto(const Violation& violation) {
+  v1::Fault proto;
+  proto.set_rule(violation.rule);
+  proto.set_severity(ToProto(violation.level));
+  proto.set_field(violation.field);
+  proto.set_reason(violation.reason);
+  proto.set_fix(violation.fix);
+  proto.set_before(violation.before);
+  proto.set_after(violation.after);
+  return proto;
+}
+
+}  // namespace fsdpd
