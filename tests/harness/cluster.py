@@ -235,6 +235,15 @@ class Cluster:
         self.api().CancelJob(stubs.coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=10)
         return self.wait_state(job_id, "CANCELLED", "SUCCEEDED", "FAILED")
 
+    def jobs(self):
+        """All jobs, newest first."""
+        return self.api().ListJobs(stubs.coordinator.ListJobsRequest(page_size=500), timeout=10).jobs
+
+    def cancel_all(self):
+        for job in self.jobs():
+            if job.end_unix_nanos == 0:
+                self.cancel(job.id)
+
     # --- metrics
 
     def scrape(self, node):

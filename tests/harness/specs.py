@@ -2,6 +2,8 @@
 
 import copy
 
+from harness import stubs
+
 _BASE = {
     "name": "tiny",
     "model": {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 4,
@@ -41,3 +43,30 @@ def corpus(path, tokens=8192):
     line = b"the quick brown fox jumps over the lazy dog. "
     path.write_bytes((line * (tokens // len(line) + 1))[:tokens])
     return path
+
+
+def to_message(made):
+    """The spec as a JobSpec message, for a call without fsdpctl. Enums by their short names, as in YAML."""
+    return _fill(stubs.job.JobSpec(), made)
+
+
+def _fill(message, fields):
+    for name, value in fields.items():
+        field = message.DESCRIPTOR.fields_by_name[name]
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if field.message_type and field.is_repeated:
+            for each in values:
+                _fill(getattr(message, name).add(), each)
+        elif field.message_type:
+            getattr(message, name).SetInParent()
+            _fill(getattr(message, name), value)
+        elif field.is_repeated:
+            getattr(message, name).extend(values)
+        else:
+            setattr(message, name, _enum(field.enum_type, value) if field.enum_type else value)
+    return message
+
+
+def _enum(kind, short):
+    # The zero value's name tells the prefix: STRATEGY_UNSPECIFIED.
+    return kind.values_by_name[kind.values_by_number[0].name.replace("UNSPECIFIED", short.upper())].number

@@ -1,0 +1,69 @@
+"""A real Prometheus (Debian's package) that scrapes agents each second, with the project's own configuration."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import yaml
+
+from harness.dashboards import FOLDER
+from harness.processes import Daemon
+from harness.wait import wait_until
+
+
+class Prometheus:
+    def __init__(self, folder, targets, mark):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+        # As shipped, but at a test's pace.
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [str(FOLDER / "rules.yml")]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        (folder / "agents.json").write_text(json.dumps([{"targets": targets}]))
+        self._mark = mark
+        self.daemon = None
+        self.address = None
+
+    def __enter__(self):
+        # It tells the port that it took in its log only.
+        self.daemon = Daemon("prometheus", [
+            "prometheus", f"--config.file={self.folder / 'prometheus.yml'}", "--log.format=json",
+            f"--storage.tsdb.path={self.folder / 'data'}", "--web.listen-address=127.0.0.1:0"],
+            self.folder / "prometheus.log", self._mark)
+        self.address = wait_until("Prometheus listens", self._listening)
+        wait_until("Prometheus is ready", self._ready)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            assert self.daemon.stop() == 0, self.daemon.text()[-2000:]
+        else:
+            self.daemon.kill()
+
+    def query(self, expression):
+        """[(labels, value)]; fails on what Prometheus calls an error."""
+        url = f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                data = json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expression}: {json.load(error)['error']}") from None
+        if data["resultType"] == "scalar":
+            return [({}, float(data["result"][1]))]
+        return [(each["metric"], float(each["value"][1])) for each in data["result"]]
+
+    def _listening(self):
+        assert self.daemon.running(), self.daemon.text()
+        for line in self.daemon.text().splitlines():
+            address = json.loads(line).get("address", "") if line.startswith("{") else ""
+            if address.startswith("127.0.0.1:") and not address.endswith(":0"):
+                return address
+        return None
+
+    def _ready(self):
+        try:
+            return urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=5).status == 200
+        except OSError:
+            return False

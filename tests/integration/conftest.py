@@ -1,0 +1,26 @@
+"""Clusters for the tests: one per module where tests may share it, one of its own where a test breaks it."""
+
+import pytest
+
+from harness.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Two agents with two slots each, for all tests of a module."""
+    with Cluster(tmp_path_factory.mktemp("shared")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared):
+    """The shared cluster with every slot free; a job that the test leaves behind is cancelled."""
+    shared.wait_idle()
+    yield shared
+    shared.cancel_all()
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Makes a cluster that the test may break: `with own(agents=1) as cluster`."""
+    return lambda **arguments: Cluster(tmp_path, **arguments)

@@ -1,0 +1,139 @@
+"""The coordinator dies, its disk fills, its port is taken: no running job is touched and no acknowledged one lost."""
+
+import json
+import os
+import subprocess
+
+import grpc
+import pytest
+
+from harness.cluster import Cluster
+from harness.processes import listening
+from harness.specs import ENDLESS, one_rank, spec, to_message
+from harness.stubs import coordinator
+from harness.wait import wait_until
+
+
+def crash_and_restart(cluster, meanwhile=lambda: None):
+    cluster.coordinator.kill()
+    meanwhile()
+    cluster.start_coordinator(listen=cluster.address)
+    cluster.wait_nodes(2)
+
+
+def test_a_running_job_does_not_notice_a_crash(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        ranks = {each.pid for each in cluster.all_ranks()}
+        before = cluster.job(job_id)
+        crash_and_restart(cluster)
+        cluster.wait_step(job_id, before.last_step.step + 5)
+        after = cluster.job(job_id)
+        assert after.attempt == 1 and after.request_id == before.request_id
+        assert {each.pid for each in cluster.all_ranks()} == ranks, "the same processes go on"
+        assert cluster.state(job_id) == "RUNNING"
+        assert cluster.cancel(job_id).state == coordinator.JOB_STATE_CANCELLED
+
+
+def test_a_job_that_ends_during_the_outage_is_known_to_have_succeeded(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=100))
+        cluster.wait_step(job_id, 1)
+        crash_and_restart(cluster, lambda: wait_until("the ranks finish", lambda: not cluster.all_ranks()))
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == 1 and job.last_step.step == 100
+
+
+def test_what_was_acknowledged_survives_crashes(own):
+    with own(agents=0) as cluster:
+        ids = []
+        for number in range(3):
+            ids += [cluster.submit(spec(name=f"job-{number}-{index}")) for index in range(3)]
+            cluster.coordinator.kill()
+            cluster.start_coordinator(listen=cluster.address)
+        known = [job.id for job in cluster.api().ListJobs(coordinator.ListJobsRequest(), timeout=10,
+                                                           wait_for_ready=True).jobs]
+        assert known == ids[::-1], "all of them, newest first"
+        assert {cluster.state(job_id) for job_id in ids} == {"QUEUED"}
+
+
+def test_a_stopped_coordinator_leaves_its_jobs_running(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        assert cluster.coordinator.stop() == 0
+        assert len(cluster.all_ranks()) == 4
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        cluster.cancel(job_id)
+
+
+def test_a_port_in_use_is_said_at_once(own):
+    with own(agents=0) as cluster:
+        first = cluster.coordinator
+        second = Cluster(cluster.folder / "second", start=False)
+        daemon = second.start_coordinator(listen=cluster.address, expect_serving=False)
+        assert daemon.wait() == 1
+        assert cluster.address in daemon.text(), daemon.text()
+        assert first.running()
+        cluster.nodes()
+
+
+def test_a_second_coordinator_on_the_same_state_is_refused(own):
+    with own(agents=0) as cluster:
+        second = Cluster(cluster.folder / "second", start=False)
+        second.state_dir = cluster.state_dir
+        daemon = second.start_coordinator(expect_serving=False)
+        assert daemon.wait() == 1
+        assert str(cluster.state_dir) in daemon.text(), daemon.text()
+        cluster.nodes()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("needs to mount a small tmpfs, which takes root")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder):
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            return filler
+
+
+def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
+    cluster = Cluster(tmp_path / "cluster", agents=0)
+    cluster.state_dir = small_disk / "state"
+    with cluster:
+        kept = [cluster.submit(spec(name="kept"))]
+        filler = fill(small_disk)
+        for number in range(200):
+            # What SQLite already owns of the disk may take a few more jobs.
+            try:
+                request = coordinator.SubmitJobRequest(spec=to_message(spec(name=f"more-{number}")))
+                kept.append(cluster.api().SubmitJob(request, timeout=10).job.id)
+            except grpc.RpcError as error:
+                refused = error
+                break
+        else:
+            pytest.fail("a full disk took 200 jobs")
+        assert refused.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert "disk" in refused.details().lower(), refused.details()
+        assert cluster.coordinator.running()
+        filler.unlink()
+        kept.append(cluster.submit(spec(name="after")))
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        request = coordinator.ListJobsRequest(page_size=500)
+        known = [job.id for job in cluster.api().ListJobs(request, timeout=10, wait_for_ready=True).jobs]
+        assert known[::-1] == kept, "each acknowledged job and no refused one"

@@ -1,0 +1,105 @@
+"""What breaks a job from below: ranks, agents and data. Each time the cause is named and nothing is left running."""
+
+import os
+import re
+import signal
+import time
+
+from harness.processes import descendants
+from harness.specs import ENDLESS, corpus, spec
+from harness.stubs import coordinator
+from harness.wait import wait_until
+
+
+def rank_of(process):
+    """A rank's number, from the log file that its stdout is."""
+    return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
+
+
+def start_endless(cluster):
+    job_id = cluster.submit(spec(steps=ENDLESS))
+    cluster.wait_step(job_id, 2)
+    return job_id
+
+
+def test_cancel_leaves_no_process(cluster):
+    job_id = start_endless(cluster)
+    assert len(cluster.all_ranks()) == 4
+    cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, reason="the test is over"), timeout=10)
+    job = cluster.wait_state(job_id, "CANCELLED", timeout_s=15)
+    assert not cluster.all_ranks(), "a cancelled job means: every rank is gone"
+    assert any("the test is over" in event.message for event in job.events), job.events
+    again = cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id), timeout=10).job
+    assert again.state == job.state and again.revision == job.revision, "cancelling an ended job changes nothing"
+
+
+def test_a_killed_rank_is_named_as_the_cause(cluster):
+    job_id = start_endless(cluster)
+    victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
+    start = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+    job = cluster.wait_state(job_id, "FAILED", timeout_s=20)
+    assert time.monotonic() - start < 15
+    assert (job.failure.rank, job.failure.signal, job.failure.node) == (3, signal.SIGKILL, "node-1"), job.failure
+    assert job.failure.attempt == 1
+    assert not cluster.all_ranks()
+
+
+def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):
+    path = tmp_path / "nowhere.bin"
+    job_id = cluster.submit(spec(data={"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}))
+    job = cluster.wait_state(job_id, "FAILED")
+    assert str(path) in job.failure.error and job.failure.exit_code == 1, job.failure
+    assert any(str(path) in line for line in job.failure.log_tail), job.failure
+
+
+def test_a_token_outside_the_vocabulary_is_named(cluster, tmp_path):
+    text = corpus(tmp_path / "corpus.txt")
+    job_id = cluster.submit(spec(model={"llama": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
+                                                  "layers": 1, "heads": 4}},
+                                 data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]}))
+    job = cluster.wait_state(job_id, "FAILED")
+    assert "100" in job.failure.error and "corpus.txt" in job.failure.error, job.failure
+
+
+def test_a_failed_job_is_launched_again_as_often_as_its_spec_says(cluster):
+    job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 2}))
+    for attempt in (1, 2):
+        wait_until(f"attempt {attempt} makes a step",
+                   lambda: cluster.job(job_id).attempt == attempt and cluster.job(job_id).last_step.step >= 2
+                   and cluster.state(job_id) == "RUNNING")
+        os.kill(cluster.ranks("node-0")[0].pid, signal.SIGKILL)
+    job = cluster.wait_state(job_id, "FAILED")
+    assert job.attempt == 2 and job.failure.attempt == 2 and job.failure.signal == signal.SIGKILL
+
+
+def test_a_stopped_agent_takes_its_ranks_along(own):
+    with own() as cluster:
+        job_id = start_endless(cluster)
+        agent = cluster.agents["node-1"]
+        ranks = descendants(agent.pid)
+        assert agent.stop() == 0
+        assert not [each for each in descendants(os.getpid()) if each.pid in {rank.pid for rank in ranks}]
+        job = cluster.wait_state(job_id, "FAILED")
+        assert job.failure.node == "node-1" or "node-1" in job.failure.error, job.failure
+
+
+def test_ranks_end_when_their_agent_is_killed(own):
+    with own() as cluster:
+        job_id = start_endless(cluster)
+        cluster.agents["node-1"].kill()
+        wait_until("all ranks are gone", lambda: not cluster.all_ranks(), timeout_s=25)
+        job = cluster.wait_state(job_id, "FAILED")
+        assert "node-1" in (job.failure.node + job.failure.error), job.failure
+
+
+def test_a_second_agent_of_the_same_name_is_refused(own):
+    with own(agents=1) as cluster:
+        other = cluster.start_agent("node-0", wait=False, work_dir=cluster.folder / "other.work")
+        cluster.agents["other"] = other  # start_agent put it where the first one was.
+        wait_until("the second agent says why it is refused",
+                   lambda: "node-0" in other.text() and re.search("already|ALREADY_EXISTS", other.text()))
+        assert len([node for node in cluster.nodes() if node.connected]) == 1
+        cluster.agents["other"].kill() if other.running() else None
+        job_id = cluster.submit(spec(resources={"nodes": 1}))
+        cluster.wait_state(job_id, "SUCCEEDED")

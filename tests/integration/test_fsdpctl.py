@@ -1,0 +1,177 @@
+"""Every command of fsdpctl: what it prints, in which form, and with which exit code it ends."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+import yaml
+
+from harness.cluster import fsdpctl
+from harness.programs import program
+from harness.specs import ENDLESS, spec
+from harness.wait import wait_until
+
+COMMANDS = ["submit", "validate", "plan", "get", "describe", "watch", "logs", "cancel", "nodes", "version"]
+
+
+@pytest.fixture(scope="module")
+def done(shared):
+    """The id of a job that has succeeded."""
+    job_id = shared.submit(spec(steps=5, name="done"))
+    shared.wait_state(job_id, "SUCCEEDED")
+    return job_id
+
+
+def parse(result, form):
+    return json.loads(result.out) if form == "json" else yaml.safe_load(result.out)
+
+
+def test_help_names_every_command():
+    result = fsdpctl("--help").expect(0)
+    missing = [command for command in COMMANDS if not re.search(rf"^\s+{command}\b", result.out, re.MULTILINE)]
+    assert not missing and not result.err
+    assert "FSDPD_SERVER" in result.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command):
+    result = fsdpctl(command, "--help").expect(0)
+    assert command in result.out and len(result.out.splitlines()) >= 3 and not result.err
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_jobs_are_data(shared, done, form):
+    job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
+    assert job["id"] == done and job["spec"]["name"] == "done" and int(job["last_step"]["step"]) == 5
+    listed = parse(shared.ctl("get", "-o", form).expect(0), form)
+    assert done in json.dumps(listed)
+    assert done in json.dumps(parse(shared.ctl("describe", done, "-o", form).expect(0), form))
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_the_other_commands_give_data_too(shared, form):
+    path = shared.write_spec(spec())
+    plan = parse(shared.ctl("plan", "-f", path, "-o", form).expect(0), form)
+    assert int(plan["world"]) == 4 and plan["program_hash"]
+    nodes = json.dumps(parse(shared.ctl("nodes", "-o", form).expect(0), form))
+    assert "node-0" in nodes and "node-1" in nodes
+    assert "0.1.0" in json.dumps(parse(shared.ctl("version", "-o", form).expect(0), form))
+    parse(shared.ctl("validate", "-f", path, "-o", form).expect(0), form)
+
+
+def test_tables_are_for_people(shared, done):
+    jobs = shared.ctl("get").expect(0).out
+    assert re.search(rf"^{done}\s.*succeeded", jobs, re.MULTILINE | re.IGNORECASE), jobs
+    nodes = shared.ctl("nodes").expect(0).out
+    assert re.search(r"^node-0\s", nodes, re.MULTILINE), nodes
+    assert "\x1b" not in jobs + nodes, "no color into a pipe"
+    described = shared.ctl("describe", done).expect(0).out
+    assert done in described and "node-1" in described
+    plan = shared.ctl("plan", "-f", shared.write_spec(spec())).expect(0).out
+    for word in ("main_params", "optimizer", "gradients"):
+        assert word in plan
+    assert "0.1.0" in shared.ctl("version").expect(0).out
+
+
+def test_logs_of_one_rank_and_of_all(shared, done):
+    every = shared.ctl("logs", done).expect(0).out
+    one = shared.ctl("logs", done, "--rank", 3).expect(0).out
+    assert one.strip() and len(every.splitlines()) > len(one.splitlines())
+    last = shared.ctl("logs", done, "--rank", 3, "--tail", 1).expect(0).out
+    assert last.splitlines() == one.splitlines()[-1:]
+
+
+def test_logs_follow_until_the_job_ends(cluster):
+    job_id = cluster.submit(spec(steps=ENDLESS))
+    cluster.wait_step(job_id, 1)
+    follower = subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "logs", "-f", job_id],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert follower.stdout.readline(), "lines come while the job runs"
+    assert follower.poll() is None
+    cluster.cancel(job_id)
+    follower.communicate(timeout=20)
+    assert follower.returncode in (0, 1)
+
+
+def test_watch_ends_with_the_job(cluster):
+    job_id = cluster.submit(spec(steps=5))
+    result = cluster.ctl("watch", job_id).expect(0)
+    assert "succeeded" in (result.out + result.err).lower()
+    assert "\x1b" not in result.out
+
+
+def test_follow_ends_with_one_when_the_job_fails(cluster, tmp_path):
+    made = spec(data={"synthetic": None, "tokens": [{"path": str(tmp_path / "nowhere.bin"), "type": "u16"}]})
+    result = cluster.ctl("submit", "-f", cluster.write_spec(made), "--follow").expect(1)
+    assert "nowhere.bin" in result.out + result.err
+
+
+def test_ctrl_c_in_follow_leaves_the_job_running(cluster):
+    path = cluster.write_spec(spec(steps=ENDLESS, name="goes-on"))
+    follower = subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "submit", "-f", str(path),
+                                 "--follow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = wait_until("the job runs", lambda: [job for job in cluster.jobs() if job.spec.name == "goes-on"
+                                                  and job.last_step.step >= 1])
+    follower.send_signal(signal.SIGINT)
+    out, err = follower.communicate(timeout=10)
+    assert follower.returncode == 130, out + err
+    assert running[0].id in out + err, "it says how to find the job again"
+    step = cluster.job(running[0].id).last_step.step
+    cluster.wait_step(running[0].id, step + 2)
+
+
+def test_cancel_and_its_exit_codes(cluster):
+    job_id = cluster.submit(spec(steps=ENDLESS))
+    cluster.wait_step(job_id, 1)
+    cluster.ctl("cancel", job_id).expect(0)
+    cluster.wait_state(job_id, "CANCELLED")
+    cluster.ctl("watch", job_id).expect(1)
+    cluster.ctl("cancel", job_id).expect(0)
+
+
+def test_the_same_request_id_submits_once(cluster):
+    ids = {cluster.submit(spec(steps=2), "--request-id", "again-and-again") for _ in range(2)}
+    assert len(ids) == 1
+    other = cluster.ctl("submit", "-f", cluster.write_spec(spec(steps=3)), "--request-id", "again-and-again")
+    assert other.code not in (0, 5) and "again-and-again" in other.err, other
+
+
+def test_a_spec_from_stdin_and_a_value_from_the_command_line(shared):
+    text = shared.write_spec(spec()).read_text()
+    plan = json.loads(shared.ctl("plan", "-f", "-", "-o", "json", "--set", "train.steps=77", stdin=text).expect(0).out)
+    assert int(plan["resolved"]["train"]["steps"]) == 77
+
+
+@pytest.mark.parametrize("command", ["get", "describe", "watch", "logs", "cancel"])
+def test_an_unknown_job_is_exit_4(shared, command):
+    result = shared.ctl(command, "nobody-000000").expect(4)
+    assert "nobody-000000" in result.err and not result.out
+
+
+@pytest.mark.parametrize("arguments, named", [
+    (["sumbit"], "submit"), (["get", "--ouput", "json"], "--ouput"), (["get", "-o", "xml"], "xml"), (["submit"], "-f"),
+    ([], "submit"), (["cancel"], "job|JOB"), (["logs", "x-1", "--rank", "many"], "many"),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+def test_wrong_usage_is_exit_2_and_says_what_is_right(shared, arguments, named):
+    result = shared.ctl(*arguments).expect(2)
+    assert re.search(named, result.err) and not result.out, result
+
+
+@pytest.mark.parametrize("arguments", [["get"], ["nodes"], ["version"], ["get", "x-000000"], ["cancel", "x-000000"],
+                                       ["watch", "x-000000"], ["logs", "x-000000"]], ids=" ".join)
+def test_no_server_is_exit_5_with_the_address(arguments):
+    # Port 1 is reserved and nothing listens there.
+    result = fsdpctl(*arguments, server="127.0.0.1:1", timeout_s=45).expect(5)
+    assert "127.0.0.1:1" in result.err and not result.out.strip() or arguments == ["version"], result
+
+
+def test_a_missing_spec_file_is_named(shared):
+    result = shared.ctl("submit", "-f", "/nowhere/job.yaml")
+    assert result.code in (2, 3) and "/nowhere/job.yaml" in result.err, result
+
+
+def test_the_server_may_come_from_the_environment(shared, monkeypatch):
+    monkeypatch.setenv("FSDPD_SERVER", shared.address)
+    assert "node-0" in fsdpctl("nodes").expect(0).out

@@ -1,0 +1,154 @@
+"""What agents export, read by a real Prometheus during a real job; and every question that the dashboards ask."""
+
+import math
+import re
+import subprocess
+
+import pytest
+
+from harness import dashboards
+from harness.prometheus import Prometheus
+from harness.specs import ENDLESS, spec
+from harness.wait import wait_until
+
+OPS = {"all_gather", "reduce_scatter", "all_reduce"}
+COMPONENTS = {"main_params", "optimizer", "gradients", "gather_buffers", "reduce_buffers", "activations", "workspace"}
+COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
+            "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
+            "fsdpd_memory_spikes_total", "fsdpd_cuda_malloc_total", "fsdpd_cuda_free_total", "fsdpd_allocations_total"]
+GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
+          "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
+          "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
+
+
+@pytest.fixture(scope="module")
+def job(shared):
+    """The id of a job that runs for as long as the module's tests do."""
+    shared.wait_idle()
+    job_id = shared.submit(spec(steps=ENDLESS, name="watched"))
+    shared.wait_step(job_id, 3)
+    yield job_id
+    shared.cancel(job_id)
+
+
+@pytest.fixture(scope="module")
+def prometheus(shared, job, tmp_path_factory):
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark) as server:
+        # Rates need several scrapes; five of both agents are enough for a range of five seconds.
+        wait_until("both agents were scraped five times",
+                   lambda: len(server.query("count_over_time(up[5m]) >= 5")) == 2)
+        yield server
+
+
+def by_rank(prometheus, job, metric, suffix=""):
+    found = prometheus.query(f'{metric}{{job="{job}"}}{suffix}')
+    assert {labels["rank"] for labels, _ in found} == {"0", "1", "2", "3"}, f"{metric}: {found}"
+    return found
+
+
+@pytest.mark.parametrize("metric", COUNTERS + GAUGES)
+def test_every_rank_exports(prometheus, job, metric):
+    for labels, value in by_rank(prometheus, job, metric):
+        assert math.isfinite(value) and value >= 0, (labels, value)
+
+
+@pytest.mark.parametrize("metric", ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total",
+                                    "fsdpd_compute_seconds_total", "fsdpd_allocations_total"])
+def test_work_is_counted_up(prometheus, job, metric):
+    for labels, rate in prometheus.query(f'rate({metric}{{job="{job}"}}[5s])'):
+        assert rate > 0, (metric, labels)
+
+
+def test_the_numbers_agree_with_each_other(prometheus, job):
+    for labels, tokens in prometheus.query(f'fsdpd_tokens_total{{job="{job}"}} / fsdpd_steps_total'):
+        assert tokens == 16, f"a rank's share of 4 samples of 16 tokens: {labels}"
+    for labels, ratio in prometheus.query(f'rate(fsdpd_step_seconds_total{{job="{job}"}}[5s])'):
+        assert ratio <= 1.05, f"steps take no more time than there is: {labels} {ratio}"
+    for labels, share in prometheus.query(f'fsdpd_compute_seconds_total{{job="{job}"}} / fsdpd_step_seconds_total'):
+        assert 0 < share <= 1.01, (labels, share)
+    exposed = f'fsdpd_comm_exposed_seconds_total{{job="{job}"}}'
+    assert not prometheus.query(f"{exposed} > fsdpd_comm_seconds_total + 1e-6"), "exposed is a part of the whole"
+    for labels, loss in by_rank(prometheus, job, "fsdpd_loss"):
+        assert 0 < loss < 12, (labels, loss)
+    assert len({value for _, value in by_rank(prometheus, job, "fsdpd_learning_rate")}) == 1
+    for labels, age in prometheus.query(f'time() - fsdpd_last_step_timestamp_seconds{{job="{job}"}}'):
+        assert -1 < age < 30, (labels, age)
+    assert all(value == 1 for _, value in by_rank(prometheus, job, "fsdpd_rank_up"))
+
+
+def test_every_operation_is_there_from_the_start(prometheus, job):
+    for metric in ("fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"):
+        assert {labels["op"] for labels, _ in by_rank(prometheus, job, metric)} == OPS, metric
+    for op in ("all_gather", "reduce_scatter"):
+        rates = prometheus.query(f'rate(fsdpd_comm_bytes_total{{job="{job}", op="{op}"}}[5s])')
+        assert len(rates) == 4 and all(rate > 0 for _, rate in rates), (op, rates)
+
+
+def test_memory_and_its_plan(prometheus, shared, job):
+    plan = {component.name: component.bytes for component in shared.job(job).memory_plan.components}
+    found = by_rank(prometheus, job, "fsdpd_memory_plan_bytes")
+    for rank in "0123":
+        exported = {labels["component"]: value for labels, value in found if labels["rank"] == rank}
+        assert exported == plan and set(plan) <= COMPONENTS, (rank, exported)
+    for smaller, larger in [("allocated", "peak"), ("allocated", "reserved")]:
+        query = f'fsdpd_memory_{smaller}_bytes{{job="{job}"}} > fsdpd_memory_{larger}_bytes'
+        assert not prometheus.query(query), f"{smaller} is at most {larger}"
+    assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_memory_peak_bytes"))
+
+
+def test_a_warm_job_asks_the_device_for_no_memory(prometheus, job):
+    for labels, rate in prometheus.query(f'rate(fsdpd_cuda_malloc_total{{job="{job}"}}[5s])'):
+        assert rate == 0, (labels, rate)
+
+
+def test_identity_and_agents(prometheus, shared, job):
+    ranks = {labels["rank"]: labels for labels, _ in by_rank(prometheus, job, "fsdpd_rank_info")}
+    assert {(rank, labels["node"]) for rank, labels in ranks.items()} == {
+        ("0", "node-0"), ("1", "node-0"), ("2", "node-1"), ("3", "node-1")}
+    assert all(labels["attempt"] == "1" and labels["device"] for labels in ranks.values())
+    assert [value for _, value in prometheus.query(f'sum(fsdpd_restarts_total{{job="{job}"}})')] == [0]
+    for metric, value in [("fsdpd_agent_slots", 2), ("fsdpd_agent_ranks", 2), ("fsdpd_agent_connected", 1)]:
+        assert [each for _, each in prometheus.query(metric)] == [value, value], metric
+    assert {labels["version"] for labels, _ in prometheus.query("fsdpd_build_info")} == {"0.1.0"}
+
+
+def test_promtool_finds_nothing_to_complain_about(shared, job):
+    done = subprocess.run(["promtool", "check", "metrics"], input=shared.scrape("node-0"), capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr + done.stdout
+
+
+def test_series_are_few(shared, job):
+    of_rank = [line for line in shared.scrape("node-0").splitlines() if re.search(r'rank="0"', line)]
+    assert len(of_rank) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
+
+
+QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()
+           for title, expression in dashboards.queries(board)]
+
+
+@pytest.mark.parametrize("name, title, expression", QUERIES, ids=[title for _, title, _ in QUERIES])
+def test_every_panel_shows_something(prometheus, job, name, title, expression):
+    found = prometheus.query(dashboards.substitute(expression, {"job": job, "rank": ".*", "__rate_interval": "5s"}))
+    assert found and all(math.isfinite(value) for _, value in found), (expression, found)
+
+
+def test_variables_offer_the_job_and_its_ranks(prometheus, job):
+    for board in dashboards.boards().values():
+        for variable in board["templating"]["list"][1:]:
+            metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            values = {labels[label] for labels, _ in prometheus.query(dashboards.substitute(metric, {"job": job}))}
+            assert values == ({job} if label == "job" else {"0", "1", "2", "3"}), variable["name"]
+
+
+def test_recorded_ratios_are_there(prometheus, job):
+    # Their window is a minute: the first values need two scrapes and one evaluation only.
+    for rule in (rule for rule in dashboards.rules() if "record" in rule):
+        found = wait_until(rule["record"], lambda: prometheus.query(f'{rule["record"]}{{job="{job}"}}'))
+        assert all(0 <= value for _, value in found), found
+        if "overlap" in rule["record"]:
+            assert all(value <= 1 for _, value in found), found
+
+
+def test_no_alert_fires_for_a_healthy_job(prometheus, job):
+    assert not [labels for labels, _ in prometheus.query(f'ALERTS{{alertstate="firing", job="{job}"}}')]
+    assert not prometheus.query('ALERTS{alertname="FsdpdAgentDisconnected"}')

@@ -1,0 +1,35 @@
+"""How long a metric lives: it follows its rank, and outlives the coordinator."""
+
+from harness.specs import ENDLESS, spec
+from harness.wait import wait_until
+
+
+def value(cluster, node, name, *labels):
+    """The sum of a metric's samples that carry all of `labels`, None when there is none."""
+    found = [float(line.rsplit(" ", 1)[1]) for line in cluster.scrape(node).splitlines()
+             if line.startswith((name + "{", name + " ")) and all(label in line for label in labels)]
+    return sum(found) if found else None
+
+
+def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
+    job_id = cluster.submit(spec(steps=5))
+    cluster.wait_state(job_id, "SUCCEEDED")
+    of_job = f'job="{job_id}"'
+    wait_until("its ranks are down", lambda: value(cluster, "node-0", "fsdpd_rank_up", of_job) == 0)
+    assert value(cluster, "node-0", "fsdpd_steps_total", of_job) == 10, "two ranks, five steps each"
+    assert value(cluster, "node-0", "fsdpd_agent_ranks") == 0
+
+
+def test_metrics_do_not_need_the_coordinator(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        cluster.coordinator.kill()
+        wait_until("the agent says that it is alone",
+                   lambda: value(cluster, "node-0", "fsdpd_agent_connected") == 0)
+        steps = value(cluster, "node-0", "fsdpd_steps_total", f'job="{job_id}"')
+        wait_until("steps go on", lambda: value(cluster, "node-0", "fsdpd_steps_total") > steps)
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        wait_until("the agent is back", lambda: value(cluster, "node-0", "fsdpd_agent_connected") == 1)
+        cluster.cancel(job_id)

@@ -1,0 +1,59 @@
+"""A job's way from submit to its end, on two agents with two ranks each."""
+
+import math
+
+import pytest
+
+from harness.specs import corpus, one_rank, spec
+
+
+def test_a_job_trains_and_succeeds(cluster, tmp_path):
+    text = corpus(tmp_path / "corpus.txt")
+    job_id = cluster.submit(spec(steps=40, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]}))
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.last_step.step == 40
+    # A model that knows nothing is at ln(256) = 5.55; the text repeats itself, so forty steps teach it much.
+    assert abs(job.first_loss - math.log(256)) < 0.7
+    assert job.last_step.loss < job.first_loss - 1
+    assert job.attempt == 1 and job.end_unix_nanos > job.start_unix_nanos >= job.create_unix_nanos > 0
+    assert sorted((place.node, place.first_rank, place.ranks) for place in job.placements) == [
+        ("node-0", 0, 2), ("node-1", 2, 2)]
+    assert job.last_step.tokens == 4 * 16
+    assert job.peak_bytes > 0 and job.memory_plan.peak_bytes > 0
+
+
+def losses(cluster, made):
+    """Every step's loss, from the job's watch stream."""
+    from harness.stubs import coordinator
+    job_id = cluster.submit(made)
+    stream = cluster.api().WatchJob(coordinator.WatchJobRequest(id=job_id), timeout=60)
+    found = {update.step.step: update.step.loss for update in stream if update.HasField("step")}
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    found[job.last_step.step] = job.last_step.loss
+    return found
+
+
+def test_every_strategy_and_world_gives_the_same_losses(cluster):
+    train = {"global_batch": 8, "micro_batch": 1}
+    one = losses(cluster, one_rank(steps=6, train=train))
+    sharded = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "optim_grads_params"}))
+    whole = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "no_shard"}))
+    again = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "optim_grads_params", "recompute": "full"}))
+    assert 6 in one and len(one) >= 2
+    for other in (sharded, whole, again):
+        for step in set(one) & set(other):
+            assert other[step] == pytest.approx(one[step], rel=1e-5), f"step {step}"
+
+
+def test_the_same_spec_gives_the_same_run(cluster):
+    first, second = losses(cluster, spec(steps=4)), losses(cluster, spec(steps=4))
+    assert first[4] == second[4]
+    other_seed = losses(cluster, spec(steps=4, train={"seed": 2}))
+    assert other_seed[4] != first[4]
+
+
+def test_two_jobs_run_side_by_side(cluster):
+    place = {"nodes": 1, "ranks_per_node": 2}
+    ids = [cluster.submit(spec(steps=5, name=name, resources=place)) for name in ("left", "right")]
+    jobs = [cluster.wait_state(job_id, "SUCCEEDED") for job_id in ids]
+    assert {job.id for job in jobs} == set(ids) and len(set(ids)) == 2
