@@ -11,6 +11,7 @@
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <absl/time/time.h>
 
 #include <cstdint>
 #include <memory>
@@ -50,9 +51,16 @@ struct CommunicatorOptions {
   int device_index = 0;                    // CUDA.
   std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that its peers reach.
   std::string name;                        // Prefix of its keys in the store: "gather", "reduce".
+  // How long a rank waits for the others to come to the store, and how long an operation waits for the
+  // slowest of them (Gloo; a rank may be busy with a checkpoint). A peer that died is noticed at once, not by
+  // this.
+  absl::Duration rendezvous_timeout = absl::Minutes(5);
+  absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// Gloo on CPU, NCCL on CUDA. UNIMPLEMENTED for CUDA in a binary built without --config=cuda.
+// Blocks until all ranks have called it. Gloo on CPU, NCCL on CUDA. DEADLINE_EXCEEDED when a rank did not
+// come, UNAVAILABLE when one could not be reached. `store` must outlive the communicator. UNIMPLEMENTED for
+// CUDA in a binary built without --config=cuda.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CommunicatorOptions& options,
                                                                Store* store);
 

@@ -1,0 +1,207 @@
+// What every transport must do, as one parameterised test. A test file of a transport instantiates it:
+//   INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, SuiteParameters({...}), SuiteName);
+// Ranks are threads of the test. Inputs are small integers, so sums are exact in any order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "fsdp/comm/communicator.h"
+
+namespace fsdpd {
+
+using Group = std::vector<std::unique_ptr<Communicator>>;
+
+struct Transport {
+  std::string name;
+  std::function<Group(int size)> make;
+  // Called by each rank's thread before its first operation: which memory its buffers are in.
+  std::function<at::Device(int rank)> device = [](int) { return at::Device(at::kCPU); };
+  int max_ranks = 8;
+};
+
+// Runs `body` once per rank, each on a thread of its own.
+inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device) {
+  at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kFloat));
+  std::copy(values.begin(), values.end(), host.mutable_data_ptr<float>());
+  return host.to(device);
+}
+
+inline std::vector<float> OnHost(const at::Tensor& tensor) {
+  const at::Tensor host = tensor.to(at::kCPU).to(at::kFloat);  // Waits for the current stream.
+  const float* begin = host.const_data_ptr<float>();
+  return {begin, begin + host.numel()};
+}
+
+// Element i of rank r's input; exact in bf16.
+inline float Value(int rank, int64_t i) { return static_cast<float>((rank * 7 + i) % 31 + 1); }
+
+inline std::vector<float> Values(int rank, int64_t count) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = Value(rank, i);
+  return values;
+}
+
+inline std::vector<float> SumOfValues(int size, int64_t begin, int64_t count) {
+  std::vector<float> sums(count);
+  for (int r = 0; r < size; ++r) {
+    for (int64_t i = 0; i < count; ++i) sums[i] += Value(r, begin + i);
+  }
+  return sums;
+}
+
+using SuiteParameter = std::tuple<Transport, int>;
+
+class CommunicatorSuite : public testing::TestWithParam<SuiteParameter> {
+ protected:
+  void SetUp() override {
+    const Transport& transport = std::get<0>(GetParam());
+    size_ = std::get<1>(GetParam());
+    if (size_ > transport.max_ranks)
+      GTEST_SKIP() << "needs " << size_ << " devices, has " << transport.max_ranks;
+    device_ = transport.device;
+    group_ = transport.make(size_);
+    ASSERT_EQ(group_.size(), static_cast<size_t>(size_));
+  }
+
+  int size_ = 0;
+  std::function<at::Device(int)> device_;
+  Group group_;
+};
+
+constexpr int64_t kSuiteCounts[] = {0, 1, 2, 33, 4096, 4097, 100003};
+
+TEST_P(CommunicatorSuite, KnowsItsRankAndSize) {
+  for (int rank = 0; rank < size_; ++rank) {
+    EXPECT_EQ(group_[rank]->rank(), rank);
+    EXPECT_EQ(group_[rank]->size(), size_);
+  }
+}
+
+TEST_P(CommunicatorSuite, AllGatherPutsEveryRanksPartInItsPlace) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const DType dtype = type == at::kFloat ? DType::kFp32 : DType::kBf16;
+    for (const int64_t count : kSuiteCounts) {
+      OnEveryRank(size_, [&](int rank) {
+        const at::Device device = device_(rank);
+        const at::Tensor buffer = OnDevice(std::vector<float>(size_ * count, -1), device).to(type);
+        buffer.narrow(0, rank * count, count).copy_(OnDevice(Values(rank, count), device));
+        ASSERT_EQ(group_[rank]->AllGather(buffer.mutable_data_ptr(), count, dtype), absl::OkStatus());
+        std::vector<float> expected;
+        for (int r = 0; r < size_; ++r) {
+          for (const float value : Values(r, count)) expected.push_back(value);
+        }
+        EXPECT_EQ(OnHost(buffer), expected) << "rank " << rank << " count " << count;
+      });
+    }
+  }
+}
+
+TEST_P(CommunicatorSuite, ReduceScatterGivesEachRankTheSumOfItsPart) {
+  for (const int64_t count : kSuiteCounts) {
+    OnEveryRank(size_, [&](int rank) {
+      const at::Device device = device_(rank);
+      const at::Tensor in = OnDevice(Values(rank, size_ * count), device);
+      const at::Tensor out = OnDevice(std::vector<float>(count, -1), device);
+      ASSERT_EQ(
+          group_[rank]->ReduceScatter(in.mutable_data_ptr<float>(), out.mutable_data_ptr<float>(), count),
+          absl::OkStatus());
+      EXPECT_EQ(OnHost(out), SumOfValues(size_, rank * count, count))
+          << "rank " << rank << " count " << count;
+    });
+  }
+}
+
+TEST_P(CommunicatorSuite, ReduceScatterMayWriteOverItsOwnPartOfTheInput) {
+  for (const int64_t count : kSuiteCounts) {
+    OnEveryRank(size_, [&](int rank) {
+      const at::Tensor in = OnDevice(Values(rank, size_ * count), device_(rank));
+      float* data = in.mutable_data_ptr<float>();
+      ASSERT_EQ(group_[rank]->ReduceScatter(data, data + rank * count, count), absl::OkStatus());
+      EXPECT_EQ(OnHost(in.narrow(0, rank * count, count)), SumOfValues(size_, rank * count, count))
+          << "rank " << rank << " count " << count;
+    });
+  }
+}
+
+TEST_P(CommunicatorSuite, AllReduceGivesEveryRankTheSum) {
+  for (const int64_t count : kSuiteCounts) {
+    OnEveryRank(size_, [&](int rank) {
+      const at::Tensor buffer = OnDevice(Values(rank, count), device_(rank));
+      ASSERT_EQ(group_[rank]->AllReduce(buffer.mutable_data_ptr<float>(), count), absl::OkStatus());
+      EXPECT_EQ(OnHost(buffer), SumOfValues(size_, 0, count)) << "rank " << rank << " count " << count;
+    });
+  }
+}
+
+TEST_P(CommunicatorSuite, NoRankLeavesABarrierBeforeAllHaveCome) {
+  std::atomic<int> came{0};
+  OnEveryRank(size_, [&](int rank) {
+    device_(rank);
+    for (int round = 1; round <= 20; ++round) {
+      ++came;
+      ASSERT_EQ(group_[rank]->Barrier(), absl::OkStatus());
+      EXPECT_GE(came, round * size_);
+      ASSERT_EQ(group_[rank]->Barrier(), absl::OkStatus());
+    }
+  });
+}
+
+TEST_P(CommunicatorSuite, MixedOperationsInOneOrderKeepTheirResultsApart) {
+  OnEveryRank(size_, [&](int rank) {
+    const at::Device device = device_(rank);
+    for (int round = 0; round < 10; ++round) {
+      const at::Tensor a = OnDevice(Values(rank, 3), device);
+      const at::Tensor b = OnDevice(Values(rank, 5 * size_), device);
+      ASSERT_EQ(group_[rank]->AllReduce(a.mutable_data_ptr<float>(), 3), absl::OkStatus());
+      float* data = b.mutable_data_ptr<float>();
+      ASSERT_EQ(group_[rank]->ReduceScatter(data, data + rank * 5, 5), absl::OkStatus());
+      ASSERT_EQ(group_[rank]->AllGather(data, 5, DType::kFp32), absl::OkStatus());
+      EXPECT_EQ(OnHost(a), SumOfValues(size_, 0, 3));
+      EXPECT_EQ(OnHost(b), SumOfValues(size_, 0, 5 * size_));
+    }
+  });
+}
+
+TEST_P(CommunicatorSuite, AbortOfOneRankWakesTheOthers) {
+  if (size_ == 1) GTEST_SKIP() << "nobody to wait for";
+  OnEveryRank(size_, [&](int rank) {
+    device_(rank);
+    ASSERT_EQ(group_[rank]->Barrier(), absl::OkStatus());
+    if (rank == size_ - 1) {
+      group_[rank]->Abort();
+    } else {
+      EXPECT_EQ(group_[rank]->Barrier().code(), absl::StatusCode::kUnavailable);
+    }
+    // And it stays so, for the one that aborted too.
+    EXPECT_EQ(group_[rank]->Barrier().code(), absl::StatusCode::kUnavailable);
+  });
+}
+
+TEST_P(CommunicatorSuite, AbortFromAnotherThreadWakesTheRankThatWaits) {
+  if (size_ == 1) GTEST_SKIP() << "nobody to wait for";
+  std::thread waiter([&] {  // Rank 1 never comes.
+    device_(0);
+    EXPECT_EQ(group_[0]->Barrier().code(), absl::StatusCode::kUnavailable);
+  });
+  group_[0]->Abort();  // Before, in or after the start of the wait: it ends all the same.
+  waiter.join();
+}
+
+}  // namespace fsdpd

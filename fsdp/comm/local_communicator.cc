@@ -1,0 +1,167 @@
+#include "fsdp/comm/local_communicator.h"
+
+#include <absl/strings/str_format.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "fsdp/comm/ordered_sum.h"
+
+namespace fsdpd {
+namespace {
+
+// What a rank brings to an operation.
+struct Call {
+  const char* operation = "";
+  int64_t count = 0;
+  const char* unit = "elements";
+  char* buffer = nullptr;
+};
+
+class LocalGroup {
+ public:
+  explicit LocalGroup(int size) : calls_(size) {}
+
+  // Publishes `call`, waits until every rank has, and returns all of them. After Abort it fails at once; when
+  // it succeeds it does so on every rank, and then all of them reach Meet().
+  absl::StatusOr<std::vector<Call>> Begin(int rank, const Call& call) {
+    MutexLock lock(&mutex_);
+    calls_[rank] = call;
+    const int64_t round = round_;
+    if (aborted_.ok()) Arrive();
+    while (round == round_ && aborted_.ok()) changed_.Wait(&mutex_);
+    if (round == round_) {
+      return absl::UnavailableError(absl::StrFormat("%s: %s", call.operation, aborted_.message()));
+    }
+    return calls_;
+  }
+
+  // Waits for every rank, whatever happens: they only copy memory between Begin and here, and while one does,
+  // the buffers of the others must stay.
+  void Meet() {
+    MutexLock lock(&mutex_);
+    const int64_t round = round_;
+    Arrive();
+    while (round == round_) changed_.Wait(&mutex_);
+  }
+
+  void Abort(const std::string& reason) {
+    MutexLock lock(&mutex_);
+    if (aborted_.ok()) aborted_ = absl::UnavailableError(reason);
+    changed_.SignalAll();
+  }
+
+ private:
+  void Arrive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (++arrived_ < static_cast<int>(calls_.size())) return;
+    arrived_ = 0;
+    ++round_;
+    changed_.SignalAll();
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // By rank.
+  int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
+};
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<LocalGroup> group, int rank, int size)
+      : group_(std::move(group)), rank_(rank), size_(size) {}
+  ~LocalCommunicator() override { group_->Abort(absl::StrFormat("rank %d left", rank_)); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  absl::Status AllGather(void* buffer, int64_t count, DType dtype) override {
+    const int64_t bytes = count * BytesOf(dtype);
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_gather", bytes, buffer, "bytes"));
+    CopyOthersParts(calls, [bytes](int r) { return Piece{r * bytes, bytes}; });
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
+  absl::Status ReduceScatter(float* in, float* out, int64_t count) override {
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("reduce_scatter", count, in));
+    SumInOrder(PartsAt(calls, rank_ * count), count, out);
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
+  // Each rank sums one piece into its own buffer, then all copy each other's pieces.
+  absl::Status AllReduce(float* buffer, int64_t count) override {
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_reduce", count, buffer));
+    const Piece own = PieceOf(rank_, size_, count);
+    SumInOrder(PartsAt(calls, own.begin), own.count, buffer + own.begin);
+    group_->Meet();
+    constexpr int64_t kWidth = sizeof(float);
+    CopyOthersParts(calls, [&](int r) {
+      const Piece piece = PieceOf(r, size_, count);
+      return Piece{piece.begin * kWidth, piece.count * kWidth};
+    });
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
+  absl::Status Barrier() override {
+    FSDPD_RETURN_IF_ERROR(Begin("barrier", 0, nullptr).status());
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
+  void Abort() override { group_->Abort(absl::StrFormat("aborted by rank %d", rank_)); }
+
+ private:
+  absl::StatusOr<std::vector<Call>> Begin(const char* operation, int64_t count, void* buffer,
+                                          const char* unit = "elements") {
+    const Call own{operation, count, unit, static_cast<char*>(buffer)};
+    FSDPD_ASSIGN_OR_RETURN(auto calls, group_->Begin(rank_, own));
+    for (int r = 1; r < size_; ++r) {
+      const Call& a = calls[0];
+      const Call& b = calls[r];
+      if (a.count == b.count && std::strcmp(a.operation, b.operation) == 0) continue;
+      group_->Meet();
+      return absl::FailedPreconditionError(
+          absl::StrFormat("rank 0 called %s of %d %s, rank %d called %s of %d %s", a.operation, a.count,
+                          a.unit, r, b.operation, b.count, b.unit));
+    }
+    return calls;
+  }
+
+  // `bytes_of(r)`: which bytes of a buffer rank r has the result of.
+  template <typename BytesOfRank>
+  void CopyOthersParts(const std::vector<Call>& calls, BytesOfRank bytes_of) {
+    for (int r = 0; r < size_; ++r) {
+      const Piece bytes = bytes_of(r);
+      if (r == rank_ || bytes.count == 0) continue;
+      std::memcpy(calls[rank_].buffer + bytes.begin, calls[r].buffer + bytes.begin, bytes.count);
+    }
+  }
+
+  static std::vector<const float*> PartsAt(const std::vector<Call>& calls, int64_t begin) {
+    std::vector<const float*> parts;
+    for (const Call& call : calls) parts.push_back(reinterpret_cast<const float*>(call.buffer) + begin);
+    return parts;
+  }
+
+  const std::shared_ptr<LocalGroup> group_;
+  const int rank_;
+  const int size_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> MakeLocalGroup(int size) {
+  FSDPD_CHECK(size > 0);
+  auto group = std::make_shared<LocalGroup>(size);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    ranks.push_back(std::make_unique<LocalCommunicator>(group, rank, size));
+  return ranks;
+}
+
+}  // namespace fsdpd
