@@ -53,13 +53,15 @@ def parse(arguments):
             raise argparse.ArgumentTypeError(f"'{text}' is not a number of steps, 1 or more")
         return int(text)
 
-    parser = argparse.ArgumentParser(prog="deploy/quickstart", allow_abbrev=False, description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog="exit codes: 0 trained and stopped, 1 a part failed, 2 usage, 130 interrupted")
-    parser.add_argument("--gpus", action="store_true", help="train on this machine's GPUs (NCCL) instead of its CPU cores")
-    parser.add_argument("--steps", type=steps, default=150, metavar="N", help="optimizer steps (default 150)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run folder)")
-    parser.add_argument("--keep", action="store_true", help="keep the run folder: logs, state, corpus, spec, records")
+    parser = argparse.ArgumentParser(
+        prog="deploy/quickstart", allow_abbrev=False, description=__doc__,
+        epilog="exit codes: 0 trained and stopped, 1 a part failed, 2 usage, 130 interrupted",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    flag = parser.add_argument
+    flag("--gpus", action="store_true", help="train on this machine's GPUs (NCCL) instead of its CPU cores")
+    flag("--steps", type=steps, default=150, metavar="N", help="optimizer steps (default 150)")
+    flag("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run folder)")
+    flag("--keep", action="store_true", help="keep the run folder: logs, state, corpus, spec, records")
     options = parser.parse_args(arguments)
     if options.output and not options.output.resolve().parent.is_dir():
         parser.error(f"argument --output: there is no folder {options.output.resolve().parent}")
@@ -68,7 +70,8 @@ def parse(arguments):
 
 def gpu_names():
     try:
-        listing = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+        listing = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
+                                 text=True)
     except FileNotFoundError:
         raise Failed("--gpus: no NVIDIA driver on this machine (nvidia-smi is not installed)") from None
     names = listing.stdout.splitlines() if listing.returncode == 0 else []
@@ -95,9 +98,9 @@ def setup_and_build(with_gpus):
     servers = bazel_servers()
     quiet = [] if sys.stderr.isatty() else ["--color=no", "--curses=no", "--show_progress_rate_limit=15"]
     cuda = ["--config=cuda"] if with_gpus else []
+    build = [*BAZEL, "build", "--show_result=0", "--ui_event_filters=-info", *quiet, *cuda, *TARGETS]
     try:
-        for part, argv in [("setup", [ROOT / "deploy/setup"]),
-                           ("build", [*BAZEL, "build", "--show_result=0", "--ui_event_filters=-info", *quiet, *cuda, *TARGETS])]:
+        for part, argv in [("setup", [ROOT / "deploy/setup"]), ("build", build)]:
             code = tools.run(part, argv, cwd=ROOT, stdout=sys.stderr)
             if code != 0:
                 raise Failed(f"{part} failed with exit code {code}; its messages are above")
@@ -111,8 +114,8 @@ def setup_and_build(with_gpus):
 
 
 def write_corpus(path):
-    sources = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("proto/**/*.proto")), ROOT / "LICENSE"]
-    text = b"\n".join(source.read_bytes() for source in sources if source.exists())
+    patterns = ["README.md", "docs/*.md", "proto/**/*.proto", "LICENSE"]
+    text = b"\n".join(file.read_bytes() for pattern in patterns for file in sorted(ROOT.glob(pattern)))
     if len(text) < MIN_CORPUS_BYTES:
         raise Failed(f"the corpus has {len(text)} bytes; this clone lacks its README.md, docs and LICENSE")
     path.write_bytes(text)
@@ -152,8 +155,9 @@ class Cluster:
         device, slots, nodes = ("cuda", gpus, 1) if gpus else ("cpu", CPU_RANKS_PER_NODE, CPU_NODES)
         names = [f"node-{index}" for index in range(nodes)]
         for name in names:
-            self._daemon(name, BIN / "agent/fsdpd-agent", "--coordinator", self._server, "--node", name, "--device", device,
-                         "--slots", slots, "--metrics-listen", "127.0.0.1:0", "--work-dir", self._folder / name)
+            self._daemon(name, BIN / "agent/fsdpd-agent", "--coordinator", self._server, "--node", name,
+                         "--device", device, "--slots", slots, "--metrics-listen", "127.0.0.1:0",
+                         "--work-dir", self._folder / name)
         self._await_nodes(nodes)
         say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each")
 
@@ -171,7 +175,8 @@ class Cluster:
         while sum(bool(node.get("connected")) for node in self.query("nodes").get("nodes", [])) < count:
             self._processes.require_running()
             if time.monotonic() > deadline:
-                raise Failed(f"{count} agents did not reach the coordinator within {seconds} s", self._folder / "node-0.log")
+                raise Failed(f"{count} agents did not reach the coordinator within {seconds} s",
+                             self._folder / "node-0.log")
             pause()
 
     def query(self, *arguments):
@@ -227,7 +232,8 @@ def stop(processes):
     for fault in stopped.faults():
         complain(fault)
     if stopped.daemons and not stopped.faults():
-        say("stop", f"{stopped.daemons} daemons and their ranks are gone, ports {', '.join(map(str, stopped.ports))} are closed")
+        ports = ", ".join(map(str, stopped.ports))
+        say("stop", f"{stopped.daemons} daemons and their ranks are gone, ports {ports} are closed")
     return not stopped.faults()
 
 

@@ -45,7 +45,7 @@ def line_chart(title, lines, label, from_zero=True, high=None):
     """`label` turns a value into text. `high` fixes the top of the y axis (1.0 for a ratio)."""
     lines = [line for line in lines if line.points]
     if not lines:
-        return f'<figure><figcaption>{escape(title)}</figcaption><p class="muted">Not measured in this run.</p></figure>'
+        return f'<figure><figcaption>{escape(title)}</figcaption><p class="note">Not measured in this run.</p></figure>'
     values = [value for line in lines for _, value in line.points]
     low, top = _domain(values, from_zero)
     if high is not None:
@@ -59,15 +59,12 @@ def line_chart(title, lines, label, from_zero=True, high=None):
     def y(value):
         return _TOP + (top - min(value, top)) / (top - low) * (_HEIGHT - _TOP - _BOTTOM)
 
-    svg = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}" data-first="{x(first):.1f}" '
-           f'data-last="{x(last):.1f}">']
+    svg = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">']
     for tick in _ticks(low, top, 4):
-        svg.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
-                   f'<text class="tick" x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(label(tick))}</text>')
-    for tick in _ticks(first, last, 6):
-        if tick == int(tick):
-            svg.append(f'<text class="tick" x="{x(tick):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{int(tick)}</text>')
-    svg.append(f'<text class="tick" x="{_LEFT}" y="{_HEIGHT - 8}">step</text>')
+        svg.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        svg.append(_text(_LEFT - 8, y(tick) + 4, "end", label(tick)))
+    svg += [_text(x(tick), _HEIGHT - 8, "middle", f"{tick:.0f}") for tick in _ticks(first, last, 6) if tick == int(tick)]
+    svg.append(_text(_LEFT, _HEIGHT - 8, "start", "step"))
     for line in lines:
         path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in line.points)
         dash = ' stroke-dasharray="6 4"' if line.dashed else ""
@@ -76,17 +73,20 @@ def line_chart(title, lines, label, from_zero=True, high=None):
             end_step, end_value = line.points[-1]
             svg.append(f'<circle class="dot c{line.color}" cx="{x(end_step):.1f}" cy="{y(end_value):.1f}" r="4"/>')
     svg.append("</svg>")
+    caption = f"<figcaption>{escape(title)}{_legend(lines)}</figcaption>"
     cut = [f"step {step}: {label(value)}" for line in lines for step, value in line.points if value > top]
-    return (f'<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>{"".join(svg)}{_note(cut)}'
-            f'{_readings(lines, x, label)}</figure>')
+    return f'<figure>{caption}{"".join(svg)}{_note(cut)}{_readings(lines, x, label)}</figure>'
+
+
+def _text(x, y, anchor, text):
+    return f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _legend(lines):
     if len(lines) < 2:  # The title names a single series.
         return ""
-    keys = "".join(f'<span class="key"><i class="c{line.color}{" dashed" if line.dashed else ""}"></i>{escape(line.name)}</span>'
-                   for line in lines)
-    return f'<span class="legend">{keys}</span>'
+    keys = [f'<i class="c{line.color}{" dashed" if line.dashed else ""}"></i>{escape(line.name)}' for line in lines]
+    return f'<span class="legend">{"".join(f"<span class=key>{key}</span>" for key in keys)}</span>'
 
 
 def _note(cut):

@@ -1,4 +1,4 @@
-"""The run as one HTML page, from the records of `fsdpctl submit --record` and the job as `fsdpctl get -o json` says it.
+"""The run as one HTML page, from the records of `fsdpctl submit --record` and the job as `fsdpctl get -o json` has it.
 
 Reads only what the coordinator said; a quantity that is missing is said to be, never made up.
 """
@@ -28,8 +28,8 @@ def render(reports, job, facts):
         memory=_memory(plan),
         swatches="".join(f".s{index} {{ background: var(--c{index}); }}\n" for index in range(1, 8)),
         facts=_facts(reports, job, facts),
-        footer=escape("Measured by rank 0 and reported step by step through its agent and the coordinator. The same numbers, "
-                      "for every rank, are at each agent's /metrics."))
+        footer=escape("Measured by rank 0 and reported step by step through its agent and the coordinator. The same "
+                      "numbers, for every rank, are at each agent's /metrics."))
 
 
 def _int(message, field):
@@ -74,6 +74,10 @@ def _rate(report):
     return _int(report, "tokens") / report["step_seconds"] if report.get("step_seconds") else None
 
 
+def _step_millis(report):
+    return report.get("step_seconds", 0) * 1000
+
+
 def _points(reports, value):
     pairs = [(_int(report, "step"), value(report)) for report in reports]
     return [(step, number) for step, number in pairs if number is not None]
@@ -102,7 +106,7 @@ def _tiles(reports, steady, plan):
     early = mallocs(reports[min(_WARM_UP_STEPS, len(reports)) - 1])
     yield tile(f"{last.get('loss', 0):.3f}", "loss", f"from {first.get('loss', 0):.3f} at step {_int(first, 'step')}")
     yield tile(text(_median(steady, _rate), _compact), "tokens per second", "median, all ranks")
-    yield tile(text(_median(steady, lambda r: r.get("step_seconds", 0) * 1000), _millis), "step time", "median")
+    yield tile(text(_median(steady, _step_millis), _millis), "step time", "median")
     yield tile(text(_median(steady, _overlap), _percent), "overlap", "of communication with compute")
     yield tile(_bytes(peak), "peak memory", f"of a rank; planned {_bytes(planned)}" if planned else "of a rank")
     yield tile(_count(mallocs(last) - early), "device mallocs", f"after step {_WARM_UP_STEPS}; {_count(early)} before")
@@ -110,12 +114,16 @@ def _tiles(reports, steady, plan):
 
 def _charts(reports, plan):
     planned = _int(plan, "peak_bytes")
-    yield line_chart("Loss", [Line("loss", _points(reports, lambda r: r.get("loss")))], lambda v: f"{v:.3g}", from_zero=False)
-    yield line_chart("Step time", [Line("step", _points(reports, lambda r: r.get("step_seconds", 0) * 1000))], _millis)
-    yield line_chart("Communication hidden behind compute", [Line("hidden", _points(reports, _overlap))], _percent, high=1.0)
-    yield line_chart("Tokens per second", [Line("tokens/s", _points(reports, _rate))], _compact)
+
+    def chart(title, name, value, label, **axis):
+        return line_chart(title, [Line(name, _points(reports, value))], label, **axis)
+
+    yield chart("Loss", "loss", lambda report: report.get("loss"), lambda value: f"{value:.3g}", from_zero=False)
+    yield chart("Step time", "took", _step_millis, _millis)
+    yield chart("Communication hidden behind compute", "hidden", _overlap, _percent, high=1.0)
+    yield chart("Tokens per second", "tokens/s", _rate, _compact)
     yield _memory_chart(reports, planned)
-    yield line_chart("Device mallocs since the start", [Line("mallocs", _points(reports, _measured("device_mallocs")))], _count)
+    yield chart("Device mallocs since the start", "mallocs", _measured("device_mallocs"), _count)
 
 
 def _memory_chart(reports, planned):
@@ -136,9 +144,9 @@ def _memory(plan):
     components = [(part.get("name", ""), _int(part, "bytes"), part.get("note", "")) for part in plan.get("components", [])]
     total = sum(size for _, size, _ in components)
     if not total:
-        return '<p class="muted">The job carries no memory plan.</p>'
+        return '<p class="note">The job carries no memory plan.</p>'
     color = {name: index % 7 + 1 for index, (name, _, _) in enumerate(components)}
-    bar = "".join(f'<i class="s{color[name]}" style="flex: {size / total:.4f}" title="{escape(name)}: {_bytes(size)}"></i>'
+    bar = "".join(f'<i class="s{color[name]}" style="flex: {size}" title="{escape(name)}: {_bytes(size)}"></i>'
                   for name, size, _ in components if size)
     rows = "".join(f'<tr><th><i class="swatch s{color[name]}"></i>{escape(name.replace("_", " "))}</th>'
                    f'<td class="number">{_bytes(size)}</td><td class="number">{_percent(size / total)}</td>'
@@ -173,19 +181,24 @@ def _facts(reports, job, facts):
     rows = {
         "id": job.get("id", ""),
         "model": spec.get("model", {}).get("preset", "") or "llama",
-        "ranks": "; ".join(f"{place.get('node')}: ranks {_int(place, 'first_rank')}–{_int(place, 'first_rank') + _int(place, 'ranks') - 1}"
-                           for place in job.get("placements", [])) or f"{nodes} x {per_node}",
+        "ranks": "; ".join(map(_placement, job.get("placements", []))) or f"{nodes} x {per_node}",
         "sharding": _strategy(spec),
         "device": ", ".join(facts["gpus"]) or _device(spec),
         "data": f"{source}, {facts['corpus_bytes']:,} characters, sequences of {_int(data, 'sequence_length')}",
         "batch": f"{_int(train, 'global_batch')} sequences a step, {_int(train, 'micro_batch')} at once on a rank",
         "optimizer": f"AdamW, peak learning rate {adamw.get('lr', '3e-4')}, "
                      f"last {reports[-1].get('learning_rate', 0):.2e}",
-        "gradient norm": f"{reports[0].get('grad_norm', 0):.3g} at the first step, {reports[-1].get('grad_norm', 0):.3g} at the last",
+        "gradient norm": f"{reports[0].get('grad_norm', 0):.3g} at the first step, "
+                         f"{reports[-1].get('grad_norm', 0):.3g} at the last",
         "attempts": str(_int(job, "attempt")),
         "time": _times(job),
     }
-    return "<table>" + "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items()) + "</table>"
+    return f"<table>{''.join(f'<tr><th>{name}</th><td>{escape(text)}</td></tr>' for name, text in rows.items())}</table>"
+
+
+def _placement(place):
+    first = _int(place, "first_rank")
+    return f"{place.get('node')}: ranks {first} to {first + _int(place, 'ranks') - 1}"
 
 
 def _strategy(spec):

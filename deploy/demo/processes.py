@@ -87,8 +87,9 @@ class Processes:
     def _spawn(self, name, argv, log, **options):
         # A session of its own keeps the terminal's Ctrl-C away: children are stopped in order, with what they started.
         # If the quickstart is killed outright, the kernel sends them SIGTERM.
-        process = subprocess.Popen([str(arg) for arg in argv], stdin=subprocess.DEVNULL, start_new_session=True, **options,
-                                   preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
+        process = subprocess.Popen(
+            [str(arg) for arg in argv], stdin=subprocess.DEVNULL, start_new_session=True, **options,
+            preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
         self._children.append(Child(name, process, log))
         return self._children[-1]
 
@@ -130,7 +131,8 @@ class Stopped:
     """What `Processes.stop` did and found."""
 
     def __init__(self, daemons, ports, stuck, leaked, open_ports):
-        self.daemons, self.ports, self.stuck, self.leaked, self.open_ports = daemons, ports, stuck, leaked, open_ports
+        self.daemons, self.ports = daemons, ports
+        self.stuck, self.leaked, self.open_ports = stuck, leaked, open_ports
 
     def faults(self):
         return ([f"{name} did not stop on SIGTERM and was killed" for name in self.stuck] +

@@ -1,0 +1,270 @@
+"""What deploy/ ships for Kubernetes, systemd and containers is well formed, and names flags that the programs have.
+
+The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
+"""
+
+import copy
+import functools
+import hashlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from harness.programs import ROOT, program
+
+DEPLOY = ROOT / "deploy"
+KUBERNETES_VERSION = "1.32"
+OVERLAYS = ["cpu-test", "gpu"]
+PROGRAMS = {"fsdpd-coordinator": "coordinator/fsdpd-coordinator", "fsdpd-agent": "agent/fsdpd-agent"}
+SYSTEMD_EXPOSURE_LIMIT = {"fsdpd-coordinator": 20, "fsdpd-agent": 45}  # Tenths of systemd-analyze's scale, 0 to 10.
+
+
+# Kubernetes ----------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def validator():
+    """The folder with kubernetes-validate; installed once per version into the user's cache."""
+    pins = DEPLOY / "kubernetes/validator.txt"
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd"
+    folder = cache / f"kubernetes-validate-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                        "--target", partial, "-r", pins], check=True)
+        try:
+            partial.rename(folder)
+        except OSError:  # Another test run was first.
+            shutil.rmtree(partial)
+    return folder
+
+
+def faults(objects, tmp_path):
+    """What the schemas say against the objects; empty when they are right. An unknown kind is a fault too."""
+    stream = tmp_path / "objects.yaml"
+    stream.write_text(yaml.safe_dump_all(objects))
+    done = subprocess.run([sys.executable, "-m", "kubernetes_validate", "--strict", "-k", KUBERNETES_VERSION, stream],
+                          env={**os.environ, "PYTHONPATH": str(validator())}, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    assert len(lines) >= len(objects), f"the validator judged {len(lines)} of {len(objects)} objects"
+    return [line for line in lines if not line.startswith("INFO")]
+
+
+def merged(base, patch):
+    """The part of a strategic merge that the overlays use: mappings by key, lists of named objects by name."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {**base, **{key: merged(base.get(key), value) for key, value in patch.items()}}
+    if isinstance(base, list) and isinstance(patch, list) and all("name" in each for each in base + patch):
+        by_name = {each["name"]: each for each in base}
+        return list({**by_name, **{each["name"]: merged(by_name.get(each["name"]), each) for each in patch}}.values())
+    return patch
+
+
+def rendered_by_kubectl(overlay):
+    done = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes/overlays" / overlay], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def rendered_by_hand(overlay):
+    base = DEPLOY / "kubernetes/base"
+    objects = [each for name in yaml.safe_load((base / "kustomization.yaml").read_text())["resources"]
+               for each in yaml.safe_load_all((base / name).read_text())]
+    folder = DEPLOY / "kubernetes/overlays" / overlay
+    for entry in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]:
+        patch = yaml.safe_load((folder / entry["path"]).read_text())
+        target = [(each["kind"], each["metadata"]["name"]) for each in objects].index(
+            (patch["kind"], patch["metadata"]["name"]))
+        objects[target] = merged(objects[target], patch)
+    return objects
+
+
+# A machine without kubectl still checks every line.
+RENDERERS = [rendered_by_hand] + ([rendered_by_kubectl] if shutil.which("kubectl") else [])
+each_rendering = pytest.mark.parametrize("render, overlay", itertools.product(RENDERERS, OVERLAYS))
+
+
+def named(objects, kind, name):
+    return next(each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name)
+
+
+def pod_templates(objects):
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in objects
+            if each["kind"] in ("StatefulSet", "DaemonSet")}
+
+
+def pod_specs(objects):
+    return {name: template["spec"] for name, template in pod_templates(objects).items()}
+
+
+@each_rendering
+def test_an_overlay_satisfies_the_schemas(render, overlay, tmp_path):
+    assert not faults(render(overlay), tmp_path)
+
+
+@pytest.mark.parametrize("path, value, said", [
+    (("spec", "replica"), 2, "replica"),
+    (("spec", "template", "spec", "terminationGracePeriod"), 30, "terminationGracePeriod"),
+    (("spec", "template", "spec", "containers", 0, "readinesProbe"), {}, "readinesProbe"),
+    (("spec", "replicas"), "one", "one"),
+    (("apiVersion",), "apps/v2", "apps/v2"),
+])
+def test_a_typo_is_caught(path, value, said, tmp_path):
+    coordinator = copy.deepcopy(named(rendered_by_hand("cpu-test"), "StatefulSet", "fsdpd-coordinator"))
+    place = coordinator
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert said in "\n".join(faults([coordinator], tmp_path))
+
+
+@each_rendering
+def test_pods_are_restricted(render, overlay):
+    """Pod Security "restricted", which the namespace enforces, and no token for an API that nobody calls."""
+    objects = render(overlay)
+    namespace = named(objects, "Namespace", "fsdpd")["metadata"]["labels"]
+    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
+    specs = pod_specs(objects)
+    assert set(specs) == {"fsdpd-coordinator", "fsdpd-agent"}
+    for spec in specs.values():
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False and context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+@each_rendering
+def test_selectors_find_the_pods(render, overlay):
+    objects = render(overlay)
+    labels = [template["metadata"]["labels"] for template in pod_templates(objects).values()]
+    services = [each["spec"]["selector"] for each in objects if each["kind"] == "Service"]
+    budgets = [each["spec"]["selector"]["matchLabels"] for each in objects if each["kind"] == "PodDisruptionBudget"]
+    assert len(services) == 2 and len(budgets) == 1
+    for selector in services + budgets:
+        assert any(selector.items() <= pod.items() for pod in labels), selector
+    assert named(objects, "StatefulSet", "fsdpd-coordinator")["spec"]["serviceName"] in [
+        each["metadata"]["name"] for each in objects if each["kind"] == "Service"]
+
+
+@each_rendering
+def test_variables_in_arguments_are_defined(render, overlay):
+    for spec in pod_specs(render(overlay)).values():
+        for container in spec["containers"]:
+            used = set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
+            assert used <= {each["name"] for each in container.get("env", [])}
+
+
+def test_a_node_offers_as_many_slots_as_gpus():
+    container = pod_specs(rendered_by_hand("gpu"))["fsdpd-agent"]["containers"][0]
+    slots = next(each["value"] for each in container["env"] if each["name"] == "FSDPD_SLOTS")
+    assert {slots} == {container["resources"][bound]["nvidia.com/gpu"] for bound in ("requests", "limits")}
+
+
+# Flags ---------------------------------------------------------------------------------------------------------------
+
+
+def flags_in_manifests(name):
+    specs = pod_specs(rendered_by_hand("gpu"))
+    yield from (arg for arg in specs[name]["containers"][0]["args"])
+    unit = (DEPLOY / f"systemd/{name}.service").read_text()
+    yield from re.search(r"^ExecStart=((?:.*\\\n)*.*)$", unit, re.MULTILINE)[1].split()
+    dockerfile = (DEPLOY / "container/Dockerfile").read_text()
+    stage = dockerfile.split(f'ENTRYPOINT ["/usr/local/bin/{name}"]')[1].split("FROM")[0]
+    yield from re.findall(r'"(--[a-z-]+)"', stage)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_flag_exists(name):
+    help_text = subprocess.run([program(PROGRAMS[name]), "--help"], capture_output=True, text=True).stdout
+    known = set(re.findall(r"--[a-z][a-z-]*", help_text))
+    asked = {arg.split("=")[0] for arg in flags_in_manifests(name) if arg.startswith("--")}
+    assert asked and asked <= known, f"{name} has no {asked - known}"
+
+
+# systemd -------------------------------------------------------------------------------------------------------------
+
+
+def installed(name, tmp_path):
+    """The unit as systemd sees it where the program is installed."""
+    unit = tmp_path / f"{name}.service"
+    unit.write_text((DEPLOY / f"systemd/{name}.service").read_text().replace(f"/usr/local/bin/{name}", "/bin/true"))
+    return unit
+
+
+def analyze(*arguments):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed (Debian package systemd)")
+    done = subprocess.run(["systemd-analyze", *map(str, arguments)], capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_systemd_accepts_the_unit(name, tmp_path):
+    code, said = analyze("verify", "--man=no", installed(name, tmp_path))
+    # It reads the machine's own units too; what it says against those is not ours.
+    ours = [line for line in said.splitlines() if name in line]
+    assert not ours and (code == 0 or said), said
+
+
+def test_a_typo_in_a_unit_is_caught(tmp_path):
+    unit = installed("fsdpd-agent", tmp_path)
+    unit.write_text(unit.read_text().replace("KillMode=mixed", "KilMode=mixed"))
+    assert "KilMode" in analyze("verify", "--man=no", unit)[1]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_units_are_confined(name, tmp_path):
+    code, said = analyze("security", "--offline=true", f"--threshold={SYSTEMD_EXPOSURE_LIMIT[name]}", "--no-pager",
+                         installed(name, tmp_path))
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_variable_of_a_unit_has_a_default(name):
+    unit = (DEPLOY / f"systemd/{name}.service").read_text()
+    settings = (DEPLOY / f"systemd/{name.removeprefix('fsdpd-')}.env").read_text()
+    used = set(re.findall(r"\$\{?(FSDPD_\w+)", unit))
+    assert used and used == set(re.findall(r"^(FSDPD_\w+)=", settings, re.MULTILINE))
+
+
+def test_sysusers_makes_the_user_of_the_units(tmp_path):
+    if not shutil.which("systemd-sysusers"):
+        pytest.skip("systemd-sysusers is not installed (Debian package systemd)")
+    # An empty root: whether this machine has the user already plays no part.
+    done = subprocess.run(["systemd-sysusers", "--dry-run", f"--root={tmp_path}", "-"], capture_output=True, text=True,
+                          input=(DEPLOY / "systemd/fsdpd.sysusers.conf").read_text())
+    assert done.returncode == 0 and "Creating user 'fsdpd'" in done.stderr, done.stderr
+    for name in PROGRAMS:
+        assert "\nUser=fsdpd\n" in (DEPLOY / f"systemd/{name}.service").read_text()
+
+
+# Containers ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_dockerfile_copies_exists():
+    sources = [word for line in (DEPLOY / "container/Dockerfile").read_text().splitlines()
+               if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]]
+    assert sources and all((ROOT / source).exists() for source in sources), sources
+
+
+def test_stages_are_defined_before_use():
+    known = set()
+    for line in (DEPLOY / "container/Dockerfile").read_text().splitlines():
+        words = line.split()
+        if line.startswith("FROM "):
+            assert words[1] in known or ":" in words[1], line
+            known.add(words[3])
+        for stage in re.findall(r"--from=(\w+)", line):
+            assert stage in known, line
+    assert {"coordinator", "agent", "fsdpctl"} <= known
