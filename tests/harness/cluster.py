@@ -92,7 +92,7 @@ class Cluster:
         if self._channel:
             self._channel.close()
         if kind is not None:
-            self._show_logs()
+            print(self.logs())
             self._kill_all()
             return
         try:
@@ -124,11 +124,14 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
-    def _show_logs(self):
-        for log in sorted(self.folder.rglob("*.log")):
+    def logs(self):
+        """The ends of the daemons' logs and of the newest ranks': what a failed test shows."""
+        newest = sorted(self.folder.rglob("rank-*.log"), key=lambda log: log.stat().st_mtime)[-4:]
+        text = ""
+        for log in [*sorted(self.folder.glob("*.log")), *newest]:
             lines = log.read_text(errors="replace").splitlines()
-            print(f"--- {log.relative_to(self.folder)} ({len(lines)} lines)")
-            print("\n".join(lines[-40:]))
+            text += f"--- {log.relative_to(self.folder)} ({len(lines)} lines)\n" + "\n".join(lines[-30:]) + "\n"
+        return text
 
     # --- daemons
 

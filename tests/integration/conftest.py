@@ -24,3 +24,12 @@ def cluster(shared):
 def own(tmp_path):
     """Makes a cluster that the test may break: `with own(agents=1) as cluster`."""
     return lambda **arguments: Cluster(tmp_path, **arguments)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    shared_cluster = item.funcargs.get("shared") if hasattr(item, "funcargs") else None
+    if report.failed and shared_cluster:
+        report.sections.append(("cluster", shared_cluster.logs()))
+    return report

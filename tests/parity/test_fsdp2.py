@@ -14,10 +14,11 @@ import sys
 import numpy
 import pytest
 import torch
-import yaml
+from google.protobuf import json_format
 from llama import Llama
 
 from harness.programs import ROOT, program
+from harness.specs import to_message
 
 WORLD, STEPS, GLOBAL_BATCH, MICRO_BATCH, SEQUENCE = 4, 10, 16, 2, 32
 MODEL = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4, "kv_heads": 2,
@@ -57,11 +58,11 @@ def learning_rate(step):
     return LR * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def run_ours(folder, fsdp, *flags):
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(job_spec(fsdp)))
-    done = subprocess.run([program("fsdp/engine/train_local"), str(path), *map(str, flags)], capture_output=True,
-                          text=True, timeout=100)
+def run_ours(folder, made, *flags):
+    path = folder / "job.json"
+    path.write_text(json_format.MessageToJson(to_message(made)))
+    done = subprocess.run([program("fsdp/engine/train_local"), "--spec", str(path), *map(str, flags)],
+                          capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     return [float(line) for line in done.stdout.split()]
 
@@ -79,7 +80,7 @@ def start(tmp_path_factory):
     flat = [torch.randn(each.numel()) * (0.1 if each.dim() == 1 else 0.05) + (each.dim() == 1)
             for each in Llama(MODEL).parameters()]
     torch.cat(flat).numpy().tofile(folder / "weights")
-    run_ours(folder, VARIANTS["no_shard"], "--weights", folder / "weights", "--dump-batches", folder / "batches")
+    run_ours(folder, job_spec(VARIANTS["no_shard"]), "--weights", folder / "weights", "--dump-batches", folder / "batches")
     return folder
 
 
@@ -112,7 +113,7 @@ def theirs(start):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_ten_losses_and_the_final_weights_agree(start, theirs, tmp_path, variant):
     their_losses, their_weights = theirs
-    our_losses = run_ours(tmp_path, VARIANTS[variant], "--weights", start / "weights", "--dump-weights",
+    our_losses = run_ours(tmp_path, job_spec(VARIANTS[variant]), "--weights", start / "weights", "--dump-weights",
                           tmp_path / "weights")
     assert len(our_losses) == len(their_losses) == STEPS
     # A few units in the last place of an fp32 near 5.
@@ -130,11 +131,8 @@ def test_the_run_moves_the_weights(start, theirs):
 
 def test_a_mistake_would_be_seen(start, tmp_path):
     """The tolerance is small enough: other weight decay alone is far outside of it."""
-    path = tmp_path / "job.yaml"
     made = job_spec(VARIANTS["no_shard"])
-    run_ours(tmp_path, VARIANTS["no_shard"], "--weights", start / "weights", "--dump-weights", tmp_path / "right")
+    run_ours(tmp_path, made, "--weights", start / "weights", "--dump-weights", tmp_path / "right")
     made["optimizer"]["adamw"]["weight_decay"] = 0.09
-    path.write_text(yaml.safe_dump(made))
-    subprocess.run([program("fsdp/engine/train_local"), str(path), "--weights", start / "weights", "--dump-weights",
-                    tmp_path / "wrong"], check=True, capture_output=True, timeout=100)
+    run_ours(tmp_path, made, "--weights", start / "weights", "--dump-weights", tmp_path / "wrong")
     assert numpy.abs(weights(tmp_path / "right") - weights(tmp_path / "wrong")).max() > 5e-5

@@ -1,0 +1,162 @@
+"""deploy/quickstart as a newcomer runs it: the daemons, the job, the page in a real browser, and nothing left over."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+from harness import processes
+from harness.programs import ROOT
+from harness.wait import wait_until
+
+QUICKSTART = ROOT / "deploy/quickstart"
+CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+# Also the build is in it, when this test is the first to ask for one.
+pytestmark = pytest.mark.timeout(600)
+
+
+class Quickstart:
+    """One run with its own temporary folder, and a mark by which its processes are known."""
+
+    def __init__(self, tmp_path, *arguments):
+        self.mark = uuid.uuid4().hex
+        self.scratch = tmp_path / "scratch"
+        self.scratch.mkdir()
+        self.output = tmp_path / "output.txt"
+        environment = {**os.environ, "TMPDIR": str(self.scratch), processes.MARK: self.mark}
+        with open(self.output, "wb") as output:
+            self.process = subprocess.Popen([QUICKSTART, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=output,
+                                            stderr=output, env=environment, start_new_session=True)
+
+    def text(self):
+        return self.output.read_text(errors="replace")
+
+    def wait(self, timeout_s=500):
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s} s; it said:\n{self.text()}") from None
+
+    def programs(self):
+        """Names of the live programs that this run started."""
+        return {process.program for process in processes.marked(self.mark)}
+
+    def assert_nothing_left(self):
+        assert not processes.marked(self.mark)
+        ports = re.search(r"ports ([\d, ]+) are closed", self.text())
+        assert ports, self.text()
+        # The coordinator and two agents, and whatever ranks listened on.
+        assert len(ports[1].split(",")) >= 3
+        assert not [port for port in ports[1].split(",") if processes.listening(int(port))]
+
+
+@pytest.fixture
+def start(tmp_path):
+    runs = []
+
+    def begin(*arguments):
+        runs.append(Quickstart(tmp_path, *arguments))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.process.kill()
+        run.process.wait()
+        for process in processes.marked(run.mark):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def chromium(tmp_path, *arguments):
+    done = subprocess.run([*CHROMIUM, f"--user-data-dir={tmp_path / 'browser'}", *map(str, arguments)],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_trains_shows_and_leaves_only_its_page(start, tmp_path):
+    run = start("--steps", "20")
+    assert run.wait() == 0, run.text()
+    said = run.text()
+    assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", said, re.MULTILINE), said
+    run.assert_nothing_left()
+    page = pathlib.Path(re.search(r"^page\s+(\S+)$", said, re.MULTILINE)[1])
+    assert [path for path in run.scratch.rglob("*") if path.is_file()] == [page]
+
+    source = page.read_text()
+    assert not re.findall(r"(?:https?:)?//[\w.-]+\.\w", source), "the page must need nothing but itself"
+    document = chromium(tmp_path, "--dump-dom", page.as_uri())
+    assert document.count("<svg") == 6 and "Not measured" not in document
+    assert "succeeded" in document and "20 steps" in document
+    # A line for each series: five charts with one, and the memory of a rank with three.
+    assert document.count("<polyline") == 8
+    assert all(len(points.split()) == 20 for points in re.findall(r'<polyline[^>]* points="([^"]*)"', document))
+    picture = tmp_path / "page.png"
+    chromium(tmp_path, "--window-size=1200,1900", f"--screenshot={picture}", page.as_uri())
+    assert picture.stat().st_size > 50_000, "an almost empty picture"
+
+
+def test_output_and_keep_put_files_where_they_were_asked_for(start, tmp_path):
+    page = tmp_path / "here.html"
+    run = start("--steps", "2", "--keep", "--output", page)
+    assert run.wait() == 0, run.text()
+    assert page.exists()
+    kept = {path.name for path in run.scratch.rglob("*")}
+    assert {"coordinator.log", "node-0.log", "node-1.log", "steps.jsonl", "tiny-llama.yaml", "corpus.txt"} <= kept
+    assert {"rank-0.log", "rank-1.log", "rank-2.log", "rank-3.log"} <= kept
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_an_interrupt_in_the_middle_leaves_nothing(start, number):
+    run = start("--steps", "100000")
+    wait_until("ranks run", lambda: "fsdpd-rank" in run.programs() and run.process.poll() is None, timeout_s=500)
+    # To the whole group, as a terminal sends it.
+    os.killpg(run.process.pid, number)
+    assert run.wait(60) == 130, run.text()
+    run.assert_nothing_left()
+    assert "interrupted; everything that was started has been stopped" in run.text()
+    assert not list(run.scratch.iterdir())
+
+
+def test_a_dead_daemon_is_named_and_the_folder_stays(start):
+    run = start("--steps", "100000")
+    wait_until("ranks run", lambda: "fsdpd-rank" in run.programs(), timeout_s=500)
+    coordinator = next(each for each in processes.marked(run.mark) if each.program == "fsdpd-coordinator")
+    os.kill(coordinator.pid, signal.SIGKILL)
+    assert run.wait(90) == 1, run.text()
+    assert "quickstart: coordinator was killed by SIGKILL" in run.text()
+    assert "the end of" in run.text() and list(run.scratch.rglob("coordinator.log"))
+    assert not processes.marked(run.mark)
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--bogus"], "unrecognized arguments: --bogus"),
+    (["--steps", "many"], "'many' is not a number of steps"),
+    (["--steps", "0"], "'0' is not a number of steps"),
+    (["--step", "5"], "unrecognized arguments: --step 5"),
+    (["--output", "/no/such/folder/page.html"], "there is no folder /no/such/folder"),
+])
+def test_a_wrong_flag_is_a_usage_error(start, arguments, said):
+    run = start(*arguments)
+    assert run.wait(20) == 2
+    assert said in run.text() and "usage: deploy/quickstart" in run.text()
+    assert not list(run.scratch.iterdir())
+
+
+def test_help_names_every_flag(start):
+    run = start("--help")
+    assert run.wait(20) == 0
+    assert all(flag in run.text() for flag in ("--gpus", "--steps", "--output", "--keep"))
+
+
+def test_gpus_on_a_machine_without_says_so_before_building(start, tmp_path):
+    if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has GPUs")
+    run = start("--gpus")
+    assert run.wait(20) == 1
+    assert "quickstart: --gpus: " in run.text() and "build" not in run.text()
+    assert not list(run.scratch.iterdir())
