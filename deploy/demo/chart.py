@@ -63,7 +63,8 @@ def line_chart(title, lines, label, from_zero=True, high=None):
     for tick in _ticks(low, top, 4):
         svg.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         svg.append(_text(_LEFT - 8, y(tick) + 4, "end", label(tick)))
-    svg += [_text(x(tick), _HEIGHT - 8, "middle", f"{tick:.0f}") for tick in _ticks(first, last, 6) if tick == int(tick)]
+    whole = [tick for tick in _ticks(first, last, 6) if tick == int(tick)]
+    svg += [_text(x(tick), _HEIGHT - 8, "middle", f"{tick:.0f}") for tick in whole]
     svg.append(_text(_LEFT, _HEIGHT - 8, "start", "step"))
     for line in lines:
         path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in line.points)

@@ -193,7 +193,8 @@ def _facts(reports, job, facts):
         "attempts": str(_int(job, "attempt")),
         "time": _times(job),
     }
-    return f"<table>{''.join(f'<tr><th>{name}</th><td>{escape(text)}</td></tr>' for name, text in rows.items())}</table>"
+    lines = [f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items()]
+    return f"<table>{''.join(lines)}</table>"
 
 
 def _placement(place):

@@ -89,7 +89,7 @@ def rendered_by_hand(overlay):
 
 # A machine without kubectl still checks every line.
 RENDERERS = [rendered_by_hand] + ([rendered_by_kubectl] if shutil.which("kubectl") else [])
-each_rendering = pytest.mark.parametrize("render, overlay", itertools.product(RENDERERS, OVERLAYS))
+each_rendering = pytest.mark.parametrize("render, overlay", list(itertools.product(RENDERERS, OVERLAYS)))
 
 
 def named(objects, kind, name):
