@@ -1,0 +1,47 @@
+#include "fsdp/memory/arena.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <absl/strings/str_format.h>
+
+#include "base/check.h"
+#include "fsdp/memory/torch_status.h"
+
+namespace fsdpd {
+namespace {
+
+// What the plan aligns offsets to, and cuBLAS and NCCL like best. Allocators promise less on CPU (64).
+constexpr int64_t kAlignment = 256;
+
+}  // namespace
+
+absl::StatusOr<Arena> Arena::Make(int64_t bytes, at::Device device) {
+  FSDPD_CHECK(bytes >= 0);
+  at::Tensor storage;
+  const absl::Status status = CatchTorch([&] {
+    at::Tensor raw = at::empty({bytes + kAlignment}, at::TensorOptions(at::kByte).device(device));
+    const auto address = reinterpret_cast<uintptr_t>(raw.data_ptr());
+    const int64_t skip = static_cast<int64_t>((kAlignment - address % kAlignment) % kAlignment);
+    storage = raw.narrow(0, skip, bytes);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    return absl::Status(
+        status.code(), absl::StrFormat("arena of %d bytes on %s: %s", bytes, device.str(), status.message()));
+  }
+  return Arena(std::move(storage), bytes);
+}
+
+at::Tensor Arena::View(const Buffer& buffer, at::ScalarType type) const {
+  const auto width = static_cast<int64_t>(c10::elementSize(type));
+  FSDPD_CHECK(buffer.offset >= 0 && buffer.bytes >= 0 && buffer.offset + buffer.bytes <= bytes_);
+  FSDPD_CHECK(buffer.offset % width == 0 && buffer.bytes % width == 0);
+  char* begin = static_cast<char*>(storage_.data_ptr()) + buffer.offset;
+  // The device is told, not asked of the driver: that would cost a call per view.
+  return at::for_blob(begin, {buffer.bytes / width})
+      .options(at::TensorOptions(type).device(storage_.device()))
+      .target_device(storage_.device())
+      .make_tensor();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,167 @@
+#include "fsdp/memory/host_caching_allocator.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // c10::gAlignment: what LibTorch's vectorised kernels assume.
+constexpr int64_t kSmallStep = 512;
+constexpr int64_t kSmallLimit = int64_t{1} << 20;
+constexpr int kSmallLimitLog2 = 20;
+constexpr int kSmallClasses = kSmallLimit / kSmallStep;
+constexpr int64_t kLargest = int64_t{1} << 47;
+
+// LibTorch's own allocators are installed with priority 0.
+constexpr uint8_t kPriority = 100;
+
+struct SizeClass {
+  int index;
+  int64_t bytes;
+};
+
+// REQUIRES: 0 < bytes <= kLargest.
+SizeClass ClassOf(int64_t bytes) {
+  if (bytes <= kSmallLimit) {
+    const int64_t steps = (bytes + kSmallStep - 1) / kSmallStep;
+    return {static_cast<int>(steps - 1), steps * kSmallStep};
+  }
+  const int log2 = 63 - __builtin_clzll(static_cast<uint64_t>(bytes - 1));  // 2^log2 < bytes <= 2^(log2 + 1).
+  const int64_t eighth = (int64_t{1} << log2) / 8;
+  const int64_t eighths = (bytes + eighth - 1) / eighth;  // 9 to 16.
+  return {kSmallClasses + (log2 - kSmallLimitLog2) * 8 + static_cast<int>(eighths - 9), eighths * eighth};
+}
+
+}  // namespace
+
+int64_t SizeClassBytes(int64_t bytes) {
+  if (bytes <= 0 || bytes > kLargest) return 0;
+  return ClassOf(bytes).bytes;
+}
+
+// Stands before the bytes it describes and fills one alignment unit, so that what follows is aligned too.
+struct alignas(kAlignment) HostCachingAllocator::Block {
+  HostCachingAllocator* owner;
+  Block* next;  // While it is free.
+  int64_t bytes;
+  int size_class;
+
+  void* data() { return this + 1; }
+  static Block* Of(void* data) { return static_cast<Block*>(data) - 1; }
+};
+
+HostCachingAllocator::HostCachingAllocator() : HostCachingAllocator(Source{std::aligned_alloc, std::free}) {}
+
+HostCachingAllocator::~HostCachingAllocator() {
+  EmptyCache();
+  MutexLock lock(&mutex_);
+  FSDPD_CHECK(allocated_bytes_ == 0);
+}
+
+c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
+  const c10::Device cpu(c10::DeviceType::CPU);
+  if (bytes == 0) return {nullptr, nullptr, &Free, cpu};
+  Block* block = nullptr;
+  if (bytes <= static_cast<size_t>(kLargest)) {
+    const SizeClass size = ClassOf(static_cast<int64_t>(bytes));
+    block = TakeCached(size.index, size.bytes);
+    if (block == nullptr) block = AskSystem(size.index, size.bytes);
+  }
+  if (block == nullptr) {
+    const MemoryCounters held = Read();
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "out of host memory: asked for ", bytes, " bytes, holding ",
+                     held.reserved_bytes, " of which ", held.allocated_bytes, " are in use");
+  }
+  return {block->data(), block->data(), &Free, cpu};
+}
+
+c10::DeleterFnPtr HostCachingAllocator::raw_deleter() const { return &Free; }
+
+void HostCachingAllocator::copy_data(void* dest, const void* src, std::size_t count) const {
+  default_copy_data(dest, src, count);
+}
+
+HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, int64_t bytes) {
+  MutexLock lock(&mutex_);
+  Block* block = free_[size_class];
+  if (block == nullptr) return nullptr;
+  free_[size_class] = block->next;
+  ++allocations_;
+  allocated_bytes_ += bytes;
+  if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
+  return block;
+}
+
+HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int64_t bytes) {
+  void* memory = source_.allocate(kAlignment, sizeof(Block) + bytes);
+  if (memory == nullptr) {
+    EmptyCache();
+    memory = source_.allocate(kAlignment, sizeof(Block) + bytes);
+  }
+  if (memory == nullptr) return nullptr;
+  MutexLock lock(&mutex_);
+  ++mallocs_;
+  ++allocations_;
+  reserved_bytes_ += bytes;
+  allocated_bytes_ += bytes;
+  if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
+  return new (memory) Block{this, nullptr, bytes, size_class};
+}
+
+void HostCachingAllocator::Free(void* data) {
+  if (data == nullptr) return;
+  Block* block = Block::Of(data);
+  block->owner->GiveBack(block);
+}
+
+void HostCachingAllocator::GiveBack(Block* block) {
+  MutexLock lock(&mutex_);
+  allocated_bytes_ -= block->bytes;
+  block->next = free_[block->size_class];
+  free_[block->size_class] = block;
+}
+
+MemoryCounters HostCachingAllocator::Read() const {
+  MutexLock lock(&mutex_);
+  MemoryCounters counters;
+  counters.allocated_bytes = allocated_bytes_;
+  counters.reserved_bytes = reserved_bytes_;
+  counters.peak_bytes = peak_bytes_;
+  counters.device_mallocs = mallocs_;
+  counters.device_frees = frees_;
+  counters.allocations = allocations_;
+  return counters;
+}
+
+void HostCachingAllocator::ResetPeak() {
+  MutexLock lock(&mutex_);
+  peak_bytes_ = allocated_bytes_;
+}
+
+void HostCachingAllocator::EmptyCache() {
+  MutexLock lock(&mutex_);
+  for (Block*& head : free_) {
+    while (head != nullptr) {
+      Block* block = head;
+      head = block->next;
+      reserved_bytes_ -= block->bytes;
+      ++frees_;
+      source_.release(block);
+    }
+  }
+}
+
+HostCachingAllocator& ProcessHostAllocator() {
+  static HostCachingAllocator* const instance = new HostCachingAllocator();
+  return *instance;
+}
+
+void InstallHostCachingAllocator() {
+  c10::SetAllocator(c10::DeviceType::CPU, &ProcessHostAllocator(), kPriority);
+}
+
+}  // namespace fsdpd

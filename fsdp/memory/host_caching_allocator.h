@@ -1,0 +1,77 @@
+// The CPU ranks' counterpart of CUDA's caching allocator: tensors' memory comes from free lists and goes back
+// to them, so that "how often was the device asked" means the same on both, and a step in steady state asks
+// never.
+//
+// A request is rounded up to a size class (512-byte steps up to 1 MiB, then eighths of a power of two: at
+// most 12.5% lost) and served by a block of that class only. Blocks return to the system in EmptyCache(), and
+// when the system refuses a request: then the cache is given back and the request tried once more, and only
+// then it throws c10::OutOfMemoryError with the bytes asked for and held.
+//
+// Thread-safe. Never destroyed: tensors may outlive main().
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/mutex.h"
+#include "fsdp/memory/memory_counters.h"
+
+namespace fsdpd {
+
+// Bytes that a request of `bytes` takes; 0 when it is larger than any class.
+int64_t SizeClassBytes(int64_t bytes);
+
+class HostCachingAllocator : public c10::Allocator {
+ public:
+  // Where memory comes from; tests put a limit on it. `allocate` returns null when it has none.
+  struct Source {
+    void* (*allocate)(size_t alignment, size_t bytes);
+    void (*release)(void*);
+  };
+
+  HostCachingAllocator();
+  explicit HostCachingAllocator(Source source) : source_(source) {}
+
+  // REQUIRES: every block came back.
+  ~HostCachingAllocator() override;
+
+  // 64-byte aligned. Null for 0 bytes.
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* dest, const void* src, std::size_t count) const override;
+
+  MemoryCounters Read() const;
+  void ResetPeak();
+  void EmptyCache();
+
+ private:
+  struct Block;
+  static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, what a process can address.
+
+  static void Free(void* data);
+  Block* TakeCached(int size_class, int64_t bytes);
+  Block* AskSystem(int size_class, int64_t bytes);
+  void GiveBack(Block* block);
+
+  const Source source_;
+  mutable Mutex mutex_;
+  std::array<Block*, kClasses> free_ ABSL_GUARDED_BY(mutex_) = {};
+  int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t mallocs_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t frees_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t allocations_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Makes LibTorch take all CPU memory from the process's one instance. Call it once, at the start of main and
+// before the first tensor; tensors made earlier go back to where they came from.
+void InstallHostCachingAllocator();
+
+// The process's one instance, installed or not.
+HostCachingAllocator& ProcessHostAllocator();
+
+}  // namespace fsdpd
