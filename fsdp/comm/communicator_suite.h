@@ -1,5 +1,5 @@
 // What every transport must do, as one parameterised test. A test file of a transport instantiates it:
-//   INSTANTIATE_TEST_SUITE_P(Local, CommunicatorSuite, SuiteParameters({...}), SuiteName);
+//   INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite, testing::Combine(testing::Values(Transport{...}), sizes));
 // Ranks are threads of the test. Inputs are small integers, so sums are exact in any order.
 #pragma once
 
