@@ -29,6 +29,11 @@ def text(path):
         return None
 
 
+def own_cpp(*suffixes):
+    """C++ and CUDA files written here: what third_party/ declares of others' code keeps their style."""
+    return [path for path in with_suffix(*(suffixes or (".h", ".cc", ".cu", ".cuh"))) if path.parts[0] != "third_party"]
+
+
 def python_files():
     return [path for path in files()
             if path.suffix == ".py" or (not path.suffix and (text(path) or "").startswith("#!/usr/bin/env python"))]

@@ -11,10 +11,11 @@ from harness.programs import ROOT
 from tidy import repository
 
 # Written in pieces, or this file would be its own first finding.
-MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:" + "|".join(["ro" + "ot", "ho" + "me/\\w+", "Us" + "ers/\\w+", "wo" + "rk",
-                                                            "fa" + "rm"]) + r")/")
-PACKAGE_HOSTS = re.compile("|".join(["py" + "pi\\.", "files\\.python" + "hosted", "regis" + "try\\.npm", "deb\\.deb" + "ian",
-                                     "proxy\\.go" + "lang", "arti" + "factory", "conda\\." + "anaconda"]))
+_HOMES = ["ro" + "ot", "ho" + r"me/\w+", "Us" + r"ers/\w+", "wo" + "rk", "fa" + "rm"]
+_HOSTS = ["py" + r"pi\.", r"files\.python" + "hosted", "regis" + r"try\.npm", r"deb\.deb" + "ian", r"proxy\.go" + "lang",
+          "arti" + "factory", r"conda\." + "anaconda"]
+MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:" + "|".join(_HOMES) + ")/")
+PACKAGE_HOSTS = re.compile("|".join(_HOSTS))
 
 
 def each_line():
@@ -23,14 +24,19 @@ def each_line():
             yield path, number, line
 
 
+def lines_with(pattern):
+    return "\n".join(f"{path}:{number}: {line.strip()[:120]}" for path, number, line in each_line()
+                     if pattern.search(line))
+
+
 def test_no_path_of_one_machine():
-    faults = [f"{path}:{number}: {line.strip()[:120]}" for path, number, line in each_line() if MACHINE_PATHS.search(line)]
-    assert not faults, "these work on one machine only; take the path from a flag or the environment:\n" + "\n".join(faults)
+    faults = lines_with(MACHINE_PATHS)
+    assert not faults, f"these work on one machine only; take the path from a flag or the environment:\n{faults}"
 
 
 def test_no_package_host():
-    faults = [f"{path}:{number}: {line.strip()[:120]}" for path, number, line in each_line() if PACKAGE_HOSTS.search(line)]
-    assert not faults, "the ordinary clients know their registry, also behind a mirror:\n" + "\n".join(faults)
+    faults = lines_with(PACKAGE_HOSTS)
+    assert not faults, f"the ordinary clients know their registry, also behind a mirror:\n{faults}"
 
 
 def anchors(markdown):
@@ -60,7 +66,7 @@ def test_code_is_formatted():
     formatter = shutil.which("clang-format-14")
     if not formatter:
         pytest.skip("clang-format-14 is not installed: deploy/setup does")
-    paths = [str(path) for path in repository.with_suffix(".h", ".cc", ".cu", ".cuh")]
+    paths = [str(path) for path in repository.own_cpp()]
     done = subprocess.run([formatter, "--dry-run", "-Werror", "--ferror-limit=1", *paths], cwd=ROOT, capture_output=True,
                           text=True)
     wrong = sorted(set(re.findall(r"^(\S+?):\d+", done.stderr, re.MULTILINE)))
@@ -69,7 +75,7 @@ def test_code_is_formatted():
 
 def build_faults(path):
     source = repository.text(path)
-    if not source.endswith("\n") or source.endswith("\n\n"):
+    if source and (not source.endswith("\n") or source.endswith("\n\n")):
         yield f"{path}: must end with one newline"
     for number, line in enumerate(source.splitlines(), 1):
         if line != line.rstrip() or "\t" in line:
