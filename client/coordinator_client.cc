@@ -1,0 +1,190 @@
+#include "client/coordinator_client.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/string_view.h>
+#include <absl/time/clock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+template <typename Detail>
+std::string UrlOf() {
+  return absl::StrCat("type.googleapis.com/", Detail::descriptor()->full_name());
+}
+
+template <typename Detail>
+bool ReadDetail(const absl::Status& status, Detail* detail) {
+  const auto payload = status.GetPayload(UrlOf<Detail>());
+  return payload.has_value() && detail->ParseFromString(std::string(*payload));
+}
+
+absl::Status FromGrpc(const grpc::Status& wire) {
+  if (wire.ok()) return absl::OkStatus();
+  absl::Status status(static_cast<absl::StatusCode>(wire.error_code()), wire.error_message());
+  google::rpc::Status details;
+  if (!details.ParseFromString(wire.error_details())) return status;
+  for (const auto& detail : details.details())
+    status.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+  return status;
+}
+
+absl::Duration PauseAfter(const absl::Status& status, absl::Duration otherwise) {
+  google::rpc::RetryInfo retry;
+  if (!ReadDetail(status, &retry)) return otherwise;
+  return absl::Seconds(retry.retry_delay().seconds()) + absl::Nanoseconds(retry.retry_delay().nanos());
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  // The defaults (1 s growing to 2 min) are for fleets of servers; a person waits for this one.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // An address on a command line is meant as it stands; no proxy stands between the parts of one cluster.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// gRPC wraps the reason: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1:
+// Connection refused". The end of it is what a person needs.
+std::string ShortReason(const std::string& message) {
+  const size_t last = message.rfind(": ");
+  const std::string lead = "last error: ";
+  if (message.find(lead) == std::string::npos || last == std::string::npos) return message;
+  return message.substr(last + 2);
+}
+
+template <typename Request, typename Response>
+using CallStub = grpc::Status (v1::Coordinator::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Call(v1::Coordinator::Stub* stub, CallStub<Request, Response> method,
+                              const Request& request, absl::Duration timeout, bool idempotent) {
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    Response response;
+    const absl::Status status = FromGrpc((stub->*method)(&context, request, &response));
+    if (status.ok()) return response;
+    const absl::Duration wait = PauseAfter(status, pause);
+    if (!idempotent || !absl::IsUnavailable(status) || absl::Now() + wait >= deadline) return status;
+    absl::SleepFor(wait);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+template <typename Response, typename Open>
+absl::Status ReadStream(const Open& open, Interrupt* interrupt,
+                        const std::function<void(const Response&)>& on_message) {
+  // Shared with the interrupt's action, which may still run while this function returns.
+  const auto context = std::make_shared<grpc::ClientContext>();
+  Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });
+  const auto reader = open(context.get());
+  Response message;
+  while (reader->Read(&message)) on_message(message);
+  const absl::Status status = FromGrpc(reader->Finish());
+  return interrupt->fired() ? absl::CancelledError("interrupted") : status;
+}
+
+}  // namespace
+
+std::string ReasonOf(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  return ReadDetail(status, &info) ? info.reason() : "";
+}
+
+Violations FieldViolationsOf(const absl::Status& status) {
+  google::rpc::BadRequest bad;
+  Violations violations;
+  if (!ReadDetail(status, &bad)) return violations;
+  for (const auto& field : bad.field_violations()) {
+    violations.push_back({"", FaultLevel::kError, field.field(), field.description(), "", "", ""});
+  }
+  return violations;
+}
+
+CoordinatorClient::CoordinatorClient(std::string address, Options options)
+    : address_(std::move(address)),
+      options_(options),
+      channel_(MakeChannel(address_)),
+      stub_(v1::Coordinator::NewStub(channel_)) {}
+
+absl::Status CoordinatorClient::Connect() {
+  const absl::Time deadline = absl::Now() + std::min(options_.connect_timeout, options_.call_timeout);
+  if (channel_->WaitForConnected(absl::ToChronoTime(deadline))) return absl::OkStatus();
+  // A call on a channel that failed tells why it failed; on one that still tries, that nobody answers.
+  if (channel_->GetState(false) != GRPC_CHANNEL_CONNECTING) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200)));
+    v1::GetVersionResponse response;
+    const grpc::Status status = stub_->GetVersion(&context, {}, &response);
+    if (status.ok()) return absl::OkStatus();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      return absl::UnavailableError(ShortReason(status.error_message()));
+    }
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no answer within ", absl::FormatDuration(options_.connect_timeout)));
+}
+
+absl::StatusOr<v1::SubmitJobResponse> CoordinatorClient::SubmitJob(const v1::SubmitJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::SubmitJob, request, options_.call_timeout,
+              !request.request_id().empty());
+}
+
+absl::StatusOr<v1::ValidateJobResponse> CoordinatorClient::ValidateJob(
+    const v1::ValidateJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::ValidateJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::PlanJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::GetJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs(const v1::ListJobsRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::ListJobs, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const v1::CancelJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::CancelJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::ListNodesRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::ListNodes, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::GetVersion, request, options_.call_timeout, true);
+}
+
+absl::Status CoordinatorClient::WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
+                                         const std::function<void(const v1::WatchJobResponse&)>& on_update) {
+  const auto open = [&](grpc::ClientContext* context) { return stub_->WatchJob(context, request); };
+  return ReadStream<v1::WatchJobResponse>(open, interrupt, on_update);
+}
+
+absl::Status CoordinatorClient::TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
+                                         const std::function<void(const v1::TailLogsResponse&)>& on_line) {
+  const auto open = [&](grpc::ClientContext* context) { return stub_->TailLogs(context, request); };
+  return ReadStream<v1::TailLogsResponse>(open, interrupt, on_line);
+}
+
+}  // namespace fsdpd

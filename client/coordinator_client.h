@@ -1,0 +1,77 @@
+// The C++ client of a coordinator: typed calls, deadlines, retries, and errors with their details decoded.
+//
+//   CoordinatorClient client("127.0.0.1:7777", {});
+//   FSDPD_RETURN_IF_ERROR(client.Connect());                  // optional: a quick and readable "not there"
+//   v1::SubmitJobRequest request;  request.set_request_id(NewToken());  ...
+//   absl::StatusOr<v1::SubmitJobResponse> response = client.SubmitJob(request);
+//
+// Unary calls have `call_timeout` and are repeated on UNAVAILABLE within it, by RetryInfo or with growing
+// pauses: every one is idempotent by contract (coordinator.proto) as long as a submit carries a request_id;
+// one without is tried once. Streams have no deadline and are not repeated (client/job_follow.h does, by
+// revision).
+//
+// Errors: the code of the wire, the message of the server, and google.rpc details as payloads; ReasonOf() and
+// FieldViolationsOf() read them. UNAVAILABLE: no coordinator there, or it went away. DEADLINE_EXCEEDED: it is
+// there and did not answer in time.
+//
+// Thread-safe. Callbacks of streams run on the calling thread.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/violation.h"
+#include "client/interrupt.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// ErrorInfo's reason ("JOB_NOT_FOUND"), "" without one.
+std::string ReasonOf(const absl::Status& status);
+
+// BadRequest's field violations; empty without them.
+Violations FieldViolationsOf(const absl::Status& status);
+
+class CoordinatorClient {
+ public:
+  struct Options {
+    absl::Duration call_timeout = absl::Seconds(10);
+    absl::Duration connect_timeout = absl::Milliseconds(2500);
+  };
+
+  CoordinatorClient(std::string address, Options options);  // "HOST:PORT"
+
+  // UNAVAILABLE, with the reason of the last attempt, when nothing answers within connect_timeout.
+  absl::Status Connect();
+
+  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request);
+  absl::StatusOr<v1::ValidateJobResponse> ValidateJob(const v1::ValidateJobRequest& request);
+  absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request);
+  absl::StatusOr<v1::GetJobResponse> GetJob(const v1::GetJobRequest& request);
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
+  absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
+  absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
+
+  // Both return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.
+  absl::Status WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
+                        const std::function<void(const v1::WatchJobResponse&)>& on_update);
+  absl::Status TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
+                        const std::function<void(const v1::TailLogsResponse&)>& on_line);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  const std::string address_;
+  const Options options_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,145 @@
+#include "client/coordinator_client.h"
+
+#include <absl/time/clock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "client/scripted_coordinator.h"
+
+namespace fsdpd {
+namespace {
+
+class CoordinatorClientTest : public testing::Test {
+ protected:
+  void SetUp() override { server_.Start(); }
+
+  CoordinatorClient::Options Patience(absl::Duration timeout) { return {timeout, timeout}; }
+
+  ScriptedCoordinator server_;
+  Interrupt interrupt_;
+};
+
+TEST_F(CoordinatorClientTest, DecodesTheDetailsOfARefusal) {
+  server_.on_submit = [](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 2 faults", "BAD_SPEC",
+                              {{"train.steps", "is 0"}, {"data", "is missing"}});
+  };
+  CoordinatorClient client(server_.address(), {});
+  const absl::Status status = client.SubmitJob({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "the job spec has 2 faults");
+  EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
+  const Violations fields = FieldViolationsOf(status);
+  ASSERT_EQ(fields.size(), 2u);
+  EXPECT_EQ(fields[0].field, "train.steps");
+  EXPECT_EQ(fields[1].reason, "is missing");
+}
+
+TEST_F(CoordinatorClientTest, ReadsARefusalWithoutDetails) {
+  server_.on_get = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no job 'x'", "garbage");
+  };
+  CoordinatorClient client(server_.address(), {});
+  const absl::Status status = client.GetJob({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(status), "");
+  EXPECT_TRUE(FieldViolationsOf(status).empty());
+}
+
+TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
+  int calls = 0;
+  server_.on_version = [&](const auto&, auto* response) {
+    if (++calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader yet");
+    response->set_version("9");
+    return grpc::Status::OK;
+  };
+  CoordinatorClient client(server_.address(), {});
+  const auto response = client.GetVersion({});
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->version(), "9");
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
+  int calls = 0;
+  server_.on_submit = [&](const auto&, auto*) {
+    return ++calls < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
+  };
+  CoordinatorClient client(server_.address(), {});
+  EXPECT_TRUE(absl::IsUnavailable(client.SubmitJob({}).status()));
+  calls = 0;
+  v1::SubmitJobRequest request;
+  request.set_request_id("r");
+  EXPECT_TRUE(client.SubmitJob(request).ok());
+}
+
+TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
+  int calls = 0;
+  server_.on_get = [&](const auto&, auto*) {
+    ++calls;
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no");
+  };
+  CoordinatorClient client(server_.address(), {});
+  EXPECT_TRUE(absl::IsNotFound(client.GetJob({}).status()));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {
+  Interrupt release;
+  server_.on_nodes = [&](const auto&, auto*) {
+    release.WaitFor(std::chrono::hours(1));
+    return grpc::Status::OK;
+  };
+  CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(300)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client.ListNodes({}).status()));
+  release.Fire();
+}
+
+TEST_F(CoordinatorClientTest, SaysThatNobodyListensWithinItsTime) {
+  server_.Stop();
+  CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(500)));
+  const absl::Time start = absl::Now();
+  const absl::Status status = client.Connect();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(status.message(), "Connection refused");
+  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
+  server_.Start();
+  EXPECT_TRUE(CoordinatorClient(server_.address(), {}).Connect().ok());
+}
+
+TEST_F(CoordinatorClientTest, ReadsAStreamToItsEnd) {
+  server_.on_logs = [](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                       grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    v1::TailLogsResponse line;
+    for (int i = 0; i < 3; ++i) {
+      line.set_line(request.id());
+      writer->Write(line);
+    }
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "gone");
+  };
+  CoordinatorClient client(server_.address(), {});
+  v1::TailLogsRequest request;
+  request.set_id("j");
+  std::string lines;
+  EXPECT_TRUE(
+      absl::IsNotFound(client.TailLogs(request, &interrupt_, [&](const auto& l) { lines += l.line(); })));
+  EXPECT_EQ(lines, "jjj");
+}
+
+TEST_F(CoordinatorClientTest, AnInterruptEndsAStreamThatWaits) {
+  Interrupt release;
+  server_.on_watch = [&](const auto&, grpc::ServerContext*,
+                         grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    writer->Write({});
+    release.WaitFor(std::chrono::hours(1));
+    return grpc::Status::OK;
+  };
+  CoordinatorClient client(server_.address(), {});
+  const absl::Status status = client.WatchJob({}, &interrupt_, [&](const auto&) { interrupt_.Fire(); });
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  release.Fire();
+}
+
+}  // namespace
+}  // namespace fsdpd

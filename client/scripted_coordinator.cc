@@ -1,0 +1,102 @@
+#include "client/scripted_coordinator.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <chrono>
+
+#include "base/check.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace fsdpd {
+namespace {
+
+const grpc::Status kNoHook(grpc::StatusCode::UNIMPLEMENTED, "the test did not expect this call");
+
+template <typename Hook, typename Request, typename Response>
+grpc::Status Answer(const Hook& hook, const Request* request, Response* response) {
+  return hook ? hook(*request, response) : kNoHook;
+}
+
+template <typename Detail>
+void AddDetail(const Detail& detail, google::rpc::Status* status) {
+  status->add_details()->PackFrom(detail);
+}
+
+}  // namespace
+
+grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
+                                const std::vector<FieldText>& fields) {
+  google::rpc::Status status;
+  status.set_code(code);
+  status.set_message(message);
+  google::rpc::ErrorInfo info;
+  info.set_domain("fsdpd");
+  info.set_reason(reason);
+  AddDetail(info, &status);
+  google::rpc::BadRequest bad;
+  for (const FieldText& field : fields) {
+    auto* violation = bad.add_field_violations();
+    violation->set_field(field.field);
+    violation->set_description(field.description);
+  }
+  if (!fields.empty()) AddDetail(bad, &status);
+  return grpc::Status(code, message, status.SerializeAsString());
+}
+
+void ScriptedCoordinator::Start() {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  FSDPD_CHECK(server_ != nullptr && port_ != 0);
+}
+
+void ScriptedCoordinator::Stop() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  server_.reset();
+}
+
+std::string ScriptedCoordinator::address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+grpc::Status ScriptedCoordinator::SubmitJob(Context*, const v1::SubmitJobRequest* q,
+                                            v1::SubmitJobResponse* a) {
+  return Answer(on_submit, q, a);
+}
+grpc::Status ScriptedCoordinator::ValidateJob(Context*, const v1::ValidateJobRequest* q,
+                                              v1::ValidateJobResponse* a) {
+  return Answer(on_validate, q, a);
+}
+grpc::Status ScriptedCoordinator::PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
+  return Answer(on_plan, q, a);
+}
+grpc::Status ScriptedCoordinator::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
+  return Answer(on_get, q, a);
+}
+grpc::Status ScriptedCoordinator::ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
+  return Answer(on_list, q, a);
+}
+grpc::Status ScriptedCoordinator::CancelJob(Context*, const v1::CancelJobRequest* q,
+                                            v1::CancelJobResponse* a) {
+  return Answer(on_cancel, q, a);
+}
+grpc::Status ScriptedCoordinator::ListNodes(Context*, const v1::ListNodesRequest* q,
+                                            v1::ListNodesResponse* a) {
+  return Answer(on_nodes, q, a);
+}
+grpc::Status ScriptedCoordinator::GetVersion(Context*, const v1::GetVersionRequest* q,
+                                             v1::GetVersionResponse* a) {
+  return Answer(on_version, q, a);
+}
+grpc::Status ScriptedCoordinator::WatchJob(Context* c, const v1::WatchJobRequest* q,
+                                           grpc::ServerWriter<v1::WatchJobResponse>* w) {
+  return on_watch ? on_watch(*q, c, w) : kNoHook;
+}
+grpc::Status ScriptedCoordinator::TailLogs(Context* c, const v1::TailLogsRequest* q,
+                                           grpc::ServerWriter<v1::TailLogsResponse>* w) {
+  return on_logs ? on_logs(*q, c, w) : kNoHook;
+}
+
+}  // namespace fsdpd

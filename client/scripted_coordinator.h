@@ -1,0 +1,73 @@
+// A real gRPC server on loopback whose answers a test writes beforehand: for what a coordinator must be told
+// to do wrong (refuse, vanish, stop in the middle of a stream) before a client can be seen to cope.
+//
+// Each rpc calls its hook; an rpc without one answers UNIMPLEMENTED. Set hooks before the first call.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+
+// A grpc::Status with google.rpc details, as the coordinator makes them.
+struct FieldText {
+  std::string field;
+  std::string description;
+};
+grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
+                                const std::vector<FieldText>& fields = {});
+
+class ScriptedCoordinator : public v1::Coordinator::Service {
+ public:
+  template <typename Request, typename Response>
+  using Hook = std::function<grpc::Status(const Request&, Response*)>;
+  template <typename Request, typename Response>
+  using StreamHook =
+      std::function<grpc::Status(const Request&, grpc::ServerContext*, grpc::ServerWriter<Response>*)>;
+
+  Hook<v1::SubmitJobRequest, v1::SubmitJobResponse> on_submit;
+  Hook<v1::ValidateJobRequest, v1::ValidateJobResponse> on_validate;
+  Hook<v1::PlanJobRequest, v1::PlanJobResponse> on_plan;
+  Hook<v1::GetJobRequest, v1::GetJobResponse> on_get;
+  Hook<v1::ListJobsRequest, v1::ListJobsResponse> on_list;
+  Hook<v1::CancelJobRequest, v1::CancelJobResponse> on_cancel;
+  Hook<v1::ListNodesRequest, v1::ListNodesResponse> on_nodes;
+  Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
+  StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
+  StreamHook<v1::TailLogsRequest, v1::TailLogsResponse> on_logs;
+
+  ~ScriptedCoordinator() override { Stop(); }
+
+  // Listens on 127.0.0.1: on a free port the first time, on the same one after a Stop().
+  void Start();
+  // Ends every call; the address then refuses connections.
+  void Stop();
+  std::string address() const;
+
+ private:
+  using Context = grpc::ServerContext;
+  grpc::Status SubmitJob(Context*, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
+  grpc::Status ValidateJob(Context*, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
+  grpc::Status PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
+  grpc::Status GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
+  grpc::Status ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
+  grpc::Status CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
+  grpc::Status ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
+  grpc::Status GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
+  grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
+                        grpc::ServerWriter<v1::WatchJobResponse>* w) override;
+  grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
+                        grpc::ServerWriter<v1::TailLogsResponse>* w) override;
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace fsdpd

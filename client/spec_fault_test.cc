@@ -1,0 +1,36 @@
+#include "client/spec_fault.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(SpecFault, PointsAtTheFieldThatIsWrong) {
+  const FieldPlaces places = {
+      {"", {"job.yaml", 1, 1}}, {"train", {"job.yaml", 2, 1}}, {"train.steps", {"job.yaml", 3, 3}}};
+  EXPECT_EQ(
+      Render(Locate({"steps_positive", FaultLevel::kError, "train.steps", "is 0", "write at least 1", "", ""},
+                    places)),
+      "job.yaml:3:3: error: train.steps: is 0; write at least 1 [steps_positive]");
+}
+
+TEST(SpecFault, PointsAtTheNearestWrittenParentOfAMissingField) {
+  const FieldPlaces places = {{"", {"j", 1, 1}}, {"data", {"j", 2, 1}}, {"data.tokens", {"j", 3, 1}}};
+  EXPECT_EQ(Locate({"", FaultLevel::kError, "data.tokens[1].path", "", "", "", ""}, places).place.line, 3);
+  EXPECT_EQ(Locate({"", FaultLevel::kError, "data.sequence_length", "", "", "", ""}, places).place.line, 2);
+  EXPECT_EQ(Locate({"", FaultLevel::kError, "train", "", "", "", ""}, places).place.line, 1);
+}
+
+TEST(SpecFault, SaysWhatAnAdjustmentChanged) {
+  EXPECT_EQ(Render({{}, {"r", FaultLevel::kAdjust, "fsdp.prefetch_bytes", "is too small", "", "1", "4096"}}),
+            "adjusted: fsdp.prefetch_bytes: is too small (1 -> 4096) [r]");
+}
+
+TEST(SpecFault, DoesNotRepeatTheField) {
+  EXPECT_EQ(Render({{"j", 1, 2},
+                    {"unknown_field", FaultLevel::kError, "fsdp.x", "unknown field fsdp.x", "", "", ""}}),
+            "j:1:2: error: unknown field fsdp.x [unknown_field]");
+}
+
+}  // namespace
+}  // namespace fsdpd

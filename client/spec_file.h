@@ -1,0 +1,21 @@
+// The whole way from a file on this machine to a JobSpec that a coordinator can use: reads the text, applies
+// --set, turns model.hf_config into model.llama, and makes the paths of token files absolute. Relative paths
+// are relative to the spec's own folder (to the working directory for stdin).
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "client/spec_text.h"
+
+namespace fsdpd {
+
+// `path` "-" reads `input`. A fault of the spec, or of the config file it names, is in the result's faults; a
+// Status is for a spec file that cannot be read, and says which.
+absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
+                                  std::istream& input);
+
+}  // namespace fsdpd

@@ -1,0 +1,215 @@
+#include "client/spec_print.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr int kSingular = -1;
+
+// JSON's quoting, which is YAML's double quoting too.
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&out, "\\", std::string(1, c));
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += absl::StrFormat("\\u%04x", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// True when the text reads back as the same string without quotes and no person could take it for anything
+// else.
+bool IsPlain(const std::string& text) {
+  static const char* const kWords[] = {"true", "false", "null", "yes", "no", "on", "off", "auto", "~"};
+  if (text.empty() || absl::ascii_isdigit(text[0]) || std::strchr("-.+", text[0]) != nullptr) return false;
+  for (const char* word : kWords) {
+    if (absl::EqualsIgnoreCase(text, word)) return false;
+  }
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isalnum(c) || std::strchr("_-./", c) != nullptr; });
+}
+
+// The shortest decimal that reads back as the same value.
+std::string Number(double value) {
+  for (int digits = 1; digits < 17; ++digits) {
+    const std::string text = absl::StrFormat("%.*g", digits, value);
+    if (std::strtod(text.c_str(), nullptr) == value) return text;
+  }
+  return absl::StrFormat("%.17g", value);
+}
+
+std::vector<const FieldDescriptor*> SetFields(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);  // Ordered by number.
+  return fields;
+}
+
+class Printer {
+ public:
+  explicit Printer(bool json) : json_(json) {}
+
+  std::string Take() { return std::move(out_); }
+
+  void YamlMessage(const Message& message, int indent) {
+    for (const FieldDescriptor* field : SetFields(message)) {
+      absl::StrAppend(&out_, std::string(indent, ' '), field->name(), ":");
+      YamlField(message, *field, indent);
+    }
+  }
+
+  void JsonMessage(const Message& message, int indent) {
+    const std::vector<const FieldDescriptor*> fields = SetFields(message);
+    if (fields.empty()) {
+      out_ += "{}";
+      return;
+    }
+    const std::string pad(indent + 2, ' ');
+    const char* separator = "{\n";
+    for (const FieldDescriptor* field : fields) {
+      absl::StrAppend(&out_, separator, pad, "\"", field->name(), "\": ");
+      JsonField(message, *field, indent + 2);
+      separator = ",\n";
+    }
+    absl::StrAppend(&out_, "\n", std::string(indent, ' '), "}");
+  }
+
+ private:
+  void YamlField(const Message& message, const FieldDescriptor& field, int indent) {
+    const Reflection& reflection = *message.GetReflection();
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      absl::StrAppend(&out_, " ",
+                      field.is_repeated() ? Flow(message, field) : Scalar(message, field, kSingular), "\n");
+      return;
+    }
+    if (!field.is_repeated()) return YamlChild(reflection.GetMessage(message, &field), indent + 2);
+    out_ += "\n";
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      YamlItem(reflection.GetRepeatedMessage(message, &field, i), indent + 2);
+    }
+  }
+
+  void YamlChild(const Message& child, int indent) {
+    if (SetFields(child).empty()) {
+      out_ += " {}\n";
+      return;
+    }
+    out_ += "\n";
+    YamlMessage(child, indent);
+  }
+
+  // "- " takes the place of the first field's indentation.
+  void YamlItem(const Message& item, int indent) {
+    if (SetFields(item).empty()) {
+      absl::StrAppend(&out_, std::string(indent, ' '), "- {}\n");
+      return;
+    }
+    const size_t start = out_.size();
+    YamlMessage(item, indent + 2);
+    out_[start + indent] = '-';
+  }
+
+  void JsonField(const Message& message, const FieldDescriptor& field, int indent) {
+    const Reflection& reflection = *message.GetReflection();
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      out_ += field.is_repeated() ? Flow(message, field) : Scalar(message, field, kSingular);
+      return;
+    }
+    if (!field.is_repeated()) return JsonMessage(reflection.GetMessage(message, &field), indent);
+    const char* separator = "[";
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+      out_ += separator;
+      JsonMessage(reflection.GetRepeatedMessage(message, &field, i), indent);
+      separator = ", ";
+    }
+    out_ += "]";
+  }
+
+  std::string Flow(const Message& message, const FieldDescriptor& field) const {
+    std::vector<std::string> items;
+    for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+      items.push_back(Scalar(message, field, i));
+    }
+    return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+  }
+
+  std::string Scalar(const Message& m, const FieldDescriptor& field, int i) const {
+    const Reflection& r = *m.GetReflection();
+    const FieldDescriptor* f = &field;
+    const bool one = i == kSingular;
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING: {
+        const std::string text = one ? r.GetString(m, f) : r.GetRepeatedString(m, f, i);
+        return !json_ && IsPlain(text) ? text : Quoted(text);
+      }
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return (one ? r.GetBool(m, f) : r.GetRepeatedBool(m, f, i)) ? "true" : "false";
+      case FieldDescriptor::CPPTYPE_ENUM: {
+        const std::string name = ShortEnumName(*(one ? r.GetEnum(m, f) : r.GetRepeatedEnum(m, f, i)));
+        return json_ ? Quoted(name) : name;
+      }
+      case FieldDescriptor::CPPTYPE_INT64:
+        return absl::StrCat(one ? r.GetInt64(m, f) : r.GetRepeatedInt64(m, f, i));
+      case FieldDescriptor::CPPTYPE_INT32:
+        return absl::StrCat(one ? r.GetInt32(m, f) : r.GetRepeatedInt32(m, f, i));
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return Number(one ? r.GetDouble(m, f) : r.GetRepeatedDouble(m, f, i));
+      default:
+        FSDPD_CHECK(!"a proto uses a type that spec_print cannot write yet");
+    }
+    return "";
+  }
+
+  const bool json_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string ToYaml(const Message& message) {
+  Printer printer(/*json=*/false);
+  printer.YamlMessage(message, 0);
+  std::string text = printer.Take();
+  return text.empty() ? "{}\n" : text;
+}
+
+std::string ToJson(const Message& message) {
+  Printer printer(/*json=*/true);
+  printer.JsonMessage(message, 0);
+  return printer.Take() + "\n";
+}
+
+std::string ShortEnumName(const EnumValueDescriptor& value) {
+  if (value.number() == 0) return "auto";
+  const EnumValueDescriptor* zero = value.type()->FindValueByNumber(0);
+  const size_t prefix = zero == nullptr ? 0 : zero->name().size() - std::string("UNSPECIFIED").size();
+  return absl::AsciiStrToLower(value.name().size() > prefix ? value.name().substr(prefix) : value.name());
+}
+
+}  // namespace fsdpd

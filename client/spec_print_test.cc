@@ -1,0 +1,76 @@
+#include "client/spec_print.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/fsdpd/v1/job.pb.h"
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec Spec() {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  spec.mutable_model()->set_preset("tiny");
+  spec.mutable_data()->add_tokens()->set_path("/data/a b.txt");
+  spec.mutable_data()->mutable_tokens(0)->set_type(v1::TOKEN_TYPE_U8);
+  spec.mutable_data()->add_tokens();
+  spec.mutable_optimizer()->mutable_adamw()->set_lr(3e-4);
+  spec.mutable_optimizer()->mutable_adamw()->add_betas(0.9);
+  spec.mutable_optimizer()->mutable_adamw()->add_betas(0.95);
+  spec.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
+  spec.mutable_schedule()->mutable_constant();
+  spec.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS_PARAMS);
+  spec.mutable_fsdp()->set_prefetch_bytes(1610612736);
+  spec.mutable_telemetry()->set_memory_snapshot(true);
+  return spec;
+}
+
+TEST(SpecPrint, WritesYamlAsPeopleDo) {
+  EXPECT_EQ(ToYaml(Spec()), R"(name: tiny
+model:
+  preset: tiny
+data:
+  tokens:
+    - path: "/data/a b.txt"
+      type: u8
+    - {}
+optimizer:
+  adamw:
+    lr: 0.0003
+    betas: [0.9, 0.95]
+    weight_decay: 0
+schedule:
+  constant: {}
+fsdp:
+  strategy: optim_grads_params
+  prefetch_bytes: 1610612736
+telemetry:
+  memory_snapshot: true
+)");
+}
+
+TEST(SpecPrint, WritesJsonWithTheSameNames) {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  spec.mutable_schedule()->mutable_constant();
+  EXPECT_EQ(ToJson(spec),
+            "{\n  \"name\": \"tiny\",\n  \"schedule\": {\n    \"constant\": {}\n  },\n"
+            "  \"fsdp\": {\n    \"strategy\": \"no_shard\"\n  }\n}\n");
+}
+
+TEST(SpecPrint, QuotesWhatWouldReadAsSomethingElse) {
+  for (const char* text : {"true", "12", "1e4", "auto", "~", "a: b", "-x", "Null", "a#b"}) {
+    v1::JobSpec spec;
+    spec.set_name(text);
+    EXPECT_EQ(ToYaml(spec), std::string("name: \"") + text + "\"\n");
+  }
+}
+
+TEST(SpecPrint, AnEmptyMessageIsAnEmptyGroup) {
+  EXPECT_EQ(ToYaml(v1::JobSpec()), "{}\n");
+  EXPECT_EQ(ToJson(v1::JobSpec()), "{}\n");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,349 @@
+#include "client/spec_text.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "client/yaml_tree.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+using google::protobuf::Reflection;
+
+constexpr size_t kMaxFaults = 100;  // Beyond it a person stops reading.
+
+std::string Join(const std::string& path, absl::string_view name) {
+  return path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
+}
+
+// "STRATEGY_OPTIM" -> "optim": without the prefix that the enum's zero, STRATEGY_UNSPECIFIED, shows.
+std::string ShortName(const EnumValueDescriptor& value) {
+  const std::string& zero = value.type()->FindValueByNumber(0)->name();
+  const size_t prefix = zero.size() - std::string("UNSPECIFIED").size();
+  return absl::AsciiStrToLower(value.name().substr(prefix));
+}
+
+const FieldDescriptor* FindField(const Descriptor& type, const std::string& key) {
+  if (const FieldDescriptor* field = type.FindFieldByName(key)) return field;
+  return type.FindFieldByCamelcaseName(key);
+}
+
+// Where below `type` a field of this name exists, "" when nowhere. Specs have no recursive messages.
+std::string FindBelow(const Descriptor& type, const std::string& key) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.name() == key) return key;
+    if (field.message_type() == nullptr) continue;
+    const std::string below = FindBelow(*field.message_type(), key);
+    if (!below.empty()) return absl::StrCat(field.name(), field.is_repeated() ? "[0]." : ".", below);
+  }
+  return "";
+}
+
+// A decimal number as YAML 1.2 and JSON write it: no hex, no NaN, no infinity.
+bool IsDecimal(absl::string_view text) {
+  if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
+  return !text.empty() && (absl::ascii_isdigit(text.front()) || text.front() == '.') &&
+         text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos;
+}
+
+class SpecReader {
+ public:
+  explicit SpecReader(SpecText* out) : out_(*out) {}
+
+  void Fault(const Place& place, std::string rule, const std::string& field, std::string reason,
+             std::string fix) {
+    if (out_.faults.size() >= kMaxFaults) return;
+    out_.faults.push_back(
+        {place, {std::move(rule), FaultLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
+  }
+
+  void ReadMessage(const TextNode& node, const std::string& path, Message* message) {
+    if (node.kind == TextNode::Kind::kNull && !path.empty())
+      return NoValue(node, path, "write {} for the defaults");
+    if (node.kind != TextNode::Kind::kMap && node.kind != TextNode::Kind::kNull) {
+      return WrongType(node, path, "a group of fields",
+                       absl::StrCat("its fields: ", FieldNames(*message->GetDescriptor())));
+    }
+    std::set<const FieldDescriptor*> seen;
+    for (const TextNode& child : node.children) {
+      const FieldDescriptor* field = FindField(*message->GetDescriptor(), child.key);
+      if (field == nullptr) {
+        UnknownField(child, path, *message->GetDescriptor());
+        continue;
+      }
+      const std::string field_path = Join(path, field->name());
+      if (!seen.insert(field).second) {
+        Fault(child.key_place, "duplicate_field", field_path, absl::StrCat(field_path, " is written twice"),
+              "keep one");
+        continue;
+      }
+      if (!CheckOneof(child, field_path, *field, seen)) continue;
+      out_.places[field_path] = child.key_place;
+      ReadField(child, field_path, message, field);
+    }
+  }
+
+ private:
+  static std::string FieldNames(const Descriptor& type) {
+    std::vector<std::string> names;
+    for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+    return names.empty() ? "none, write {}" : absl::StrJoin(names, ", ");
+  }
+
+  void UnknownField(const TextNode& child, const std::string& path, const Descriptor& type) {
+    const std::string field = Join(path, child.key);
+    std::vector<std::string> names;
+    for (int i = 0; i < type.field_count(); ++i) {
+      names.push_back(type.field(i)->name());
+      if (names.back() == child.key + "_bytes") return UnknownField(child, field, names.back());
+    }
+    std::string meant = Nearest(child.key, names);
+    if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
+    if (meant.empty()) meant = FindBelow(*v1::JobSpec::descriptor(), child.key);
+    if (!meant.empty()) return UnknownField(child, field, meant);
+    Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
+          absl::StrCat("fields here: ", FieldNames(type)));
+  }
+
+  void UnknownField(const TextNode& child, const std::string& field, const std::string& meant) {
+    Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
+          absl::StrCat("did you mean ", meant, "?"));
+  }
+
+  // False when another member of the field's oneof was written before.
+  bool CheckOneof(const TextNode& child, const std::string& path, const FieldDescriptor& field,
+                  const std::set<const FieldDescriptor*>& seen) {
+    const OneofDescriptor* oneof = field.real_containing_oneof();
+    if (oneof == nullptr) return true;
+    for (const FieldDescriptor* other : seen) {
+      if (other == &field || other->real_containing_oneof() != oneof) continue;
+      Fault(child.key_place, "two_of_oneof", path,
+            absl::StrCat(field.name(), " and ", other->name(), " exclude each other"), "keep one of them");
+      return false;
+    }
+    return true;
+  }
+
+  void NoValue(const TextNode& node, const std::string& path, absl::string_view instead) {
+    Fault(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
+          absl::StrCat(instead, ", or leave the field out"));
+  }
+
+  void WrongType(const TextNode& node, const std::string& path, absl::string_view wanted, std::string fix) {
+    const std::string got = node.kind == TextNode::Kind::kScalar
+                                ? absl::StrCat("'", node.text.substr(0, 80), "'")
+                                : NameOf(node.kind);
+    Fault(node.place, "wrong_type", path, absl::StrCat(got, " is not ", wanted), std::move(fix));
+  }
+
+  void ReadField(const TextNode& node, const std::string& path, Message* message,
+                 const FieldDescriptor* field) {
+    if (!field->is_repeated()) return ReadValue(node, path, message, field);
+    if (node.kind != TextNode::Kind::kSequence) return WrongType(node, path, "a list", "write [...]");
+    for (size_t i = 0; i < node.children.size(); ++i) {
+      const std::string item_path = absl::StrCat(path, "[", i, "]");
+      out_.places[item_path] = node.children[i].place;
+      ReadValue(node.children[i], item_path, message, field);
+    }
+  }
+
+  // One value: of a singular field, or to append to a repeated one.
+  void ReadValue(const TextNode& node, const std::string& path, Message* message,
+                 const FieldDescriptor* field) {
+    const Reflection& reflection = *message->GetReflection();
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      return ReadMessage(node, path,
+                         field->is_repeated() ? reflection.AddMessage(message, field)
+                                              : reflection.MutableMessage(message, field));
+    }
+    if (node.kind == TextNode::Kind::kNull) return NoValue(node, path, "write one");
+    if (node.kind != TextNode::Kind::kScalar) return WrongType(node, path, "a single value", "");
+    const bool may_be_auto =
+        field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM || field->has_optional_keyword();
+    if (may_be_auto && !field->is_repeated() && node.text == "auto") return;
+    ReadScalar(node, path, message, field);
+  }
+
+  void ReadScalar(const TextNode& node, const std::string& path, Message* message,
+                  const FieldDescriptor* field) {
+    const Reflection& reflection = *message->GetReflection();
+    const bool add = field->is_repeated();
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING:
+        return add ? reflection.AddString(message, field, node.text)
+                   : reflection.SetString(message, field, node.text);
+      case FieldDescriptor::CPPTYPE_BOOL: {
+        if (node.quoted || (node.text != "true" && node.text != "false")) {
+          return WrongType(node, path, "true or false", "write true or false");
+        }
+        return add ? reflection.AddBool(message, field, node.text == "true")
+                   : reflection.SetBool(message, field, node.text == "true");
+      }
+      case FieldDescriptor::CPPTYPE_ENUM: {
+        const EnumValueDescriptor* value = ReadEnum(node, path, *field);
+        if (value == nullptr) return;
+        return add ? reflection.AddEnum(message, field, value) : reflection.SetEnum(message, field, value);
+      }
+      case FieldDescriptor::CPPTYPE_INT64: {
+        int64_t value = 0;
+        if (!ReadInteger(node, path, *field, &value)) return;
+        return add ? reflection.AddInt64(message, field, value) : reflection.SetInt64(message, field, value);
+      }
+      case FieldDescriptor::CPPTYPE_DOUBLE: {
+        double value = 0;
+        if (!ReadDouble(node, path, &value)) return;
+        return add ? reflection.AddDouble(message, field, value)
+                   : reflection.SetDouble(message, field, value);
+      }
+      default:
+        FSDPD_CHECK(!"job.proto uses a type that spec_text cannot read yet");
+    }
+  }
+
+  const EnumValueDescriptor* ReadEnum(const TextNode& node, const std::string& path,
+                                      const FieldDescriptor& field) {
+    std::vector<std::string> names;
+    for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+      const EnumValueDescriptor& value = *field.enum_type()->value(i);
+      if (value.number() == 0) continue;
+      names.push_back(ShortName(value));
+      if (node.text == names.back() || node.text == value.name()) return &value;
+    }
+    const std::string meant = Nearest(absl::AsciiStrToLower(node.text), names);
+    Fault(node.place, "unknown_value", path,
+          absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
+          meant.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
+                        : absl::StrCat("did you mean ", meant, "?"));
+    return nullptr;
+  }
+
+  bool ReadInteger(const TextNode& node, const std::string& path, const FieldDescriptor& field,
+                   int64_t* value) {
+    if (IsDecimal(node.text) && absl::SimpleAtoi(node.text, value)) return true;
+    double number = 0;
+    if (IsDecimal(node.text) && absl::SimpleAtod(node.text, &number)) {
+      // 1e4 and 2.0 are whole; beyond 2^53 a double no longer says which integer was meant.
+      if (std::abs(number) > 9007199254740992.0) {
+        Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"), "");
+        return false;
+      }
+      *value = static_cast<int64_t>(number);
+      if (static_cast<double>(*value) == number) return true;
+    }
+    if (absl::EndsWith(field.name(), "_bytes")) {
+      const absl::StatusOr<int64_t> bytes = ParseBytes(node.text);
+      if (bytes.ok()) *value = *bytes;
+      if (!bytes.ok()) WrongType(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB");
+      return bytes.ok();
+    }
+    WrongType(node, path, "a whole number", "");
+    return false;
+  }
+
+  bool ReadDouble(const TextNode& node, const std::string& path, double* value) {
+    if (!IsDecimal(node.text) || !absl::SimpleAtod(node.text, value)) {
+      WrongType(node, path, "a number", "");
+      return false;
+    }
+    if (std::isfinite(*value)) return true;
+    Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"), "");
+    return false;
+  }
+
+  SpecText& out_;
+};
+
+// Finds or makes the child that one step of a --set path names; null when the path does not fit the tree.
+TextNode* Step(TextNode* node, const std::string& name, int index) {
+  if (node->kind == TextNode::Kind::kNull) node->kind = TextNode::Kind::kMap;
+  if (node->kind != TextNode::Kind::kMap) return nullptr;
+  TextNode* child = const_cast<TextNode*>(node->Find(name));
+  if (child == nullptr) {
+    node->children.emplace_back();
+    child = &node->children.back();
+    child->key = name;
+    child->place = child->key_place = node->place;
+  }
+  if (index < 0) return child;
+  if (child->kind == TextNode::Kind::kNull) child->kind = TextNode::Kind::kSequence;
+  if (child->kind != TextNode::Kind::kSequence || index > static_cast<int>(child->children.size()))
+    return nullptr;
+  if (index == static_cast<int>(child->children.size())) child->children.emplace_back();
+  return &child->children[index];
+}
+
+// "tokens[1]" -> "tokens", 1; "steps" -> "steps", -1.
+bool SplitStep(absl::string_view step, std::string* name, int* index) {
+  *index = -1;
+  const size_t bracket = step.find('[');
+  *name = std::string(step.substr(0, bracket));
+  if (name->empty()) return false;
+  if (bracket == absl::string_view::npos) return true;
+  const absl::string_view digits = step.substr(bracket + 1, step.size() - bracket - 2);
+  return step.back() == ']' && absl::SimpleAtoi(digits, index) && *index >= 0;
+}
+
+// Moves every place of the subtree to the command line's, where its value came from.
+void SetPlaces(TextNode* node, const Place& place) {
+  node->place = node->key_place = place;
+  for (TextNode& child : node->children) SetPlaces(&child, place);
+}
+
+void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
+  const Place place{absl::StrCat("--set ", set), 1, 1};
+  const size_t equals = set.find('=');
+  const std::string path = set.substr(0, equals);
+  const auto bad = [&](const std::string& reason) {
+    reader->Fault(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
+  };
+  if (equals == std::string::npos || equals == 0) return bad("is not path=value");
+  TextNode value;
+  const SpecFaults faults = ParseYaml(absl::string_view(set).substr(equals + 1), place.file, &value);
+  if (!faults.empty()) return bad(faults.front().violation.reason);
+  if (equals + 1 == set.size()) value.kind = TextNode::Kind::kScalar;
+  TextNode* node = root;
+  for (const absl::string_view step : absl::StrSplit(path, '.')) {
+    std::string name;
+    int index = -1;
+    if (!SplitStep(step, &name, &index)) return bad("is not a field path");
+    node = Step(node, name, index);
+    if (node == nullptr) return bad("does not fit what the file has there");
+  }
+  value.key = node->key;
+  *node = std::move(value);
+  SetPlaces(node, place);
+}
+
+}  // namespace
+
+SpecText ParseSpec(absl::string_view text, const std::string& file, const std::vector<std::string>& sets) {
+  SpecText out;
+  out.places[""] = {file, 1, 1};
+  TextNode root;
+  out.faults = ParseYaml(text, file, &root);
+  if (!out.faults.empty()) return out;
+  SpecReader reader(&out);
+  for (const std::string& set : sets) ApplySet(set, &root, &reader);
+  reader.ReadMessage(root, "", &out.spec);
+  return out;
+}
+
+}  // namespace fsdpd

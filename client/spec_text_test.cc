@@ -1,0 +1,284 @@
+#include "client/spec_text.h"
+
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "client/spec_print.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::util::MessageDifferencer;
+
+constexpr char kGood[] = R"(# every kind of value
+name: tiny-llama
+model: {preset: tiny}
+data: {tokens: [{path: corpus.txt, type: u8, weight: 2}], sequence_length: 128}
+train: {steps: 2e2, micro_batch: 4, global_batch: 16, seed: 1}
+optimizer: {adamw: {lr: 1e-3, betas: [0.9, 0.95]}, clip_norm: 1.0}
+schedule: {cosine: {warmup_steps: 20, min_lr_ratio: 0.1}}
+precision: {compute: fp32}
+fsdp:
+  strategy: optim_grads_params
+  prefetch_bytes: auto
+  recompute: none
+  outer: {size: 1, strategy: STRATEGY_NO_SHARD}
+resources: {nodes: 2, ranks_per_node: 2, device: cpu, memory_budget_bytes: 1.5GiB}
+telemetry: {trace_steps: [1, 2], memory_snapshot: false}
+)";
+
+std::string FaultsOf(absl::string_view text, const std::vector<std::string>& sets = {}) {
+  std::string out;
+  for (const SpecFault& fault : ParseSpec(text, "f", sets).faults) absl::StrAppend(&out, Render(fault), "\n");
+  return out;
+}
+
+TEST(SpecText, ReadsASpecAsPeopleWriteIt) {
+  const SpecText text = ParseSpec(kGood, "f");
+  ASSERT_EQ(FaultsOf(kGood), "");
+  const v1::JobSpec& spec = text.spec;
+  EXPECT_EQ(spec.name(), "tiny-llama");
+  EXPECT_EQ(spec.model().preset(), "tiny");
+  EXPECT_EQ(spec.data().tokens(0).type(), v1::TOKEN_TYPE_U8);
+  EXPECT_EQ(spec.data().tokens(0).weight(), 2);
+  EXPECT_EQ(spec.train().steps(), 200);
+  EXPECT_EQ(spec.optimizer().adamw().lr(), 1e-3);
+  EXPECT_EQ(spec.optimizer().adamw().betas(1), 0.95);
+  EXPECT_TRUE(spec.schedule().has_cosine());
+  EXPECT_EQ(spec.fsdp().strategy(), v1::STRATEGY_OPTIM_GRADS_PARAMS);
+  EXPECT_FALSE(spec.fsdp().has_prefetch_bytes());
+  EXPECT_EQ(spec.fsdp().outer().strategy(), v1::STRATEGY_NO_SHARD);
+  EXPECT_EQ(spec.resources().memory_budget_bytes(), 1610612736);
+  EXPECT_EQ(spec.telemetry().trace_steps_size(), 2);
+  EXPECT_EQ(text.places.at("fsdp.outer.size").line, 13);
+  EXPECT_EQ(text.places.at("data.tokens[0].type").column, 36);
+}
+
+TEST(SpecText, ReadsCanonicalProtoJson) {
+  const SpecText text = ParseSpec(
+      R"({"name": "a", "train": {"microBatch": "4", "steps": 9}, "fsdp": {"strategy": "STRATEGY_OPTIM"}})",
+      "f");
+  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  EXPECT_EQ(text.spec.train().micro_batch(), 4);
+  EXPECT_EQ(text.spec.fsdp().strategy(), v1::STRATEGY_OPTIM);
+}
+
+TEST(SpecText, SuggestsTheNearestField) {
+  EXPECT_EQ(FaultsOf("fsdp:\n  stratgy: optim\n"),
+            "f:2:3: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]\n");
+  EXPECT_EQ(FaultsOf("resources: {memory_budget: 1}"),
+            "f:1:13: error: unknown field resources.memory_budget; did you mean memory_budget_bytes? "
+            "[unknown_field]\n");
+  EXPECT_EQ(FaultsOf("optimizer: {lr: 1}"),
+            "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
+  EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),
+            "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts [unknown_field]\n");
+}
+
+TEST(SpecText, SuggestsTheNearestValue) {
+  EXPECT_EQ(FaultsOf("fsdp: {strategy: optim_grad}"),
+            "f:1:18: error: 'optim_grad' is not a value of fsdp.strategy; did you mean optim_grads? "
+            "[unknown_value]\n");
+  EXPECT_EQ(
+      FaultsOf("resources: {device: 2}"),
+      "f:1:21: error: '2' is not a value of resources.device; write one of cpu, cuda [unknown_value]\n");
+}
+
+TEST(SpecText, ReportsAllFaultsAtOnce) {
+  EXPECT_EQ(FaultsOf(R"(name: [a]
+train:
+  steps: many
+  steps: 2
+  seed: 1.5
+  micro_batch: 1e300
+optimizer:
+  clip_norm: .nan
+  adamw: {betas: 0.9, eps: 1e999}
+schedule:
+  cosine: {}
+  linear: {}
+telemetry: {memory_snapshot: yes, trace_steps: [1, x]}
+model:
+data: 3
+fsdp: {prefetch_bytes: 12QB}
+)"),
+            R"(f:1:7: error: name: a list is not a single value [wrong_type]
+f:3:10: error: train.steps: 'many' is not a whole number [wrong_type]
+f:4:3: error: train.steps is written twice; keep one [duplicate_field]
+f:5:9: error: train.seed: '1.5' is not a whole number [wrong_type]
+f:6:16: error: train.micro_batch: 1e300 does not fit [out_of_range]
+f:8:14: error: optimizer.clip_norm: '.nan' is not a number [wrong_type]
+f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
+f:9:28: error: optimizer.adamw.eps: 1e999 does not fit [out_of_range]
+f:12:3: error: schedule.linear: linear and cosine exclude each other; keep one of them [two_of_oneof]
+f:13:30: error: telemetry.memory_snapshot: 'yes' is not true or false; write true or false [wrong_type]
+f:13:52: error: telemetry.trace_steps[1]: 'x' is not a whole number [wrong_type]
+f:14:1: error: model: has no value; write {} for the defaults, or leave the field out [no_value]
+f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length [wrong_type]
+f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a number with KiB, MiB, GiB [wrong_type]
+)");
+}
+
+TEST(SpecText, RefusesOneFieldUnderTwoNames) {
+  EXPECT_EQ(FaultsOf("train: {micro_batch: 1, microBatch: 2}"),
+            "f:1:25: error: train.micro_batch is written twice; keep one [duplicate_field]\n");
+}
+
+TEST(SpecText, AutoIsOnlyForWhatMayBeUnset) {
+  EXPECT_EQ(FaultsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
+  EXPECT_EQ(FaultsOf("train: {steps: auto}"),
+            "f:1:16: error: train.steps: 'auto' is not a whole number [wrong_type]\n");
+}
+
+TEST(SpecText, BoundsTheNumberOfFaults) {
+  std::string text = "telemetry: {trace_steps: [";
+  for (int i = 0; i < 1000; ++i) text += "x,";
+  EXPECT_EQ(ParseSpec(text + "x]}", "f").faults.size(), 100u);
+}
+
+TEST(SpecText, SetsValuesOverTheFile) {
+  const SpecText text = ParseSpec(kGood, "f",
+                                  {"train.steps=7", "data.tokens[0].path=x y", "data.tokens[1]={path: z}",
+                                   "checkpoint.dir=", "restart.max_attempts=2"});
+  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  EXPECT_EQ(text.spec.train().steps(), 7);
+  EXPECT_EQ(text.spec.train().micro_batch(), 4);
+  EXPECT_EQ(text.spec.data().tokens(0).path(), "x y");
+  EXPECT_EQ(text.spec.data().tokens(1).path(), "z");
+  EXPECT_EQ(text.spec.restart().max_attempts(), 2);
+  EXPECT_EQ(text.places.at("train.steps").file, "--set train.steps=7");
+}
+
+TEST(SpecText, NamesTheSetThatIsWrong) {
+  EXPECT_EQ(FaultsOf("", {"train.stps=7"}),
+            "--set train.stps=7:1:1: error: unknown field train.stps; did you mean steps? [unknown_field]\n");
+  EXPECT_EQ(
+      FaultsOf("", {"train"}),
+      "--set train:1:1: error: train: is not path=value; write path=value, as in train.steps=20 [bad_set]\n");
+  EXPECT_NE(FaultsOf("name: a", {"name.x=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(FaultsOf("", {"data.tokens[5].path=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(FaultsOf("", {"data.tokens[=1"}).find("[bad_set]"), std::string::npos);
+  EXPECT_NE(FaultsOf("", {"name=[1"}).find("[bad_set]"), std::string::npos);
+}
+
+// Fills every field of a message with random values, so that new fields are covered without a change here.
+class RandomSpec {
+ public:
+  explicit RandomSpec(int seed) : random_(seed) {}
+
+  void Fill(Message* message) {
+    for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+      const FieldDescriptor* field = message->GetDescriptor()->field(i);
+      if (Pick(3) == 0) continue;
+      if (field->is_repeated()) {
+        for (int n = Pick(3); n >= 0; --n) Set(message, field);
+      } else {
+        Set(message, field);
+      }
+    }
+  }
+
+ private:
+  int Pick(int bound) { return static_cast<int>(random_() % bound); }
+
+  std::string Text() {
+    static const char* const kPieces[] = {"a", "Z",  "0",  " ", "\"", "\\", "\n", "\t",   "\x01",
+                                          ":", "# ", "- ", "é", "€",  "{",  "'",  "\x7f", "auto"};
+    std::string text;
+    for (int n = Pick(6); n >= 0; --n) text += kPieces[Pick(sizeof(kPieces) / sizeof(kPieces[0]))];
+    return text;
+  }
+
+  void Set(Message* m, const FieldDescriptor* f) {
+    const auto* r = m->GetReflection();
+    const bool add = f->is_repeated();
+    switch (f->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_MESSAGE:
+        return Fill(add ? r->AddMessage(m, f) : r->MutableMessage(m, f));
+      case FieldDescriptor::CPPTYPE_STRING: {
+        const std::string text = Text();
+        return add ? r->AddString(m, f, text) : r->SetString(m, f, text);
+      }
+      case FieldDescriptor::CPPTYPE_INT64: {
+        const auto value = static_cast<int64_t>(random_()) >> Pick(64);
+        return add ? r->AddInt64(m, f, value) : r->SetInt64(m, f, value);
+      }
+      case FieldDescriptor::CPPTYPE_DOUBLE: {
+        const double value = std::ldexp(static_cast<double>(random_()) - 9e18, Pick(200) - 150);
+        return add ? r->AddDouble(m, f, value) : r->SetDouble(m, f, value);
+      }
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return add ? r->AddBool(m, f, Pick(2) == 1) : r->SetBool(m, f, Pick(2) == 1);
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return r->SetEnum(m, f, f->enum_type()->value(Pick(f->enum_type()->value_count())));
+      default:
+        FAIL() << f->full_name();
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+TEST(SpecText, ReadsBackWhatIsPrinted) {
+  for (int seed = 0; seed < 300; ++seed) {
+    v1::JobSpec spec;
+    RandomSpec(seed).Fill(&spec);
+    for (const std::string& text : {ToYaml(spec), ToJson(spec)}) {
+      const SpecText back = ParseSpec(text, "f");
+      ASSERT_TRUE(back.faults.empty()) << Render(back.faults[0]) << "\n" << text;
+      ASSERT_TRUE(MessageDifferencer::Equals(back.spec, spec)) << text;
+    }
+  }
+}
+
+void ExpectAnAnswer(const std::string& text) {
+  const SpecText result = ParseSpec(text, "f");
+  for (const SpecFault& fault : result.faults) {
+    ASSERT_GT(fault.place.line, 0) << text;
+    ASSERT_GT(fault.place.column, 0) << text;
+    ASSERT_FALSE(fault.violation.reason.empty()) << text;
+  }
+  if (!result.faults.empty()) return;
+  const SpecText again = ParseSpec(ToYaml(result.spec), "f");
+  ASSERT_TRUE(again.faults.empty()) << text;
+  ASSERT_TRUE(MessageDifferencer::Equals(again.spec, result.spec)) << text;
+}
+
+TEST(SpecText, AnswersEveryTruncation) {
+  const std::string good = kGood;
+  for (size_t size = 0; size < good.size(); ++size) ExpectAnAnswer(good.substr(0, size));
+}
+
+TEST(SpecText, AnswersEveryMutation) {
+  std::mt19937 random(7);
+  const std::string good = kGood;
+  const std::string pieces = "{}[]:,#&*!|>'\"%@`-? \n\t\x00\x80\xff~0.e+<";
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = good;
+    for (int edits = 1 + random() % 4; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      const char c = pieces[random() % pieces.size()];
+      switch (random() % 3) {
+        case 0:
+          text[at] = c;
+          break;
+        case 1:
+          text.insert(at, 1, c);
+          break;
+        default:
+          text.erase(at, 1 + random() % 8);
+      }
+      if (text.empty()) text = "x";
+    }
+    ExpectAnAnswer(text);
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,246 @@
+#include "client/yaml_tree.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <sstream>
+#include <utility>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+SpecFault Fault(Place place, std::string rule, std::string reason, std::string fix) {
+  return {std::move(place),
+          {std::move(rule), FaultLevel::kError, "", std::move(reason), std::move(fix), "", ""}};
+}
+
+// Leaves yaml-cpp from within an event.
+struct Refused {
+  SpecFault fault;
+};
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(const std::string& file, const std::string& text, TextNode* root)
+      : file_(file), text_(text), root_(root) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1)
+      Refuse(mark, "several_documents", "a second document starts here", "write one spec per file");
+  }
+  void OnDocumentEnd() override {}
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    Refuse(mark, "alias", "aliases (*name) are not allowed", "write the value out");
+  }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Add(NewNode(mark, TextNode::Kind::kNull, "?", anchor));
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    TextNode node = NewNode(mark, TextNode::Kind::kScalar, tag, anchor);
+    node.text = value;
+    node.quoted = tag == "!";
+    if (node.quoted) CheckQuoteIsClosed(mark);
+    Add(std::move(node));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Open(mark, NewNode(mark, TextNode::Kind::kSequence, tag, anchor));
+  }
+  void OnSequenceEnd() override { Close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Open(mark, NewNode(mark, TextNode::Kind::kMap, tag, anchor));
+  }
+  void OnMapEnd() override { Close(); }
+
+ private:
+  struct Frame {
+    TextNode node;
+    bool has_key = false;  // Of a map: `key` waits for its value.
+    std::string key;
+    Place key_place;
+  };
+
+  Place At(const YAML::Mark& mark) const {
+    return mark.is_null() ? Place{file_, 1, 1} : Place{file_, mark.line + 1, mark.column + 1};
+  }
+
+  [[noreturn]] void Refuse(const YAML::Mark& mark, std::string rule, std::string reason,
+                           std::string fix) const {
+    throw Refused{Fault(At(mark), std::move(rule), std::move(reason), std::move(fix))};
+  }
+
+  // yaml-cpp takes the end of the text for the end of the quote, so that a truncated file would pass.
+  void CheckQuoteIsClosed(const YAML::Mark& mark) const {
+    const auto start = static_cast<size_t>(mark.pos);
+    if (start >= text_.size() || (text_[start] != '"' && text_[start] != '\'')) return;
+    const char quote = text_[start];
+    for (size_t i = start + 1; i < text_.size(); ++i) {
+      const bool doubled =
+          quote == '\'' && i + 1 < text_.size() && text_[i] == quote && text_[i + 1] == quote;
+      const bool escape = quote == '"' && text_[i] == '\\';
+      if (doubled || escape) {
+        ++i;
+      } else if (text_[i] == quote) {
+        return;
+      }
+    }
+    Refuse(mark, "syntax", "this quote is not closed", "");
+  }
+
+  TextNode NewNode(const YAML::Mark& mark, TextNode::Kind kind, const std::string& tag,
+                   YAML::anchor_t anchor) {
+    if (anchor != 0) Refuse(mark, "alias", "anchors (&name) are not allowed", "write the value out");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      Refuse(mark, "tag", "tags (!name) are not allowed", "leave it out");
+    if (++nodes_ > kMaxYamlNodes) {
+      Refuse(mark, "too_large", absl::StrCat("more than ", kMaxYamlNodes, " values"), "shorten the file");
+    }
+    TextNode node;
+    node.kind = kind;
+    node.place = At(mark);
+    return node;
+  }
+
+  void Open(const YAML::Mark& mark, TextNode node) {
+    if (!open_.empty() && open_.back().node.kind == TextNode::Kind::kMap && !open_.back().has_key) {
+      Refuse(mark, "bad_key", absl::StrCat("a field's name is ", NameOf(node.kind)), "write a plain name");
+    }
+    if (open_.size() >= kMaxYamlDepth) {
+      Refuse(mark, "too_deep", absl::StrCat("nested deeper than ", kMaxYamlDepth, " levels"), "");
+    }
+    open_.push_back({std::move(node), false, "", {}});
+  }
+
+  void Close() {
+    TextNode node = std::move(open_.back().node);
+    open_.pop_back();
+    Add(std::move(node));
+  }
+
+  void Add(TextNode node) {
+    if (open_.empty()) {
+      *root_ = std::move(node);
+      return;
+    }
+    Frame& frame = open_.back();
+    if (frame.node.kind == TextNode::Kind::kMap && !frame.has_key) {
+      if (node.kind != TextNode::Kind::kScalar) {
+        throw Refused{Fault(node.place, "bad_key", "a field has no name", "write name: value")};
+      }
+      frame.has_key = true;
+      frame.key = std::move(node.text);
+      frame.key_place = node.place;
+      return;
+    }
+    if (frame.has_key) {
+      node.key = std::move(frame.key);
+      node.key_place = frame.key_place;
+      frame.has_key = false;
+    }
+    frame.node.children.push_back(std::move(node));
+  }
+
+  const std::string& file_;
+  const std::string& text_;
+  TextNode* const root_;
+  std::vector<Frame> open_;
+  int documents_ = 0;
+  int nodes_ = 0;
+};
+
+// Length of the valid UTF-8 sequence at the start of `text`, 0 when there is none. Refuses overlong forms,
+// surrogates and what lies beyond U+10FFFF, as RFC 3629 says.
+size_t Utf8Length(absl::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned lead = byte(0), next = byte(1);
+  if (lead < 0x80) return 1;
+  if (lead >= 0xC2 && lead <= 0xDF) return follows(1) ? 2 : 0;
+  if ((lead & 0xF0) == 0xE0) {
+    if ((lead == 0xE0 && next < 0xA0) || (lead == 0xED && next > 0x9F)) return 0;
+    return follows(1) && follows(2) ? 3 : 0;
+  }
+  if (lead >= 0xF0 && lead <= 0xF4) {
+    if ((lead == 0xF0 && next < 0x90) || (lead == 0xF4 && next > 0x8F)) return 0;
+    return follows(1) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+SpecFaults CheckCharacters(absl::string_view text, const std::string& file) {
+  Place place{file, 1, 1};
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const size_t length = Utf8Length(text.substr(i));
+    if (length == 0) {
+      return {
+          Fault(place, "not_utf8", absl::StrFormat("byte 0x%02x is not UTF-8", c), "save the file as UTF-8")};
+    }
+    if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7F) {
+      return {Fault(place, "control_character", absl::StrFormat("control character 0x%02x", c),
+                    "is it a text file?")};
+    }
+    place.column = c == '\n' ? 1 : place.column + static_cast<int>(length);
+    if (c == '\n') ++place.line;
+    i += length;
+  }
+  return {};
+}
+
+}  // namespace
+
+const TextNode* TextNode::Find(absl::string_view child_key) const {
+  for (const TextNode& child : children) {
+    if (child.key == child_key) return &child;
+  }
+  return nullptr;
+}
+
+const char* NameOf(TextNode::Kind kind) {
+  switch (kind) {
+    case TextNode::Kind::kNull:
+      return "nothing";
+    case TextNode::Kind::kScalar:
+      return "a single value";
+    case TextNode::Kind::kSequence:
+      return "a list";
+    case TextNode::Kind::kMap:
+      return "a group of fields";
+  }
+  return "";
+}
+
+SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* root) {
+  *root = TextNode();
+  root->place = {file, 1, 1};
+  if (text.size() > kMaxJobSpecBytes) {
+    const std::string reason = absl::StrCat("more than ", kMaxJobSpecBytes, " bytes");
+    return {Fault({file, 1, 1}, "too_large", reason, "is it the right file?")};
+  }
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  if (SpecFaults faults = CheckCharacters(text, file); !faults.empty()) return faults;
+  try {
+    const std::string bytes(text);
+    std::istringstream stream(bytes);
+    YAML::Parser parser(stream);
+    TreeBuilder builder(file, bytes, root);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const Refused& refused) {
+    return {refused.fault};
+  } catch (const YAML::Exception& e) {
+    const Place place =
+        e.mark.is_null() ? Place{file, 1, 1} : Place{file, e.mark.line + 1, e.mark.column + 1};
+    return {Fault(place, "syntax", e.msg, "")};
+  }
+  return {};
+}
+
+}  // namespace fsdpd

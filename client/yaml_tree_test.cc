@@ -1,0 +1,109 @@
+#include "client/yaml_tree.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+std::string FirstFault(absl::string_view text) {
+  TextNode root;
+  const SpecFaults faults = ParseYaml(text, "f", &root);
+  return faults.empty() ? "" : Render(faults.front());
+}
+
+std::string Repeated(absl::string_view piece, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) absl::StrAppend(&text, piece);
+  return text;
+}
+
+TEST(YamlTree, KnowsWhereEachValueWasWritten) {
+  TextNode root;
+  ASSERT_TRUE(ParseYaml("a: 1\nb:\n  - x\n  - {c: \"2\"}\n", "f", &root).empty());
+  ASSERT_EQ(root.children.size(), 2u);
+  const TextNode* b = root.Find("b");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->key_place.line, 2);
+  ASSERT_EQ(b->children.size(), 2u);
+  EXPECT_EQ(b->children[0].text, "x");
+  EXPECT_FALSE(b->children[0].quoted);
+  const TextNode* c = b->children[1].Find("c");
+  ASSERT_NE(c, nullptr);
+  EXPECT_TRUE(c->quoted);
+  EXPECT_EQ(c->place.line, 4);
+  EXPECT_EQ(c->place.column, 9);
+}
+
+TEST(YamlTree, ReadsJsonWithTabsAndAByteOrderMark) {
+  TextNode root;
+  ASSERT_TRUE(ParseYaml("\xEF\xBB\xBF{\n\t\"a\": [1,\n\t\t2],\n\t\"b\": null\n}\n", "f", &root).empty());
+  EXPECT_EQ(root.Find("a")->children.size(), 2u);
+  EXPECT_EQ(root.Find("b")->kind, TextNode::Kind::kNull);
+}
+
+TEST(YamlTree, AnEmptyTextIsANullRoot) {
+  for (const char* text : {"", "\n\n", "# only a comment\n"}) {
+    TextNode root;
+    EXPECT_TRUE(ParseYaml(text, "f", &root).empty()) << text;
+    EXPECT_EQ(root.kind, TextNode::Kind::kNull);
+  }
+}
+
+TEST(YamlTree, RefusesWhatCanExpand) {
+  EXPECT_EQ(FirstFault("a: &x [1]\nb: *x\n"),
+            "f:1:4: error: anchors (&name) are not allowed; write the value out [alias]");
+}
+
+TEST(YamlTree, RefusesDeepNestingWithoutRecursingIntoIt) {
+  const std::string too_deep = "error: nested deeper than 32 levels [too_deep]";
+  EXPECT_EQ(FirstFault(Repeated("[", 33) + Repeated("]", 33)), "f:1:33: " + too_deep);
+  EXPECT_EQ(FirstFault(Repeated("- ", 100'000)), "f:1:65: " + too_deep);
+  EXPECT_NE(FirstFault(Repeated("[", 100'000)), "");
+  EXPECT_EQ(FirstFault(Repeated("[", 32) + Repeated("]", 32)), "");
+}
+
+TEST(YamlTree, RefusesTooManyValues) {
+  EXPECT_EQ(FirstFault("[" + Repeated("1,", 19'998) + "1]"), "");
+  EXPECT_EQ(FirstFault("[" + Repeated("1,\n", 20'000) + "1]"),
+            "f:20000:1: error: more than 20000 values; shorten the file [too_large]");
+}
+
+TEST(YamlTree, RefusesLargeFiles) {
+  EXPECT_EQ(FirstFault(std::string(kMaxJobSpecBytes + 1, ' ')),
+            "f:1:1: error: more than 1048576 bytes; is it the right file? [too_large]");
+}
+
+TEST(YamlTree, RefusesASecondDocument) {
+  EXPECT_EQ(FirstFault("a: 1\n---\nb: 2\n"),
+            "f:2:1: error: a second document starts here; write one spec per file [several_documents]");
+  EXPECT_EQ(FirstFault("---\na: 1\n...\n"), "");
+}
+
+TEST(YamlTree, RefusesBytesThatAreNotText) {
+  EXPECT_EQ(FirstFault("a: \xff"), "f:1:4: error: byte 0xff is not UTF-8; save the file as UTF-8 [not_utf8]");
+  EXPECT_EQ(FirstFault("a\n \xC0\xAF"),
+            "f:2:2: error: byte 0xc0 is not UTF-8; save the file as UTF-8 [not_utf8]");
+  EXPECT_EQ(FirstFault(absl::string_view("a: \0", 4)),
+            "f:1:4: error: control character 0x00; is it a text file? [control_character]");
+  EXPECT_EQ(FirstFault("name: \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"), "");
+}
+
+TEST(YamlTree, RefusesTagsAndKeysThatAreNotNames) {
+  EXPECT_EQ(FirstFault("a: !!str 1"), "f:1:4: error: tags (!name) are not allowed; leave it out [tag]");
+  EXPECT_EQ(FirstFault("{[1]: 2}"), "f:1:2: error: a field's name is a list; write a plain name [bad_key]");
+  EXPECT_EQ(FirstFault("{~: 2}"), "f:1:2: error: a field has no name; write name: value [bad_key]");
+}
+
+TEST(YamlTree, SaysWhereTheSyntaxIsWrong) { EXPECT_EQ(FirstFault("a: [1, 2\nb: 3\n").substr(0, 4), "f:2:"); }
+
+TEST(YamlTree, RefusesAQuoteThatATruncatedFileLeftOpen) {
+  EXPECT_EQ(FirstFault("a: 'it''s open\n"), "f:1:4: error: this quote is not closed [syntax]");
+  EXPECT_EQ(FirstFault("{\"a\": [\"x\", \"open\\\"]}"), "f:1:22: error: illegal EOF in scalar [syntax]");
+  EXPECT_EQ(FirstFault("a: 'it''s'\nb: \"\\\"\" # it's\n"), "");
+}
+
+}  // namespace
+}  // namespace fsdpd
