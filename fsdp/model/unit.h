@@ -2,8 +2,9 @@
 // its gathered parameters and of its gradient bucket; the unit runs forward and backward on them.
 //
 // Call order, for each micro-batch: Forward, later Backward with the same slot. Parameters are readable only
-// within a call (the engine may reuse their bytes between forward and backward), at the same address each time.
-// Thread safety: none; one thread drives a unit. Errors: LibTorch's exceptions are caught by the engine.
+// within a call (the engine may reuse their bytes between forward and backward), at the same address each
+// time. Thread safety: none; one thread drives a unit. Errors: LibTorch's exceptions are caught by the
+// engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +16,8 @@
 
 namespace fsdpd {
 
-// What flows through the chain of units. The first unit reads `tokens`, the last one reads `targets` and gives
-// `loss` instead of hidden states.
+// What flows through the chain of units. The first unit reads `tokens`, the last one reads `targets` and
+// gives `loss` instead of hidden states.
 struct UnitInput {
   at::Tensor tokens;   // [micro_batch, sequence] int64
   at::Tensor targets;  // [micro_batch, sequence] int64
@@ -39,10 +40,10 @@ class Unit {
   // runs the forward again.
   virtual UnitOutput Forward(int slot, const UnitInput& input, bool keep) = 0;
 
-  // `grad_hidden` is the gradient of UnitOutput::hidden, or undefined for the last unit, whose loss has gradient
-  // `loss_scale`. Writes (or adds, with `accumulate`) each parameter's gradient into `param_grads` (fp32 views of
-  // the bucket, in order) and returns the gradient of the input's hidden states (undefined for the first unit).
-  // Frees what Forward kept for the slot.
+  // `grad_hidden` is the gradient of UnitOutput::hidden, or undefined for the last unit, whose loss has
+  // gradient `loss_scale`. Writes (or adds, with `accumulate`) each parameter's gradient into `param_grads`
+  // (fp32 views of the bucket, in order) and returns the gradient of the input's hidden states (undefined for
+  // the first unit). Frees what Forward kept for the slot.
   virtual at::Tensor Backward(int slot, const at::Tensor& grad_hidden, double loss_scale, bool accumulate,
                               const std::vector<at::Tensor>& param_grads) = 0;
 

@@ -1,0 +1,60 @@
+// A unit whose backward is LibTorch's autograd, run inside the unit only: any differentiable forward becomes
+// a unit. It is the way for a model that has no hand-written backward, and the oracle for those that have
+// one.
+//
+// How it meets unit.h's contract:
+//   - Leaves are the bound views themselves. The gather writes their bytes through other tensors, so
+//   autograd's
+//     version counters never move; what autograd saved is an address, and the plan keeps the address.
+//   - Gradients leave autograd's graph through sinks that write straight into the bucket, each as soon as it
+//   is
+//     computed: no second copy of a unit's gradients exists, and the cast to fp32 costs no pass of its own.
+//   - With keep = false only the input is kept, and Backward runs the forward again on the same bytes.
+//
+// On CUDA, Bind, Forward and Backward must run with the same stream current: autograd runs a node's backward
+// on the stream of its forward.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "fsdp/model/unit.h"
+
+namespace fsdpd {
+
+// The differentiable computation; called with gradient mode on or off.
+using UnitForward = std::function<UnitOutput(const UnitInput& input, const std::vector<at::Tensor>& params)>;
+
+// How a parameter begins: normal(0, deviation), or all ones for a deviation of 0.
+struct ParamInit {
+  double deviation = 0.02;
+};
+
+class AutogradUnit : public Unit {
+ public:
+  // `inits`: one for each of the facts' parameters.
+  AutogradUnit(UnitFacts facts, std::vector<ParamInit> inits, UnitForward forward);
+  ~AutogradUnit() override;
+
+  void Bind(const std::vector<at::Tensor>& params) override;
+  UnitOutput Forward(int slot, const UnitInput& input, bool keep) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, double loss_scale, bool accumulate,
+                      const std::vector<at::Tensor>& param_grads) override;
+  at::Tensor InitialValue(int index, uint64_t seed) const override;
+
+ private:
+  struct Leaves;
+  struct Saved;
+
+  void RunWithGraph(Saved* saved) const;
+
+  const UnitFacts facts_;
+  const std::vector<ParamInit> inits_;
+  const UnitForward forward_;
+  std::unique_ptr<Leaves> leaves_;
+  std::map<int, std::unique_ptr<Saved>> saved_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,76 @@
+#include "fsdp/telemetry/step_timing.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+using Interval = std::pair<double, double>;
+
+// Sorted and disjoint.
+std::vector<Interval> Union(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  std::vector<Interval> merged;
+  for (const Interval& interval : intervals) {
+    if (!merged.empty() && interval.first <= merged.back().second) {
+      merged.back().second = std::max(merged.back().second, interval.second);
+    } else {
+      merged.push_back(interval);
+    }
+  }
+  return merged;
+}
+
+double Overlap(const Interval& interval, const std::vector<Interval>& busy) {
+  auto it = std::partition_point(busy.begin(), busy.end(),
+                                 [&](const Interval& b) { return b.second <= interval.first; });
+  double seconds = 0;
+  for (; it != busy.end() && it->first < interval.second; ++it) {
+    seconds += std::min(it->second, interval.second) - std::max(it->first, interval.first);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+StepTiming SummariseStep(const std::vector<Span>& spans) {
+  StepTiming timing;
+  if (spans.empty()) return timing;
+  std::vector<Interval> computing;
+  double first = spans[0].start_seconds;
+  double last = spans[0].end_seconds;
+  for (const Span& span : spans) {
+    first = std::min(first, span.start_seconds);
+    last = std::max(last, span.end_seconds);
+    if (span.lane == LaneId::kCompute && span.op == v1::COMM_OP_UNSPECIFIED) {
+      computing.emplace_back(span.start_seconds, span.end_seconds);
+    }
+  }
+  timing.step_seconds = last - first;
+  const std::vector<Interval> busy = Union(std::move(computing));
+  for (const Interval& interval : busy) timing.compute_seconds += interval.second - interval.first;
+
+  std::map<v1::CommOp, v1::OpTime> ops;
+  for (const Span& span : spans) {
+    if (span.op == v1::COMM_OP_UNSPECIFIED) continue;
+    const double seconds = span.end_seconds - span.start_seconds;
+    v1::OpTime& op = ops[span.op];
+    op.set_op(span.op);
+    op.set_seconds(op.seconds() + seconds);
+    op.set_exposed_seconds(op.exposed_seconds() + seconds -
+                           Overlap({span.start_seconds, span.end_seconds}, busy));
+    op.set_bytes(op.bytes() + span.received_bytes);
+    op.set_count(op.count() + 1);
+  }
+  for (auto& entry : ops) timing.ops.push_back(std::move(entry.second));
+  return timing;
+}
+
+int64_t ReceivedBytes(v1::CommOp op, int64_t total_bytes, int64_t size) {
+  const int64_t once = total_bytes / size * (size - 1);
+  return op == v1::COMM_OP_ALL_REDUCE ? 2 * once : once;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+// From when each instruction ran to what a step report says: communication by operation, how much of it the
+// compute lane did not hide, and how busy that lane was. A pure function over intervals.
+//
+// Exposed time of a collective is the part of its interval in which the compute lane ran nothing. Waiting for
+// a peer that is late counts as communication: seen from this rank it is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fsdp/plan/program.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
+
+namespace fsdpd {
+
+struct Span {
+  LaneId lane = LaneId::kCompute;
+  double start_seconds = 0;  // Since any one moment before the step.
+  double end_seconds = 0;
+  v1::CommOp op = v1::COMM_OP_UNSPECIFIED;  // UNSPECIFIED: not communication.
+  int64_t received_bytes = 0;
+};
+
+struct StepTiming {
+  double step_seconds = 0;      // From the first start to the last end.
+  double compute_seconds = 0;   // Compute lane busy, communication on it left out.
+  std::vector<v1::OpTime> ops;  // One for each operation that occurred, in the enum's order.
+};
+
+StepTiming SummariseStep(const std::vector<Span>& spans);
+
+// Bytes that one rank of `size` receives for an operation over `total_bytes`: the whole gathered or reduced
+// buffer. All-reduce is counted as a reduce-scatter and an all-gather, as rings do it.
+int64_t ReceivedBytes(v1::CommOp op, int64_t total_bytes, int64_t size);
+
+}  // namespace fsdpd

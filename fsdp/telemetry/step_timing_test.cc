@@ -1,0 +1,72 @@
+#include "fsdp/telemetry/step_timing.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr v1::CommOp kNone = v1::COMM_OP_UNSPECIFIED;
+constexpr v1::CommOp kAllGather = v1::COMM_OP_ALL_GATHER;
+constexpr v1::CommOp kReduceScatter = v1::COMM_OP_REDUCE_SCATTER;
+
+TEST(StepTiming, CommunicationUnderComputeIsHidden) {
+  const StepTiming timing =
+      SummariseStep({{LaneId::kCompute, 0, 10, kNone, 0}, {LaneId::kGather, 2, 5, kAllGather, 7}});
+  ASSERT_EQ(timing.ops.size(), 1u);
+  EXPECT_DOUBLE_EQ(timing.ops[0].seconds(), 3);
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 0);
+  EXPECT_EQ(timing.ops[0].bytes(), 7);
+  EXPECT_EQ(timing.ops[0].count(), 1);
+  EXPECT_DOUBLE_EQ(timing.compute_seconds, 10);
+  EXPECT_DOUBLE_EQ(timing.step_seconds, 10);
+}
+
+TEST(StepTiming, WhatReachesIntoGapsIsExposed) {
+  const StepTiming timing = SummariseStep({
+      {LaneId::kCompute, 0, 2, kNone, 0},
+      {LaneId::kCompute, 4, 6, kNone, 0},
+      {LaneId::kCompute, 9, 10, kNone, 0},
+      {LaneId::kReduce, 1, 9.5, kReduceScatter, 0},  // Gaps 2-4 and 6-9.
+  });
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 5);
+  EXPECT_DOUBLE_EQ(timing.compute_seconds, 5);
+}
+
+TEST(StepTiming, SumsByOperationInEnumOrder) {
+  const StepTiming timing = SummariseStep({
+      {LaneId::kReduce, 0, 1, kReduceScatter, 10},
+      {LaneId::kGather, 0, 2, kAllGather, 20},
+      {LaneId::kGather, 3, 4, kAllGather, 30},
+  });
+  ASSERT_EQ(timing.ops.size(), 2u);
+  EXPECT_EQ(timing.ops[0].op(), kAllGather);
+  EXPECT_DOUBLE_EQ(timing.ops[0].seconds(), 3);
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 3);  // Nothing computes.
+  EXPECT_EQ(timing.ops[0].bytes(), 50);
+  EXPECT_EQ(timing.ops[0].count(), 2);
+  EXPECT_EQ(timing.ops[1].op(), kReduceScatter);
+  EXPECT_DOUBLE_EQ(timing.step_seconds, 4);
+}
+
+TEST(StepTiming, CommunicationOnTheComputeLaneHidesNothing) {
+  const StepTiming timing = SummariseStep({{LaneId::kCompute, 0, 4, kAllGather, 0}});
+  EXPECT_DOUBLE_EQ(timing.compute_seconds, 0);
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 4);
+}
+
+TEST(StepTiming, TouchingIntervalsDoNotCountTwice) {
+  const StepTiming timing = SummariseStep({{LaneId::kCompute, 0, 2, kNone, 0},
+                                           {LaneId::kCompute, 2, 3, kNone, 0},
+                                           {LaneId::kGather, 1, 3, kAllGather, 0}});
+  EXPECT_DOUBLE_EQ(timing.compute_seconds, 3);
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 0);
+}
+
+TEST(StepTiming, ReceivedBytesAreWhatComesFromOthers) {
+  EXPECT_EQ(ReceivedBytes(kAllGather, 400, 4), 300);
+  EXPECT_EQ(ReceivedBytes(v1::COMM_OP_ALL_REDUCE, 400, 4), 600);
+  EXPECT_EQ(ReceivedBytes(kAllGather, 400, 1), 0);
+}
+
+}  // namespace
+}  // namespace fsdpd
