@@ -40,7 +40,8 @@ class Communicator {
 
   virtual absl::Status Barrier() = 0;
 
-  // Wakes ranks that wait in an operation, which then fails. Callable from any thread.
+  // Wakes this rank's threads that wait in an operation, which then fails, as does every later one. Gloo's
+  // and the local group's peers fail with it; NCCL's must be aborted each. Callable from any thread.
   virtual void Abort() = 0;
 };
 

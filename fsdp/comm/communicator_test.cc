@@ -29,10 +29,6 @@ Group MakeGlooGroup(int size) {
   return group;
 }
 
-std::string NameOf(const testing::TestParamInfo<SuiteParameter>& info) {
-  return std::get<0>(info.param).name + std::to_string(std::get<1>(info.param));
-}
-
 INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
                          testing::Combine(testing::Values(Transport{"Local", MakeLocalGroup},
                                                           Transport{"Gloo", MakeGlooGroup}),

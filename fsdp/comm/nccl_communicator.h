@@ -3,8 +3,12 @@
 // Barrier() waits for the device, and asks NCCL for errors that came up behind an operation that had
 // returned.
 //
-// Abort() ends kernels that wait for a peer, so a stream that holds one drains; results written by them are
-// undefined. UNIMPLEMENTED in a binary built without --config=cuda.
+// Abort() ends the kernels of this rank that wait for a peer, so their stream drains; what they were to write
+// is undefined. It does not reach the peers: NCCL has no message for it, and within a node no connection that
+// would break. Each rank of an attempt is ended by its own agent, which calls Abort there.
+//
+// Destruction is collective within a node unless the communicator was aborted: NCCL's ranks write into each
+// other's memory until all of them are done.
 #pragma once
 
 #include <memory>
@@ -13,6 +17,7 @@
 
 namespace fsdpd {
 
+// UNIMPLEMENTED in a binary built without --config=cuda.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const CommunicatorOptions& options,
                                                                    Store* store);
 

@@ -1,0 +1,53 @@
+// Built with --config=cuda; skips sizes for which there are not enough GPUs.
+#include "fsdp/comm/nccl_communicator.h"
+
+#include "base/check.h"
+#include "fsdp/comm/communicator_suite.h"
+#include "fsdp/comm/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+Group MakeNcclGroup(int size) {
+  LocalStore store;
+  Group group(size);
+  OnEveryRank(size, [&](int rank) {
+    CommunicatorOptions options;
+    options.device = DeviceKind::kCuda;
+    options.rank = rank;
+    options.size = size;
+    options.device_index = rank;
+    options.name = "test";
+    auto made = MakeNcclCommunicator(options, &store);
+    FSDPD_CHECK_OK(made.status());
+    group[rank] = std::move(*made);
+  });
+  return group;
+}
+
+Transport Nccl() {
+  Transport transport;
+  transport.name = "Nccl";
+  transport.make = MakeNcclGroup;
+  transport.device = [](int rank) {
+    FSDPD_CHECK_OK(SetCudaDevice(rank));
+    return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
+  };
+  transport.max_ranks = CudaDeviceCount();
+  transport.abort_reaches_peers = false;
+  return transport;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
+                         testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)), NameOf);
+
+TEST(NcclCommunicator, RefusesADeviceThatIsNotThere) {
+  LocalStore store;
+  CommunicatorOptions options;
+  options.device = DeviceKind::kCuda;
+  options.device_index = 1000;
+  EXPECT_EQ(MakeNcclCommunicator(options, &store).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace fsdpd
