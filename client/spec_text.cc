@@ -341,6 +341,11 @@ SpecText ParseSpec(absl::string_view text, const std::string& file, const std::v
   out.faults = ParseYaml(text, file, &root);
   if (!out.faults.empty()) return out;
   SpecReader reader(&out);
+  if (root.kind == TextNode::Kind::kNull && sets.empty()) {
+    reader.Fault(root.place, "no_value", "", "the spec is empty",
+                 "write at least name, model, data and train.steps");
+    return out;
+  }
   for (const std::string& set : sets) ApplySet(set, &root, &reader);
   reader.ReadMessage(root, "", &out.spec);
   return out;

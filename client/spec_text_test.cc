@@ -125,6 +125,11 @@ f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a num
 )");
 }
 
+TEST(SpecText, SaysThatAnEmptyFileIsEmpty) {
+  EXPECT_EQ(FaultsOf("# nothing\n"),
+            "f:1:1: error: the spec is empty; write at least name, model, data and train.steps [no_value]\n");
+}
+
 TEST(SpecText, RefusesOneFieldUnderTwoNames) {
   EXPECT_EQ(FaultsOf("train: {micro_batch: 1, microBatch: 2}"),
             "f:1:25: error: train.micro_batch is written twice; keep one [duplicate_field]\n");

@@ -1,0 +1,205 @@
+#include "client/job_text.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+#include "client/spec_print.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
+
+std::string Since(int64_t unix_nanos, absl::Time now) {
+  if (unix_nanos == 0) return "-";
+  const double seconds = absl::ToDoubleSeconds(now - absl::FromUnixNanos(unix_nanos));
+  return HumanSeconds(std::max(0.0, std::floor(seconds)));
+}
+
+std::string TimeText(int64_t unix_nanos, absl::Time now) {
+  if (unix_nanos == 0) return "-";
+  const absl::Time time = absl::FromUnixNanos(unix_nanos);
+  return absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone()), " (",
+                      Since(unix_nanos, now), " ago)");
+}
+
+std::string StepText(const v1::Job& job) {
+  return absl::StrCat(job.last_step().step(), "/", job.spec().train().steps());
+}
+
+// "61.2 MiB measured, 63.0 MiB planned (-3%)"
+std::string PeakText(const v1::Job& job) {
+  const int64_t measured = job.peak_bytes(), planned = job.memory_plan().peak_bytes();
+  if (measured == 0) return absl::StrCat(HumanBytes(planned), " planned");
+  std::string text = absl::StrCat(HumanBytes(measured), " measured");
+  if (planned == 0) return text;
+  const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
+  return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
+}
+
+// "rank 3 on node-1 was killed by signal 9 (Killed): out of memory"
+std::string CauseText(const v1::Job::Failure& failure) {
+  std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
+  if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
+  if (failure.signal() != 0) {
+    absl::StrAppend(&text, " was killed by signal ", failure.signal(), " (", strsignal(failure.signal()),
+                    ")");
+  } else if (failure.rank() >= 0 && failure.exit_code() != 0) {
+    absl::StrAppend(&text, " ended with exit code ", failure.exit_code());
+  } else {
+    text += " failed";
+  }
+  if (!failure.error().empty()) absl::StrAppend(&text, ": ", OneLine(failure.error()));
+  return text;
+}
+
+std::string FailureText(const v1::Job& job) {
+  const v1::Job::Failure& failure = job.failure();
+  std::string text = absl::StrCat("  ", CauseText(failure), "\n");
+  if (failure.log_tail().empty()) return text;
+  absl::StrAppend(&text, "  the end of its log (all of it: fsdpctl logs ", job.id(), " --rank ",
+                  failure.rank(), " --attempt ", failure.attempt(), "):\n");
+  for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
+  return text;
+}
+
+std::string PlacementText(const v1::Job& job) {
+  TextTable table({"NODE", "RANKS", "DEVICES"});
+  for (const v1::Job::Placement& p : job.placements()) {
+    table.Add({p.node(), absl::StrCat(p.first_rank(), "-", p.first_rank() + p.ranks() - 1),
+               absl::StrJoin(p.devices(), ",")});
+  }
+  return absl::StrCat("placement:\n", table.Render(2));
+}
+
+std::string MemoryText(const v1::Job& job) {
+  TextTable table({"COMPONENT", "PLANNED", "NOTE"});
+  for (const auto& c : job.memory_plan().components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
+  return absl::StrCat("memory per rank: ", PeakText(job), "\n", table.Render(2));
+}
+
+std::string EventText(const v1::Job& job) {
+  TextTable table({"TIME", "STATE", "MESSAGE"});
+  for (const v1::Job::Event& event : job.events()) {
+    table.Add({absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(event.unix_nanos()), absl::UTCTimeZone()),
+               StateName(event.state()), OneLine(event.message())});
+  }
+  return absl::StrCat("events (UTC):\n", table.Render(2));
+}
+
+std::string Indented(const std::string& text) {
+  std::string out;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = text.find('\n', start);
+    absl::StrAppend(&out, "  ", text.substr(start, end - start), "\n");
+    start = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool IsEnded(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+std::string StateName(v1::JobState state) {
+  const auto* value = v1::JobState_descriptor()->FindValueByNumber(state);
+  return value == nullptr || value->number() == 0 ? "unknown" : ShortEnumName(*value);
+}
+
+int64_t WorldOf(const v1::JobSpec& spec) {
+  const v1::Resources& resources = spec.resources();
+  return std::max<int64_t>(1, resources.nodes()) * std::max<int64_t>(1, resources.ranks_per_node());
+}
+
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width) {
+  TextTable table({"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"});
+  for (const v1::Job& job : jobs) {
+    const bool stepped = job.has_last_step();
+    table.Add({job.id(), StateName(job.state()), StepText(job),
+               stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
+               absl::StrCat(WorldOf(job.spec())), Since(job.create_unix_nanos(), now),
+               OneLine(job.reason())});
+  }
+  return table.Render(0, width);
+}
+
+std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width) {
+  TextTable table({"NAME", "STATUS", "DEVICE", "FREE", "MEMORY/SLOT", "SEEN", "METRICS", "VERSION"});
+  for (const v1::Node& node : nodes) {
+    const auto* device = v1::Device_descriptor()->FindValueByNumber(node.device());
+    table.Add({node.name(), node.connected() ? "ready" : "lost",
+               device == nullptr || device->number() == 0 ? "-" : ShortEnumName(*device),
+               absl::StrCat(node.free_slots(), "/", node.slots()), HumanBytes(node.memory_bytes_per_slot()),
+               absl::StrCat(Since(node.last_seen_unix_nanos(), now), " ago"), OrDash(node.metrics_endpoint()),
+               OrDash(node.version())});
+  }
+  return table.Render(0, width);
+}
+
+std::string DescribeJob(const v1::Job& job, absl::Time now) {
+  const int64_t attempts = std::max<int64_t>(1, job.spec().restart().max_attempts());
+  std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
+  if (!job.reason().empty()) absl::StrAppend(&text, " (", OneLine(job.reason()), ")");
+  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts,
+                  "\nranks:     ", WorldOf(job.spec()),
+                  "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
+                  "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
+                  "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
+  if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
+  if (job.has_last_step()) {
+    absl::StrAppend(
+        &text, "progress:  ", ProgressLine(ProgressOf(job.last_step(), job.spec().train().steps(), 0)),
+        "\nloss:      ", absl::StrFormat("%.4f -> %.4f", job.first_loss(), job.last_step().loss()),
+        "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
+  }
+  if (job.has_failure())
+    absl::StrAppend(&text, "failure of attempt ", job.failure().attempt(), ":\n", FailureText(job));
+  if (!job.placements().empty()) text += PlacementText(job);
+  if (job.has_memory_plan()) text += MemoryText(job);
+  if (!job.events().empty()) text += EventText(job);
+  return absl::StrCat(text, "spec:\n", Indented(ToYaml(job.spec())));
+}
+
+std::string Summary(const v1::Job& job, const StepHistory& history) {
+  const bool succeeded = job.state() == v1::JOB_STATE_SUCCEEDED;
+  std::string text = absl::StrCat(job.id(), " ", StateName(job.state()), " after ",
+                                  succeeded ? absl::StrCat(job.last_step().step()) : StepText(job), " steps");
+  if (job.start_unix_nanos() != 0 && job.end_unix_nanos() >= job.start_unix_nanos()) {
+    absl::StrAppend(&text, " in ",
+                    HumanSeconds(1e-9 * static_cast<double>(job.end_unix_nanos() - job.start_unix_nanos())));
+  }
+  text += "\n";
+  if (job.state() == v1::JOB_STATE_FAILED && job.has_failure()) text += FailureText(job);
+  if (job.state() == v1::JOB_STATE_CANCELLED && !job.reason().empty())
+    absl::StrAppend(&text, "  ", OneLine(job.reason()), "\n");
+  if (!job.has_last_step()) return text;
+  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+  const bool seen = history.steps() > 1;
+  const auto row = [&](const char* name, const std::string& value) {
+    absl::StrAppend(&text, absl::StrFormat("  %-20s", name), value, "\n");
+  };
+  row("loss", absl::StrFormat("%.4f -> %.4f", job.first_loss(), last.loss));
+  row("step",
+      seen ? absl::StrCat(HumanSeconds(history.median_step_seconds()), " (median of ", history.steps(), ")")
+           : absl::StrCat(HumanSeconds(last.step_seconds), " (the last)"));
+  row("tokens/s", HumanCount(seen ? history.tokens_per_second() : last.tokens_per_second));
+  const double overlap = seen ? history.overlap() : last.overlap;
+  row("overlap",
+      overlap < 0 ? "no communication" : OverlapText(overlap) + " of communication hidden by compute");
+  row("peak memory", PeakText(job));
+  row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));
+  return text;
+}
+
+}  // namespace fsdpd

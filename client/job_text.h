@@ -1,0 +1,28 @@
+// Jobs and nodes as people read them: pure functions from the API's messages to text.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <string>
+#include <vector>
+
+#include "client/progress_line.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+bool IsEnded(v1::JobState state);
+std::string StateName(v1::JobState state);  // "running"
+int64_t WorldOf(const v1::JobSpec& spec);   // Ranks that the spec asks for.
+
+// One line per job: "ID STATE STEP LOSS RANKS AGE REASON". `width` 0: never cut.
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0);
+std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0);
+
+// Everything that is known of a job.
+std::string DescribeJob(const v1::Job& job, absl::Time now);
+
+// How an ended job went. `history` holds the steps that were seen of its last attempt; may be empty.
+std::string Summary(const v1::Job& job, const StepHistory& history);
+
+}  // namespace fsdpd
