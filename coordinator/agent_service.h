@@ -1,0 +1,47 @@
+// AgentLink: one stream per agent. The handler's thread reads and hands on; a second thread writes what
+// others put into the stream's outbox. A message with another epoch than the stream's ends it with ABORTED:
+// it belongs to a membership that is over.
+//
+// Thread-safe. Ownership: borrows everything in Parts.
+#pragma once
+
+#include <atomic>
+
+#include "coordinator/log_relay.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/reconciler.h"
+#include "coordinator/rendezvous.h"
+#include "proto/fsdpd/v1/agent.grpc.pb.h"
+
+namespace fsdpd {
+
+// Two threads each: DESIGN's 2,000 agents, and some that are about to notice that their stream is dead.
+constexpr int kMaxAgentStreams = 2200;
+
+class AgentService final : public v1::AgentLink::Service {
+ public:
+  struct Parts {
+    NodeRegistry* nodes;
+    Reconciler* reconciler;
+    Rendezvous* rendezvous;
+    LogRelay* logs;
+  };
+  using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>;
+
+  explicit AgentService(Parts parts) : parts_(parts) {}
+
+  grpc::Status Attach(grpc::ServerContext* context, Stream* stream) override;
+
+ private:
+  absl::Status Serve(grpc::ServerContext* context, Stream* stream);
+  absl::Status ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox, Stream* stream);
+  absl::Status Handle(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,
+                      v1::AgentMessage* message);
+  void SetKey(const v1::RendezvousSet& set);
+  void GetKey(const v1::RendezvousGet& get, const std::shared_ptr<StreamOutbox>& outbox);
+
+  const Parts parts_;
+  std::atomic<int> streams_{0};
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,119 @@
+#include "coordinator/attempt_facts.h"
+
+#include <algorithm>
+
+namespace fsdpd {
+
+bool Failed(const v1::RankExit& exit) {
+  return exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+}
+
+AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)
+    : ref{job.id(), job.attempt()},
+      recovered(recovered),
+      // Only a launch that was just being sent when the coordinator died may have been lost without a trace.
+      any_sign_(recovered && job.state() != v1::JOB_STATE_STARTING) {
+  for (const v1::Job::Placement& placement : job.placements()) {
+    NodePart part;
+    part.node = placement.node();
+    part.first_rank = placement.first_rank();
+    part.ranks = placement.ranks();
+    part.devices.assign(placement.devices().begin(), placement.devices().end());
+    // Whether the launch left before the restart is not known: the agent will say what it hosts.
+    part.launched = recovered;
+    ranks_.resize(std::max<size_t>(ranks_.size(), part.first_rank + part.ranks));
+    parts.push_back(std::move(part));
+  }
+}
+
+NodePart* AttemptFacts::PartOf(const std::string& node) {
+  for (NodePart& part : parts) {
+    if (part.node == node) return &part;
+  }
+  return nullptr;
+}
+
+const NodePart* AttemptFacts::PartOfRank(int rank) const {
+  for (const NodePart& part : parts) {
+    if (rank >= part.first_rank && rank < part.first_rank + part.ranks) return &part;
+  }
+  return nullptr;
+}
+
+RankFacts* AttemptFacts::RankOn(const std::string& node, int rank) {
+  const NodePart* part = PartOfRank(rank);
+  return part != nullptr && part->node == node ? &ranks_[rank] : nullptr;
+}
+
+bool AttemptFacts::TakeReady(const std::string& node, int rank) {
+  RankFacts* facts = RankOn(node, rank);
+  if (facts == nullptr) return false;
+  facts->ready = true;
+  return true;
+}
+
+bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now) {
+  RankFacts* facts = RankOn(node, rank);
+  if (facts == nullptr) return false;
+  if (facts->exit.has_value()) return true;  // Agents repeat exits after a reconnect; the first word stands.
+  facts->exit = exit;
+  facts->exit->set_rank(rank);
+  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, now);
+  return true;
+}
+
+bool AttemptFacts::TakeStopped(const std::string& node) {
+  NodePart* part = PartOf(node);
+  if (part == nullptr) return false;
+  part->stopped = true;
+  return true;
+}
+
+bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now) {
+  NodePart* part = PartOf(node);
+  if (part == nullptr) return false;
+  part->attached = true;
+  any_sign_ |= !hosted.empty();
+  if (!part->launched) return true;
+  // An agent that hosts nothing of an attempt that is to end has nothing left of it.
+  if (hosted.empty() && stop.has_value()) part->stopped = true;
+  part->missing_since = absl::InfiniteFuture();
+  for (int rank = part->first_rank; rank < part->first_rank + part->ranks; ++rank) {
+    if (hosted.count(rank) == 0 && !ranks_[rank].exit.has_value()) part->missing_since = now;
+  }
+  return true;
+}
+
+bool AttemptFacts::AllReady() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankFacts& rank) { return rank.ready; });
+}
+
+bool AttemptFacts::AllExited() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const RankFacts& rank) { return rank.exit.has_value(); });
+}
+
+bool AttemptFacts::AllSucceeded() const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const RankFacts& rank) { return rank.exit.has_value() && !Failed(*rank.exit); });
+}
+
+bool AttemptFacts::AnySign() const {
+  return any_sign_ || stepped || std::any_of(ranks_.begin(), ranks_.end(), [](const RankFacts& rank) {
+           return rank.ready || rank.exit.has_value();
+         });
+}
+
+const v1::RankExit* AttemptFacts::FirstFailure() const {
+  const v1::RankExit* first = nullptr;
+  const auto order = [](const v1::RankExit& exit) {
+    return std::make_tuple(exit.cancelled(), exit.unix_nanos(), exit.rank());
+  };
+  for (const RankFacts& rank : ranks_) {
+    if (!rank.exit.has_value() || !Failed(*rank.exit)) continue;
+    if (first == nullptr || order(*rank.exit) < order(*first)) first = &*rank.exit;
+  }
+  return first;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,90 @@
+// What the coordinator was told about one attempt: which ranks are ready, which have exited and how, which
+// nodes have nothing left of it. Facts only; what follows from them is the verdict's to say (verdict.h), so
+// that a repeated or late message changes nothing and a failed write is simply judged again on the next tick.
+//
+// Used by the reconciler's thread alone; not thread-safe.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/attempt_ref.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+struct RankFacts {
+  bool ready = false;
+  std::optional<v1::RankExit> exit;
+};
+
+// The share of an attempt that lies on one node.
+struct NodePart {
+  std::string node;
+  int first_rank = 0;
+  int ranks = 0;
+  std::vector<int> devices;
+  bool launched = false;  // Launch was handed to a stream, or the agent said that it hosts the ranks.
+  bool attached = false;  // The agent has registered in this life of the coordinator.
+  bool stopped = false;   // No process is left there.
+  // Since when the agent is back without some ranks whose end nobody reported.
+  absl::Time missing_since = absl::InfiniteFuture();
+};
+
+struct StopOrder {
+  int64_t grace_ms = 0;
+  std::string reason;
+  absl::Time sent = absl::InfinitePast();
+};
+
+class AttemptFacts {
+ public:
+  AttemptFacts() = default;
+  // Of a job's placements. `recovered`: launched in an earlier life of the coordinator.
+  AttemptFacts(const v1::Job& job, bool recovered);
+
+  // Each returns false for what does not belong to the attempt: a rank of another node, an unknown node.
+  bool TakeReady(const std::string& node, int rank);
+  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now);
+  bool TakeStopped(const std::string& node);
+  // The agent of `node` registered and hosts these ranks of the attempt.
+  bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
+
+  NodePart* PartOf(const std::string& node);
+  const NodePart* PartOfRank(int rank) const;
+
+  bool AllReady() const;
+  bool AllExited() const;
+  bool AllSucceeded() const;  // Every rank exited with code 0.
+  bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
+  // The failed exit that came first by the agents' clocks; those of ranks that were told to stop count only
+  // when there is no other. Null when no rank failed.
+  const v1::RankExit* FirstFailure() const;
+
+  const std::vector<RankFacts>& ranks() const { return ranks_; }
+  absl::Time first_failure_seen() const { return first_failure_seen_; }
+
+  AttemptRef ref;
+  std::vector<NodePart> parts;
+  bool recovered = false;
+  bool stepped = false;           // Rank 0 has reported a step: every rank is through rendezvous.
+  std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
+  std::optional<StopOrder> stop;  // Set once the attempt is to end.
+  absl::Time stop_since = absl::InfiniteFuture();
+
+ private:
+  RankFacts* RankOn(const std::string& node, int rank);
+
+  std::vector<RankFacts> ranks_;
+  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit arrived here.
+  bool any_sign_ = false;
+};
+
+bool Failed(const v1::RankExit& exit);
+
+}  // namespace fsdpd

@@ -1,0 +1,20 @@
+// Names one launch of one job: the generation that every message about its ranks carries.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+namespace fsdpd {
+
+struct AttemptRef {
+  std::string job;
+  int32_t attempt = 0;
+
+  bool operator<(const AttemptRef& other) const {
+    return std::tie(job, attempt) < std::tie(other.job, other.attempt);
+  }
+  bool operator==(const AttemptRef& other) const { return job == other.job && attempt == other.attempt; }
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,39 @@
+// How refusals are worded and how they reach the wire: one place for both.
+//
+// A refusal is an absl::Status that carries google.rpc details as payloads, keyed by their type URL; ToGrpc()
+// turns the code by one table and the payloads into the details of a grpc::Status. Every grpc::Status made
+// here has an ErrorInfo (domain "fsdpd") with a stable reason; UNAVAILABLE also has a RetryInfo. Code below
+// the services makes plain absl::Status values; those get the reason of their code.
+//
+// Thread-safe: pure functions.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "base/violation.h"
+
+namespace fsdpd {
+
+constexpr char kErrorDomain[] = "fsdpd";
+
+// `reason`: UPPER_SNAKE_CASE, stable, for programs. `message`: for people.
+absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message);
+
+// INVALID_ARGUMENT with one field violation per error in `faults` (warnings and adjustments are left out).
+absl::Status BadSpec(const Violations& faults);
+
+// INVALID_ARGUMENT for one field of a request that is not the spec.
+absl::Status BadField(absl::string_view field, absl::string_view reason);
+
+// FAILED_PRECONDITION: `subject` ("jobs/x") is in a state that does not allow the call.
+absl::Status WrongState(absl::string_view reason, absl::string_view subject, absl::string_view message);
+
+absl::Status JobNotFound(absl::string_view id);
+
+grpc::Status ToGrpc(const absl::Status& status);
+
+}  // namespace fsdpd

@@ -1,0 +1,91 @@
+#include "coordinator/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Detail>
+bool Find(const grpc::Status& status, Detail* found) {
+  google::rpc::Status wire;
+  EXPECT_TRUE(wire.ParseFromString(status.error_details()));
+  EXPECT_EQ(wire.code(), status.error_code());
+  EXPECT_EQ(wire.message(), status.error_message());
+  for (const auto& any : wire.details()) {
+    if (any.UnpackTo(found)) return true;
+  }
+  return false;
+}
+
+std::string ReasonOf(const grpc::Status& status) {
+  google::rpc::ErrorInfo info;
+  EXPECT_TRUE(Find(status, &info));
+  EXPECT_EQ(info.domain(), "fsdpd");
+  return info.reason();
+}
+
+Violation Fault(FaultLevel level, const std::string& field) {
+  Violation v;
+  v.level = level;
+  v.field = field;
+  v.reason = field + " is wrong.";
+  v.fix = "Write 1.";
+  return v;
+}
+
+TEST(Errors, OkStaysOk) { EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok()); }
+
+TEST(Errors, EveryCodeKeepsItsNumberAndSaysAReason) {
+  for (int code = 1; code <= 16; ++code) {
+    const grpc::Status status = ToGrpc(absl::Status(static_cast<absl::StatusCode>(code), "why"));
+    EXPECT_EQ(static_cast<int>(status.error_code()), code);
+    EXPECT_EQ(status.error_message(), "why");
+    EXPECT_FALSE(ReasonOf(status).empty());
+  }
+}
+
+TEST(Errors, BadSpecListsEveryErrorAndOnlyErrors) {
+  const grpc::Status status =
+      ToGrpc(BadSpec({Fault(FaultLevel::kError, "train.steps"), Fault(FaultLevel::kWarn, "telemetry"),
+                      Fault(FaultLevel::kError, "name")}));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  google::rpc::BadRequest bad;
+  ASSERT_TRUE(Find(status, &bad));
+  ASSERT_EQ(bad.field_violations_size(), 2);
+  EXPECT_EQ(bad.field_violations(0).field(), "train.steps");
+  EXPECT_EQ(bad.field_violations(0).description(), "train.steps is wrong. Write 1.");
+  EXPECT_EQ(bad.field_violations(1).field(), "name");
+  EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
+  EXPECT_THAT(status.error_message(), HasSubstr("2 faults"));
+}
+
+TEST(Errors, WrongStateNamesItsSubject) {
+  const grpc::Status status = ToGrpc(WrongState("JOB_NOT_LAUNCHED", "jobs/a", "job a has no logs yet"));
+  google::rpc::PreconditionFailure failure;
+  ASSERT_TRUE(Find(status, &failure));
+  EXPECT_EQ(failure.violations(0).subject(), "jobs/a");
+  EXPECT_EQ(ReasonOf(status), "JOB_NOT_LAUNCHED");
+}
+
+TEST(Errors, OnlyUnavailableAsksForARetry) {
+  google::rpc::RetryInfo retry;
+  ASSERT_TRUE(Find(ToGrpc(absl::UnavailableError("later")), &retry));
+  EXPECT_GT(retry.retry_delay().seconds(), 0);
+  EXPECT_FALSE(Find(ToGrpc(JobNotFound("x")), &retry));
+  EXPECT_EQ(ReasonOf(ToGrpc(JobNotFound("x"))), "JOB_NOT_FOUND");
+}
+
+TEST(Errors, BadFieldNamesTheField) {
+  google::rpc::BadRequest bad;
+  ASSERT_TRUE(Find(ToGrpc(BadField("page_size", "must not be negative")), &bad));
+  EXPECT_EQ(bad.field_violations(0).field(), "page_size");
+}
+
+}  // namespace
+}  // namespace fsdpd

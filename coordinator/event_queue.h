@@ -1,0 +1,38 @@
+// What RPC handlers and agents' streams hand to the reconciler: closures that run on its thread, in order. It
+// is the only door to the reconciler's state, which therefore needs no lock.
+//
+// Bounded: a full queue makes the pusher wait, which slows one agent's stream and nothing else.
+// Thread-safe; one thread takes.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <deque>
+#include <functional>
+
+#include "base/mutex.h"
+
+namespace fsdpd {
+
+class EventQueue {
+ public:
+  using Event = std::function<void()>;
+
+  explicit EventQueue(size_t capacity) : capacity_(capacity) {}
+
+  // False, and the event is dropped, once closed.
+  bool Push(Event event);
+  // All events there are, after waiting at most `timeout` for the first.
+  std::deque<Event> Take(absl::Duration timeout);
+  void Close();
+  bool closed() const;
+
+ private:
+  const size_t capacity_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,48 @@
+#include "coordinator/event_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace fsdpd {
+namespace {
+
+TEST(EventQueue, GivesEventsInOrder) {
+  EventQueue queue(8);
+  std::vector<int> ran;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(queue.Push([&ran, i] { ran.push_back(i); }));
+  for (const auto& event : queue.Take(absl::ZeroDuration())) event();
+  EXPECT_EQ(ran, (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(queue.Take(absl::ZeroDuration()).empty());
+}
+
+TEST(EventQueue, AFullQueueMakesThePusherWaitAndLosesNothing) {
+  EventQueue queue(4);
+  std::thread pusher([&] {
+    for (int i = 0; i < 1000; ++i) EXPECT_TRUE(queue.Push([] {}));
+  });
+  size_t taken = 0;
+  while (taken < 1000) {
+    const auto events = queue.Take(absl::InfiniteDuration());
+    EXPECT_LE(events.size(), 4u);
+    taken += events.size();
+  }
+  pusher.join();
+  EXPECT_EQ(taken, 1000u);
+}
+
+TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
+  EventQueue full(1);
+  ASSERT_TRUE(full.Push([] {}));
+  std::thread pusher([&] { EXPECT_FALSE(full.Push([] {})); });
+  full.Close();
+  pusher.join();
+  EventQueue empty(1);
+  std::thread taker([&] { EXPECT_TRUE(empty.Take(absl::InfiniteDuration()).empty()); });
+  empty.Close();
+  taker.join();
+}
+
+}  // namespace
+}  // namespace fsdpd

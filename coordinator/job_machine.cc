@@ -1,0 +1,141 @@
+#include "coordinator/job_machine.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+using v1::JobState;
+
+struct Transition {
+  JobState from;
+  JobEvent event;
+  JobState to;
+};
+
+constexpr Transition kTransitions[] = {
+    {v1::JOB_STATE_QUEUED, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
+    {v1::JOB_STATE_QUEUED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
+
+    {v1::JOB_STATE_STARTING, JobEvent::kReady, v1::JOB_STATE_RUNNING},
+    // A job of a few steps may end before the last "ready" is taken.
+    {v1::JOB_STATE_STARTING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
+    {v1::JOB_STATE_STARTING, JobEvent::kFail, v1::JOB_STATE_STOPPING},
+    {v1::JOB_STATE_STARTING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_STARTING, JobEvent::kNote, v1::JOB_STATE_STARTING},
+
+    {v1::JOB_STATE_RUNNING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
+    {v1::JOB_STATE_RUNNING, JobEvent::kFail, v1::JOB_STATE_STOPPING},
+    {v1::JOB_STATE_RUNNING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_RUNNING, JobEvent::kNote, v1::JOB_STATE_RUNNING},
+
+    {v1::JOB_STATE_STOPPING, JobEvent::kRetry, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_STOPPING, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
+    {v1::JOB_STATE_STOPPING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_STOPPING, JobEvent::kNote, v1::JOB_STATE_STOPPING},
+
+    {v1::JOB_STATE_CANCELLING, JobEvent::kGone, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_CANCELLING, JobEvent::kNote, v1::JOB_STATE_CANCELLING},
+};
+
+void AddEvent(absl::string_view message, int64_t unix_nanos, v1::Job* job) {
+  auto* events = job->mutable_events();
+  if (events->size() >= kMaxJobEvents) events->DeleteSubrange(1, events->size() - kMaxJobEvents + 1);
+  v1::Job::Event* event = events->Add();
+  event->set_unix_nanos(unix_nanos);
+  event->set_state(job->state());
+  event->set_message(std::string(message));
+}
+
+void StartAttempt(int64_t unix_nanos, v1::Job* job) {
+  job->set_attempt(job->attempt() + 1);
+  job->set_start_unix_nanos(unix_nanos);
+  job->clear_last_step();
+  job->clear_first_loss();
+  job->clear_steady_device_mallocs();
+  job->clear_peak_bytes();
+}
+
+}  // namespace
+
+absl::StatusOr<JobState> NextState(JobState state, JobEvent event) {
+  for (const Transition& t : kTransitions) {
+    if (t.from == state && t.event == event) return t.to;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("a job in state ", ShortName(state), " does not allow '", NameOf(event), "'"));
+}
+
+absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job) {
+  const absl::StatusOr<JobState> next = NextState(job->state(), event);
+  if (!next.ok()) return next.status();
+  const int64_t unix_nanos = absl::ToUnixNanos(now);
+  job->set_state(*next);
+  job->set_reason(std::string(reason));
+  job->set_revision(job->revision() + 1);
+  if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
+  if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
+  AddEvent(reason, unix_nanos, job);
+  return absl::OkStatus();
+}
+
+bool IsEnded(JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+std::vector<JobState> AllJobStates() {
+  return {v1::JOB_STATE_QUEUED,    v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,   v1::JOB_STATE_CANCELLING,
+          v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,   v1::JOB_STATE_CANCELLED, v1::JOB_STATE_STOPPING};
+}
+
+std::string ShortName(JobState state) {
+  constexpr size_t kPrefix = sizeof("JOB_STATE_") - 1;
+  const std::string name = v1::JobState_Name(state);
+  return name.size() > kPrefix ? name.substr(kPrefix) : absl::StrCat("#", static_cast<int>(state));
+}
+
+const char* NameOf(JobEvent event) {
+  switch (event) {
+    case JobEvent::kLaunch:
+      return "launch";
+    case JobEvent::kReady:
+      return "ready";
+    case JobEvent::kFinish:
+      return "finish";
+    case JobEvent::kFail:
+      return "fail";
+    case JobEvent::kRetry:
+      return "retry";
+    case JobEvent::kGiveUp:
+      return "give up";
+    case JobEvent::kCancel:
+      return "cancel";
+    case JobEvent::kGone:
+      return "gone";
+    case JobEvent::kNote:
+      return "note";
+  }
+  return "?";
+}
+
+bool TakeStep(const v1::StepReport& step, v1::Job* job) {
+  const bool first = !job->has_last_step();
+  if (!first && step.step() <= job->last_step().step()) return false;
+  if (first) job->set_first_loss(step.loss());
+  // Mallocs are steady from step 2 on: the first step fills the allocator's cache. The count at that step is
+  // known from the last report, so that it survives a restart of the coordinator with the job.
+  const bool steady_before = !first && job->last_step().step() >= 2;
+  const int64_t mallocs_at_step_2 =
+      steady_before ? job->last_step().memory().device_mallocs() - job->steady_device_mallocs()
+                    : step.memory().device_mallocs();
+  job->set_steady_device_mallocs(step.memory().device_mallocs() - mallocs_at_step_2);
+  job->set_peak_bytes(std::max(job->peak_bytes(), step.memory().peak_bytes()));
+  *job->mutable_last_step() = step;
+  return true;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,56 @@
+// The states of a job as one table: (state, event) -> state. Every change of a job goes through Apply(), so
+// what is not in the table cannot happen, and each change leaves an event that says why.
+//
+//   QUEUED ──launch──► STARTING ──ready──► RUNNING ──finish──► SUCCEEDED
+//     ▲                   │  └──────finish────┼──────────────────▲
+//     │                 fail                fail
+//     └──retry──── STOPPING ◄─────────────────┘     STOPPING ──give up──► FAILED
+//   cancel: QUEUED ──► CANCELLED;  STARTING, RUNNING, STOPPING ──► CANCELLING ──gone──► CANCELLED
+//
+// Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
+// Errors: FAILED_PRECONDITION when the state does not allow the event; the job is unchanged.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+#include <absl/time/time.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+enum class JobEvent {
+  kLaunch,  // Placed: ranks are being launched. Apply() counts the attempt.
+  kReady,   // All ranks have reported in.
+  kFinish,  // All ranks ended well.
+  kFail,    // A rank or its node failed; the others are to be stopped.
+  kRetry,   // The attempt is gone, another one is allowed.
+  kGiveUp,  // The attempt is gone, no other one is allowed.
+  kCancel,  // A person asked for the end.
+  kGone,    // Every rank of a cancelled job is gone.
+  kNote,    // Same state, another reason.
+};
+constexpr int kJobEvents = 9;
+
+// Events kept in a job; the first one and the newest stay, the middle goes.
+constexpr int kMaxJobEvents = 64;
+
+absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
+
+// Sets state, reason, revision, events and times. A launch also starts attempt + 1 and clears what belonged
+// to the attempt before it (steps, mallocs, peak); its placements are the caller's to set.
+absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
+
+bool IsEnded(v1::JobState state);
+std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.
+std::string ShortName(v1::JobState state);  // "RUNNING"
+const char* NameOf(JobEvent event);
+
+// Takes rank 0's report into the job: newest step, first loss, steady mallocs, peak. No revision. False (and
+// no change) for a report that is not newer than the last one.
+bool TakeStep(const v1::StepReport& step, v1::Job* job);
+
+}  // namespace fsdpd

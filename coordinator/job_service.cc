@@ -1,0 +1,269 @@
+#include "coordinator/job_service.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/ids.h"
+#include "base/version.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/page_token.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kDefaultPage = 50;
+constexpr int kMaxPage = 500;
+// A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
+constexpr size_t kMaxPageBytes = 8 << 20;
+constexpr size_t kMaxRequestId = 64;
+constexpr size_t kMaxReason = 1024;
+constexpr int64_t kDefaultGraceSeconds = 10;
+constexpr int64_t kMaxGraceSeconds = 3600;
+
+absl::Status CheckId(const std::string& id) {
+  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
+  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequestId(const std::string& id) {
+  if (id.size() <= kMaxRequestId) return absl::OkStatus();
+  return BadField("request_id",
+                  absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));
+}
+
+absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
+  JobQuery query;
+  if (request.page_size() < 0) return BadField("page_size", "must not be negative");
+  query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
+  for (int i = 0; i < request.states_size(); ++i) {
+    const v1::JobState state = request.states(i);
+    if (state == v1::JOB_STATE_UNSPECIFIED || !v1::JobState_IsValid(state)) {
+      return BadField(absl::StrCat("states[", i, "]"),
+                      absl::StrCat(static_cast<int>(state), " is no job state"));
+    }
+    query.states.push_back(state);
+  }
+  if (request.page_token().empty()) return query;
+  const absl::StatusOr<JobCursor> cursor = DecodePageToken(request.page_token());
+  if (!cursor.ok()) return BadField("page_token", cursor.status().message());
+  query.after_cursor = true;
+  query.cursor = *cursor;
+  return query;
+}
+
+v1::Job NewJob(const v1::SubmitJobRequest& request, const Plan& plan, absl::Time now) {
+  constexpr char kReason[] = "admitted; waits to be placed";
+  v1::Job job;
+  job.set_id(NewJobId(request.spec().name()));
+  *job.mutable_spec() = request.spec();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_reason(kReason);
+  job.set_revision(1);
+  job.set_create_unix_nanos(absl::ToUnixNanos(now));
+  *job.mutable_memory_plan() = ToProto(plan.memory);
+  job.set_request_id(request.request_id());
+  auto* event = job.add_events();
+  event->set_unix_nanos(job.create_unix_nanos());
+  event->set_state(job.state());
+  event->set_message(kReason);
+  return job;
+}
+
+// Counts a stream for its life.
+class StreamSlot {
+ public:
+  explicit StreamSlot(std::atomic<int>* count) : count_(count), number_(++*count) {}
+  ~StreamSlot() { --*count_; }
+  absl::Status status() const {
+    if (number_ <= kMaxReaderStreams) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxReaderStreams, " watches and log tails"));
+  }
+
+ private:
+  std::atomic<int>* const count_;
+  const int number_;
+};
+
+v1::Node NodeOf(const NodeView& view) {
+  v1::Node node;
+  node.set_name(view.info.node());
+  node.set_connected(view.connected);
+  node.set_device(view.info.device());
+  node.set_slots(view.info.slots());
+  node.set_free_slots(view.connected ? view.free_slots : 0);
+  node.set_address(view.address);
+  node.set_metrics_endpoint(view.info.metrics_endpoint());
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(view.last_seen));
+  node.set_version(view.info.version());
+  node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
+  return node;
+}
+
+}  // namespace
+
+// --- Submitting --------------------------------------------------------------------------------------------
+
+absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+  FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
+  FSDPD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  if (!request.request_id().empty()) {
+    // Before admission: what was accepted stays accepted, whatever nodes offer now.
+    FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
+    if (earlier.has_value()) {
+      *response->mutable_job() = std::move(*earlier);
+      return absl::OkStatus();
+    }
+  }
+  const Plan plan = parts_.admission->Examine(request.spec());
+  if (!plan.accepted()) return BadSpec(plan.faults);
+  FSDPD_ASSIGN_OR_RETURN(Inserted inserted, parts_.store->Insert(NewJob(request, plan, parts_.clock->Now())));
+  if (inserted.created) {
+    parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
+    parts_.reconciler->Submitted(inserted.job);
+  }
+  *response->mutable_job() = std::move(inserted.job);
+  for (const Violation& fault : plan.faults) *response->add_faults() = ToProto(fault);
+  return absl::OkStatus();
+}
+
+grpc::Status JobService::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                                   v1::SubmitJobResponse* response) {
+  return ToGrpc(Submit(*request, response));
+}
+
+grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
+                                     v1::ValidateJobResponse* response) {
+  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
+  for (const Violation& fault : parts_.admission->Examine(request->spec()).faults) {
+    *response->add_faults() = ToProto(fault);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
+                                 v1::PlanJobResponse* response) {
+  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
+  const Plan plan = parts_.admission->Examine(request->spec());
+  if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
+  *response->mutable_plan() = ToProto(plan);
+  return grpc::Status::OK;
+}
+
+// --- Reading -----------------------------------------------------------------------------------------------
+
+absl::StatusOr<v1::Job> JobService::Find(const std::string& id) {
+  FSDPD_RETURN_IF_ERROR(CheckId(id));
+  if (std::optional<v1::Job> live = parts_.board->Get(id); live.has_value()) return *std::move(live);
+  absl::StatusOr<v1::Job> stored = parts_.store->Get(id);
+  if (absl::IsNotFound(stored.status())) return JobNotFound(id);
+  return stored;
+}
+
+grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                                v1::GetJobResponse* response) {
+  absl::StatusOr<v1::Job> job = Find(request->id());
+  if (!job.ok()) return ToGrpc(job.status());
+  *response->mutable_job() = *std::move(job);
+  return grpc::Status::OK;
+}
+
+absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(request));
+  FSDPD_ASSIGN_OR_RETURN(JobPage page, parts_.store->List(query));
+  size_t bytes = 0;
+  for (v1::Job& job : page.jobs) {
+    bytes += job.ByteSizeLong();
+    if (bytes > kMaxPageBytes && response->jobs_size() > 0) {
+      page.more = true;
+      break;
+    }
+    // The same revision on the board has newer steps.
+    std::optional<v1::Job> live = parts_.board->Get(job.id());
+    const bool newer = live.has_value() && live->revision() == job.revision();
+    *response->add_jobs() = newer ? *std::move(live) : std::move(job);
+  }
+  if (page.more) {
+    const v1::Job& last = *response->jobs().rbegin();
+    response->set_next_page_token(EncodePageToken({last.create_unix_nanos(), last.id()}));
+  }
+  return absl::OkStatus();
+}
+
+grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
+                                  v1::ListJobsResponse* response) {
+  return ToGrpc(List(*request, response));
+}
+
+grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+                                   v1::ListNodesResponse* response) {
+  for (const NodeView& view : parts_.nodes->Snapshot()) *response->add_nodes() = NodeOf(view);
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
+                                    v1::GetVersionResponse* response) {
+  response->set_version(kVersion);
+  return grpc::Status::OK;
+}
+
+// --- Cancelling --------------------------------------------------------------------------------------------
+
+grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+                                   v1::CancelJobResponse* response) {
+  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultGraceSeconds;
+  if (const absl::Status id = CheckId(request->id()); !id.ok()) return ToGrpc(id);
+  if (grace < 0 || grace > kMaxGraceSeconds) {
+    return ToGrpc(BadField("grace_seconds", absl::StrCat(grace, " is not within 0..", kMaxGraceSeconds)));
+  }
+  if (request->reason().size() > kMaxReason) {
+    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters")));
+  }
+  absl::StatusOr<v1::Job> job = parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000);
+  if (absl::IsNotFound(job.status())) return ToGrpc(JobNotFound(request->id()));
+  if (!job.ok()) return ToGrpc(job.status());
+  *response->mutable_job() = *std::move(job);
+  return grpc::Status::OK;
+}
+
+// --- Watching ----------------------------------------------------------------------------------------------
+
+absl::Status JobService::CheckStream(grpc::ServerContext* context) const {
+  if (context->IsCancelled()) return absl::CancelledError("the client ended the stream");
+  if (closing_) return absl::UnavailableError("the coordinator is stopping; call again to go on");
+  return absl::OkStatus();
+}
+
+absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
+                               grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+  FSDPD_RETURN_IF_ERROR(CheckId(request.id()));
+  v1::WatchJobResponse update;
+  const std::shared_ptr<JobWatch> watch = parts_.board->Watch(request.id(), request.after_revision());
+  if (watch == nullptr) {
+    FSDPD_ASSIGN_OR_RETURN(*update.mutable_job(), Find(request.id()));
+    if (update.job().revision() > request.after_revision()) writer->Write(update);
+    return absl::OkStatus();
+  }
+  for (;;) {
+    const JobWatch::Got got = watch->Next(kStreamPoll, &update);
+    if (got == JobWatch::Got::kEnd) {
+      FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
+      return IsEnded(job.state()) ? absl::OkStatus() : CheckStream(context);
+    }
+    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    if (got == JobWatch::Got::kUpdate && !writer->Write(update))
+      return absl::CancelledError("the client is gone");
+  }
+}
+
+grpc::Status JobService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
+                                  grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+  const StreamSlot slot(&reader_streams_);
+  return ToGrpc(slot.status().ok() ? Watch(context, *request, writer) : slot.status());
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,85 @@
+// The public API (coordinator.proto): thin handlers that check, call, map and return. What a call means is
+// decided by the parts it calls; what an error looks like on the wire by errors.h.
+//
+// Unary handlers return within one tick of the reconciler plus one write. Streams (WatchJob, TailLogs) hold a
+// thread each and are bounded by kMaxReaderStreams; they look at their client and at the coordinator's stop
+// every kStreamPoll, because the synchronous API cannot wake a handler.
+//
+// Thread-safe. Ownership: borrows everything in Parts.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "coordinator/admission.h"
+#include "coordinator/job_watch.h"
+#include "coordinator/log_relay.h"
+#include "coordinator/reconciler.h"
+#include "coordinator/state_store.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+
+constexpr int kMaxReaderStreams = 512;
+constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
+
+class JobService final : public v1::Coordinator::Service {
+ public:
+  struct Parts {
+    const Admission* admission;
+    StateStore* store;
+    JobBoard* board;
+    Reconciler* reconciler;
+    NodeRegistry* nodes;
+    LogRelay* logs;
+    Clock* clock;
+  };
+  explicit JobService(Parts parts) : parts_(parts) {}
+
+  // Streams end with UNAVAILABLE from now on. Idempotent.
+  void Close() { closing_ = true; }
+
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest*, v1::SubmitJobResponse*) override;
+  grpc::Status ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest*,
+                           v1::ValidateJobResponse*) override;
+  grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*, v1::PlanJobResponse*) override;
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::GetJobResponse*) override;
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
+  grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest*,
+                        grpc::ServerWriter<v1::WatchJobResponse>*) override;
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::CancelJobResponse*) override;
+  grpc::Status TailLogs(grpc::ServerContext*, const v1::TailLogsRequest*,
+                        grpc::ServerWriter<v1::TailLogsResponse>*) override;
+  grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
+  grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
+                          v1::GetVersionResponse*) override;
+
+ private:
+  using LogWriter = grpc::ServerWriter<v1::TailLogsResponse>;
+
+  absl::Status Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response);
+  absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
+  absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
+                     grpc::ServerWriter<v1::WatchJobResponse>* writer);
+  absl::StatusOr<v1::Job> Find(const std::string& id);
+
+  absl::Status Tail(grpc::ServerContext* context, const v1::TailLogsRequest& request, LogWriter* writer);
+  // The lines of one attempt; with follow, until it is over.
+  absl::Status TailAttempt(grpc::ServerContext* context, const v1::TailLogsRequest& request,
+                           const v1::Job& job, int32_t attempt, LogWriter* writer);
+  // The job once it has an attempt after `attempt`, or has ended.
+  absl::StatusOr<v1::Job> AwaitAttempt(grpc::ServerContext* context, const std::string& id, int32_t attempt);
+  absl::Status CheckStream(grpc::ServerContext* context) const;
+
+  const Parts parts_;
+  std::atomic<bool> closing_{false};
+  std::atomic<int> reader_streams_{0};
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,106 @@
+#include "coordinator/job_watch.h"
+
+#include <algorithm>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+
+JobWatch::Got JobWatch::Next(absl::Duration timeout, v1::WatchJobResponse* update) {
+  MutexLock lock(&mutex_);
+  if (updates_.empty() && !ended_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
+  if (!updates_.empty()) {
+    *update = std::move(updates_.front());
+    updates_.pop_front();
+    return Got::kUpdate;
+  }
+  return ended_ ? Got::kEnd : Got::kNothingYet;
+}
+
+void JobWatch::Push(v1::WatchJobResponse update) {
+  MutexLock lock(&mutex_);
+  if (updates_.size() >= kMaxWatchUpdates) {
+    const auto step = std::find_if(updates_.begin(), updates_.end(),
+                                   [](const v1::WatchJobResponse& u) { return u.has_step(); });
+    updates_.erase(step == updates_.end() ? updates_.begin() : step);
+  }
+  updates_.push_back(std::move(update));
+  changed_.Signal();
+}
+
+void JobWatch::End() {
+  MutexLock lock(&mutex_);
+  ended_ = true;
+  changed_.Signal();
+}
+
+std::vector<std::shared_ptr<JobWatch>> JobBoard::LiveWatches(Entry* entry) {
+  std::vector<std::shared_ptr<JobWatch>> live;
+  for (const auto& weak : entry->watches) {
+    if (auto watch = weak.lock()) live.push_back(std::move(watch));
+  }
+  entry->watches.assign(live.begin(), live.end());
+  return live;
+}
+
+// The board's lock is held while watches are pushed to, so that every watch sees changes in one order; a
+// watch's lock is only ever taken inside it.
+void JobBoard::Publish(const v1::Job& job) {
+  v1::WatchJobResponse update;
+  *update.mutable_job() = job;
+  MutexLock lock(&mutex_);
+  Entry& entry = entries_[job.id()];
+  entry.job = std::make_shared<const v1::Job>(job);
+  const bool ended = IsEnded(job.state());
+  for (const auto& watch : LiveWatches(&entry)) {
+    watch->Push(update);
+    if (ended) watch->End();
+  }
+  if (ended) entries_.erase(job.id());
+}
+
+void JobBoard::PublishStep(const v1::Job& job) {
+  v1::WatchJobResponse update;
+  *update.mutable_step() = job.last_step();
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(job.id());
+  if (it == entries_.end()) return;
+  it->second.job = std::make_shared<const v1::Job>(job);
+  for (const auto& watch : LiveWatches(&it->second)) watch->Push(update);
+}
+
+std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
+  std::shared_ptr<const v1::Job> job;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = entries_.find(id);
+    if (it == entries_.end()) return std::nullopt;
+    job = it->second.job;
+  }
+  return *job;
+}
+
+std::shared_ptr<JobWatch> JobBoard::Watch(const std::string& id, int64_t after_revision) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return nullptr;
+  auto watch = std::make_shared<JobWatch>();
+  if (it->second.job->revision() > after_revision) {
+    v1::WatchJobResponse update;
+    *update.mutable_job() = *it->second.job;
+    watch->Push(std::move(update));
+  }
+  if (closed_) watch->End();
+  it->second.watches.push_back(watch);
+  return watch;
+}
+
+void JobBoard::Close() {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  for (auto& [id, entry] : entries_) {
+    for (const auto& watch : LiveWatches(&entry)) watch->End();
+  }
+}
+
+}  // namespace fsdpd

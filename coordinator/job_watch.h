@@ -1,0 +1,72 @@
+// The live jobs as readers see them, and those who watch one. The reconciler publishes; handlers read.
+//
+// A job is on the board from its submit until it has ended; after that the store has it, and it had it before
+// the board lost it, so a reader that asks the board first and the store second always finds a job.
+//
+// A watcher has a bounded queue. When it is full the oldest step goes; when it holds no step, the oldest
+// change (every change is the whole job, so the newest one is never lost).
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+constexpr size_t kMaxWatchUpdates = 256;
+
+// One watcher of one job.
+class JobWatch {
+ public:
+  enum class Got { kUpdate, kNothingYet, kEnd };
+
+  // Waits at most `timeout`. kEnd: the job has ended and all was taken, or the coordinator stops.
+  Got Next(absl::Duration timeout, v1::WatchJobResponse* update);
+
+ private:
+  friend class JobBoard;
+  void Push(v1::WatchJobResponse update);
+  void End();
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::WatchJobResponse> updates_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class JobBoard {
+ public:
+  // A new job or a change of one. An ended job leaves the board and its watches end.
+  void Publish(const v1::Job& job);
+  // `job` has a new last_step; its revision is unchanged.
+  void PublishStep(const v1::Job& job);
+
+  std::optional<v1::Job> Get(const std::string& id) const;
+  // Starts with the job as it is when its revision is above `after_revision`. Null when the job is not live.
+  std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
+  // Ends all watches, now and later: the coordinator stops.
+  void Close();
+
+ private:
+  struct Entry {
+    std::shared_ptr<const v1::Job> job;
+    std::vector<std::weak_ptr<JobWatch>> watches;
+  };
+  static std::vector<std::shared_ptr<JobWatch>> LiveWatches(Entry* entry);
+
+  mutable Mutex mutex_;
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,88 @@
+#include "coordinator/job_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using Got = JobWatch::Got;
+
+v1::Job MakeJob(int64_t revision, v1::JobState state = v1::JOB_STATE_RUNNING, int64_t step = 0) {
+  v1::Job job;
+  job.set_id("j");
+  job.set_revision(revision);
+  job.set_state(state);
+  if (step > 0) job.mutable_last_step()->set_step(step);
+  return job;
+}
+
+Got Take(JobWatch* watch, v1::WatchJobResponse* update) { return watch->Next(absl::ZeroDuration(), update); }
+
+TEST(JobWatch, StartsWithTheJobThenEachChangeAndStepThenEnds) {
+  JobBoard board;
+  board.Publish(MakeJob(1));
+  const auto watch = board.Watch("j", 0);
+  board.PublishStep(MakeJob(1, v1::JOB_STATE_RUNNING, 5));
+  board.Publish(MakeJob(2, v1::JOB_STATE_SUCCEEDED));
+  v1::WatchJobResponse update;
+  ASSERT_EQ(Take(watch.get(), &update), Got::kUpdate);
+  EXPECT_EQ(update.job().revision(), 1);
+  ASSERT_EQ(Take(watch.get(), &update), Got::kUpdate);
+  EXPECT_EQ(update.step().step(), 5);
+  ASSERT_EQ(Take(watch.get(), &update), Got::kUpdate);
+  EXPECT_EQ(update.job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Take(watch.get(), &update), Got::kEnd);
+}
+
+TEST(JobWatch, ResumesAfterARevision) {
+  JobBoard board;
+  board.Publish(MakeJob(7));
+  v1::WatchJobResponse update;
+  EXPECT_EQ(Take(board.Watch("j", 7).get(), &update), Got::kNothingYet);
+  EXPECT_EQ(Take(board.Watch("j", 6).get(), &update), Got::kUpdate);
+}
+
+TEST(JobWatch, ASlowWatcherLosesStepsButNoNewestChange) {
+  JobBoard board;
+  board.Publish(MakeJob(1));
+  const auto watch = board.Watch("j", 0);
+  for (int step = 1; step <= 1000; ++step) board.PublishStep(MakeJob(1, v1::JOB_STATE_RUNNING, step));
+  board.Publish(MakeJob(2, v1::JOB_STATE_FAILED));
+  size_t updates = 0;
+  int64_t last_step = 0, last_revision = 0;
+  v1::WatchJobResponse update;
+  while (Take(watch.get(), &update) == Got::kUpdate) {
+    ++updates;
+    if (update.has_job()) last_revision = update.job().revision();
+    if (update.has_step()) {
+      EXPECT_GT(update.step().step(), last_step);
+      last_step = update.step().step();
+    }
+  }
+  EXPECT_EQ(updates, kMaxWatchUpdates);
+  EXPECT_EQ(last_step, 1000);
+  EXPECT_EQ(last_revision, 2);
+}
+
+TEST(JobBoard, AnEndedJobLeavesTheBoard) {
+  JobBoard board;
+  board.Publish(MakeJob(1));
+  EXPECT_TRUE(board.Get("j").has_value());
+  board.Publish(MakeJob(2, v1::JOB_STATE_CANCELLED));
+  EXPECT_FALSE(board.Get("j").has_value());
+  EXPECT_EQ(board.Watch("j", 0), nullptr);
+}
+
+TEST(JobBoard, CloseEndsWatchesNowAndLater) {
+  JobBoard board;
+  board.Publish(MakeJob(1));
+  const auto before = board.Watch("j", 1);
+  board.Close();
+  const auto after = board.Watch("j", 1);
+  v1::WatchJobResponse update;
+  EXPECT_EQ(before->Next(absl::InfiniteDuration(), &update), Got::kEnd);
+  EXPECT_EQ(Take(after.get(), &update), Got::kEnd);
+}
+
+}  // namespace
+}  // namespace fsdpd

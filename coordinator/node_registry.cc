@@ -1,0 +1,141 @@
+#include "coordinator/node_registry.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "base/check.h"
+#include "base/ids.h"
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+// Streams in one life of the coordinator.
+constexpr int kStreamBits = 32;
+constexpr int kMaxSlots = 1024;
+
+absl::Status CheckInfo(const v1::Register& info) {
+  if (const absl::Status name = CheckName(info.node()); !name.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("register.node: '", info.node(), "' ", name.message()));
+  }
+  if (info.device() != v1::DEVICE_CPU && info.device() != v1::DEVICE_CUDA) {
+    return absl::InvalidArgumentError("register.device: must be cpu or cuda");
+  }
+  if (info.slots() < 1 || info.slots() > kMaxSlots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register.slots: ", info.slots(), " is not within 1..", kMaxSlots));
+  }
+  if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
+  return absl::OkStatus();
+}
+
+v1::CoordinatorMessage WelcomeMessage() {
+  v1::CoordinatorMessage message;
+  message.mutable_welcome()->set_heartbeat_interval_ms(kHeartbeatIntervalMs);
+  return message;
+}
+
+}  // namespace
+
+bool NodeRegistry::IsSilent(const NodeView& view) const {
+  return clock_->Now() - view.last_seen > absl::Milliseconds(kAgentLostAfterMs);
+}
+
+absl::Status NodeRegistry::CheckAdmissible(const v1::Register& info) const {
+  const auto it = nodes_.find(info.node());
+  if (it == nodes_.end()) {
+    if (nodes_.size() < kMaxNodes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the coordinator knows ", kMaxNodes, " nodes already"));
+  }
+  const NodeView& known = it->second.view;
+  if (!known.connected || known.info.instance() == info.instance() || IsSilent(known))
+    return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("a live agent at ", known.address, " is already called '",
+                                               info.node(),
+                                               "'; give this one another --node, or stop the other"));
+}
+
+absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Register& info,
+                                                                   const std::string& address,
+                                                                   std::function<void()> end_stream) {
+  FSDPD_RETURN_IF_ERROR(CheckInfo(info));
+  std::shared_ptr<StreamOutbox> replaced, outbox;
+  {
+    MutexLock lock(&mutex_);
+    FSDPD_RETURN_IF_ERROR(CheckAdmissible(info));
+    Node& node = nodes_[info.node()];
+    replaced = node.outbox;
+    outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
+    outbox->Push(WelcomeMessage());
+    node.outbox = outbox;
+    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0};
+  }
+  if (replaced != nullptr) replaced->Close();
+  return outbox;
+}
+
+bool NodeRegistry::Detach(const std::string& node, int64_t epoch) {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end() || it->second.view.epoch != epoch) return false;
+  it->second.view.connected = false;
+  it->second.outbox = nullptr;
+  return true;
+}
+
+void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  if (it != nodes_.end() && it->second.view.epoch == epoch) it->second.view.last_seen = clock_->Now();
+}
+
+void NodeRegistry::EndSilentStreams() {
+  std::vector<std::shared_ptr<StreamOutbox>> silent;
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [name, node] : nodes_) {
+      if (node.outbox == nullptr || !IsSilent(node.view)) continue;
+      node.view.connected = false;
+      silent.push_back(std::move(node.outbox));
+      node.outbox = nullptr;
+    }
+  }
+  for (const auto& outbox : silent) outbox->Close();
+}
+
+bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message) {
+  std::shared_ptr<StreamOutbox> outbox;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = nodes_.find(node);
+    if (it != nodes_.end()) outbox = it->second.outbox;
+  }
+  return outbox != nullptr && outbox->Push(std::move(message));
+}
+
+void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
+  MutexLock lock(&mutex_);
+  for (auto& [name, node] : nodes_) {
+    const auto it = free_slots.find(name);
+    node.view.free_slots = it == free_slots.end() ? 0 : it->second;
+  }
+}
+
+std::vector<NodeView> NodeRegistry::Snapshot() const {
+  MutexLock lock(&mutex_);
+  std::vector<NodeView> views;
+  for (const auto& [name, node] : nodes_) views.push_back(node.view);
+  return views;
+}
+
+int64_t NodeRegistry::SmallestMemoryPerSlot(v1::Device device) const {
+  MutexLock lock(&mutex_);
+  int64_t smallest = 0;
+  for (const auto& [name, node] : nodes_) {
+    const int64_t bytes = node.view.info.memory_bytes_per_slot();
+    if (!node.view.connected || node.view.info.device() != device || bytes <= 0) continue;
+    if (smallest == 0 || bytes < smallest) smallest = bytes;
+  }
+  return smallest;
+}
+
+}  // namespace fsdpd

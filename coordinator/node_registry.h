@@ -1,0 +1,79 @@
+// The agents that the coordinator knows: who they are, whether their stream is up, when they were last heard.
+//
+// A stream gets an epoch when it attaches. Epochs grow over streams and over lives of the coordinator (the
+// store's generation is their upper half), so a message of an earlier stream is never taken for one of the
+// present. A second live agent of a name is refused; the same agent (same `instance`) that reconnects
+// replaces its stream, as does any agent once the one before was not heard from for kAgentLostAfterMs.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "coordinator/stream_outbox.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Names kept, connected or not: DESIGN's 2,000 agents and as many that were renamed or replaced.
+constexpr size_t kMaxNodes = 4096;
+
+struct NodeView {
+  v1::Register info;
+  std::string address;
+  bool connected = false;
+  int64_t epoch = 0;
+  absl::Time last_seen;
+  int free_slots = 0;
+};
+
+class NodeRegistry {
+ public:
+  // `generation`: StateStore::generation().
+  NodeRegistry(int64_t generation, Clock* clock) : generation_(generation), clock_(clock) {}
+
+  // A new stream, whose outbox already holds Welcome. `end_stream` ends it from any thread. ALREADY_EXISTS
+  // for a second live agent of the name, INVALID_ARGUMENT for a registration that makes no sense,
+  // RESOURCE_EXHAUSTED over kMaxNodes.
+  absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info, const std::string& address,
+                                                       std::function<void()> end_stream);
+  // The stream ended. False, and no effect, when another one has replaced it.
+  bool Detach(const std::string& node, int64_t epoch);
+  void Touch(const std::string& node, int64_t epoch);
+  // Ends streams that are silent for kAgentLostAfterMs.
+  void EndSilentStreams();
+
+  // False when the node has no stream.
+  bool Send(const std::string& node, v1::CoordinatorMessage message);
+  void SetFreeSlots(const std::map<std::string, int>& free_slots);
+
+  std::vector<NodeView> Snapshot() const;  // By name.
+  // Of one rank of `device`, among connected nodes that report it; 0 when none does.
+  int64_t SmallestMemoryPerSlot(v1::Device device) const;
+
+ private:
+  struct Node {
+    NodeView view;
+    std::shared_ptr<StreamOutbox> outbox;  // Null when not connected.
+  };
+
+  absl::Status CheckAdmissible(const v1::Register& info) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsSilent(const NodeView& view) const;
+
+  const int64_t generation_;
+  Clock* const clock_;
+  mutable Mutex mutex_;
+  int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace fsdpd

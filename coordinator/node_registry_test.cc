@@ -1,0 +1,119 @@
+#include "coordinator/node_registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Duration kLost = absl::Milliseconds(kAgentLostAfterMs + 1);
+
+class NodeRegistryTest : public ::testing::Test {
+ protected:
+  static v1::Register Info(const std::string& node, const std::string& instance, int64_t memory = 0) {
+    v1::Register info;
+    info.set_node(node);
+    info.set_instance(instance);
+    info.set_device(v1::DEVICE_CPU);
+    info.set_slots(2);
+    info.set_memory_bytes_per_slot(memory);
+    return info;
+  }
+  absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info) {
+    return registry_.Attach(info, "peer", [this] { ++ended_; });
+  }
+
+  FakeClock clock_;
+  NodeRegistry registry_{3, &clock_};
+  int ended_ = 0;
+};
+
+TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
+  const auto outbox = Attach(Info("a", "i1"));
+  ASSERT_TRUE(outbox.ok());
+  EXPECT_GT((*outbox)->epoch(), int64_t{3} << 32);
+  EXPECT_LT((*outbox)->epoch(), int64_t{4} << 32);
+  v1::CoordinatorMessage message;
+  ASSERT_TRUE((*outbox)->Pop(&message));
+  EXPECT_EQ(message.welcome().heartbeat_interval_ms(), kHeartbeatIntervalMs);
+  EXPECT_TRUE(registry_.Snapshot()[0].connected);
+}
+
+TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
+  ASSERT_TRUE(Attach(Info("a", "i1")).ok());
+  const auto second = Attach(Info("a", "i2"));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("--node"));
+  EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {
+  const auto first = Attach(Info("a", "i1"));
+  const auto second = Attach(Info("a", "i1"));
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(ended_, 1);
+  EXPECT_GT((*second)->epoch(), (*first)->epoch());
+  registry_.Detach("a", (*first)->epoch());  // The old stream's end comes late.
+  EXPECT_TRUE(registry_.Snapshot()[0].connected);
+}
+
+TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
+  const auto first = Attach(Info("a", "i1"));
+  clock_.Advance(kLost);
+  EXPECT_TRUE(Attach(Info("a", "i2")).ok());
+  const auto other = Attach(Info("b", "i1"));
+  registry_.Detach("b", (*other)->epoch());
+  EXPECT_TRUE(Attach(Info("b", "i2")).ok());
+}
+
+TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
+  const auto a = Attach(Info("a", "i1"));
+  const auto b = Attach(Info("b", "i1"));
+  clock_.Advance(kLost);
+  registry_.Touch("b", (*b)->epoch());
+  registry_.EndSilentStreams();
+  EXPECT_EQ(ended_, 1);
+  EXPECT_FALSE(registry_.Send("a", v1::CoordinatorMessage()));
+  EXPECT_TRUE(registry_.Send("b", v1::CoordinatorMessage()));
+}
+
+TEST_F(NodeRegistryTest, AStaleEpochDoesNotKeepANodeAlive) {
+  const auto first = Attach(Info("a", "i1"));
+  Attach(Info("a", "i1")).IgnoreError();
+  clock_.Advance(kLost);
+  registry_.Touch("a", (*first)->epoch());
+  registry_.EndSilentStreams();
+  EXPECT_FALSE(registry_.Snapshot()[0].connected);
+}
+
+TEST_F(NodeRegistryTest, RefusesRegistrationsThatMakeNoSense) {
+  v1::Register bad = Info("Not A Name", "i");
+  EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  bad = Info("a", "i");
+  bad.set_slots(0);
+  EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  bad = Info("a", "");
+  EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  bad = Info("a", "i");
+  bad.clear_device();
+  EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(registry_.Snapshot().empty());
+}
+
+TEST_F(NodeRegistryTest, BudgetIsTheSmallestOfConnectedNodesOfTheDevice) {
+  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 0);
+  ASSERT_TRUE(Attach(Info("a", "i", 300)).ok());
+  ASSERT_TRUE(Attach(Info("b", "i", 200)).ok());
+  ASSERT_TRUE(Attach(Info("c", "i", 0)).ok());
+  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 200);
+  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CUDA), 0);
+  registry_.Detach("b", registry_.Snapshot()[1].epoch);
+  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 300);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,45 @@
+// Decides where a job's ranks go. Pure: a request and a snapshot in, placements or the reason why not out.
+//
+// Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once; nodes
+// with the fewest free slots that suffice come first (so that large holes stay for large jobs), then by name.
+// Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
+// strictly first come, first served per device kind; BehindReason() words that case.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+struct PlaceRequest {
+  int64_t nodes = 1;
+  int64_t ranks_per_node = 1;
+  v1::Device device = v1::DEVICE_CUDA;
+};
+
+struct NodeSlots {
+  std::string name;
+  v1::Device device = v1::DEVICE_CPU;
+  std::vector<int> free_devices;  // Local device indices, ascending.
+  int slots = 0;
+  std::vector<std::string> jobs;  // Which hold the slots that are not free.
+};
+
+struct PlaceDecision {
+  std::vector<v1::Job::Placement> placements;  // Empty when the job cannot be placed now.
+  std::string reason;                          // What was chosen, or what would unblock the job.
+
+  bool placed() const { return !placements.empty(); }
+};
+
+// `nodes`: the connected ones, in any order. With defaults for what the spec leaves unset.
+PlaceRequest RequestOf(const v1::JobSpec& resolved);
+PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
+
+// Why `request` waits although slots may be free: `ahead` was submitted before it and waits for the same
+// kind.
+std::string BehindReason(const PlaceRequest& request, const std::string& ahead);
+
+}  // namespace fsdpd

@@ -1,0 +1,453 @@
+#include "coordinator/reconciler.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <future>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/slot_count.h"
+
+namespace fsdpd {
+namespace {
+
+// A step report of 16 jobs of 2,000 agents each fits many times; one agent's burst after a reconnect does
+// too.
+constexpr size_t kMaxEvents = 1 << 16;
+// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
+constexpr int kMaxNotesPerTick = 16;
+// Between SIGTERM and SIGKILL for ranks whose job failed or ended.
+constexpr int64_t kStopGraceMs = 10000;
+// A stop is sent again while its node has not answered.
+constexpr absl::Duration kStopRepeat = absl::Seconds(5);
+// How long an ended job's slots wait for an agent that never says "stopped".
+constexpr absl::Duration kDrainLimit = absl::Seconds(30);
+constexpr absl::Duration kSaveStepsEvery = absl::Seconds(1);
+
+}  // namespace
+
+Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
+    : options_(options), parts_(std::move(parts)), events_(kMaxEvents), loaded_(parts_.clock->Now()) {}
+
+Reconciler::~Reconciler() { Stop(); }
+
+absl::Status Reconciler::Load() {
+  loaded_ = parts_.clock->Now();
+  FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
+  for (v1::Job& job : jobs) {
+    parts_.board->Publish(job);
+    if (job.state() == v1::JOB_STATE_QUEUED) {
+      queue_.emplace(job.create_unix_nanos(), job.id());
+    } else {
+      const AttemptRef ref = {job.id(), job.attempt()};
+      AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
+      if (job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_CANCELLING) {
+        BeginStop(&facts, kStopGraceMs, job.reason());
+      } else {
+        parts_.rendezvous->Open(ref);
+      }
+    }
+    LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
+    const std::string id = job.id();
+    jobs_[id].job = std::move(job);
+  }
+  return absl::OkStatus();
+}
+
+void Reconciler::Start() {
+  thread_ = std::thread([this] {
+    while (!events_.closed()) RunOnce(options_.tick);
+  });
+}
+
+void Reconciler::Stop() {
+  events_.Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Reconciler::RunOnce(absl::Duration wait) {
+  for (const EventQueue::Event& event : events_.Take(wait)) event();
+  parts_.nodes->EndSilentStreams();
+  ReadPresence();
+  AdvanceJobs();
+  TendStops();
+  PlaceQueued();
+  SaveSteps();
+  std::map<std::string, int> free_slots;
+  for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());
+  parts_.nodes->SetFreeSlots(free_slots);
+}
+
+// --- Events ------------------------------------------------------------------------------------------------
+
+void Reconciler::Submitted(v1::Job job) {
+  events_.Push([this, job = std::move(job)] {
+    queue_.emplace(job.create_unix_nanos(), job.id());
+    jobs_[job.id()].job = job;
+    LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
+  });
+}
+
+absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
+                                           int64_t grace_ms) {
+  auto answer = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
+  std::future<absl::StatusOr<v1::Job>> decided = answer->get_future();
+  const absl::Status stopping =
+      absl::UnavailableError("the coordinator is stopping; the job was not cancelled");
+  const bool pushed = events_.Push([this, id, reason, grace_ms, answer] {
+    TakeCancel(id, reason, grace_ms, [&](absl::StatusOr<v1::Job> job) { answer->set_value(std::move(job)); });
+  });
+  if (!pushed) return stopping;
+  answer
+      .reset();  // An event that is dropped with the queue breaks the promise instead of leaving us waiting.
+  try {
+    return decided.get();
+  } catch (const std::future_error&) {
+    return stopping;
+  }
+}
+
+void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                            const std::function<void(absl::StatusOr<v1::Job>)>& answer) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) return answer(parts_.store->Get(id));
+  LiveJob& live = it->second;
+  if (live.job.state() != v1::JOB_STATE_CANCELLING) {
+    const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
+    const std::string words = absl::StrCat(queued ? "cancelled before it was launched" : "stopping the ranks",
+                                           reason.empty() ? "" : ": ", reason);
+    const absl::Status stored = Commit(&live, JobEvent::kCancel, words);
+    if (!stored.ok()) return answer(stored);
+  }
+  answer(live.job);
+  if (live.job.state() == v1::JOB_STATE_CANCELLING) {
+    // A second cancel may shorten the grace, never lengthen it.
+    AttemptFacts* facts = FactsOf(live.job);
+    const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
+    if (shorter) BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason);
+  }
+  ForgetIfEnded(id);
+}
+
+void Reconciler::Attached(const v1::Register& info, int64_t epoch) {
+  events_.Push([this, info, epoch] { TakeAttached(info, epoch); });
+}
+
+void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
+  const std::string& node = info.node();
+  attached_[node] = epoch;
+  std::map<AttemptRef, std::set<int>> hosted;
+  for (const v1::HostedAttempt& attempt : info.hosted()) {
+    hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());
+  }
+  LogInfo("agent attached node=%s slots=%d hosted_attempts=%d", node, info.slots(), hosted.size());
+  for (auto& [ref, facts] : attempts_) {
+    NodePart* part = facts.PartOf(node);
+    if (part == nullptr) continue;
+    const auto it = hosted.find(ref);
+    facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, parts_.clock->Now());
+    if (it != hosted.end()) hosted.erase(it);
+    if (facts.stop.has_value()) {
+      SendStop(facts, *part);
+    } else if (!part->launched && IsCurrent(ref)) {
+      SendLaunch(jobs_.at(ref.job).job, part);
+    }
+  }
+  for (const auto& [ref, ranks] : hosted) StopUnknown(info, ref);
+}
+
+// An attempt that is hosted there and should not be: it ended while the node was away, or is of another
+// cluster.
+void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
+  LogWarning("agent hosts an attempt that is not wanted, stopping it node=%s job=%s attempt=%d", info.node(),
+             ref.job, ref.attempt);
+  NodePart part;
+  part.node = info.node();
+  part.launched = part.attached = true;
+  if (IsCurrent(ref)) {  // Wanted, but on other nodes.
+    AttemptFacts elsewhere;
+    elsewhere.ref = ref;
+    elsewhere.stop = StopOrder{kStopGraceMs, "placed on other nodes"};
+    return SendStop(elsewhere, part);
+  }
+  // Which devices it uses is not said: none is free until it is gone.
+  for (int device = 0; device < info.slots(); ++device) part.devices.push_back(device);
+  AttemptFacts& facts = attempts_[ref];
+  facts.ref = ref;
+  facts.parts.push_back(part);
+  BeginStop(&facts, kStopGraceMs, "the attempt has ended");
+}
+
+void Reconciler::Told(const std::string& node, v1::RankUpdate update) {
+  events_.Push([this, node, update = std::move(update)] { TakeUpdate(node, update); });
+}
+
+void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update) {
+  AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
+  if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
+  bool taken = true;
+  switch (update.event_case()) {
+    case v1::RankUpdate::kReady:
+      taken = facts->TakeReady(node, update.rank());
+      break;
+    case v1::RankUpdate::kExit:
+      taken = facts->TakeExit(node, update.rank(), update.exit(), parts_.clock->Now());
+      break;
+    case v1::RankUpdate::kStep:
+      if (update.rank() == 0) TakeStepReport(node, facts, update.step());
+      break;
+    case v1::RankUpdate::EVENT_NOT_SET:
+      break;
+  }
+  if (!taken) {
+    LogWarning("agent speaks of a rank that it does not host node=%s job=%s rank=%d", node, update.job_id(),
+               update.rank());
+  }
+}
+
+void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step) {
+  const NodePart* part = facts->PartOfRank(0);
+  if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
+  facts->stepped = true;
+  LiveJob& live = jobs_.at(facts->ref.job);
+  if (!TakeStep(step, &live.job)) return;
+  live.steps_unsaved = true;
+  parts_.board->PublishStep(live.job);
+}
+
+void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
+  events_.Push([this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}] {
+    if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node);
+  });
+}
+
+void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {
+  events_.Push([this, ref, what] {
+    AttemptFacts* facts = FactsOf(ref);
+    if (facts != nullptr && facts->fault.empty()) facts->fault = what;
+  });
+}
+
+// --- The tick ----------------------------------------------------------------------------------------------
+
+void Reconciler::ReadPresence() {
+  views_.clear();
+  for (NodeView& view : parts_.nodes->Snapshot()) {
+    const std::string name = view.info.node();
+    views_.emplace(name, std::move(view));
+  }
+}
+
+Presence Reconciler::PresenceAt(const std::string& node) const {
+  const absl::Time now = parts_.clock->Now();
+  const auto it = views_.find(node);
+  if (it == views_.end()) {
+    return now - loaded_ > options_.reattach_grace ? Presence::kLost : Presence::kAway;
+  }
+  if (it->second.connected) return Presence::kConnected;
+  const bool lost = now - it->second.last_seen > absl::Milliseconds(kAgentLostAfterMs);
+  return lost ? Presence::kLost : Presence::kAway;
+}
+
+void Reconciler::AdvanceJobs() {
+  std::vector<std::string> launched;
+  for (const auto& [id, live] : jobs_) {
+    if (live.job.state() != v1::JOB_STATE_QUEUED) launched.push_back(id);
+  }
+  for (const std::string& id : launched) Advance(id);
+}
+
+void Reconciler::Advance(const std::string& id) {
+  LiveJob& live = jobs_.at(id);
+  AttemptFacts* facts = FactsOf(live.job);
+  FSDPD_CHECK(facts != nullptr);
+  const auto presence = [this](const std::string& node) { return PresenceAt(node); };
+  const Verdict verdict = Judge(live.job, *facts, presence, parts_.clock->Now(), options_.verdict);
+  if (!verdict.event.has_value()) return;
+  const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
+    if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+  });
+  if (!stored.ok()) return;  // The next tick judges again.
+  // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
+  if (*verdict.event == JobEvent::kFail || *verdict.event == JobEvent::kFinish) {
+    BeginStop(facts, kStopGraceMs, verdict.reason);
+  }
+  ForgetIfEnded(id);
+}
+
+void Reconciler::TendStops() {
+  const absl::Time now = parts_.clock->Now();
+  const auto presence = [this](const std::string& node) { return PresenceAt(node); };
+  for (auto it = attempts_.begin(); it != attempts_.end();) {
+    AttemptFacts& facts = it->second;
+    const bool current = IsCurrent(it->first);
+    const bool overdue = now - facts.stop_since > kDrainLimit && !facts.ranks().empty() && facts.AllExited();
+    if (!current && (IsGone(facts, presence) || overdue)) {
+      if (!IsGone(facts, presence))
+        LogWarning("no agent confirmed the end of job=%s attempt=%d", it->first.job, it->first.attempt);
+      parts_.rendezvous->Close(it->first);
+      it = attempts_.erase(it);
+      continue;
+    }
+    if (facts.stop.has_value() && now - facts.stop->sent >= kStopRepeat) {
+      facts.stop->sent = now;
+      for (const NodePart& part : facts.parts) SendStop(facts, part);
+    }
+    ++it;
+  }
+}
+
+void Reconciler::PlaceQueued() {
+  std::map<v1::Device, std::string> ahead;  // The first job of each kind that has to wait.
+  std::vector<NodeSlots> slots = SlotsNow();
+  int notes = 0;
+  const auto queue = queue_;
+  for (const auto& [create_nanos, id] : queue) {
+    LiveJob& live = jobs_.at(id);
+    const PlaceRequest request = RequestOf(live.job.spec());
+    std::string reason;
+    if (const auto it = ahead.find(request.device); it != ahead.end()) {
+      reason = BehindReason(request, it->second);
+    } else {
+      const PlaceDecision decision = Place(request, slots);
+      if (decision.placed() && Launch(&live, decision).ok()) {
+        slots = SlotsNow();
+        continue;
+      }
+      ahead[request.device] = id;
+      reason = decision.reason;
+    }
+    if (reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
+    ++notes;
+    if (!Commit(&live, JobEvent::kNote, reason).ok()) return;
+  }
+}
+
+void Reconciler::SaveSteps() {
+  const absl::Time now = parts_.clock->Now();
+  if (now - steps_saved_ < kSaveStepsEvery) return;
+  steps_saved_ = now;
+  for (auto& [id, live] : jobs_) {
+    if (!live.steps_unsaved || !parts_.store->Update(live.job).ok()) continue;
+    live.steps_unsaved = false;
+  }
+}
+
+// --- Acts --------------------------------------------------------------------------------------------------
+
+absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
+  v1::Job next = live->job;
+  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Now(), &next));
+  if (edit) edit(&next);
+  const absl::Status stored = parts_.store->Update(next);
+  if (!stored.ok()) {
+    const std::string error = std::string(stored.message());
+    if (error != last_store_error_) {
+      LogError("cannot store a change, trying again job=%s error=%s", next.id(), stored.ToString());
+    }
+    last_store_error_ = error;
+    return stored;
+  }
+  last_store_error_.clear();
+  const std::pair<int64_t, std::string> place = {next.create_unix_nanos(), next.id()};
+  if (next.state() == v1::JOB_STATE_QUEUED) {
+    queue_.insert(place);
+  } else {
+    queue_.erase(place);
+  }
+  LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
+          next.id(), next.attempt(), reason);
+  live->job = std::move(next);
+  live->steps_unsaved = false;
+  parts_.board->Publish(live->job);
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
+  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, decision.reason, [&](v1::Job* job) {
+    job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
+  }));
+  const AttemptRef ref = {live->job.id(), live->job.attempt()};
+  AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
+  parts_.rendezvous->Open(ref);
+  for (NodePart& part : facts.parts) {
+    part.attached = true;
+    SendLaunch(live->job, &part);
+  }
+  return absl::OkStatus();
+}
+
+void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
+  const AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
+  v1::CoordinatorMessage message;
+  v1::Launch* launch = message.mutable_launch();
+  launch->set_job_id(job.id());
+  launch->set_attempt(job.attempt());
+  *launch->mutable_spec() = parts_.resolve(job.spec(), BudgetOn(facts.parts));
+  launch->set_world(static_cast<int32_t>(facts.ranks().size()));
+  launch->set_first_rank(part->first_rank);
+  launch->set_ranks(part->ranks);
+  launch->mutable_devices()->Assign(part->devices.begin(), part->devices.end());
+  part->launched = parts_.nodes->Send(part->node, std::move(message));
+}
+
+void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason) {
+  parts_.rendezvous->Close(facts->ref);
+  facts->stop = StopOrder{grace_ms, reason, parts_.clock->Now()};
+  facts->stop_since = std::min(facts->stop_since, parts_.clock->Now());
+  for (const NodePart& part : facts->parts) SendStop(*facts, part);
+}
+
+void Reconciler::SendStop(const AttemptFacts& facts, const NodePart& part) {
+  if (part.stopped) return;
+  v1::CoordinatorMessage message;
+  v1::Stop* stop = message.mutable_stop();
+  stop->set_job_id(facts.ref.job);
+  stop->set_attempt(facts.ref.attempt);
+  stop->set_grace_ms(facts.stop->grace_ms);
+  stop->set_reason(facts.stop->reason);
+  parts_.nodes->Send(part.node, std::move(message));
+}
+
+void Reconciler::ForgetIfEnded(const std::string& id) {
+  const auto it = jobs_.find(id);
+  if (it != jobs_.end() && IsEnded(it->second.job.state())) jobs_.erase(it);
+}
+
+// --- Looking things up -------------------------------------------------------------------------------------
+
+AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
+  const auto it = attempts_.find(ref);
+  return it == attempts_.end() ? nullptr : &it->second;
+}
+
+bool Reconciler::IsCurrent(const AttemptRef& ref) const {
+  const auto it = jobs_.find(ref.job);
+  return it != jobs_.end() && it->second.job.attempt() == ref.attempt &&
+         it->second.job.state() != v1::JOB_STATE_QUEUED;
+}
+
+std::vector<NodeSlots> Reconciler::SlotsNow() const {
+  std::vector<NodeView> usable;
+  for (const auto& [name, view] : views_) {
+    // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
+    const auto it = attached_.find(name);
+    if (view.connected && it != attached_.end() && it->second == view.epoch) usable.push_back(view);
+  }
+  return CountSlots(usable, attempts_);
+}
+
+int64_t Reconciler::BudgetOn(const std::vector<NodePart>& parts) const {
+  int64_t smallest = 0;
+  for (const NodePart& part : parts) {
+    const auto it = views_.find(part.node);
+    const int64_t bytes = it == views_.end() ? 0 : it->second.info.memory_bytes_per_slot();
+    if (bytes > 0 && (smallest == 0 || bytes < smallest)) smallest = bytes;
+  }
+  return smallest;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,129 @@
+// The one thread that changes jobs. RPC handlers and agents' streams hand it events; on each tick it takes
+// them into its facts, asks the verdict (verdict.h) and the placer (placer.h) what follows, stores the
+// change, and only then acts on it: a launch or a stop is never sent for a state that a crash could forget. A
+// write that fails leaves the job as it was, and the next tick decides again.
+//
+// Call order: Load() once, before agents may attach; Start(); ...; Stop(). RunOnce() is one tick, for tests
+// without the thread. Everything in the first public section may be called from any thread.
+// Ownership: borrows everything in Parts, which must live longer.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "coordinator/attempt_facts.h"
+#include "coordinator/event_queue.h"
+#include "coordinator/job_watch.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/placer.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/state_store.h"
+#include "coordinator/verdict.h"
+
+namespace fsdpd {
+
+struct ReconcilerOptions {
+  absl::Duration tick = absl::Milliseconds(100);
+  absl::Duration reattach_grace = absl::Seconds(15);  // For agents to come back after a restart of ours.
+  VerdictOptions verdict;
+};
+
+class Reconciler {
+ public:
+  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known).
+  using Resolver = std::function<v1::JobSpec(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
+
+  struct Parts {
+    StateStore* store;
+    NodeRegistry* nodes;
+    Rendezvous* rendezvous;
+    JobBoard* board;
+    Clock* clock;
+    Resolver resolve;
+  };
+
+  Reconciler(ReconcilerOptions options, Parts parts);
+  ~Reconciler();
+
+  // --- Any thread -----------------------------------------------------------------------------------------
+  // The job is in the store and on the board, QUEUED.
+  void Submitted(v1::Job job);
+  // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
+  absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
+  // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
+  void Attached(const v1::Register& info, int64_t epoch);
+  void Told(const std::string& node, v1::RankUpdate update);
+  void Told(const std::string& node, const v1::Stopped& stopped);
+  // The attempt cannot go on for a reason that is no rank's exit.
+  void Fault(const AttemptRef& ref, const std::string& what);
+
+  // --- Owner ----------------------------------------------------------------------------------------------
+  absl::Status Load();
+  void Start();
+  void Stop();
+  void RunOnce(absl::Duration wait = absl::ZeroDuration());
+
+ private:
+  struct LiveJob {
+    v1::Job job;
+    bool steps_unsaved = false;
+  };
+  using Jobs = std::map<std::string, LiveJob>;
+  using Edit = std::function<void(v1::Job*)>;
+
+  // Events.
+  void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                  const std::function<void(absl::StatusOr<v1::Job>)>& answer);
+  void TakeAttached(const v1::Register& info, int64_t epoch);
+  void TakeUpdate(const std::string& node, const v1::RankUpdate& update);
+  void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
+  void StopUnknown(const v1::Register& info, const AttemptRef& ref);
+
+  // A tick's parts.
+  void AdvanceJobs();
+  void Advance(const std::string& id);
+  void TendStops();
+  void PlaceQueued();
+  void SaveSteps();
+
+  // Stores the job after `event` (and `edit`), then shows it to readers. An error changes nothing.
+  absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
+  absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
+  void SendLaunch(const v1::Job& job, NodePart* part);
+  void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason);
+  void SendStop(const AttemptFacts& facts, const NodePart& part);
+  void ForgetIfEnded(const std::string& id);
+
+  AttemptFacts* FactsOf(const AttemptRef& ref);
+  AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
+  bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
+  void ReadPresence();
+  Presence PresenceAt(const std::string& node) const;
+  std::vector<NodeSlots> SlotsNow() const;
+  int64_t BudgetOn(const std::vector<NodePart>& parts) const;
+
+  const ReconcilerOptions options_;
+  const Parts parts_;
+  EventQueue events_;
+  std::thread thread_;
+
+  // Below: the reconciler's thread alone.
+  Jobs jobs_;                                        // Live ones.
+  std::set<std::pair<int64_t, std::string>> queue_;  // (create time, id) of QUEUED jobs.
+  std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
+  std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
+  std::map<std::string, NodeView> views_;            // As of this tick.
+  absl::Time loaded_;
+  absl::Time steps_saved_ = absl::InfinitePast();
+  std::string last_store_error_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,66 @@
+// For tests: a real gRPC client of AgentLink that says what the test tells it to, instead of running ranks.
+//
+// One test thread uses an agent; a thread of its own reads the stream. Await...() gives up after 20 s, so
+// that a test fails instead of hanging.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "coordinator/attempt_ref.h"
+#include "proto/fsdpd/v1/agent.grpc.pb.h"
+
+namespace fsdpd {
+
+class ScriptedAgent {
+ public:
+  struct Options {
+    std::string node;
+    int slots = 1;
+    std::string instance = "first";
+    std::vector<v1::HostedAttempt> hosted;
+    int64_t memory_bytes_per_slot = 0;
+  };
+  // Registers at once; AwaitWelcome() says whether it was let in.
+  ScriptedAgent(const std::string& address, const Options& options);
+  ~ScriptedAgent();
+
+  bool AwaitWelcome();
+  // The next message of that kind; others before it are dropped. Empty when the stream ended or time ran out.
+  std::optional<v1::CoordinatorMessage> Await(v1::CoordinatorMessage::BodyCase kind);
+  grpc::Status AwaitEnd();                            // How the coordinator ended the stream.
+  bool Heard(v1::CoordinatorMessage::BodyCase kind);  // Whether such a message waits to be taken.
+
+  void Send(v1::AgentMessage message);  // With the stream's epoch, unless the message has one.
+  void Ready(const AttemptRef& ref, int rank);
+  void Step(const AttemptRef& ref, int64_t step, double loss);
+  void Exit(const AttemptRef& ref, int rank, int code, const std::string& error = "", int64_t unix_nanos = 1);
+  void Stopped(const AttemptRef& ref);
+  void SetKey(const AttemptRef& ref, const std::string& key, const std::string& value);
+  void GetKey(const AttemptRef& ref, const std::string& key, int64_t request);
+
+  int64_t epoch() const { return epoch_; }
+
+ private:
+  void ReadAll();
+
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::AgentLink::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>> stream_;
+  std::thread reader_;
+  int64_t epoch_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::CoordinatorMessage> inbox_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,106 @@
+#include "coordinator/server.h"
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "coordinator/agent_service.h"
+#include "coordinator/job_service.h"
+#include "coordinator/sqlite_store.h"
+#include "fsdp/plan/resolve.h"
+
+namespace fsdpd {
+namespace {
+
+// Agents ping every heartbeat interval, also without a call; gRPC's own minimum of five minutes would answer
+// that with GOAWAY too_many_pings.
+constexpr int kMinPingIntervalMs = 1000;
+constexpr int kMaxThreads = 2 * kMaxAgentStreams + kMaxReaderStreams + 256;
+constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
+
+}  // namespace
+
+struct Server::Parts {
+  Parts(const ServerOptions& options, std::unique_ptr<SqliteStore> opened)
+      : store(std::move(opened)),
+        nodes(store->generation(), options.clock),
+        logs(&nodes),
+        admission([this](v1::Device device) { return nodes.SmallestMemoryPerSlot(device); }),
+        reconciler(options.reconciler, {store.get(), &nodes, &rendezvous, &board, options.clock,
+                                        [](const v1::JobSpec& spec, int64_t budget) {
+                                          std::vector<Choice> choices;
+                                          return Resolve(spec, budget, &choices);
+                                        }}),
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, options.clock}),
+        agents({&nodes, &reconciler, &rendezvous, &logs}) {}
+
+  std::unique_ptr<SqliteStore> store;
+  NodeRegistry nodes;
+  Rendezvous rendezvous;
+  JobBoard board;
+  LogRelay logs;
+  Admission admission;
+  Reconciler reconciler;
+  JobService jobs;
+  AgentService agents;
+  std::unique_ptr<grpc::Server> grpc;
+  std::string address;
+  std::once_flag stopped;
+};
+
+Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Server::~Server() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store, SqliteStore::Open(options.state_dir));
+  auto parts = std::make_unique<Parts>(options, std::move(store));
+  FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ResourceQuota quota("fsdpd-coordinator");
+  quota.SetMaxThreads(kMaxThreads);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  builder.SetMaxSendMessageSize(kMaxRpcBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two coordinators on one port must not share it.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAgentLostAfterMs);
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&parts->jobs);
+  builder.RegisterService(&parts->agents);
+  parts->grpc = builder.BuildAndStart();
+  if (parts->grpc == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
+                                               ": the address is in use, not of this machine, or malformed"));
+  }
+  parts->address = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+  parts->reconciler.Start();
+  return std::unique_ptr<Server>(new Server(std::move(parts)));
+}
+
+std::string Server::address() const { return parts_->address; }
+
+void Server::Stop() {
+  std::call_once(parts_->stopped, [this] {
+    parts_->jobs.Close();
+    parts_->board.Close();
+    // Agents' streams do not end by themselves: after the grace their calls are cancelled, which ends the
+    // reads.
+    parts_->grpc->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    parts_->grpc->Wait();
+    parts_->reconciler.Stop();
+  });
+}
+
+}  // namespace fsdpd

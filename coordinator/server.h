@@ -1,0 +1,42 @@
+// A whole coordinator: opens its state, loads the jobs, serves both APIs with health and reflection, and
+// stops cleanly. main() and the tests use it alike; everything else in this folder is a part of it.
+//
+// Call order: Start() -> port() ... -> Stop() (also by the destructor). Start() returns when calls are
+// served. Stop() ends open streams, waits at most about a second for calls, and leaves agents and their ranks
+// alone. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS
+// for a damaged one, UNAVAILABLE for an address that cannot be listened on.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
+  std::string state_dir;
+  ReconcilerOptions reconciler;
+  Clock* clock = Clock::Real();
+};
+
+class Server {
+ public:
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  ~Server();
+
+  std::string address() const;  // "host:port", with the port that was picked.
+  void Stop();                  // Idempotent.
+
+ private:
+  struct Parts;
+  explicit Server(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace fsdpd

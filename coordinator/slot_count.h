@@ -1,0 +1,20 @@
+// Which slots of which nodes are free: what agents offer minus what attempts hold. An attempt holds its slots
+// until its node said that nothing is left of it, also when its job has ended, so that two jobs never meet on
+// a device.
+//
+// Pure.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "coordinator/attempt_facts.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/placer.h"
+
+namespace fsdpd {
+
+std::vector<NodeSlots> CountSlots(const std::vector<NodeView>& nodes,
+                                  const std::map<AttemptRef, AttemptFacts>& attempts);
+
+}  // namespace fsdpd

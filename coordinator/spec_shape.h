@@ -1,0 +1,13 @@
+// Faults of a job spec as a message, before its meaning: fields that this version does not know, and enum
+// numbers that no name stands for. Both arrive silently from a newer or hand-made client and would be ignored
+// otherwise.
+#pragma once
+
+#include "base/violation.h"
+#include "proto/fsdpd/v1/job.pb.h"
+
+namespace fsdpd {
+
+Violations CheckShape(const v1::JobSpec& spec);
+
+}  // namespace fsdpd

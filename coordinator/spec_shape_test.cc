@@ -1,0 +1,42 @@
+#include "coordinator/spec_shape.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SpecShape, AnOrdinarySpecHasNoFault) {
+  v1::JobSpec spec;
+  spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  spec.mutable_data()->add_tokens()->set_path("a");
+  EXPECT_TRUE(CheckShape(spec).empty());
+}
+
+TEST(SpecShape, NamesEnumNumbersThatNothingStandsFor) {
+  v1::JobSpec spec;
+  spec.mutable_fsdp()->mutable_outer()->set_strategy(static_cast<v1::Strategy>(99));
+  spec.mutable_data()->add_tokens();
+  spec.mutable_data()->add_tokens()->set_type(static_cast<v1::TokenType>(7));
+  const Violations faults = CheckShape(spec);
+  ASSERT_EQ(faults.size(), 2u);
+  EXPECT_EQ(faults[0].field, "data.tokens[1].type");
+  EXPECT_EQ(faults[1].field, "fsdp.outer.strategy");
+  EXPECT_THAT(faults[1].fix, HasSubstr("STRATEGY_NO_SHARD"));
+}
+
+TEST(SpecShape, NamesWhereAnUnknownFieldIs) {
+  v1::JobSpec spec;
+  auto* train = spec.mutable_train();
+  train->GetReflection()->MutableUnknownFields(train)->AddVarint(500, 1);
+  const Violations faults = CheckShape(spec);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].field, "train");
+  EXPECT_THAT(faults[0].reason, HasSubstr("500"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,279 @@
+#include "coordinator/sqlite_store.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kSchemaVersion = 1;
+constexpr char kSchema[] = R"sql(
+  CREATE TABLE jobs (
+    id TEXT PRIMARY KEY NOT NULL,
+    state INTEGER NOT NULL,
+    create_nanos INTEGER NOT NULL,
+    request_id TEXT UNIQUE,   -- NULL where the request had none.
+    job BLOB NOT NULL         -- fsdpd.v1.Job
+  );
+  CREATE INDEX jobs_by_time ON jobs (create_nanos, id);
+  CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
+  CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
+  INSERT INTO counters VALUES ('generation', 0);
+)sql";
+
+absl::Status StatusOf(int rc, absl::string_view doing) {
+  const std::string message = absl::StrCat("state store: ", doing, ": ", sqlite3_errstr(rc));
+  switch (rc & 0xff) {
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space"));
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    case SQLITE_IOERR:
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::UnavailableError(message);
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+      return absl::FailedPreconditionError(message);
+    case SQLITE_CONSTRAINT:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+// One prepared statement for one call. Bind in order, then Step().
+class Statement {
+ public:
+  Statement(sqlite3* db, const std::string& sql) {
+    rc_ = sqlite3_prepare_v2(db, sql.c_str(), -1, &statement_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  void BindInt(int64_t value) { Note(sqlite3_bind_int64(statement_, ++bound_, value)); }
+  void BindText(const std::string& text) {
+    Note(sqlite3_bind_text(statement_, ++bound_, text.data(), static_cast<int>(text.size()),
+                           SQLITE_TRANSIENT));
+  }
+  void BindTextOrNull(const std::string& text) {
+    if (!text.empty()) return BindText(text);
+    Note(sqlite3_bind_null(statement_, ++bound_));
+  }
+  void BindBlob(const std::string& bytes) {
+    Note(sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
+  }
+
+  // SQLITE_ROW, SQLITE_DONE or an error.
+  int Step() { return rc_ == SQLITE_OK ? sqlite3_step(statement_) : rc_; }
+
+  int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
+  std::string Blob(int column) {
+    const void* data = sqlite3_column_blob(statement_, column);
+    return std::string(static_cast<const char*>(data),
+                       data == nullptr ? 0 : sqlite3_column_bytes(statement_, column));
+  }
+
+ private:
+  void Note(int rc) {
+    if (rc_ == SQLITE_OK) rc_ = rc;
+  }
+  sqlite3_stmt* statement_ = nullptr;
+  int rc_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doing) {
+  const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
+  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(sqlite3_extended_errcode(db), doing);
+}
+
+absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing) {
+  Statement statement(db, sql);
+  const int rc = statement.Step();
+  if (rc != SQLITE_ROW)
+    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(rc, doing);
+  return statement.Int(0);
+}
+
+absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
+  v1::Job job;
+  if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
+  return job;
+}
+
+absl::StatusOr<std::vector<v1::Job>> ReadJobs(Statement* statement, absl::string_view doing) {
+  std::vector<v1::Job> jobs;
+  int rc;
+  while ((rc = statement->Step()) == SQLITE_ROW) {
+    FSDPD_ASSIGN_OR_RETURN(jobs.emplace_back(), ParseJob(statement->Blob(0)));
+  }
+  if (rc != SQLITE_DONE) return StatusOf(rc, doing);
+  return jobs;
+}
+
+absl::StatusOr<int> TakeLock(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return absl::FailedPreconditionError(absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  close(fd);
+  return absl::FailedPreconditionError(
+      absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
+}
+
+absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(const int64_t version,
+                         QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
+  if (version > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " has schema ", version,
+                                                      ", this program knows up to ", kSchemaVersion,
+                                                      ": use the newer fsdpd-coordinator"));
+  }
+  if (version == kSchemaVersion) return absl::OkStatus();
+  return Execute(
+      db, absl::StrCat("BEGIN IMMEDIATE;", kSchema, "PRAGMA user_version=", kSchemaVersion, ";COMMIT;"),
+      absl::StrCat("create ", path));
+}
+
+std::string InStates(const std::vector<v1::JobState>& states) {
+  return absl::StrJoin(states, ",",
+                       [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
+}
+
+}  // namespace
+
+struct SqliteStore::Handle {
+  ~Handle() {
+    sqlite3_close(db);
+    if (lock_fd >= 0) close(lock_fd);
+  }
+  sqlite3* db = nullptr;
+  int lock_fd = -1;
+};
+
+SqliteStore::SqliteStore(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
+SqliteStore::~SqliteStore() = default;
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
+  auto handle = std::make_unique<Handle>();
+  FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
+  const std::string path = dir + "/fsdpd.db";
+  const int rc = sqlite3_open_v2(path.c_str(), &handle->db,
+                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+  if (rc != SQLITE_OK) return StatusOf(rc, absl::StrCat("open ", path));
+  sqlite3* db = handle->db;
+  sqlite3_extended_result_codes(db, 1);
+  FSDPD_RETURN_IF_ERROR(PrepareSchema(db, path));
+  FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up"));
+  FSDPD_RETURN_IF_ERROR(
+      Execute(db, "UPDATE counters SET value = value + 1 WHERE name = 'generation'", "count the generation"));
+  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle)));
+  FSDPD_ASSIGN_OR_RETURN(
+      store->generation_,
+      QueryInt(db, "SELECT value FROM counters WHERE name = 'generation'", "read the generation"));
+  return store;
+}
+
+absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
+                                                                const v1::JobSpec& spec) {
+  Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
+  select.BindText(request_id);
+  const int rc = select.Step();
+  if (rc == SQLITE_DONE) return std::nullopt;
+  if (rc != SQLITE_ROW) return StatusOf(rc, absl::StrCat("read request ", request_id));
+  FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ParseJob(select.Blob(0)));
+  if (stored.spec().SerializeAsString() != spec.SerializeAsString()) {
+    return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ",
+                                                 stored.id(), " with another spec; use a new request id"));
+  }
+  return std::optional<v1::Job>(std::move(stored));
+}
+
+absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
+  {
+    Statement insert(handle_->db,
+                     "INSERT INTO jobs (id, state, create_nanos, request_id, job) VALUES (?,?,?,?,?)");
+    insert.BindText(job.id());
+    insert.BindInt(job.state());
+    insert.BindInt(job.create_unix_nanos());
+    insert.BindTextOrNull(job.request_id());
+    insert.BindBlob(job.SerializeAsString());
+    const int rc = insert.Step();
+    if (rc == SQLITE_DONE) return Inserted{job, true};
+    if (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty()) {
+      return StatusOf(rc, absl::StrCat("insert job ", job.id()));
+    }
+  }
+  // The unique request id decided, in the insert's own transaction; rows are never removed, so reading now is
+  // safe.
+  FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
+  if (!stored.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
+  return Inserted{std::move(*stored), false};
+}
+
+absl::Status SqliteStore::Update(const v1::Job& job) {
+  // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
+  Statement update(handle_->db, "UPDATE jobs SET state = ?, job = ? WHERE id = ? RETURNING 1");
+  update.BindInt(job.state());
+  update.BindBlob(job.SerializeAsString());
+  update.BindText(job.id());
+  int rc = update.Step();
+  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
+  if (rc == SQLITE_ROW) rc = update.Step();  // The commit happens in the last step.
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(rc, absl::StrCat("update job ", job.id()));
+}
+
+absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
+  Statement select(handle_->db, "SELECT job FROM jobs WHERE id = ?");
+  select.BindText(id);
+  const int rc = select.Step();
+  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (rc != SQLITE_ROW) return StatusOf(rc, absl::StrCat("read job ", id));
+  return ParseJob(select.Blob(0));
+}
+
+absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
+  std::string where = "1";
+  if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
+  if (query.after_cursor) absl::StrAppend(&where, " AND (create_nanos, id) < (?, ?)");
+  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where,
+                                             " ORDER BY create_nanos DESC, id DESC LIMIT ", query.limit + 1));
+  if (query.after_cursor) {
+    select.BindInt(query.cursor.create_unix_nanos);
+    select.BindText(query.cursor.id);
+  }
+  JobPage page;
+  FSDPD_ASSIGN_OR_RETURN(page.jobs, ReadJobs(&select, "list jobs"));
+  page.more = static_cast<int>(page.jobs.size()) > query.limit;
+  if (page.more) page.jobs.pop_back();
+  return page;
+}
+
+absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
+  std::vector<v1::JobState> live;
+  for (const v1::JobState state : AllJobStates()) {
+    if (!IsEnded(state)) live.push_back(state);
+  }
+  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE state IN (", InStates(live),
+                                             ") ORDER BY create_nanos, id"));
+  return ReadJobs(&select, "load jobs");
+}
+
+}  // namespace fsdpd

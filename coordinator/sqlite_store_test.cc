@@ -1,0 +1,211 @@
+#include "coordinator/sqlite_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::Job MakeJob(const std::string& id, int64_t create, v1::JobState state = v1::JOB_STATE_QUEUED) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_state(state);
+  job.set_create_unix_nanos(create);
+  job.mutable_spec()->set_name("n");
+  return job;
+}
+
+std::unique_ptr<SqliteStore> OpenOrDie(const std::string& dir) {
+  auto store = SqliteStore::Open(dir);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? std::move(*store) : nullptr;
+}
+
+TEST(SqliteStore, KeepsJobsOverReopenAndGrowsItsGeneration) {
+  const TempDir dir;
+  int64_t generation = 0;
+  {
+    auto store = OpenOrDie(dir.path());
+    generation = store->generation();
+    ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
+    v1::Job changed = MakeJob("a", 1, v1::JOB_STATE_RUNNING);
+    changed.set_reason("all ranks reported");
+    ASSERT_TRUE(store->Update(changed).ok());
+  }
+  auto store = OpenOrDie(dir.path());
+  EXPECT_GT(store->generation(), generation);
+  const auto job = store->Get("a");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->reason(), "all ranks reported");
+  EXPECT_EQ(store->LiveJobs()->size(), 1u);
+}
+
+TEST(SqliteStore, RefusesASecondCoordinator) {
+  const TempDir dir;
+  const auto first = OpenOrDie(dir.path());
+  const auto second = SqliteStore::Open(dir.path());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another coordinator"));
+}
+
+TEST(SqliteStore, RefusesAFileThatIsNoDatabase) {
+  const TempDir dir;
+  std::ofstream(dir.File("fsdpd.db")) << std::string(8192, 'x');
+  const auto store = SqliteStore::Open(dir.path());
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss) << store.status();
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("fsdpd.db"));
+}
+
+TEST(SqliteStore, ReportsDamagedPagesAsDataLoss) {
+  const TempDir dir;
+  {
+    auto store = OpenOrDie(dir.path());
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(i), i)).ok());
+  }
+  {
+    std::fstream file(dir.File("fsdpd.db"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(0, std::ios::end);
+    const int64_t size = file.tellp();
+    ASSERT_GT(size, 3 * 4096);
+    file.seekp(4096);
+    file << std::string(size - 4096, '\xff');
+  }
+  const auto store = SqliteStore::Open(dir.path());
+  const absl::Status status = store.ok() ? (*store)->List(JobQuery()).status() : store.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
+  const TempDir dir;
+  OpenOrDie(dir.path()).reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version=99", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  const auto store = SqliteStore::Open(dir.path());
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
+}
+
+TEST(SqliteStore, ReportsAnUnusableDirectory) {
+  const TempDir dir;
+  std::ofstream(dir.File("file")) << "x";
+  EXPECT_EQ(SqliteStore::Open(dir.File("file")).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(SqliteStore, SameRequestWithSameSpecIsTheSameJob) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  v1::Job job = MakeJob("a", 1);
+  job.set_request_id("r1");
+  ASSERT_TRUE(store->Insert(job)->created);
+  job.set_id("b");
+  const auto again = store->Insert(job);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->created);
+  EXPECT_EQ(again->job.id(), "a");
+  EXPECT_EQ(store->FindRequest("r1", job.spec())->value().id(), "a");
+  EXPECT_FALSE(store->FindRequest("r2", job.spec())->has_value());
+  job.mutable_spec()->set_name("other");
+  EXPECT_EQ(store->FindRequest("r1", job.spec()).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Insert(job).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
+}
+
+TEST(SqliteStore, OneOfManyConcurrentInsertsOfARequestWins) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  std::vector<std::string> ids(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    threads.emplace_back([&, i] {
+      v1::Job job = MakeJob("job-" + std::to_string(i), 1);
+      job.set_request_id("same");
+      const auto inserted = store->Insert(job);
+      if (inserted.ok()) ids[i] = inserted->job.id();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& id : ids) EXPECT_EQ(id, ids[0]);
+  EXPECT_FALSE(ids[0].empty());
+}
+
+TEST(SqliteStore, RefusesADuplicateIdAndAnUpdateOfNothing) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
+  EXPECT_EQ(store->Insert(MakeJob("a", 2)).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Update(MakeJob("b", 1)).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->Get("b").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SqliteStore, PagesThroughAThousandJobsNewestFirstWithoutGapOrRepeat) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  for (int i = 0; i < 1000; ++i) {
+    // Ten jobs share each creation time: the id decides.
+    ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(10000 + i), i / 10)).ok());
+  }
+  std::vector<std::string> seen;
+  JobQuery query;
+  query.limit = 37;
+  for (bool more = true; more;) {
+    const auto page = store->List(query);
+    ASSERT_TRUE(page.ok());
+    for (const v1::Job& job : page->jobs) seen.push_back(job.id());
+    more = page->more;
+    query.after_cursor = true;
+    query.cursor = {page->jobs.back().create_unix_nanos(), page->jobs.back().id()};
+  }
+  ASSERT_EQ(seen.size(), 1000u);
+  EXPECT_EQ(seen.front(), "job-10999");
+  EXPECT_TRUE(std::is_sorted(seen.rbegin(), seen.rend()));
+}
+
+TEST(SqliteStore, FiltersByStateAndLoadsLiveJobsOldestFirst) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(MakeJob("done", 1, v1::JOB_STATE_SUCCEEDED)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("second", 3, v1::JOB_STATE_QUEUED)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("first", 2, v1::JOB_STATE_STOPPING)).ok());
+  JobQuery query;
+  query.states = {v1::JOB_STATE_SUCCEEDED};
+  ASSERT_EQ(store->List(query)->jobs.size(), 1u);
+  const auto live = store->LiveJobs();
+  ASSERT_EQ(live->size(), 2u);
+  EXPECT_EQ(live->at(0).id(), "first");
+}
+
+TEST(SqliteStore, AFailedWriteIsReportedAndTheStoreGoesOnAfterwards) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(MakeJob("before", 1)).ok());
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  const rlimit tight = {64 << 10, old_limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  v1::Job large = MakeJob("large", 2);
+  large.set_reason(std::string(1 << 20, 'x'));
+  const absl::Status full = store->Insert(large).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  EXPECT_FALSE(full.ok());
+  EXPECT_THAT(std::string(full.message()), HasSubstr("insert job large"));
+  EXPECT_FALSE(store->Get("large").ok());
+  EXPECT_TRUE(store->Insert(MakeJob("after", 3)).ok());
+  EXPECT_TRUE(store->Get("before").ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

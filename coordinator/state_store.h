@@ -1,0 +1,65 @@
+// Where jobs live across restarts. An implementation owns durability and uniqueness, nothing else: it does
+// not know what a job's states mean, except which have ended.
+//
+// Contract for every implementation:
+//   * Insert() and Update() are on stable storage when they return OK.
+//   * A request id names at most one job for ever; the check and the insert are one step.
+//   * generation() is larger than in every earlier life of the same state: it fences agents' streams.
+// Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
+// read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
+// stored.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Position in the order of jobs, newest first.
+struct JobCursor {
+  int64_t create_unix_nanos = 0;
+  std::string id;
+};
+
+struct JobQuery {
+  int limit = 50;
+  std::vector<v1::JobState> states;  // Empty: all.
+  bool after_cursor = false;         // False: from the newest job.
+  JobCursor cursor;
+};
+
+struct JobPage {
+  std::vector<v1::Job> jobs;
+  bool more = false;
+};
+
+struct Inserted {
+  v1::Job job;
+  bool created = false;  // False: `job` is the one that the same request made before.
+};
+
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+
+  virtual int64_t generation() const = 0;
+
+  // The job that a request made, empty when there is none. ALREADY_EXISTS when its spec was another one.
+  virtual absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
+                                                             const v1::JobSpec& spec) = 0;
+  // A job with the request id of a stored one is that job when their specs are the same bytes, ALREADY_EXISTS
+  // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use.
+  virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
+  virtual absl::Status Update(const v1::Job& job) = 0;
+  virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
+  virtual absl::StatusOr<JobPage> List(const JobQuery& query) = 0;
+  // All that have not ended, oldest first.
+  virtual absl::StatusOr<std::vector<v1::Job>> LiveJobs() = 0;
+};
+
+}  // namespace fsdpd

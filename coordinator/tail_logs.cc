@@ -1,0 +1,148 @@
+// JobService::TailLogs: one attempt's lines after the other's, until the job has ended.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_service.h"
+
+namespace fsdpd {
+namespace {
+
+// After an attempt is over, agents have so long to send what its ranks still wrote before following is
+// stopped, and as long again to say "end".
+constexpr absl::Duration kDrain = absl::Seconds(2);
+
+absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
+  if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
+  const int64_t world = std::max<int64_t>(1, job.spec().resources().nodes()) *
+                        std::max<int64_t>(1, job.spec().resources().ranks_per_node());
+  if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
+    return BadField("rank", absl::StrCat("job ", job.id(), " has ranks 0..", world - 1));
+  }
+  if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > std::max(1, job.attempt()))) {
+    return BadField("attempt", job.attempt() == 0
+                                   ? absl::StrCat("job ", job.id(), " was not launched yet")
+                                   : absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
+                                 const std::vector<NodeView>& all) {
+  std::set<std::string> nodes;
+  if (attempt == job.attempt()) {
+    for (const v1::Job::Placement& p : job.placements()) {
+      if (rank < 0 || (rank >= p.first_rank() && rank < p.first_rank() + p.ranks())) nodes.insert(p.node());
+    }
+  } else {
+    // Where an older attempt ran is no longer known: any node may have its logs.
+    for (const NodeView& view : all) {
+      if (view.connected) nodes.insert(view.info.node());
+    }
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
+bool AttemptIsOver(const v1::Job& job, int32_t attempt) {
+  return IsEnded(job.state()) || job.attempt() != attempt || job.state() == v1::JOB_STATE_QUEUED;
+}
+
+}  // namespace
+
+absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::TailLogsRequest& request,
+                                     const v1::Job& job, int32_t attempt, LogWriter* writer) {
+  const int32_t rank = request.has_rank() ? request.rank() : -1;
+  const bool current = attempt == job.attempt();
+  const auto nodes = NodesOf(job, attempt, rank, parts_.nodes->Snapshot());
+  const std::shared_ptr<LogTail> tail = parts_.logs->Open(
+      {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt), request.tail_lines()},
+      nodes);
+  const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
+  absl::Time over = absl::InfiniteFuture();
+  bool asked_to_stop = false;
+  bool wrote = false;
+  std::deque<v1::LogLines::Line> lines;
+  v1::TailLogsResponse response;
+  for (;;) {
+    const LogTail::Got got = tail->Next(kStreamPoll, &lines);
+    for (v1::LogLines::Line& line : lines) {
+      response.set_rank(line.rank());
+      response.set_attempt(line.attempt());
+      response.set_line(std::move(*line.mutable_line()));
+      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+      wrote = true;
+    }
+    if (got == LogTail::Got::kEnd) break;
+    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    const absl::Time now = parts_.clock->Now();
+    if (over == absl::InfiniteFuture()) {
+      FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
+      if (AttemptIsOver(fresh, attempt)) over = now;
+    }
+    if (request.follow() && now - over >= kDrain && !asked_to_stop) {
+      parts_.logs->StopFollowing(tail);
+      asked_to_stop = true;
+    }
+    if (asked_to_stop && now - over >= 2 * kDrain) break;
+  }
+  // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it.
+  const absl::Status status = tail->status();
+  return absl::IsNotFound(status) && wrote && !current ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,
+                                                 int32_t attempt) {
+  v1::WatchJobResponse ignored;
+  for (;;) {
+    const std::shared_ptr<JobWatch> watch = parts_.board->Watch(id, 0);
+    FSDPD_ASSIGN_OR_RETURN(v1::Job job, Find(id));
+    if (job.attempt() > attempt || IsEnded(job.state())) return job;
+    if (watch != nullptr) {
+      while (watch->Next(kStreamPoll, &ignored) == JobWatch::Got::kUpdate &&
+             ignored.job().attempt() <= attempt) {
+      }
+    }
+    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+  }
+}
+
+absl::Status JobService::Tail(grpc::ServerContext* context, const v1::TailLogsRequest& request,
+                              LogWriter* writer) {
+  FSDPD_ASSIGN_OR_RETURN(v1::Job job, Find(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckRequest(request, job));
+  if (job.attempt() == 0) {
+    if (!request.follow() || IsEnded(job.state())) {
+      return WrongState(
+          "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
+          absl::StrCat("job ", job.id(), " was not launched, so it has no logs: ", job.reason()));
+    }
+    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), 0));
+    if (job.attempt() == 0) return absl::OkStatus();
+  }
+  int32_t attempt = request.has_attempt() ? request.attempt() : job.attempt();
+  for (;;) {
+    FSDPD_RETURN_IF_ERROR(TailAttempt(context, request, job, attempt, writer));
+    if (!request.follow() || request.has_attempt()) return absl::OkStatus();
+    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), attempt));
+    if (job.attempt() == attempt) return absl::OkStatus();
+    attempt = job.attempt();
+  }
+}
+
+grpc::Status JobService::TailLogs(grpc::ServerContext* context, const v1::TailLogsRequest* request,
+                                  LogWriter* writer) {
+  // Counted with the watches: both hold a thread.
+  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
+    --reader_streams_;
+    return ToGrpc(absl::ResourceExhaustedError("too many watches and log tails"));
+  }
+  const absl::Status status = Tail(context, *request, writer);
+  --reader_streams_;
+  return ToGrpc(status);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,187 @@
+#include "coordinator/verdict.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kWaitsFor[] = "waits for the agent of ";
+
+std::string WordsOf(const v1::RankExit& exit) {
+  if (!exit.error().empty()) return exit.error();
+  if (exit.signal() != 0) {
+    const char* name = sigabbrev_np(exit.signal());
+    return absl::StrCat("killed by signal ", exit.signal(),
+                        name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+  }
+  return absl::StrCat("exited with code ", exit.exit_code());
+}
+
+v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) {
+  v1::Job::Failure failure;
+  failure.set_rank(exit.rank());
+  failure.set_node(facts.PartOfRank(exit.rank())->node);
+  failure.set_error(WordsOf(exit));
+  *failure.mutable_log_tail() = exit.log_tail();
+  failure.set_exit_code(exit.exit_code());
+  failure.set_signal(exit.signal());
+  failure.set_attempt(facts.ref.attempt);
+  return failure;
+}
+
+v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& node,
+                                 const std::string& error) {
+  v1::Job::Failure failure;
+  failure.set_rank(-1);
+  failure.set_node(node);
+  failure.set_error(error);
+  failure.set_attempt(facts.ref.attempt);
+  return failure;
+}
+
+std::string ReasonOf(const v1::Job::Failure& failure) {
+  if (failure.rank() < 0) return failure.error();
+  return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed: ", failure.error());
+}
+
+bool HasUnfinishedRank(const AttemptFacts& facts, const NodePart& part) {
+  for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
+    if (!facts.ranks()[rank].exit.has_value()) return true;
+  }
+  return false;
+}
+
+// A fault of a node that still has ranks to finish.
+std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const PresenceOf& presence,
+                                            absl::Time now, const VerdictOptions& options) {
+  for (const NodePart& part : facts.parts) {
+    if (!HasUnfinishedRank(facts, part)) continue;
+    if (presence(part.node) == Presence::kLost) {
+      const char* why = facts.recovered && !part.attached
+                            ? " did not come back after the coordinator's restart"
+                            : " is lost: its agent was not heard from for ";
+      return FailureOfNobody(
+          facts, part.node,
+          absl::StrCat(
+              "node ", part.node, why,
+              part.attached || !facts.recovered ? absl::StrCat(kAgentLostAfterMs / 1000, " s") : ""));
+    }
+    if (part.stopped || now - part.missing_since >= options.missing_settle) {
+      return FailureOfNobody(
+          facts, part.node,
+          absl::StrCat("the agent of node ", part.node,
+                       " no longer has its ranks (it restarted, or the launch never reached it)"));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const PresenceOf& presence,
+                                          absl::Time now, const VerdictOptions& options) {
+  const v1::RankExit* first = facts.FirstFailure();
+  if (first != nullptr) {
+    // Until the settling time is over the cause may still be on its way, whatever else is wrong.
+    if (!facts.AllExited() && now - facts.first_failure_seen() < options.settle) return std::nullopt;
+    return FailureOf(facts, *first);
+  }
+  if (!facts.fault.empty()) return FailureOfNobody(facts, "", facts.fault);
+  return NodeFailure(facts, presence, now, options);
+}
+
+std::string LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
+  std::vector<std::string> lost;
+  for (const NodePart& part : facts.parts) {
+    if (!part.stopped && presence(part.node) == Presence::kLost) lost.push_back(part.node);
+  }
+  if (lost.empty()) return "";
+  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "),
+                      " is lost: what ran there could not be confirmed gone)");
+}
+
+Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                     absl::Time now, const VerdictOptions& options) {
+  Verdict verdict;
+  if (facts.AllSucceeded()) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
+  verdict.failure = FailureIn(facts, presence, now, options);
+  if (verdict.failure.has_value()) {
+    verdict.event = JobEvent::kFail;
+    verdict.reason = absl::StrCat(ReasonOf(*verdict.failure), "; stopping the attempt");
+    return verdict;
+  }
+  if (job.state() == v1::JOB_STATE_STARTING && (facts.AllReady() || facts.stepped)) {
+    return {JobEvent::kReady, absl::StrCat("all ", facts.ranks().size(), " ranks run"), std::nullopt};
+  }
+  std::vector<std::string> away;
+  for (const NodePart& part : facts.parts) {
+    if (presence(part.node) == Presence::kAway) away.push_back(part.node);
+  }
+  const bool waited = job.reason().rfind(kWaitsFor, 0) == 0;
+  if (!away.empty()) {
+    verdict.reason =
+        absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; its ranks go on meanwhile");
+  } else if (waited) {
+    verdict.reason = "all agents are connected again";
+  }
+  if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
+  return verdict;
+}
+
+Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+  Verdict verdict;
+  // An exit that came after the stop began may name an earlier failure.
+  if (const v1::RankExit* first = facts.FirstFailure(); first != nullptr && !first->cancelled()) {
+    verdict.failure = FailureOf(facts, *first);
+  }
+  const std::string why =
+      absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
+  const int64_t allowed = std::max<int64_t>(1, job.spec().restart().max_attempts());
+  if (job.attempt() < allowed) {
+    verdict.event = JobEvent::kRetry;
+    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed: ", why);
+  } else if (facts.recovered && !facts.AnySign()) {
+    // The coordinator died between the decision to launch and the launch: the job has lost nothing.
+    verdict.event = JobEvent::kRetry;
+    verdict.reason =
+        absl::StrCat("attempt ", job.attempt(), " was never launched: the coordinator restarted");
+  } else {
+    verdict.event = JobEvent::kGiveUp;
+    verdict.reason = why;
+  }
+  return verdict;
+}
+
+}  // namespace
+
+bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
+  return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
+    return part.stopped || presence(part.node) == Presence::kLost;
+  });
+}
+
+Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
+              const VerdictOptions& options) {
+  switch (job.state()) {
+    case v1::JOB_STATE_STARTING:
+    case v1::JOB_STATE_RUNNING:
+      return JudgeWhileUp(job, facts, presence, now, options);
+    case v1::JOB_STATE_STOPPING:
+      return IsGone(facts, presence) ? JudgeStopping(job, facts, presence) : Verdict();
+    case v1::JOB_STATE_CANCELLING:
+      if (!IsGone(facts, presence)) return Verdict();
+      return {JobEvent::kGone, absl::StrCat("cancelled, all ranks are gone", LostNodes(facts, presence)),
+              std::nullopt};
+    default:
+      FSDPD_CHECK(false);
+  }
+  return Verdict();
+}
+
+}  // namespace fsdpd

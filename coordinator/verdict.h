@@ -1,0 +1,48 @@
+// What the facts about an attempt mean for its job: the failure policy as one pure function of (job, facts,
+// who is there, now). The reconciler asks on every tick and applies the answer.
+//
+//   * The failure that came first is the cause. Ranks that lose a peer fail too, and their exits may arrive
+//   earlier,
+//     so a failure is judged `settle` after the first one was seen.
+//   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame.
+//   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "coordinator/attempt_facts.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+
+enum class Presence {
+  kConnected,
+  kAway,  // No stream, but not for long enough to be lost.
+  kLost,
+};
+using PresenceOf = std::function<Presence(const std::string& node)>;
+
+struct VerdictOptions {
+  absl::Duration settle = absl::Milliseconds(300);  // For the true first failure to arrive.
+  absl::Duration missing_settle =
+      absl::Seconds(2);  // For exits that an agent reports again after a reconnect.
+};
+
+struct Verdict {
+  std::optional<JobEvent> event;  // Nothing to do when empty.
+  std::string reason;
+  std::optional<v1::Job::Failure> failure;  // To be kept in the job.
+};
+
+// REQUIRES: job.state() is STARTING, RUNNING, STOPPING or CANCELLING, and `facts` are of its attempt.
+Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
+              const VerdictOptions& options);
+
+// Every node said that nothing is left, or is lost.
+bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
+
+}  // namespace fsdpd

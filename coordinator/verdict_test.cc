@@ -1,0 +1,190 @@
+#include "coordinator/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class VerdictTest : public ::testing::Test {
+ protected:
+  VerdictTest() {
+    job_.set_id("j");
+    job_.set_attempt(1);
+    job_.set_state(v1::JOB_STATE_RUNNING);
+    job_.set_reason("all 4 ranks run");
+    for (int node = 0; node < 2; ++node) {
+      auto* placement = job_.add_placements();
+      placement->set_node("node-" + std::to_string(node));
+      placement->set_first_rank(2 * node);
+      placement->set_ranks(2);
+    }
+    Reset(false);
+  }
+  void Reset(bool recovered) {
+    facts_ = AttemptFacts(job_, recovered);
+    for (NodePart& part : facts_.parts) part.launched = true;
+  }
+  Verdict JudgeNow() {
+    return Judge(
+        job_, facts_, [this](const std::string& node) { return presence_[node]; }, now_, options_);
+  }
+  void Exit(int rank, int code, int64_t nanos, bool cancelled = false) {
+    v1::RankExit exit;
+    exit.set_exit_code(code);
+    exit.set_unix_nanos(nanos);
+    exit.set_cancelled(cancelled);
+    if (code != 0) exit.set_error("error of rank " + std::to_string(rank));
+    ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_));
+  }
+
+  v1::Job job_;
+  AttemptFacts facts_;
+  std::map<std::string, Presence> presence_;  // Absent: kConnected, the first value.
+  absl::Time now_ = absl::FromUnixSeconds(100);
+  VerdictOptions options_;
+};
+
+TEST_F(VerdictTest, NothingHappensWhileAllIsWell) { EXPECT_FALSE(JudgeNow().event.has_value()); }
+
+TEST_F(VerdictTest, RunsWhenEveryRankIsReady) {
+  job_.set_state(v1::JOB_STATE_STARTING);
+  for (int rank = 0; rank < 3; ++rank) facts_.TakeReady(rank < 2 ? "node-0" : "node-1", rank);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  facts_.TakeReady("node-1", 3);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kReady);
+}
+
+TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
+  for (int rank = 0; rank < 3; ++rank) Exit(rank, 0, 1);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  Exit(3, 0, 1);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
+}
+
+TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {
+  Exit(0, 1, 2000);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  Exit(3, 1, 1000);
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), 3);
+  EXPECT_EQ(verdict.failure->node(), "node-1");
+  EXPECT_EQ(verdict.failure->error(), "error of rank 3");
+}
+
+TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
+  Exit(0, 143, 1, /*cancelled=*/true);
+  Exit(2, 1, 5000);
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().failure->rank(), 2);
+}
+
+TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
+  Exit(0, 143, 1, /*cancelled=*/true);
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
+}
+
+TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {
+  v1::RankExit exit;
+  exit.set_signal(9);
+  facts_.TakeExit("node-0", 1, exit, now_);
+  now_ += options_.settle;
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 1 on node-0 failed: killed by signal 9 (SIGKILL)"));
+}
+
+TEST_F(VerdictTest, AnAwayNodeIsWaitedForAndALostOneFailsTheAttempt) {
+  presence_["node-1"] = Presence::kAway;
+  Verdict verdict = JudgeNow();
+  EXPECT_EQ(verdict.event, JobEvent::kNote);
+  EXPECT_THAT(verdict.reason, HasSubstr("node-1"));
+  job_.set_reason(verdict.reason);
+  EXPECT_FALSE(JudgeNow().event.has_value());  // Once, not on every tick.
+  presence_["node-1"] = Presence::kConnected;
+  EXPECT_EQ(JudgeNow().reason, "all agents are connected again");
+  presence_["node-1"] = Presence::kLost;
+  verdict = JudgeNow();
+  EXPECT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), -1);
+  EXPECT_EQ(verdict.failure->node(), "node-1");
+}
+
+TEST_F(VerdictTest, ALostNodeWhoseRanksFinishedDoesNotMatter) {
+  for (int rank = 0; rank < 4; ++rank) Exit(rank, 0, 1);
+  presence_["node-1"] = Presence::kLost;
+  EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
+}
+
+TEST_F(VerdictTest, AnAgentBackWithoutItsRanksHasTimeToReportTheirExits) {
+  facts_.TakeAttached("node-0", {1}, now_);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  now_ += options_.missing_settle;
+  EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
+  facts_.TakeAttached("node-0", {0, 1}, now_);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+}
+
+TEST_F(VerdictTest, RepeatedExitsKeepTheFirstWord) {
+  Exit(0, 0, 1);
+  Exit(0, 1, 2);
+  EXPECT_EQ(facts_.FirstFailure(), nullptr);
+}
+
+TEST_F(VerdictTest, RanksOfAnotherNodeAreRefused) {
+  EXPECT_FALSE(facts_.TakeReady("node-1", 0));
+  EXPECT_FALSE(facts_.TakeExit("node-0", 2, v1::RankExit(), now_));
+  EXPECT_FALSE(facts_.TakeReady("node-0", -1));
+  EXPECT_FALSE(facts_.TakeReady("node-1", 4));
+  EXPECT_FALSE(facts_.TakeStopped("node-9"));
+}
+
+TEST_F(VerdictTest, StoppingEndsOnlyWhenEveryNodeIsGone) {
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  Exit(2, 1, 5);
+  facts_.TakeStopped("node-0");
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  facts_.TakeStopped("node-1");
+  const Verdict verdict = JudgeNow();
+  EXPECT_EQ(verdict.event, JobEvent::kGiveUp);
+  EXPECT_THAT(verdict.reason, HasSubstr("error of rank 2"));
+}
+
+TEST_F(VerdictTest, RetriesAsOftenAsTheJobAllows) {
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
+  Exit(2, 1, 5);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  job_.set_attempt(2);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+}
+
+TEST_F(VerdictTest, ALaunchThatARestartSwallowedIsNotHeldAgainstTheJob) {
+  job_.set_state(v1::JOB_STATE_STARTING);
+  Reset(/*recovered=*/true);
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+}
+
+TEST_F(VerdictTest, CancellingWaitsForEveryNodeAndSaysWhichWasLost) {
+  job_.set_state(v1::JOB_STATE_CANCELLING);
+  facts_.TakeStopped("node-0");
+  presence_["node-1"] = Presence::kAway;
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  presence_["node-1"] = Presence::kLost;
+  const Verdict verdict = JudgeNow();
+  EXPECT_EQ(verdict.event, JobEvent::kGone);
+  EXPECT_THAT(verdict.reason, HasSubstr("node-1 is lost"));
+}
+
+}  // namespace
+}  // namespace fsdpd
