@@ -61,7 +61,7 @@ class Processes:
 
     def __init__(self, stop_seconds=20):
         self._daemons, self._children = [], []
-        self._stop_seconds = stop_seconds  # Above the agent's own grace for its ranks (10 s).
+        self._stop_seconds = stop_seconds  # Above the grace that an agent gives its ranks (5 s).
 
     @staticmethod
     def adopt_orphans():
