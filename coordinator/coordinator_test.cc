@@ -363,7 +363,8 @@ TEST_F(CoordinatorTest, ABadSpecIsRefusedWithEveryFault) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "BAD_SPEC");
   std::set<std::string> fields;
-  for (const auto& violation : DetailOf<google::rpc::BadRequest>(status).field_violations()) {
+  const auto bad = DetailOf<google::rpc::BadRequest>(status);
+  for (const auto& violation : bad.field_violations()) {
     fields.insert(violation.field());
     EXPECT_FALSE(violation.description().empty());
   }
