@@ -11,17 +11,15 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "fsdp/comm/communicator.h"
+#include "fsdp/comm/communicator_test_ranks.h"
 
 namespace fsdpd {
-
-using Group = std::vector<std::unique_ptr<Communicator>>;
 
 struct Transport {
   std::string name;
@@ -31,13 +29,6 @@ struct Transport {
   int max_ranks = 8;
   bool abort_reaches_peers = true;
 };
-
-// Runs `body` once per rank, each on a thread of its own.
-inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device) {
   at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kFloat));

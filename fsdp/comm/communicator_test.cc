@@ -1,10 +1,15 @@
+// What CPU transports promise beyond the suite, and the choice between transports.
 #include "fsdp/comm/communicator.h"
 
 #include <absl/strings/match.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
-#include "fsdp/comm/communicator_suite.h"
-#include "fsdp/comm/gloo_communicator.h"
+#include "fsdp/comm/communicator_test_ranks.h"
 #include "fsdp/comm/local_communicator.h"
 
 namespace fsdpd {
@@ -29,11 +34,10 @@ Group MakeGlooGroup(int size) {
   return group;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
-                         testing::Combine(testing::Values(Transport{"Local", MakeLocalGroup},
-                                                          Transport{"Gloo", MakeGlooGroup}),
-                                          testing::Values(1, 2, 3, 4, 8)),
-                         NameOf);
+struct Transport {
+  std::string name;
+  std::function<Group(int size)> make;
+};
 
 class CpuGroups : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Cpu, CpuGroups,
@@ -78,49 +82,12 @@ TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
   });
 }
 
-TEST(LocalCommunicator, NamesBothOperationsWhenRanksDisagree) {
-  Group group = MakeLocalGroup(2);
-  OnEveryRank(2, [&](int rank) {
-    std::vector<float> buffer(8);
-    const absl::Status status = rank == 0 ? group[0]->AllReduce(buffer.data(), 3)
-                                          : group[1]->AllGather(buffer.data(), 4, DType::kFp32);
-    EXPECT_EQ(status, absl::FailedPreconditionError(
-                          "rank 0 called all_reduce of 3 elements, rank 1 called all_gather of 16 bytes"));
-  });
-}
-
-TEST(GlooCommunicator, NamesTheKeyOfARankThatNeverCame) {
-  LocalStore store;
-  CommunicatorOptions options = Options(0, 2);
-  options.rendezvous_timeout = absl::Milliseconds(100);
-  const auto made = MakeCommunicator(options, &store);
-  EXPECT_EQ(made.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(absl::StrContains(made.status().message(), "test/")) << made.status();
-}
-
-TEST(GlooCommunicator, RefusesAnAddressThatIsNotOfThisHost) {
+TEST(Communicator, OfGpusNeedsABinaryBuiltForThem) {
   LocalStore store;
   CommunicatorOptions options = Options(0, 1);
-  options.bind_address = "192.0.2.1";  // Reserved for documentation.
-  const auto made = MakeCommunicator(options, &store);
-  EXPECT_EQ(made.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(absl::StrContains(made.status().message(), "192.0.2.1")) << made.status();
-}
-
-TEST(GlooCommunicator, TwoGroupsShareAStoreByTheirNames) {
-  LocalStore store;
-  OnEveryRank(2, [&](int rank) {
-    for (const char* name : {"gather", "reduce"}) {
-      CommunicatorOptions options = Options(rank, 2);
-      options.name = name;
-      auto made = MakeCommunicator(options, &store);
-      ASSERT_EQ(made.status(), absl::OkStatus());
-      float value = rank + 1;
-      ASSERT_EQ((*made)->AllReduce(&value, 1), absl::OkStatus());
-      EXPECT_EQ(value, 3);
-      ASSERT_EQ((*made)->Barrier(), absl::OkStatus());
-    }
-  });
+  options.device = DeviceKind::kCuda;
+  options.device_index = 1000;  // So that it is refused where there are GPUs, too.
+  EXPECT_FALSE(MakeCommunicator(options, &store).ok());
 }
 
 }  // namespace

@@ -41,6 +41,22 @@ Transport Nccl() {
 INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
                          testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)), NameOf);
 
+TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
+  if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
+  Group group = MakeNcclGroup(2);
+  OnEveryRank(2, [&](int rank) { ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus()); });
+  std::thread waiting([&] {
+    FSDPD_CHECK_OK(SetCudaDevice(0));
+    const at::Tensor buffer = OnDevice(Values(0, 1000), at::Device(at::kCUDA, 0));
+    ASSERT_EQ(group[0]->AllReduce(buffer.mutable_data_ptr<float>(), 1000), absl::OkStatus());
+    group[0]->Abort();                        // The kernel is on the stream; rank 1 never comes.
+    EXPECT_EQ(OnHost(buffer).size(), 1000u);  // Waits for the stream, which has to drain.
+    EXPECT_EQ(group[0]->Barrier().code(), absl::StatusCode::kUnavailable);
+  });
+  waiting.join();
+  group[1]->Abort();
+}
+
 TEST(NcclCommunicator, RefusesADeviceThatIsNotThere) {
   LocalStore store;
   CommunicatorOptions options;

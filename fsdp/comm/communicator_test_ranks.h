@@ -1,0 +1,22 @@
+// Ranks as threads of a test.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "fsdp/comm/communicator.h"
+
+namespace fsdpd {
+
+using Group = std::vector<std::unique_ptr<Communicator>>;
+
+// Runs `body` once per rank, each on a thread of its own.
+inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace fsdpd
