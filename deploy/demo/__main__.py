@@ -59,7 +59,7 @@ def parse(arguments):
         formatter_class=argparse.RawDescriptionHelpFormatter)
     flag = parser.add_argument
     flag("--gpus", action="store_true", help="train on this machine's GPUs (NCCL) instead of its CPU cores")
-    flag("--steps", type=steps, default=150, metavar="N", help="optimizer steps (default 150)")
+    flag("--steps", type=steps, default=300, metavar="N", help="optimizer steps (default 300)")
     flag("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run folder)")
     flag("--keep", action="store_true", help="keep the run folder: logs, state, corpus, spec, records")
     options = parser.parse_args(arguments)
