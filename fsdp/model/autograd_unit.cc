@@ -89,7 +89,8 @@ void AutogradUnit::Bind(const std::vector<at::Tensor>& params) {
   leaves_ = std::make_unique<Leaves>();
   for (size_t i = 0; i < params.size(); ++i) {
     FSDPD_CHECK(params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
-    at::Tensor leaf = params[i].detach().set_requires_grad(true);
+    // With a version counter of its own: the gather writes through tensors that may share the view's.
+    at::Tensor leaf = params[i].variable_data().set_requires_grad(true);
     leaves_->sinks.push_back(AttachSink(leaf));
     leaves_->params.push_back(std::move(leaf));
   }

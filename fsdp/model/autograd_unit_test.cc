@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
@@ -32,28 +31,25 @@ UnitOutput TestForward(const UnitInput& input, const std::vector<at::Tensor>& pa
 
 AutogradUnit TestUnit() { return AutogradUnit(TestFacts(), {{}, {}, {}}, TestForward); }
 
-// A bucket as the arena gives it: bytes that no tensor owns, seen through one tensor by the gather and
-// through others by the unit.
+// A bucket as the engine has it: the gather writes through the flat tensor, the unit gets views of the same.
 struct Bucket {
-  std::vector<float> bytes = std::vector<float>(kWidth * kWidth + kWidth + 3);
-  at::Tensor All() { return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kFloat); }
-  std::vector<at::Tensor> Views() {
-    return {at::from_blob(bytes.data(), {kWidth, kWidth}, at::kFloat),
-            at::from_blob(bytes.data() + kWidth * kWidth, {kWidth}, at::kFloat),
-            at::from_blob(bytes.data() + kWidth * kWidth + kWidth, {3}, at::kFloat)};
+  at::Tensor flat = at::zeros({kWidth * kWidth + kWidth + 3});
+  std::vector<at::Tensor> Views() const {
+    return {flat.narrow(0, 0, kWidth * kWidth).view({kWidth, kWidth}),
+            flat.narrow(0, kWidth * kWidth, kWidth), flat.narrow(0, kWidth * kWidth + kWidth, 3)};
   }
 };
 
 class AutogradUnitTest : public ::testing::Test {
  protected:
   AutogradUnitTest() : values_(at::randn({kWidth * kWidth + kWidth + 3})) {
-    params_.All().copy_(values_);
+    params_.flat.copy_(values_);
     unit_.Bind(params_.Views());
-    grads_.All().fill_(std::numeric_limits<float>::quiet_NaN());  // Backward must set every element.
+    grads_.flat.fill_(std::numeric_limits<float>::quiet_NaN());  // Backward must set every element.
   }
 
-  void Poison() { params_.All().fill_(std::numeric_limits<float>::quiet_NaN()); }
-  void Gather() { params_.All().copy_(values_); }
+  void Poison() { params_.flat.fill_(std::numeric_limits<float>::quiet_NaN()); }
+  void Gather() { params_.flat.copy_(values_); }
   UnitInput Input() const { return {at::Tensor(), at::Tensor(), x_}; }
 
   // The same by plain autograd on tensors of its own: gradients of w, g and x.

@@ -1,0 +1,56 @@
+// A rank's line to its agent: the socket that it inherits as descriptor 3. Reads the launch, writes reports,
+// and is the rank's rendezvous store, which the agent relays to the coordinator.
+//
+// Call order: ReadLaunch once, then StartReading once, then anything.
+// When the agent closes its end, or sends what does not parse, `on_lost` runs on the reader's thread: a rank
+// must not outlive its agent, so the program exits there at once. Not called after Close(). Thread safety:
+// Set, Get and Send may be called from any thread. Errors: UNAVAILABLE when the agent is gone,
+// DEADLINE_EXCEEDED from Get.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/mutex.h"
+#include "fsdp/comm/store.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+
+class RankChannel : public Store {
+ public:
+  explicit RankChannel(int fd) : fd_(fd) {}  // Takes the descriptor.
+  ~RankChannel() override;
+
+  absl::StatusOr<v1::RankLaunch> ReadLaunch();
+  void StartReading(std::function<void(const absl::Status&)> on_lost);
+
+  absl::Status Set(const std::string& key, const std::string& value) override;
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
+
+  absl::Status Send(const v1::RankToAgent& message);
+
+  // After the last message: the agent may close its end now.
+  void Close();
+
+ private:
+  void ReadLoop(const std::function<void(const absl::Status&)>& on_lost);
+
+  const int fd_;
+  std::thread reader_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<int64_t, std::string> values_ ABSL_GUARDED_BY(mutex_);  // Answers, by request.
+  int64_t last_request_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Held across the write of one frame, against the rule of base/mutex.h: what it guards is the descriptor.
+  Mutex write_mutex_;
+};
+
+}  // namespace fsdpd

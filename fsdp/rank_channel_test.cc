@@ -1,0 +1,119 @@
+#include "fsdp/rank_channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "base/check.h"
+#include "base/frame.h"
+
+namespace fsdpd {
+namespace {
+
+// A channel on one end of a socket pair, and the agent's end.
+class RankChannelTest : public ::testing::Test {
+ protected:
+  RankChannelTest() {
+    int ends[2];
+    FSDPD_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    agent_ = ends[0];
+    channel_ = std::make_unique<RankChannel>(ends[1]);
+  }
+  ~RankChannelTest() override {
+    channel_.reset();
+    CloseAgent();
+  }
+
+  void CloseAgent() {
+    if (agent_ >= 0) close(agent_);
+    agent_ = -1;
+  }
+  void Start() {
+    channel_->StartReading([this](const absl::Status& status) { lost_.set_value(status); });
+  }
+  v1::RankToAgent Received() {
+    v1::RankToAgent message;
+    FSDPD_CHECK_OK(ReadFrame(agent_, &message));
+    return message;
+  }
+  void Answer(int64_t request, const std::string& value) {
+    v1::AgentToRank message;
+    message.mutable_store_value()->set_request(request);
+    message.mutable_store_value()->set_value(value);
+    FSDPD_CHECK_OK(WriteFrame(agent_, message));
+  }
+
+  int agent_ = -1;
+  std::unique_ptr<RankChannel> channel_;
+  std::promise<absl::Status> lost_;
+};
+
+TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
+  v1::AgentToRank message;
+  message.mutable_launch()->set_rank(3);
+  FSDPD_CHECK_OK(WriteFrame(agent_, message));
+  const auto launch = channel_->ReadLaunch();
+  ASSERT_TRUE(launch.ok()) << launch.status();
+  EXPECT_EQ(launch->rank(), 3);
+}
+
+TEST_F(RankChannelTest, RefusesAnotherFirstMessage) {
+  Answer(1, "early");
+  EXPECT_EQ(channel_->ReadLaunch().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RankChannelTest, SetIsOneFrame) {
+  ASSERT_TRUE(channel_->Set("key", std::string("a\0b", 3)).ok());
+  const v1::RankToAgent message = Received();
+  EXPECT_EQ(message.store_set().key(), "key");
+  EXPECT_EQ(message.store_set().value(), std::string("a\0b", 3));
+}
+
+TEST_F(RankChannelTest, AnswersReachTheirRequestsInAnyOrder) {
+  Start();
+  auto first = std::async(std::launch::async, [&] { return *channel_->Get("one", absl::Seconds(30)); });
+  const v1::RankToAgent one = Received();
+  auto second = std::async(std::launch::async, [&] { return *channel_->Get("two", absl::Seconds(30)); });
+  const v1::RankToAgent two = Received();
+  EXPECT_EQ(one.store_get().key(), "one");
+  Answer(two.store_get().request(), "2");
+  EXPECT_EQ(second.get(), "2");
+  Answer(one.store_get().request(), "1");
+  EXPECT_EQ(first.get(), "1");
+}
+
+TEST_F(RankChannelTest, GetNamesTheKeyThatDidNotCome) {
+  Start();
+  const absl::Status status = channel_->Get("gloo/7", absl::Milliseconds(1)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("gloo/7"));
+}
+
+TEST_F(RankChannelTest, ALostAgentIsToldAndEndsWaits) {
+  Start();
+  auto get = std::async(std::launch::async, [&] { return channel_->Get("key", absl::Seconds(30)).status(); });
+  Received();
+  CloseAgent();
+  EXPECT_TRUE(absl::IsOutOfRange(lost_.get_future().get()));
+  EXPECT_TRUE(absl::IsUnavailable(get.get()));
+}
+
+TEST_F(RankChannelTest, GarbageFromTheAgentIsALostAgent) {
+  Start();
+  ASSERT_EQ(write(agent_, "\xff\xff\xff\xff", 4), 4);
+  EXPECT_EQ(lost_.get_future().get().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {
+  Start();
+  channel_->Close();
+  CloseAgent();
+  channel_.reset();  // Joins the reader.
+  EXPECT_EQ(lost_.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+}  // namespace
+}  // namespace fsdpd

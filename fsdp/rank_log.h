@@ -1,0 +1,20 @@
+// What a rank writes to its log for people: the resolved configuration as one aligned table at the start, and
+// every step as one line whose fields keep their places. Pure text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/plan.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
+
+namespace fsdpd {
+
+// One row a line, names padded to one width.
+std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& launch);
+
+// "step    12/200  loss 3.1416  norm 0.97  lr 1.00e-03   0.250 s    8192 tok/s  exposed  3.1%  peak 1.2 GiB"
+std::string StepLine(const v1::StepReport& report, int64_t steps);
+
+}  // namespace fsdpd

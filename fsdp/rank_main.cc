@@ -1,0 +1,167 @@
+// fsdpd-rank: one device's part of one job. Started by fsdpd-agent only; rank.proto is its whole interface.
+//
+// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 143 stopped by SIGTERM.
+// A rank whose agent goes away exits with 1 at once, in whatever state it is: it must not outlive its agent.
+#include <ATen/Parallel.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "fsdp/comm/communicator.h"
+#include "fsdp/comm/cuda_device.h"
+#include "fsdp/engine/agreement.h"
+#include "fsdp/engine/trainer.h"
+#include "fsdp/memory/host_caching_allocator.h"
+#include "fsdp/rank_channel.h"
+#include "fsdp/rank_log.h"
+#include "fsdp/stop_signal.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kAgentFd = 3;
+
+// Ranks of one attempt start within seconds of each other; a cold page cache on one node may take minutes.
+constexpr absl::Duration kAgreementTimeout = absl::Minutes(5);
+
+absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
+  Plan plan = MakePlan(launch.spec(), /*budget_bytes_per_rank=*/0);
+  std::string faults;
+  for (const Violation& fault : plan.faults) {
+    if (fault.level == FaultLevel::kError) absl::StrAppend(&faults, "; ", fault.field, ": ", fault.reason);
+  }
+  if (!plan.accepted()) return absl::InvalidArgumentError("the job's spec is refused" + faults);
+  if (plan.spec.world != launch.world() || launch.rank() < 0 || launch.rank() >= launch.world()) {
+    return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
+                                                      launch.rank(), launch.world(), plan.spec.world));
+  }
+  return plan;
+}
+
+// Before LibTorch allocates anything.
+absl::Status PrepareDevice(const Spec& spec, int device_index) {
+  if (spec.device == DeviceKind::kCuda) return SetCudaDevice(device_index);
+  InstallHostCachingAllocator();
+  // Ranks share a node's cores, so one thread each unless somebody knows better.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(const char* name, const Spec& spec,
+                                                      const v1::RankLaunch& launch, Store* store) {
+  CommunicatorOptions options;
+  options.device = spec.device;
+  options.rank = launch.rank();
+  options.size = launch.world();
+  options.device_index = launch.device();
+  if (!launch.bind_address().empty()) options.bind_address = launch.bind_address();
+  options.name = name;
+  return MakeCommunicator(options, store);
+}
+
+absl::StatusOr<TrainerOptions> ConnectAll(const Plan& plan, const v1::RankLaunch& launch, Store* store) {
+  FSDPD_RETURN_IF_ERROR(
+      AgreeOnProgram(store, launch.rank(), launch.world(), plan.program.hash, kAgreementTimeout));
+  TrainerOptions options;
+  options.plan = &plan;
+  options.rank = launch.rank();
+  options.device_index = launch.device();
+  FSDPD_ASSIGN_OR_RETURN(options.gather, Connect("gather", plan.spec, launch, store));
+  FSDPD_ASSIGN_OR_RETURN(options.reduce, Connect("reduce", plan.spec, launch, store));
+  return options;
+}
+
+absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
+  v1::RankToAgent message;
+  *message.mutable_started()->mutable_memory_plan() = ToProto(plan.memory);
+  message.mutable_started()->set_program_hash(HashText(plan.program.hash));
+  return channel->Send(message);
+}
+
+absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSignal* stop) {
+  FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
+  for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
+  FSDPD_RETURN_IF_ERROR(PrepareDevice(plan.spec, launch.device()));
+  FSDPD_ASSIGN_OR_RETURN(TrainerOptions options, ConnectAll(plan, launch, channel));
+  options.stop = &stop->requested();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
+  FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
+  stop->SetAbort([&trainer] { trainer->Abort(); });
+  const absl::Status status = trainer->Run([&](const v1::StepReport& report) {
+    Log(Severity::kInfo, StepLine(report, plan.spec.steps));
+    v1::RankToAgent message;
+    *message.mutable_step() = report;
+    return channel->Send(message);
+  });
+  // Others may still read what this rank sent last.
+  if (status.ok()) trainer->AwaitOthers();
+  stop->SetAbort(nullptr);
+  return status;
+}
+
+int Finish(const absl::Status& status, RankChannel* channel, bool stopped) {
+  const std::string error = status.ok() ? "" : std::string(status.message());
+  if (status.ok()) {
+    LogInfo("finished");
+  } else if (stopped) {
+    LogInfo("%s", error);
+  } else {
+    LogError("%s", status.ToString());
+  }
+  v1::RankToAgent message;
+  message.mutable_finished()->set_error(error);
+  channel->Close();
+  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
+  if (status.ok()) return 0;
+  return stopped ? kStoppedExitCode : 1;
+}
+
+int Main() {
+  fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  StopSignal stop;
+  RankChannel channel(kAgentFd);
+  absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
+  if (!launch.ok()) {
+    LogError("no launch from the agent: %s", launch.status().ToString());
+    _exit(1);
+  }
+  SetLogName(absl::StrCat("rank ", launch->rank()));
+  channel.StartReading([](const absl::Status& status) {
+    LogError("the agent is gone (%s): exiting", status.message());
+    _exit(1);
+  });
+  const absl::Status status = RunJob(*launch, &channel, &stop);
+  const int code = Finish(status, &channel, stop.requested());
+  std::fflush(nullptr);
+  // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
+  _exit(code);
+}
+
+}  // namespace
+}  // namespace fsdpd
+
+int main(int argc, char** argv) {
+  fsdpd::BlockStopSignal();
+  if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
+    std::printf("fsdpd-rank %s\n", fsdpd::kVersion);
+    return 0;
+  }
+  struct stat info;
+  if (argc != 1 || fstat(fsdpd::kAgentFd, &info) != 0 || !S_ISSOCK(info.st_mode)) {
+    std::fprintf(stderr,
+                 "usage: fsdpd-rank [--version]\n"
+                 "fsdpd-rank is started by fsdpd-agent, which passes a socket as descriptor 3. To run a job, use "
+                 "fsdpctl submit.\n");
+    return 2;
+  }
+  return fsdpd::Main();
+}

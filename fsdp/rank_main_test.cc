@@ -1,0 +1,308 @@
+// fsdpd-rank as real processes, with the test in the agent's place: it launches ranks, relays their store,
+// and reads what they report.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/frame.h"
+#include "base/version.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kRank[] = "fsdp/fsdpd-rank";
+
+struct Exit {
+  int code = -1;
+  std::string output;  // stdout and stderr.
+};
+
+// A child with `fd` as its descriptor 3 (-1: none) and its output in a pipe.
+class Child {
+ public:
+  Child(std::vector<std::string> args, int fd) {
+    int out[2];
+    FSDPD_CHECK(pipe2(out, O_CLOEXEC) == 0);
+    pid_ = fork();  // The test has no threads yet when it forks.
+    if (pid_ == 0) {
+      dup2(out[1], 1);
+      dup2(out[1], 2);
+      if (fd >= 0) {
+        dup2(fd, 3);
+      } else {
+        close(3);
+      }
+      std::vector<char*> argv{const_cast<char*>(kRank)};
+      for (std::string& arg : args) argv.push_back(arg.data());
+      argv.push_back(nullptr);
+      execv(kRank, argv.data());
+      _exit(127);
+    }
+    close(out[1]);
+    output_ = out[0];
+  }
+
+  void Signal(int signal) { kill(pid_, signal); }
+
+  Exit Wait() {
+    Exit exit;
+    char buffer[4096];
+    for (ssize_t n; (n = read(output_, buffer, sizeof(buffer))) > 0;) exit.output.append(buffer, n);
+    close(output_);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    exit.code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return exit;
+  }
+
+ private:
+  pid_t pid_;
+  int output_;
+};
+
+v1::JobSpec TinyJob(int world, int steps) {
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      R"({"name": "test",
+          "model": {"llama": {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "layers": 2, "heads": 2}},
+          "data": {"synthetic": {}, "sequence_length": 8},
+          "train": {"micro_batch": 1, "global_batch": 4},
+          "resources": {"device": "DEVICE_CPU"}})",
+      &job);
+  FSDPD_CHECK(parsed.ok());
+  job.mutable_train()->set_steps(steps);
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(world);
+  return job;
+}
+
+// The agent's side of a job: one socket and one child per rank.
+class Job {
+ public:
+  explicit Job(int world) : reports_(world), errors_(world), started_(world) {
+    for (int rank = 0; rank < world; ++rank) {
+      int ends[2];
+      FSDPD_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+      sockets_.push_back(ends[0]);
+      children_.push_back(std::make_unique<Child>(std::vector<std::string>{}, ends[1]));
+      close(ends[1]);
+    }
+  }
+  ~Job() {
+    for (int socket : sockets_) shutdown(socket, SHUT_RDWR);
+    for (std::thread& reader : readers_) reader.join();
+    for (int socket : sockets_) close(socket);
+  }
+
+  void Launch(const v1::JobSpec& spec) {
+    for (size_t rank = 0; rank < sockets_.size(); ++rank) {
+      v1::AgentToRank message;
+      message.mutable_launch()->set_job_id("test-abc123");
+      message.mutable_launch()->set_attempt(1);
+      *message.mutable_launch()->mutable_spec() = spec;
+      message.mutable_launch()->set_rank(static_cast<int>(rank));
+      message.mutable_launch()->set_world(static_cast<int>(sockets_.size()));
+      message.mutable_launch()->set_bind_address("127.0.0.1");
+      FSDPD_CHECK_OK(WriteFrame(sockets_[rank], message));
+    }
+    for (size_t rank = 0; rank < sockets_.size(); ++rank) {
+      readers_.emplace_back([this, rank] { ReadLoop(static_cast<int>(rank)); });
+    }
+  }
+
+  // Blocks until rank 0 reported its first step, or ended.
+  void AwaitFirstStep() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !reports_[0].empty() || ended_ > 0; });
+  }
+
+  void HangUp(int rank) { shutdown(sockets_[rank], SHUT_RDWR); }
+  Child& child(int rank) { return *children_[rank]; }
+
+  // After the children ended and Drain() returned.
+  void Drain() {
+    for (std::thread& reader : readers_) reader.join();
+    readers_.clear();
+  }
+  const std::vector<v1::StepReport>& reports(int rank) const { return reports_[rank]; }
+  const std::string& error(int rank) const { return errors_[rank]; }
+  const v1::RankStarted& started(int rank) const { return started_[rank]; }
+
+ private:
+  void ReadLoop(int rank) {
+    v1::RankToAgent message;
+    while (ReadFrame(sockets_[rank], &message).ok()) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (message.has_store_set()) {
+        values_[message.store_set().key()] = message.store_set().value();
+        AnswerWaiting();
+      } else if (message.has_store_get()) {
+        waiting_.emplace_back(rank, message.store_get());
+        AnswerWaiting();
+      } else if (message.has_started()) {
+        started_[rank] = message.started();
+      } else if (message.has_step()) {
+        reports_[rank].push_back(message.step());
+        changed_.notify_all();
+      } else if (message.has_finished()) {
+        errors_[rank] = message.finished().error();
+      }
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+  }
+
+  void AnswerWaiting() {
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      const auto value = values_.find(it->second.key());
+      if (value == values_.end()) {
+        ++it;
+        continue;
+      }
+      v1::AgentToRank answer;
+      answer.mutable_store_value()->set_request(it->second.request());
+      answer.mutable_store_value()->set_value(value->second);
+      WriteFrame(sockets_[it->first], answer).IgnoreError();  // The rank may have died meanwhile.
+      it = waiting_.erase(it);
+    }
+  }
+
+  std::vector<int> sockets_;
+  std::vector<std::unique_ptr<Child>> children_;
+  std::vector<std::thread> readers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::vector<std::pair<int, v1::StoreGet>> waiting_;
+  std::vector<std::vector<v1::StepReport>> reports_;
+  std::vector<std::string> errors_;
+  std::vector<v1::RankStarted> started_;
+  int ended_ = 0;
+};
+
+TEST(RankMain, SaysItsVersion) {
+  const Exit exit = Child({"--version"}, -1).Wait();
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_EQ(exit.output, std::string("fsdpd-rank ") + kVersion + "\n");
+}
+
+TEST(RankMain, WithoutAnAgentSaysWhoStartsIt) {
+  const Exit exit = Child({}, -1).Wait();
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_THAT(exit.output, HasSubstr("started by fsdpd-agent"));
+}
+
+TEST(RankMain, RefusesADescriptor3ThatIsNoSocket) {
+  const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(Child({}, file).Wait().code, 2);
+  close(file);
+}
+
+TEST(RankMain, RanksTrainTogetherAndReportTheSameLosses) {
+  std::vector<double> alone;
+  for (int world : {1, 2}) {
+    Job job(world);
+    job.Launch(TinyJob(world, 3));
+    for (int rank = 0; rank < world; ++rank) {
+      const Exit exit = job.child(rank).Wait();
+      EXPECT_EQ(exit.code, 0) << exit.output;
+      EXPECT_THAT(exit.output, HasSubstr("optim_grads_params"));  // The table of the configuration.
+      EXPECT_THAT(exit.output, HasSubstr("step     3/3"));
+    }
+    job.Drain();
+    for (int rank = 0; rank < world; ++rank) {
+      ASSERT_EQ(job.reports(rank).size(), 3u);
+      EXPECT_EQ(job.error(rank), "");
+      EXPECT_EQ(job.started(rank).program_hash(), job.started(0).program_hash());
+      EXPECT_GT(job.started(rank).memory_plan().peak_bytes(), 0);
+      EXPECT_GT(job.reports(rank)[2].memory().device_mallocs(), 0);
+      for (int s = 0; s < 3; ++s) EXPECT_EQ(job.reports(rank)[s].loss(), job.reports(0)[s].loss());
+    }
+    for (int s = 0; s < 3; ++s) {
+      if (world == 1) alone.push_back(job.reports(0)[s].loss());
+      EXPECT_NEAR(job.reports(0)[s].loss(), alone[s], 1e-5 * alone[s]);
+    }
+  }
+}
+
+TEST(RankMain, ARefusedSpecIsAnErrorInBothPlaces) {
+  Job job(1);
+  v1::JobSpec spec = TinyJob(1, 3);
+  spec.mutable_model()->mutable_llama()->set_heads(3);  // Does not divide 16.
+  job.Launch(spec);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 1);
+  job.Drain();
+  EXPECT_THAT(job.error(0), HasSubstr("heads"));
+  EXPECT_THAT(exit.output, HasSubstr("heads"));
+}
+
+TEST(RankMain, RefusesAWorldThatTheSpecDoesNotHave) {
+  Job job(1);
+  job.Launch(TinyJob(2, 3));
+  EXPECT_EQ(job.child(0).Wait().code, 1);
+  job.Drain();
+  EXPECT_THAT(job.error(0), HasSubstr("launched as rank 0 of 1, but the spec has 2 ranks"));
+}
+
+TEST(RankMain, SigtermStopsATrainingRankWith143) {
+  Job job(1);
+  job.Launch(TinyJob(1, 10'000'000));
+  job.AwaitFirstStep();
+  job.child(0).Signal(SIGTERM);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 143) << exit.output;
+  job.Drain();
+  EXPECT_THAT(job.error(0), HasSubstr("stopped at step"));
+}
+
+TEST(RankMain, ALostAgentEndsTheRankAtOnce) {
+  Job job(1);
+  job.Launch(TinyJob(1, 10'000'000));
+  job.AwaitFirstStep();
+  job.HangUp(0);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 1);
+}
+
+TEST(RankMain, ARankWhosePeerIsKilledFailsAndNamesTheOperation) {
+  Job job(2);
+  job.Launch(TinyJob(2, 10'000'000));
+  job.AwaitFirstStep();
+  job.child(1).Signal(SIGKILL);
+  EXPECT_EQ(job.child(1).Wait().code, -SIGKILL);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  job.Drain();
+  EXPECT_THAT(job.error(0), HasSubstr("step "));
+}
+
+TEST(RankMain, SigtermFreesARankThatWaitsForAPeerThatHangs) {
+  Job job(2);
+  job.Launch(TinyJob(2, 10'000'000));
+  job.AwaitFirstStep();
+  job.child(1).Signal(SIGSTOP);
+  job.child(0).Signal(SIGTERM);
+  const Exit exit = job.child(0).Wait();  // Within 5 s by contract.
+  EXPECT_EQ(exit.code, 143) << exit.output;
+  job.child(1).Signal(SIGKILL);
+  job.child(1).Wait();
+}
+
+}  // namespace
+}  // namespace fsdpd
