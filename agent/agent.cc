@@ -1,0 +1,174 @@
+#include "agent/agent.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/version.h"
+
+namespace fsdpd {
+namespace {
+
+v1::AgentMessage UpdateOf(const RankId& id) {
+  v1::AgentMessage message;
+  v1::RankUpdate* update = message.mutable_rank();
+  update->set_job_id(id.of.job_id);
+  update->set_attempt(id.of.attempt);
+  update->set_rank(id.rank);
+  return message;
+}
+
+// "cpu" or "cuda:3", as LibTorch names devices.
+std::string DeviceName(v1::Device device, int index) {
+  return device == v1::DEVICE_CUDA ? absl::StrCat("cuda:", index) : "cpu";
+}
+
+// Where others reach what listens on `endpoint`: a wildcard address is no address.
+std::string Advertised(const std::string& endpoint, const std::string& bind_address) {
+  for (const char* wildcard : {"0.0.0.0:", "[::]:", ":"}) {
+    if (absl::StartsWith(endpoint, wildcard))
+      return absl::StrCat(bind_address, endpoint.substr(endpoint.rfind(':')));
+  }
+  return endpoint;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options,
+                                                    std::function<void(const absl::Status&)> refused) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(refused)));
+  FSDPD_RETURN_IF_ERROR(agent->StartParts());
+  return agent;
+}
+
+Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refused)
+    : options_(std::move(options)),
+      refused_(std::move(refused)),
+      metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, &clock_)) {}
+
+Agent::~Agent() {
+  // The link's threads call the others and the others call the link, so it ends first and is destroyed last.
+  if (link_ != nullptr) link_->Shutdown(absl::ZeroDuration());
+}
+
+absl::Status Agent::StartParts() {
+  FSDPD_RETURN_IF_ERROR(LogKeeper::Prepare(options_.work_dir));
+  FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
+  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_));
+  CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
+  RankEvents* const events = this;
+  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, Registration(), handler, &clock_);
+  logs_ = std::make_unique<LogKeeper>(
+      options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); });
+  RankSupervisor::Options ranks;
+  ranks.rank_binary = options_.rank_binary;
+  ranks.slots = options_.offer.slots;
+  ranks.device = options_.offer.device;
+  ranks.bind_address = options_.bind_address;
+  ranks.grace = options_.grace;
+  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, &clock_);
+  link_->Start();
+  return absl::OkStatus();
+}
+
+v1::Register Agent::Registration() const {
+  v1::Register registration;
+  registration.set_node(options_.node);
+  registration.set_device(options_.offer.device);
+  registration.set_slots(options_.offer.slots);
+  registration.set_memory_bytes_per_slot(options_.offer.memory_bytes_per_slot);
+  registration.set_version(kVersion);
+  registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
+  registration.set_instance(NewToken());
+  return registration;
+}
+
+void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch) {
+  metrics_->RankLaunched(id, DeviceName(options_.offer.device, launch.device()));
+}
+
+void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
+  metrics_->RankPlanned(id, started.memory_plan());
+  v1::AgentMessage message = UpdateOf(id);
+  v1::RankReady* ready = message.mutable_rank()->mutable_ready();
+  *ready->mutable_memory_plan() = started.memory_plan();
+  ready->set_program_hash(started.program_hash());
+  link_->SendLifecycle(std::move(message));
+}
+
+void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& report) {
+  metrics_->RankStepped(id, world, report);
+  if (id.rank != 0) return;
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_step() = report;
+  link_->SendStep(std::move(message));
+}
+
+void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
+  metrics_->RankEnded(id);
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_exit() = exit;
+  link_->SendLifecycle(std::move(message));
+}
+
+void Agent::AttemptGone(const AttemptId& id, bool stopped) {
+  link_->ForgetRendezvous(id);
+  if (!stopped) return;
+  v1::AgentMessage message;
+  message.mutable_stopped()->set_job_id(id.job_id);
+  message.mutable_stopped()->set_attempt(id.attempt);
+  link_->SendLifecycle(std::move(message));
+}
+
+void Agent::StoreSet(const AttemptId& id, const v1::StoreSet& set) {
+  v1::AgentMessage message;
+  v1::RendezvousSet* relayed = message.mutable_rendezvous_set();
+  relayed->set_job_id(id.job_id);
+  relayed->set_attempt(id.attempt);
+  relayed->set_key(set.key());
+  relayed->set_value(set.value());
+  link_->SendRendezvous(std::move(message));
+}
+
+void Agent::StoreGet(const AttemptId& id, const std::string& key, int64_t request) {
+  v1::AgentMessage message;
+  v1::RendezvousGet* relayed = message.mutable_rendezvous_get();
+  relayed->set_job_id(id.job_id);
+  relayed->set_attempt(id.attempt);
+  relayed->set_key(key);
+  relayed->set_request(request);
+  link_->SendRendezvous(std::move(message));
+}
+
+std::vector<v1::HostedAttempt> Agent::Hosted() { return supervisor_->Hosted(); }
+
+void Agent::Connected(bool connected) {
+  metrics_->SetConnected(connected);
+  supervisor_->SetConnected(connected);
+  if (!connected) logs_->DropAll();
+}
+
+void Agent::Received(const v1::CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case v1::CoordinatorMessage::kLaunch:
+      return supervisor_->Launch(message.launch());
+    case v1::CoordinatorMessage::kStop:
+      return supervisor_->Stop(message.stop());
+    case v1::CoordinatorMessage::kRendezvousValue:
+      return supervisor_->StoreValue(message.rendezvous_value());
+    case v1::CoordinatorMessage::kReadLogs:
+      return logs_->Read(message.read_logs());
+    case v1::CoordinatorMessage::kWelcome:
+    case v1::CoordinatorMessage::BODY_NOT_SET:
+      LogWarning("a message of the coordinator is not understood kind=%d",
+                 static_cast<int>(message.body_case()));
+  }
+}
+
+void Agent::Refused(const absl::Status& why) { refused_(why); }
+
+}  // namespace fsdpd

@@ -1,0 +1,87 @@
+// The agent of one node: its parts, and what flows between them.
+//
+//   coordinator --Launch, Stop, values, ReadLogs--> CoordinatorLink --> RankSupervisor, LogKeeper
+//   ranks --started, steps, finished, store--> RankSupervisor --> MetricsExporter, CoordinatorLink
+//
+//   Start -> (Refused?) -> Shutdown -> destroy
+//
+// Thread safety: public methods from one thread; `refused` is called on another.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/coordinator_link.h"
+#include "agent/device_probe.h"
+#include "agent/log_keeper.h"
+#include "agent/metrics_exporter.h"
+#include "agent/rank_supervisor.h"
+#include "agent/steady_clock.h"
+
+namespace fsdpd {
+
+struct AgentOptions {
+  std::string coordinator;  // HOST:PORT
+  std::string node;         // Unique among the coordinator's nodes.
+  DeviceOffer offer;
+  std::string metrics_listen = "127.0.0.1:0";
+  std::string work_dir;  // Made when it is not there.
+  std::string rank_binary;
+  std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
+  absl::Duration grace = absl::Seconds(5);  // Between SIGTERM and SIGKILL, when a Stop names none.
+};
+
+class Agent : private RankEvents, private CoordinatorLink::Handler {
+ public:
+  // `refused`: the coordinator does not want this node, for the reason given; the agent is of no use.
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options,
+                                                      std::function<void(const absl::Status&)> refused);
+  ~Agent() override;  // Kills what still runs.
+
+  const std::string& metrics_endpoint() const { return metrics_server_->endpoint(); }
+
+  // Stops all ranks; Stopped() says when nothing is left of them. A second call with a shorter grace shortens
+  // it.
+  void StopRanks(absl::Duration grace) { supervisor_->StopAll(grace); }
+  bool Stopped() { return supervisor_->Idle(); }
+
+  // Tells the coordinator what is still to be told, and leaves it.
+  void Detach() { link_->Shutdown(absl::Seconds(2)); }
+
+ private:
+  Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
+  absl::Status StartParts();
+  v1::Register Registration() const;
+
+  // RankEvents, on the supervisor's thread.
+  void RankLaunched(const RankId& id, const v1::RankLaunch& launch) override;
+  void RankReady(const RankId& id, const v1::RankStarted& started) override;
+  void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
+  void RankExited(const RankId& id, const v1::RankExit& exit) override;
+  void AttemptGone(const AttemptId& id, bool stopped) override;
+  void StoreSet(const AttemptId& id, const v1::StoreSet& set) override;
+  void StoreGet(const AttemptId& id, const std::string& key, int64_t request) override;
+
+  // CoordinatorLink::Handler, on the link's threads.
+  std::vector<v1::HostedAttempt> Hosted() override;
+  void Connected(bool connected) override;
+  void Received(const v1::CoordinatorMessage& message) override;
+  void Refused(const absl::Status& why) override;
+
+  const AgentOptions options_;
+  const std::function<void(const absl::Status&)> refused_;
+  SteadyClock clock_;
+  const std::shared_ptr<MetricsExporter> metrics_;
+  // In the order in which they may call each other; the last goes first.
+  std::unique_ptr<MetricsServer> metrics_server_;
+  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<LogKeeper> logs_;
+  std::unique_ptr<RankSupervisor> supervisor_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,467 @@
+// The whole agent against a scripted coordinator over real gRPC, with real rank processes (fake_rank.cc).
+#include "agent/agent.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/time/clock.h>
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <future>
+#include <iterator>
+
+#include "agent/process_tree.h"
+#include "agent/scripted_coordinator.h"
+#include "base/limits.h"
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+// Test binaries run in the folder of their runfiles.
+constexpr char kFakeRank[] = "agent/fake_rank";
+
+struct Node {
+  explicit Node(ScriptedCoordinator* coordinator, int slots = 4) {
+    AgentOptions options;
+    options.coordinator = coordinator->address();
+    options.node = "node-0";
+    options.offer.slots = slots;
+    options.offer.memory_bytes_per_slot = 1 << 20;
+    options.work_dir = work.File("ranks");
+    options.rank_binary = kFakeRank;
+    absl::StatusOr<std::unique_ptr<Agent>> started =
+        Agent::Start(options, [this](const absl::Status& why) { refused.set_value(why); });
+    EXPECT_TRUE(started.ok()) << started.status();
+    agent = *std::move(started);
+  }
+  TempDir work;
+  std::promise<absl::Status> refused;
+  std::unique_ptr<Agent> agent;
+};
+
+v1::CoordinatorMessage Launch(const std::string& behaviour, int attempt = 1, int ranks = 1, int world = 0) {
+  v1::CoordinatorMessage message;
+  v1::Launch* launch = message.mutable_launch();
+  launch->set_job_id(behaviour + "-k3x9q2");
+  launch->set_attempt(attempt);
+  launch->mutable_spec()->set_name(behaviour);
+  launch->mutable_spec()->mutable_train()->set_steps(3);
+  launch->set_world(world == 0 ? ranks : world);
+  launch->set_ranks(ranks);
+  for (int i = 0; i < ranks; ++i) launch->add_devices(i);
+  return message;
+}
+
+v1::CoordinatorMessage Stop(const std::string& job, int attempt, int64_t grace_ms) {
+  v1::CoordinatorMessage message;
+  message.mutable_stop()->set_job_id(job);
+  message.mutable_stop()->set_attempt(attempt);
+  message.mutable_stop()->set_grace_ms(grace_ms);
+  message.mutable_stop()->set_reason("test");
+  return message;
+}
+
+// Live processes that carry the marks of `job`'s ranks, wherever they are in the tree of processes.
+std::vector<pid_t> MarkedProcesses(const std::string& job) {
+  std::vector<pid_t> pids;
+  const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
+  EXPECT_TRUE(table.ok()) << table.status();
+  for (const ProcessFacts& process : table.value()) {
+    if (process.state != 'Z' && absl::StartsWith(ReadRankMark(process.pid), job + "/"))
+      pids.push_back(process.pid);
+  }
+  return pids;
+}
+
+std::string Fetch(const std::string& endpoint) {
+  const std::vector<std::string> parts = absl::StrSplit(endpoint, ':');
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(parts[1])));
+  inet_pton(AF_INET, parts[0].c_str(), &address.sin_addr);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  EXPECT_EQ(send(fd.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char bytes[4096];
+  for (ssize_t n; (n = recv(fd.get(), bytes, sizeof bytes, 0)) > 0;)
+    answer.append(bytes, static_cast<size_t>(n));
+  const size_t body = answer.find("\r\n\r\n");
+  return body == std::string::npos ? "" : answer.substr(body + 4);
+}
+
+// The lines of one log request, and its error.
+std::vector<std::string> LinesOf(ScriptedCoordinator* coordinator, int64_t request,
+                                 std::string* error = nullptr) {
+  const v1::AgentMessage end = coordinator->Await([&](const v1::AgentMessage& m) {
+    return m.has_logs() && m.logs().request() == request && m.logs().end();
+  });
+  if (error != nullptr) *error = end.logs().error();
+  std::vector<std::string> lines;
+  for (const v1::AgentMessage& message : coordinator->Received()) {
+    if (message.logs().request() != request) continue;
+    for (const v1::LogLines::Line& line : message.logs().lines()) lines.push_back(line.line());
+  }
+  return lines;
+}
+
+v1::CoordinatorMessage ReadLogs(int64_t request, const std::string& job, int rank, bool follow = false,
+                                int tail = 0) {
+  v1::CoordinatorMessage message;
+  v1::ReadLogs* ask = message.mutable_read_logs();
+  ask->set_request(request);
+  ask->set_job_id(job);
+  ask->set_attempt(1);
+  ask->set_rank(rank);
+  ask->set_follow(follow);
+  ask->set_tail_lines(tail);
+  return message;
+}
+
+TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  const v1::Register registration = coordinator.AwaitRegister(1);
+  EXPECT_EQ(registration.node(), "node-0");
+  EXPECT_EQ(registration.device(), v1::DEVICE_CPU);
+  EXPECT_EQ(registration.slots(), 4);
+  EXPECT_EQ(registration.memory_bytes_per_slot(), 1 << 20);
+  EXPECT_EQ(registration.metrics_endpoint(), node.agent->metrics_endpoint());
+  EXPECT_EQ(registration.instance().size(), 32u);
+  EXPECT_EQ(registration.hosted_size(), 0);
+  int beats = 0;
+  coordinator.Await([&beats](const v1::AgentMessage& m) { return m.has_heartbeat() && ++beats == 3; });
+}
+
+TEST(Agent, RunsRanksFromLaunchToExit) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("train", 1, 2));
+  const v1::RankReady ready = coordinator.AwaitReady("train-k3x9q2", 1, 1).ready();
+  EXPECT_EQ(ready.program_hash(), "abc123");
+  EXPECT_EQ(ready.memory_plan().peak_bytes(), 300);
+  for (int rank : {0, 1}) {
+    const v1::RankExit exit = coordinator.AwaitExit("train-k3x9q2", 1, rank).exit();
+    EXPECT_EQ(exit.exit_code(), 0);
+    EXPECT_EQ(exit.signal(), 0);
+    EXPECT_EQ(exit.error(), "");
+    EXPECT_FALSE(exit.cancelled());
+    EXPECT_EQ(exit.rank(), rank);
+    EXPECT_NEAR(static_cast<double>(exit.unix_nanos()), static_cast<double>(absl::GetCurrentTimeNanos()),
+                20e9);
+    EXPECT_EQ(absl::StrJoin(exit.log_tail(), "|"), absl::StrCat("trained ", rank, " of 2"));
+  }
+  std::vector<int64_t> steps;
+  for (const v1::AgentMessage& message : coordinator.Received()) {
+    if (message.rank().has_step()) {
+      EXPECT_EQ(message.rank().rank(), 0) << "only rank 0 reports to the coordinator";
+      steps.push_back(message.rank().step().step());
+    }
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
+}
+
+TEST(Agent, ReportsAFailedRankWithItsLastWordAndItsLogsEnd) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("fail"));
+  const v1::RankExit exit = coordinator.AwaitExit("fail-k3x9q2", 1, 0).exit();
+  EXPECT_EQ(exit.exit_code(), 3);
+  EXPECT_EQ(exit.error(), "loss is NaN at step 3");
+  ASSERT_EQ(exit.log_tail_size(), kLogTailLines);
+  EXPECT_EQ(exit.log_tail(0), "line 11");
+  EXPECT_EQ(exit.log_tail(kLogTailLines - 1), "line 50");
+  coordinator.Send(Launch("segv"));
+  EXPECT_EQ(coordinator.AwaitExit("segv-k3x9q2", 1, 0).exit().signal(), SIGSEGV);
+}
+
+TEST(Agent, SeesAKilledRankWithinASecondAndLeavesTheOthersToTheCoordinator) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("stay", 1, 2));
+  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
+  coordinator.AwaitReady("stay-k3x9q2", 1, 1);
+  pid_t victim = 0;
+  for (const pid_t pid : MarkedProcesses("stay-k3x9q2")) {
+    if (ReadRankMark(pid) == "stay-k3x9q2/1/1") victim = pid;
+  }
+  ASSERT_GT(victim, 0);
+  const absl::Time killed = absl::Now();
+  ASSERT_EQ(kill(victim, SIGKILL), 0);
+  const v1::RankExit exit = coordinator.AwaitExit("stay-k3x9q2", 1, 1).exit();
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(1));
+  EXPECT_EQ(exit.signal(), SIGKILL);
+  EXPECT_FALSE(exit.cancelled());
+  EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 1u);
+  coordinator.Send(Stop("stay-k3x9q2", 1, 5000));
+  const v1::RankExit other = coordinator.AwaitExit("stay-k3x9q2", 1, 0).exit();
+  EXPECT_EQ(other.signal(), SIGTERM);
+  EXPECT_TRUE(other.cancelled());
+}
+
+TEST(Agent, StopsTheWholeTreeBeforeItSaysStopped) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("orphans", 1, 2));
+  coordinator.AwaitReady("orphans-k3x9q2", 1, 0);
+  coordinator.AwaitReady("orphans-k3x9q2", 1, 1);
+  EXPECT_EQ(MarkedProcesses("orphans-k3x9q2").size(), 6u);
+  coordinator.Send(Stop("orphans-k3x9q2", 1, 5000));
+  coordinator.AwaitStopped("orphans-k3x9q2", 1);
+  EXPECT_EQ(MarkedProcesses("orphans-k3x9q2"), std::vector<pid_t>{});
+}
+
+TEST(Agent, StopsWhatItDoesNotHostAtOnce) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Stop("train-k3x9q2", 4, 5000));
+  coordinator.AwaitStopped("train-k3x9q2", 4);
+  coordinator.Send(Launch("train", 4));  // Late: it was stopped already.
+  EXPECT_TRUE(absl::StrContains(coordinator.AwaitExit("train-k3x9q2", 4, 0).exit().error(), "stale"));
+}
+
+TEST(Agent, RelaysRendezvousBetweenRanks) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("exchange", 1, 3));
+  for (int rank : {0, 1, 2}) {
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-k3x9q2", 1, rank).exit();
+    EXPECT_EQ(exit.exit_code(), 0) << exit.error();
+  }
+}
+
+TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.HoldRendezvous(true);
+  coordinator.Send(Launch("exchange", 1, 2));
+  const auto is_get = [](const v1::AgentMessage& m) { return m.has_rendezvous_get(); };
+  const auto is_set = [](const v1::AgentMessage& m) { return m.has_rendezvous_set(); };
+  int gets = 0, sets = 0;
+  coordinator.Await([&](const v1::AgentMessage& m) { return is_get(m) && ++gets == 2; });
+  coordinator.Await([&](const v1::AgentMessage& m) { return is_set(m) && ++sets == 2; });
+  coordinator.Cut();
+  coordinator.ForgetRendezvous();
+  coordinator.HoldRendezvous(false);
+  coordinator.Resume();
+  EXPECT_EQ(coordinator.AwaitExit("exchange-k3x9q2", 1, 0).exit().exit_code(), 0);
+  EXPECT_EQ(coordinator.AwaitExit("exchange-k3x9q2", 1, 1).exit().exit_code(), 0);
+  EXPECT_EQ(coordinator.Count(is_get), 4);
+}
+
+TEST(Agent, KeepsRanksRunningWhileTheCoordinatorIsAwayAndTellsWhatHappened) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("stay", 1, 2));
+  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
+  coordinator.AwaitReady("stay-k3x9q2", 1, 1);
+  coordinator.Cut();
+  const std::vector<pid_t> ranks = MarkedProcesses("stay-k3x9q2");
+  ASSERT_EQ(ranks.size(), 2u);
+  const std::string dead = ReadRankMark(ranks[0]);
+  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);
+  coordinator.Resume();
+  const v1::Register again = coordinator.AwaitRegister(2);
+  ASSERT_EQ(again.hosted_size(), 1);
+  EXPECT_EQ(again.hosted(0).job_id(), "stay-k3x9q2");
+  // The dead rank is still listed: its exit is what tells of its end.
+  EXPECT_EQ(again.hosted(0).ranks_size(), 2);
+  EXPECT_EQ(coordinator.AwaitExit("stay-k3x9q2", 1, dead.back() - '0').exit().signal(), SIGKILL);
+  EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 1u);
+}
+
+TEST(Agent, TellsAnExitAgainToACoordinatorThatMayHaveLostIt) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("train"));
+  coordinator.AwaitExit("train-k3x9q2", 1, 0);
+  coordinator.Cut();
+  coordinator.Resume();
+  coordinator.AwaitRegister(2);
+  int exits = 0;
+  coordinator.Await([&](const v1::AgentMessage& m) { return m.rank().has_exit() && ++exits == 2; });
+  EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_step(); }), 3);
+}
+
+TEST(Agent, RefusesStaleAttemptsAndLaunchesWithoutFreeSlots) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator, /*slots=*/2);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("stay", 2, 2));
+  coordinator.AwaitReady("stay-k3x9q2", 2, 1);
+  coordinator.Send(Launch("stay", 1));
+  EXPECT_EQ(coordinator.AwaitExit("stay-k3x9q2", 1, 0).exit().error(),
+            "launch refused: attempt 1 is stale: attempt 2 was already here");
+  coordinator.Send(Launch("train"));
+  EXPECT_EQ(coordinator.AwaitExit("train-k3x9q2", 1, 0).exit().error(),
+            "launch refused: 1 ranks need as many slots, and 0 of 2 are free");
+  EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 2u) << "the running attempt is untouched";
+}
+
+TEST(Agent, EndsAStreamThatMixesEpochs) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.SendWithEpoch(Launch("train"), 77);
+  coordinator.AwaitRegister(2);
+  EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_exit(); }), 0);
+}
+
+TEST(Agent, GivesUpWhenItsNameIsTakenAtTheFirstAttach) {
+  ScriptedCoordinator coordinator;
+  coordinator.Refuse(grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "node node-0 is attached"));
+  Node node(&coordinator);
+  const absl::Status why = node.refused.get_future().get();
+  EXPECT_EQ(why.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(why.message(), "node node-0 is attached");
+}
+
+TEST(Agent, RetriesWhenItsOldStreamStillHoldsTheName) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Cut();
+  coordinator.Refuse(grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "node node-0 is attached"));
+  coordinator.Resume();
+  coordinator.AwaitRegister(2);
+}
+
+TEST(Agent, ReadsLogsFromTheBeginningAndTheirEnd) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("flood"));
+  coordinator.AwaitExit("flood-k3x9q2", 1, 0);
+  coordinator.Send(ReadLogs(1, "flood-k3x9q2", 0));
+  const std::vector<std::string> all = LinesOf(&coordinator, 1);
+  ASSERT_EQ(all.size(), 20002u);
+  EXPECT_EQ(all[0], "flood 0");
+  EXPECT_EQ(all[19999], "flood 19999");
+  EXPECT_EQ(all[20000], std::string(kMaxLogLineBytes, 'x') + " [83616 bytes cut]");
+  EXPECT_EQ(all[20001], "binary \xEF\xBF\xBD\xEF\xBF\xBD end");
+  coordinator.Send(ReadLogs(2, "flood-k3x9q2", -1, false, 3));
+  EXPECT_EQ(LinesOf(&coordinator, 2), (std::vector<std::string>{"flood 19999", all[20000], all[20001]}));
+  std::string error;
+  coordinator.Send(ReadLogs(3, "flood-k3x9q2", 7));
+  EXPECT_EQ(LinesOf(&coordinator, 3, &error), std::vector<std::string>{});
+  EXPECT_EQ(error, "this node has no log of job=flood-k3x9q2 attempt=1 rank=7");
+  coordinator.Send(ReadLogs(4, "../etc", 0));
+  LinesOf(&coordinator, 4, &error);
+  EXPECT_TRUE(absl::StrContains(error, "job_id")) << error;
+}
+
+TEST(Agent, FollowsALogUntilItsRankHasEnded) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("orphans"));
+  coordinator.AwaitReady("orphans-k3x9q2", 1, 0);
+  coordinator.Send(ReadLogs(5, "orphans-k3x9q2", 0, /*follow=*/true));
+  coordinator.Await([](const v1::AgentMessage& m) {
+    return m.logs().request() == 5 && m.logs().lines_size() > 0 && m.logs().lines(0).line() == "orphaned";
+  });
+  // What is written from now on comes too, a last line without an end included.
+  std::ofstream(node.work.File("ranks/orphans-k3x9q2/attempt-1/rank-0.log"), std::ios::app)
+      << "later\nunfinished";
+  coordinator.Await([](const v1::AgentMessage& m) {
+    return m.logs().lines_size() > 0 && m.logs().lines(0).line() == "later";
+  });
+  EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.logs().end(); }), 0);
+  coordinator.Send(Stop("orphans-k3x9q2", 1, 1000));
+  EXPECT_EQ(LinesOf(&coordinator, 5), (std::vector<std::string>{"orphaned", "later", "unfinished"}));
+}
+
+// The value of a series in Prometheus' text; "" when it is not there.
+std::string Value(const std::string& metrics, const std::string& series) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(metrics, '\n'))) {
+    if (absl::StartsWith(line, series + " ")) return line.substr(series.size() + 1);
+  }
+  return "";
+}
+
+TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
+  ScriptedCoordinator coordinator;
+  TempDir dir;
+  {
+    Node node(&coordinator);
+    coordinator.AwaitRegister(1);
+    coordinator.Send(Launch("train", 2, 2, 4));
+    coordinator.AwaitExit("train-k3x9q2", 2, 0);
+    coordinator.AwaitExit("train-k3x9q2", 2, 1);
+    const std::string metrics = Fetch(node.agent->metrics_endpoint());
+    const std::string rank = "{job=\"train-k3x9q2\",rank=\"1\"";
+    EXPECT_EQ(Value(metrics, "fsdpd_steps_total" + rank + "}"), "3");
+    EXPECT_EQ(Value(metrics, "fsdpd_step_seconds_total" + rank + "}"), "6");
+    EXPECT_EQ(Value(metrics, "fsdpd_tokens_total" + rank + "}"), "750");
+    EXPECT_EQ(Value(metrics, "fsdpd_comm_seconds_total" + rank + ",op=\"all_gather\"}"), "1.5");
+    EXPECT_EQ(Value(metrics, "fsdpd_comm_exposed_seconds_total" + rank + ",op=\"all_gather\"}"), "0.375");
+    EXPECT_EQ(Value(metrics, "fsdpd_comm_bytes_total" + rank + ",op=\"reduce_scatter\"}"), "0");
+    EXPECT_EQ(Value(metrics, "fsdpd_memory_plan_bytes" + rank + ",component=\"optimizer\"}"), "300");
+    EXPECT_EQ(Value(metrics, "fsdpd_rank_up" + rank + "}"), "0");
+    EXPECT_EQ(Value(metrics, "fsdpd_rank_info" + rank + ",attempt=\"2\",node=\"node-0\",device=\"cpu\"}"),
+              "1");
+    EXPECT_EQ(Value(metrics, "fsdpd_restarts_total{job=\"train-k3x9q2\"}"), "1");
+    EXPECT_EQ(Value(metrics, "fsdpd_agent_connected"), "1");
+    EXPECT_EQ(Value(metrics, "fsdpd_agent_slots"), "4");
+    EXPECT_EQ(Value(metrics, "fsdpd_build_info{version=\"0.1.0\"}"), "1");
+    std::ofstream(dir.File("metrics")) << metrics;
+  }
+  // Once the agent is gone: a subreaper would collect the shell.
+  const std::string check =
+      "promtool check metrics < " + dir.File("metrics") + " > " + dir.File("verdict") + " 2>&1";
+  const int verdict = system(check.c_str());
+  std::ifstream said(dir.File("verdict"));
+  EXPECT_EQ(verdict, 0) << std::string(std::istreambuf_iterator<char>(said), {});
+}
+
+TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("stubborn"));
+  coordinator.AwaitReady("stubborn-k3x9q2", 1, 0);
+  node.agent->StopRanks(absl::Hours(1));
+  EXPECT_FALSE(node.agent->Stopped());
+  node.agent->StopRanks(absl::ZeroDuration());  // As a second SIGTERM does.
+  const v1::RankExit exit = coordinator.AwaitExit("stubborn-k3x9q2", 1, 0).exit();
+  EXPECT_EQ(exit.signal(), SIGKILL);
+  EXPECT_TRUE(exit.cancelled());
+  coordinator.AwaitStopped("stubborn-k3x9q2", 1);
+  EXPECT_TRUE(node.agent->Stopped());
+  node.agent->Detach();
+  EXPECT_EQ(MarkedProcesses("stubborn-k3x9q2"), std::vector<pid_t>{});
+}
+
+TEST(Agent, SaysWhatIsWrongWithItsMachine) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  AgentOptions options;
+  options.coordinator = coordinator.address();
+  options.node = "node-1";
+  options.work_dir = "/proc/no-such-folder";
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kPermissionDenied);
+  options.work_dir = node.work.path();
+  options.metrics_listen = node.agent->metrics_endpoint();  // In use.
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  options.metrics_listen = "nowhere";
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,41 @@
+// Names of what an agent hosts: an attempt of a job, and one rank of it. Values; compare by all fields.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+#include <tuple>
+
+namespace fsdpd {
+
+struct AttemptId {
+  std::string job_id;
+  int attempt = 0;
+
+  friend bool operator==(const AttemptId& a, const AttemptId& b) {
+    return a.attempt == b.attempt && a.job_id == b.job_id;
+  }
+  friend bool operator<(const AttemptId& a, const AttemptId& b) {
+    return std::tie(a.job_id, a.attempt) < std::tie(b.job_id, b.attempt);
+  }
+};
+
+struct RankId {
+  AttemptId of;
+  int rank = 0;
+
+  friend bool operator==(const RankId& a, const RankId& b) { return a.rank == b.rank && a.of == b.of; }
+  friend bool operator<(const RankId& a, const RankId& b) {
+    return std::tie(a.of, a.rank) < std::tie(b.of, b.rank);
+  }
+};
+
+std::string ToString(const AttemptId& id);  // "job=tiny-k3x9q2 attempt=1"
+std::string ToString(const RankId& id);     // "job=tiny-k3x9q2 attempt=1 rank=0"
+
+// A job id becomes a folder's name, a metric label and part of a rank's environment: lower-case letters,
+// digits and '-', starting with a letter, at most 63 characters. INVALID_ARGUMENT says what is wrong with it.
+absl::Status CheckJobId(absl::string_view job_id);
+
+}  // namespace fsdpd

@@ -1,0 +1,87 @@
+// The agent's stream to the coordinator. It owns being attached: register, heartbeats, coming back for ever
+// with back-off after whatever went wrong, and the epoch on every message.
+//
+//   Start -> { Hosted -> Register -> Welcome -> Connected(true) -> messages both ways -> Connected(false) }
+//   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
+//
+// What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
+// A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT) goes
+// to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
+// stream.
+//
+// Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
+// block on the link. Thread safety: all methods.
+#pragma once
+
+#include <absl/time/time.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/outbox.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/agent.grpc.pb.h"
+
+namespace fsdpd {
+
+class CoordinatorLink {
+ public:
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    virtual std::vector<v1::HostedAttempt> Hosted() = 0;
+    virtual void Connected(bool connected) = 0;
+    virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
+    virtual void Refused(const absl::Status& why) = 0;
+  };
+
+  // `registration` without `hosted`. `clock` must be steady; both pointers outlive the link.
+  CoordinatorLink(std::string address, v1::Register registration, Handler* handler, Clock* clock);
+  ~CoordinatorLink();
+
+  void Start();
+  void Shutdown(absl::Duration flush);
+
+  void SendLifecycle(v1::AgentMessage message);
+  void SendStep(v1::AgentMessage message);
+  void SendRendezvous(v1::AgentMessage message);
+  // Waits while the stream is behind with logs; false when it has gone.
+  bool SendLogs(v1::LogLines lines);
+  void ForgetRendezvous(const AttemptId& attempt);
+
+ private:
+  using Stream = grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>;
+  struct Session;
+
+  void Run();
+  absl::Status RunStream();
+  void ReadAll(Session* session);
+  bool Take(Session* session, const v1::CoordinatorMessage& message);
+  void WriteAll(Session* session);
+  bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
+  void AwaitEnd(Session* session);
+  bool WaitBeforeRetry(absl::Duration wait);
+  v1::AgentMessage Registration();
+
+  const std::string address_;
+  const v1::Register registration_;
+  Handler* const handler_;
+  Clock* const clock_;
+  const std::unique_ptr<v1::AgentLink::Stub> stub_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
+  Session* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);
+  bool ever_attached_ = false;  // The thread's own.
+  std::thread thread_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,194 @@
+// A rank for tests: speaks rank.proto over descriptor 3 like fsdpd-rank, but trains nothing. The job's name
+// says how it behaves (kBehaviours, below).
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/frame.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kAgent = 3;
+
+void Send(const v1::RankToAgent& message) {
+  if (!WriteFrame(kAgent, message).ok()) exit(9);
+}
+
+v1::AgentToRank Receive() {
+  v1::AgentToRank message;
+  if (!ReadFrame(kAgent, &message).ok()) exit(9);
+  return message;
+}
+
+void Started() {
+  v1::RankToAgent message;
+  v1::MemoryPlan* plan = message.mutable_started()->mutable_memory_plan();
+  plan->set_peak_bytes(300);
+  plan->add_components()->set_name("optimizer");
+  plan->mutable_components(0)->set_bytes(300);
+  message.mutable_started()->set_program_hash("abc123");
+  Send(message);
+}
+
+// Figures that a test can add up: step n takes n seconds.
+void Step(int64_t step) {
+  v1::RankToAgent message;
+  v1::StepReport* report = message.mutable_step();
+  report->set_step(step);
+  report->set_loss(10.0 / static_cast<double>(step));
+  report->set_grad_norm(0.5);
+  report->set_learning_rate(0.001);
+  report->set_step_seconds(static_cast<double>(step));
+  report->set_tokens(1000);
+  report->set_compute_seconds(0.25);
+  v1::OpTime* op = report->add_ops();
+  op->set_op(v1::COMM_OP_ALL_GATHER);
+  op->set_seconds(0.5);
+  op->set_exposed_seconds(0.125);
+  op->set_bytes(4096);
+  report->mutable_memory()->set_allocated_bytes(100);
+  report->mutable_memory()->set_reserved_bytes(400);
+  report->mutable_memory()->set_peak_bytes(200);
+  report->mutable_memory()->set_device_mallocs(7);
+  report->set_unix_nanos(1'700'000'000'000'000'000);
+  Send(message);
+}
+
+int Finish(const std::string& error = "", int code = 0) {
+  v1::RankToAgent message;
+  message.mutable_finished()->set_error(error);
+  Send(message);
+  return code;
+}
+
+// Until the agent goes away or a signal ends this process.
+int Wait() {
+  char byte;
+  while (recv(kAgent, &byte, 1, 0) > 0) {
+  }
+  return 9;
+}
+
+int Train(const v1::RankLaunch& launch) {
+  Started();
+  for (int64_t step = 1; step <= launch.spec().train().steps(); ++step) Step(step);
+  printf("trained %d of %d\n", launch.rank(), launch.world());
+  fflush(stdout);
+  return Finish();
+}
+
+int Fail(const v1::RankLaunch&) {
+  Started();
+  for (int i = 1; i <= 50; ++i) fprintf(stderr, "line %d\n", i);
+  return Finish("loss is NaN at step 3", 3);
+}
+
+int Segv(const v1::RankLaunch&) {
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+  return 0;
+}
+
+// Rank 0 dies at once, the others wait for it.
+int FirstDies(const v1::RankLaunch& launch) {
+  Started();
+  return launch.rank() == 0 ? Finish("first", 1) : Wait();
+}
+
+int Stay(const v1::RankLaunch&) {
+  Started();
+  return Wait();
+}
+
+int Stubborn(const v1::RankLaunch&) {
+  signal(SIGTERM, SIG_IGN);
+  Started();
+  return Wait();
+}
+
+// A child in a session of its own whose parent is gone, and one in the rank's group.
+int Orphans(const v1::RankLaunch&) {
+  if (system("setsid sleep 1000 & (sleep 1001 &)") != 0) return 8;
+  printf("orphaned\n");
+  fflush(stdout);
+  Started();
+  return Wait();
+}
+
+int OrphansThenExit(const v1::RankLaunch& launch) {
+  if (system("setsid sleep 1002 & (sleep 1003 &)") != 0) return 8;
+  return Finish();
+}
+
+int Flood(const v1::RankLaunch&) {
+  Started();
+  for (int i = 0; i < 20000; ++i) printf("flood %d\n", i);
+  printf("%s\n", std::string(100000, 'x').c_str());
+  printf("binary \xff\xfe end\n");
+  fflush(stdout);
+  return Finish();
+}
+
+// Each rank gives its number to the next and expects the number of the one before.
+int Exchange(const v1::RankLaunch& launch) {
+  const int before = (launch.rank() + launch.world() - 1) % launch.world();
+  v1::RankToAgent message;
+  message.mutable_store_get()->set_key("addr/" + std::to_string(before));
+  message.mutable_store_get()->set_request(77);
+  Send(message);
+  message.mutable_store_set()->set_key("addr/" + std::to_string(launch.rank()));
+  message.mutable_store_set()->set_value("rank " + std::to_string(launch.rank()));
+  Send(message);
+  const v1::StoreValue value = Receive().store_value();
+  if (value.request() != 77 || value.value() != "rank " + std::to_string(before)) {
+    return Finish("wrong value: " + value.value(), 1);
+  }
+  Started();
+  return Finish();
+}
+
+// Prints what it was started with.
+int Surroundings(const v1::RankLaunch& launch) {
+  const char* threads = getenv("OMP_NUM_THREADS");
+  printf("omp=%s\n", threads == nullptr ? "" : threads);
+  printf("group=%d session=%d\n", getpgid(0) == getpid(), getsid(0) == getpid());
+  printf("stdin=%s\n", std::filesystem::read_symlink("/proc/self/fd/0").c_str());
+  int highest = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) highest = fd;
+  }
+  printf("highest_fd=%d\n", highest);
+  printf("bind=%s device=%d\n", launch.bind_address().c_str(), launch.device());
+  fflush(stdout);
+  return Finish();
+}
+
+int Garbage(const v1::RankLaunch&) {
+  if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
+  return Wait();
+}
+
+const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviours = {
+    {"train", Train}, {"fail", Fail},         {"segv", Segv},       {"first-dies", FirstDies},
+    {"stay", Stay},   {"stubborn", Stubborn}, {"orphans", Orphans}, {"orphans-then-exit", OrphansThenExit},
+    {"flood", Flood}, {"exchange", Exchange}, {"garbage", Garbage}, {"surroundings", Surroundings},
+};
+
+}  // namespace
+}  // namespace fsdpd
+
+int main() {
+  const fsdpd::v1::RankLaunch launch = fsdpd::Receive().launch();
+  const auto behaviour = fsdpd::kBehaviours.find(launch.spec().name());
+  return behaviour == fsdpd::kBehaviours.end() ? 64 : behaviour->second(launch);
+}

@@ -1,0 +1,73 @@
+// Logs of the ranks of this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns where they are, and reading
+// them back: a failure's tail, from the beginning, the last lines, and following what is still written.
+//
+// Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
+// and no line is lost between them. A disk that is full or broken costs log lines, never a rank: when a file
+// cannot be opened the rank writes to /dev/null and one warning is logged.
+//
+//   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
+//   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
+//
+// Thread safety: all methods. `deliver` may block (that is the back-pressure) and returns false when the
+// stream has gone, which ends the request.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/attempt.h"
+#include "agent/unique_fd.h"
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+
+namespace fsdpd {
+
+class LogKeeper {
+ public:
+  using Deliver = std::function<bool(v1::LogLines)>;
+
+  LogKeeper(std::string work_dir, Deliver deliver);
+  ~LogKeeper();  // Ends all requests.
+
+  // Creates the work folder and proves that it can be written.
+  static absl::Status Prepare(const std::string& work_dir);
+
+  std::string PathOf(const RankId& id) const;
+  UniqueFd OpenForRank(const RankId& id);
+  void RankEnded(const RankId& id);
+  std::vector<std::string> Tail(const RankId& id, int lines) const;
+
+  void Read(const v1::ReadLogs& ask);
+  void DropAll();
+
+ private:
+  struct Request;  // What one ReadLogs has read so far.
+
+  void Serve();
+  bool Admit(bool idle);
+  bool ServeOnce(Request* request, bool* progress, bool* done);
+  std::shared_ptr<Request> Open(const v1::ReadLogs& ask, std::string* error) const;
+  bool IsLive(const RankId& id) const;
+  void Fail(int64_t request, const std::string& error);
+
+  const std::string work_dir_;
+  const Deliver deliver_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool warned_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<RankId> live_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::ReadLogs> asked_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace fsdpd

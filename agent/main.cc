@@ -1,0 +1,192 @@
+// fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
+// machine or the coordinator refuses, 2 for a wrong command line.
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_format.h>
+#include <absl/time/time.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "agent/agent.h"
+#include "agent/unique_fd.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/version.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kRuntimeError = 1;
+constexpr int kUsageError = 2;
+constexpr absl::Duration kStopGrace = absl::Seconds(5);
+// A process in uninterruptible sleep outlives SIGKILL; the agent does not wait for it for ever.
+constexpr absl::Duration kStopLimit = absl::Seconds(30);
+
+struct Flags {
+  AgentOptions agent;
+  std::string device = "auto";
+  int slots = 0;
+  int64_t grace_ms = 5000;
+  std::string port_file;
+};
+
+// "" when it is right.
+std::string CheckNode(const std::string& node) {
+  if (node.empty() || node.size() > 253) return "must have 1 to 253 characters";
+  for (const char c : node) {
+    if (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.') continue;
+    return "may hold only letters, digits, '-', '_' and '.'";
+  }
+  return "";
+}
+
+void Declare(CLI::App* app, Flags* flags) {
+  app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
+  app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")->required();
+  app->add_option("--node", flags->agent.node, "This node's name, unique at the coordinator")
+      ->required()
+      ->check(CheckNode);
+  app->add_option("--device", flags->device, "What ranks run on; auto is cuda when there is a GPU")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  app->add_option("--slots", flags->slots, "Ranks at once; 0 is one per GPU, or per core on cpu")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--metrics-listen", flags->agent.metrics_listen, "HOST:PORT of /metrics; port 0 picks one")
+      ->capture_default_str();
+  app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
+  app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")->required();
+  app->add_option("--rank-binary", flags->agent.rank_binary,
+                  "Default: fsdpd-rank beside this program, else ../fsdp/fsdpd-rank");
+  app->add_option("--bind-address", flags->agent.bind_address,
+                  "Address at which other nodes reach this one's ranks")
+      ->capture_default_str();
+  app->add_option("--grace-ms", flags->grace_ms, "Between SIGTERM and SIGKILL, when a stop names no time")
+      ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
+      ->capture_default_str();
+}
+
+std::string DefaultRankBinary() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path beside = folder / "fsdpd-rank";
+  if (std::filesystem::exists(beside, error)) return beside;
+  return (folder.parent_path() / "fsdp" / "fsdpd-rank").string();
+}
+
+// Readers never see half of it.
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  const std::string half = path + ".tmp";
+  std::ofstream file(half);
+  file << text;
+  file.close();
+  if (!file.good() || rename(half.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(absl::StrFormat("cannot write %s", path));
+  }
+  return absl::OkStatus();
+}
+
+int Fail(const absl::Status& status) {
+  LogError("%s", status.message());
+  return kRuntimeError;
+}
+
+// Waits for a signal, or for a refusal. True for a signal.
+bool AwaitSignal(int signals, int refusal, int timeout_ms, bool* timed_out) {
+  pollfd fds[] = {{signals, POLLIN, 0}, {refusal, POLLIN, 0}};
+  int ready = 0;
+  do {
+    ready = poll(fds, 2, timeout_ms);
+  } while (ready < 0 && errno == EINTR);
+  *timed_out = ready == 0;
+  if ((fds[0].revents & POLLIN) == 0) return false;
+  signalfd_siginfo info;
+  if (read(signals, &info, sizeof info) == sizeof info) LogInfo("stopping signal=%d", info.ssi_signo);
+  return true;
+}
+
+int StopCleanly(Agent* agent, int signals) {
+  agent->StopRanks(kStopGrace);
+  const SteadyClock clock;
+  const absl::Time limit = clock.Now() + kStopLimit;
+  while (!agent->Stopped()) {
+    bool timed_out = false;
+    if (AwaitSignal(signals, -1, /*timeout_ms=*/20, &timed_out)) agent->StopRanks(absl::ZeroDuration());
+    if (clock.Now() < limit) continue;
+    LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
+    return kRuntimeError;
+  }
+  agent->Detach();
+  LogInfo("stopped");
+  return 0;
+}
+
+int Serve(Flags flags, int signals) {
+  const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
+  if (!offer.ok()) return Fail(offer.status());
+  flags.agent.offer = *offer;
+  flags.agent.grace = absl::Milliseconds(flags.grace_ms);
+  if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
+  if (access(flags.agent.rank_binary.c_str(), X_OK) != 0) {
+    LogWarning("rank binary %s is missing or not executable: launches will be refused",
+               flags.agent.rank_binary);
+  }
+
+  const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
+  FSDPD_CHECK(refusal.valid());
+  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start(flags.agent, [&refusal,
+                                                                            &flags](const absl::Status& why) {
+    LogError("coordinator %s refuses node %s: %s", flags.agent.coordinator, flags.agent.node, why.ToString());
+    eventfd_write(refusal.get(), 1);
+  });
+  if (!agent.ok()) return Fail(agent.status());
+  LogInfo(
+      "serving node=%s coordinator=%s device=%s slots=%d memory_bytes_per_slot=%d metrics=%s work_dir=%s "
+      "rank=%s",
+      flags.agent.node, flags.agent.coordinator, offer->device == v1::DEVICE_CUDA ? "cuda" : "cpu",
+      offer->slots, offer->memory_bytes_per_slot, (*agent)->metrics_endpoint(), flags.agent.work_dir,
+      flags.agent.rank_binary);
+  if (!flags.port_file.empty()) {
+    const absl::Status written = WriteWhole(flags.port_file, (*agent)->metrics_endpoint() + "\n");
+    if (!written.ok()) return Fail(written);
+  }
+  bool timed_out = false;
+  if (!AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1, &timed_out)) return kRuntimeError;
+  return StopCleanly(agent->get(), signals);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Hosts the ranks of one node for fsdpd-coordinator.", "fsdpd-agent");
+  Declare(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  SetLogName("agent " + flags.agent.node);
+  // Before any thread exists, so that all inherit the mask and the signals are read in one place.
+  sigset_t handled;
+  sigemptyset(&handled);
+  sigaddset(&handled, SIGTERM);
+  sigaddset(&handled, SIGINT);
+  FSDPD_CHECK(pthread_sigmask(SIG_BLOCK, &handled, nullptr) == 0);
+  signal(SIGPIPE, SIG_IGN);
+  const UniqueFd signals(signalfd(-1, &handled, SFD_CLOEXEC));
+  FSDPD_CHECK(signals.valid());
+  return Serve(std::move(flags), signals.get());
+}
+
+}  // namespace
+}  // namespace fsdpd
+
+int main(int argc, char** argv) { return fsdpd::Main(argc, argv); }

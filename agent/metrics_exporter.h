@@ -1,0 +1,80 @@
+// This agent's /metrics: the series of its ranks and of itself. It owns the life of a series: it appears with
+// the rank, stays for kSeriesLinger after the job's last rank on this node has ended, so that the last values
+// are scraped, and goes then, so that a node that runs a thousand jobs does not export a thousand jobs.
+//
+// Thread safety: all methods; scrapes come on the exposer's threads.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+#include <prometheus/collectable.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/attempt.h"
+#include "agent/rank_series.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace prometheus {
+class Exposer;
+}
+
+namespace fsdpd {
+
+constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
+
+class MetricsExporter : public prometheus::Collectable {
+ public:
+  // `clock` must be steady and outlive the exporter.
+  MetricsExporter(std::string node, int slots, Clock* clock);
+
+  void RankLaunched(const RankId& id, const std::string& device);
+  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan);
+  void RankStepped(const RankId& id, int world, const v1::StepReport& report);
+  void RankEnded(const RankId& id);
+  void SetConnected(bool connected);
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  struct Job {
+    std::map<int, RankSeries> ranks;  // By rank number; the newest attempt's.
+    int live_ranks = 0;
+    int attempt = 0;
+    absl::Time ended;  // When live_ranks became 0.
+  };
+  RankSeries* Find(const RankId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string node_;
+  const int slots_;
+  Clock* const clock_;
+  mutable Mutex mutex_;
+  mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes drop what is over.
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Serves `exporter` at http://`listen`/metrics until it is destroyed; `listen` is HOST:PORT, port 0 picks
+// one.
+class MetricsServer {
+ public:
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
+                                                              std::shared_ptr<MetricsExporter> exporter);
+  ~MetricsServer();
+
+  const std::string& endpoint() const { return endpoint_; }  // HOST:PORT with the port that was picked.
+
+ private:
+  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::shared_ptr<MetricsExporter> exporter,
+                std::string endpoint);
+
+  const std::shared_ptr<MetricsExporter> exporter_;
+  const std::unique_ptr<prometheus::Exposer> exposer_;
+  const std::string endpoint_;
+};
+
+}  // namespace fsdpd

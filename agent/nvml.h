@@ -1,0 +1,20 @@
+// The four calls of NVIDIA's management library that the agent needs, found at run time: the same agent runs
+// on nodes without a driver. NVML opens no CUDA context, so it takes no device memory from ranks.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace fsdpd {
+
+struct GpuMemory {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
+// One entry per GPU, by index. UNAVAILABLE when there is no driver, or it fails; its message says which.
+absl::StatusOr<std::vector<GpuMemory>> ReadGpus();
+
+}  // namespace fsdpd

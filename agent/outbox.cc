@@ -1,0 +1,107 @@
+#include "agent/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+// Longer than any tick or transaction of the coordinator, short enough to keep few.
+constexpr absl::Duration kSettleTime = absl::Seconds(30);
+
+}  // namespace
+
+void Outbox::Add(Kind kind, v1::AgentMessage message) {
+  entries_.emplace(next_ticket_++, Entry{kind, std::move(message)});
+}
+
+void Outbox::AddStep(v1::AgentMessage message) {
+  if (waiting_steps_ >= max_steps_) {
+    for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+      if (it->second.kind != Kind::kStep) continue;
+      Erase(it);
+      ++dropped_steps_;
+      break;
+    }
+  }
+  Add(Kind::kStep, std::move(message));
+  ++waiting_steps_;
+}
+
+void Outbox::AddLogs(v1::AgentMessage message) {
+  Add(Kind::kLogs, std::move(message));
+  ++waiting_logs_;
+}
+
+Outbox::Entries::iterator Outbox::Erase(Entries::iterator entry) {
+  if (entry->second.kind == Kind::kStep) --waiting_steps_;
+  if (entry->second.kind == Kind::kLogs) --waiting_logs_;
+  return entries_.erase(entry);
+}
+
+void Outbox::ForgetGet(int64_t request) {
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    const v1::AgentMessage& m = it->second.message;
+    if (m.has_rendezvous_get() && m.rendezvous_get().request() == request) {
+      Erase(it);
+      return;
+    }
+  }
+}
+
+void Outbox::ForgetRendezvous(const AttemptId& attempt) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const v1::AgentMessage& m = it->second.message;
+    const bool set = m.has_rendezvous_set() && m.rendezvous_set().job_id() == attempt.job_id &&
+                     m.rendezvous_set().attempt() == attempt.attempt;
+    const bool get = m.has_rendezvous_get() && m.rendezvous_get().job_id() == attempt.job_id &&
+                     m.rendezvous_get().attempt() == attempt.attempt;
+    it = set || get ? Erase(it) : std::next(it);
+  }
+}
+
+bool Outbox::Next(v1::AgentMessage* message, int64_t* ticket) const {
+  const auto it = entries_.lower_bound(cursor_);
+  if (it == entries_.end()) return false;
+  *ticket = it->first;
+  *message = it->second.message;
+  return true;
+}
+
+void Outbox::Sent(int64_t ticket, absl::Time now) {
+  cursor_ = ticket + 1;
+  const auto it = entries_.find(ticket);
+  if (it == entries_.end()) return;  // Forgotten or dropped while it was being written.
+  const bool once = it->second.kind == Kind::kStep || it->second.kind == Kind::kLogs;
+  if (once) {
+    Erase(it);
+  } else {
+    it->second.sent = now;
+  }
+}
+
+void Outbox::NewStream() {
+  cursor_ = 0;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    it->second.sent = absl::InfiniteFuture();
+    it = it->second.kind == Kind::kLogs ? Erase(it) : std::next(it);
+  }
+}
+
+void Outbox::Settle(absl::Time now) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const bool settled = it->second.kind == Kind::kLifecycle && it->second.sent + kSettleTime <= now;
+    it = settled ? Erase(it) : std::next(it);
+  }
+}
+
+std::vector<RankId> Outbox::KeptExits() const {
+  std::vector<RankId> ranks;
+  for (const auto& [ticket, entry] : entries_) {
+    const v1::RankUpdate& update = entry.message.rank();
+    if (update.has_exit()) ranks.push_back({{update.job_id(), update.attempt()}, update.rank()});
+  }
+  return ranks;
+}
+
+}  // namespace fsdpd

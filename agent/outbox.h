@@ -1,0 +1,75 @@
+// What the agent still has to tell the coordinator, in order, across streams. It owns the decision what is
+// kept when the coordinator is away and what a new stream carries again.
+//
+//   lifecycle   ready, exit, stopped   never dropped; sent again on every new stream until it has settled: 30
+//   s on
+//                                      a stream that lived on. A coordinator that dies after it read an exit
+//                                      and before it stored it gets it again, so receivers must take repeats.
+//   rendezvous  sets and gets          sent again on every new stream until forgotten
+//   steps       step reports           sent once; beyond `max_steps` the oldest are dropped and counted
+//   logs        log lines              belong to one stream and go with it
+//
+//   per stream: NewStream, then { Next -> write it -> Sent } until Next has nothing
+//
+// Thread safety: none; the owner locks.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "agent/attempt.h"
+#include "base/limits.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+
+namespace fsdpd {
+
+class Outbox {
+ public:
+  explicit Outbox(int max_steps = kMaxBufferedReports) : max_steps_(max_steps) {}
+
+  void AddLifecycle(v1::AgentMessage message) { Add(Kind::kLifecycle, std::move(message)); }
+  void AddRendezvous(v1::AgentMessage message) { Add(Kind::kRendezvous, std::move(message)); }
+  void AddStep(v1::AgentMessage message);
+  void AddLogs(v1::AgentMessage message);
+
+  void ForgetGet(int64_t request);                  // Its value has come.
+  void ForgetRendezvous(const AttemptId& attempt);  // Nobody is left to use it.
+
+  // The next message that this stream has not carried, with the ticket for Sent; false when there is none.
+  bool Next(v1::AgentMessage* message, int64_t* ticket) const;
+  void Sent(int64_t ticket, absl::Time now);
+
+  void NewStream();
+  void Settle(absl::Time now);  // Call now and then while the stream lives.
+
+  // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.
+  std::vector<RankId> KeptExits() const;
+
+  int64_t dropped_steps() const { return dropped_steps_; }
+  int waiting_logs() const { return waiting_logs_; }
+
+ private:
+  enum class Kind { kLifecycle, kRendezvous, kStep, kLogs };
+  struct Entry {
+    Kind kind;
+    v1::AgentMessage message;
+    absl::Time sent = absl::InfiniteFuture();  // On the present stream.
+  };
+  using Entries = std::map<int64_t, Entry>;
+
+  void Add(Kind kind, v1::AgentMessage message);
+  Entries::iterator Erase(Entries::iterator entry);
+
+  const int max_steps_;
+  Entries entries_;  // By ticket, which is the order of arrival.
+  int64_t next_ticket_ = 0;
+  int64_t cursor_ = 0;  // Everything before it has been carried by this stream.
+  int waiting_steps_ = 0;
+  int waiting_logs_ = 0;
+  int64_t dropped_steps_ = 0;
+};
+
+}  // namespace fsdpd

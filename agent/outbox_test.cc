@@ -1,0 +1,136 @@
+#include "agent/outbox.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fsdpd {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+v1::AgentMessage Exit(int rank) {
+  v1::AgentMessage m;
+  m.mutable_rank()->set_job_id("job");
+  m.mutable_rank()->set_attempt(1);
+  m.mutable_rank()->set_rank(rank);
+  m.mutable_rank()->mutable_exit()->set_rank(rank);
+  return m;
+}
+v1::AgentMessage Step(int64_t step) {
+  v1::AgentMessage m;
+  m.mutable_rank()->mutable_step()->set_step(step);
+  return m;
+}
+v1::AgentMessage Set(const std::string& job) {
+  v1::AgentMessage m;
+  m.mutable_rendezvous_set()->set_job_id(job);
+  return m;
+}
+v1::AgentMessage Get(int64_t request) {
+  v1::AgentMessage m;
+  m.mutable_rendezvous_get()->set_job_id("job");
+  m.mutable_rendezvous_get()->set_request(request);
+  return m;
+}
+v1::AgentMessage Logs() {
+  v1::AgentMessage m;
+  m.mutable_logs()->set_request(1);
+  return m;
+}
+
+std::string Name(const v1::AgentMessage& m) {
+  if (m.has_rendezvous_set()) return absl::StrCat("set ", m.rendezvous_set().job_id());
+  if (m.has_rendezvous_get()) return absl::StrCat("get ", m.rendezvous_get().request());
+  if (m.has_logs()) return "logs";
+  return m.rank().has_exit() ? absl::StrCat("exit ", m.rank().rank())
+                             : absl::StrCat("step ", m.rank().step().step());
+}
+
+std::vector<std::string> Drain(Outbox* outbox, absl::Time now = kStart) {
+  std::vector<std::string> names;
+  v1::AgentMessage message;
+  int64_t ticket;
+  while (outbox->Next(&message, &ticket)) {
+    names.push_back(Name(message));
+    outbox->Sent(ticket, now);
+  }
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
+  Outbox outbox;
+  outbox.AddRendezvous(Set("job"));
+  outbox.AddStep(Step(1));
+  outbox.AddLogs(Logs());
+  outbox.AddLifecycle(Exit(0));
+  EXPECT_EQ(Drain(&outbox), (Names{"set job", "step 1", "logs", "exit 0"}));
+  EXPECT_EQ(Drain(&outbox), Names{});
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox), (Names{"set job", "exit 0"}));
+}
+
+TEST(Outbox, KeepsALifecycleMessageUntilItsStreamHasLivedOn) {
+  Outbox outbox;
+  outbox.AddLifecycle(Exit(3));
+  outbox.Settle(kStart + absl::Hours(5));  // Not sent yet: the coordinator may be away for long.
+  Drain(&outbox, kStart);
+  outbox.Settle(kStart + absl::Seconds(29));
+  EXPECT_EQ(outbox.KeptExits(), (std::vector<RankId>{{{"job", 1}, 3}}));
+  outbox.NewStream();
+  outbox.Settle(kStart + absl::Seconds(60));  // The stream that carried it did not live for 30 s.
+  EXPECT_EQ(Drain(&outbox, kStart + absl::Seconds(60)), Names{"exit 3"});
+  outbox.Settle(kStart + absl::Seconds(90));
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox), Names{});
+  EXPECT_TRUE(outbox.KeptExits().empty());
+}
+
+TEST(Outbox, DropsTheOldestStepsBeyondTheBoundAndCountsThem) {
+  Outbox outbox(/*max_steps=*/3);
+  outbox.AddLifecycle(Exit(0));
+  for (int step = 1; step <= 5; ++step) outbox.AddStep(Step(step));
+  EXPECT_EQ(outbox.dropped_steps(), 2);
+  EXPECT_EQ(Drain(&outbox), (Names{"exit 0", "step 3", "step 4", "step 5"}));
+}
+
+TEST(Outbox, ForgetsAnsweredGetsAndEndedAttempts) {
+  Outbox outbox;
+  outbox.AddRendezvous(Set("job"));
+  outbox.AddRendezvous(Set("other"));
+  outbox.AddRendezvous(Get(7));
+  outbox.AddRendezvous(Get(8));
+  outbox.ForgetGet(7);
+  EXPECT_EQ(Drain(&outbox), (Names{"set job", "set other", "get 8"}));
+  outbox.ForgetRendezvous({"job", 0});
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox), Names{"set other"});
+}
+
+TEST(Outbox, LogsGoWithTheirStream) {
+  Outbox outbox;
+  outbox.AddLogs(Logs());
+  outbox.AddLogs(Logs());
+  EXPECT_EQ(outbox.waiting_logs(), 2);
+  outbox.NewStream();
+  EXPECT_EQ(outbox.waiting_logs(), 0);
+  EXPECT_EQ(Drain(&outbox), Names{});
+}
+
+TEST(Outbox, AMessageForgottenWhileItIsWrittenDoesNotConfuseTheCursor) {
+  Outbox outbox;
+  outbox.AddRendezvous(Get(7));
+  outbox.AddLifecycle(Exit(0));
+  v1::AgentMessage message;
+  int64_t ticket;
+  ASSERT_TRUE(outbox.Next(&message, &ticket));
+  outbox.ForgetGet(7);
+  outbox.Sent(ticket, kStart);
+  EXPECT_EQ(Drain(&outbox), Names{"exit 0"});
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,115 @@
+#include "agent/process_tree.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "agent/pidfd.h"
+#include "agent/unique_fd.h"
+
+namespace fsdpd {
+namespace {
+
+std::string ReadSmallFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+bool ReadFacts(pid_t pid, ProcessFacts* facts) {
+  return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
+}
+
+}  // namespace
+
+const char kRankMark[] = "FSDPD_RANK";
+
+bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
+  // "PID (name) STATE PPID PGRP SESSION ...": the name may hold spaces and brackets, so it ends at the last
+  // one.
+  const size_t open = line.find(" ("), close = line.rfind(") ");
+  if (open == absl::string_view::npos || close == absl::string_view::npos || close < open) return false;
+  const std::vector<absl::string_view> fields = absl::StrSplit(line.substr(close + 2), ' ');
+  constexpr size_t kStartTicks = 19;  // Field 22 of the man page; the first here is field 3.
+  if (fields.size() <= kStartTicks || fields[0].size() != 1) return false;
+  facts->state = fields[0][0];
+  return absl::SimpleAtoi(line.substr(0, open), &facts->pid) && absl::SimpleAtoi(fields[1], &facts->parent) &&
+         absl::SimpleAtoi(fields[2], &facts->group) && absl::SimpleAtoi(fields[3], &facts->session) &&
+         absl::SimpleAtoi(fields[kStartTicks], &facts->start_ticks);
+}
+
+absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
+  std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
+  if (proc == nullptr) return absl::UnavailableError(absl::StrCat("/proc: ", strerror(errno)));
+  std::vector<ProcessFacts> table;
+  while (const dirent* entry = readdir(proc.get())) {
+    pid_t pid = 0;
+    ProcessFacts facts;
+    if (absl::SimpleAtoi(entry->d_name, &pid) && ReadFacts(pid, &facts)) table.push_back(facts);
+  }
+  return table;
+}
+
+std::string ReadRankMark(pid_t pid) {
+  const std::string environment = ReadSmallFile(absl::StrCat("/proc/", pid, "/environ"));
+  const std::string prefix = absl::StrCat(kRankMark, "=");
+  for (absl::string_view variable : absl::StrSplit(environment, '\0')) {
+    if (absl::StartsWith(variable, prefix)) return std::string(variable.substr(prefix.size()));
+  }
+  return "";
+}
+
+std::vector<ProcessFacts> SelectTree(const std::vector<ProcessFacts>& table, pid_t root,
+                                     const std::vector<pid_t>& adopted) {
+  std::set<pid_t> members(adopted.begin(), adopted.end());
+  for (const ProcessFacts& p : table) {
+    if (p.pid == root || p.group == root || p.session == root) members.insert(p.pid);
+  }
+  // Parents may come after their children in the table, so repeat until nothing is added.
+  for (size_t before = 0; before != members.size();) {
+    before = members.size();
+    for (const ProcessFacts& p : table) {
+      if (members.count(p.parent) != 0) members.insert(p.pid);
+    }
+  }
+  std::vector<ProcessFacts> tree;
+  for (const ProcessFacts& p : table) {
+    if (members.count(p.pid) != 0) tree.push_back(p);
+  }
+  return tree;
+}
+
+absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark) {
+  absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
+  if (!table.ok()) return table.status();
+  std::vector<pid_t> adopted;
+  for (const ProcessFacts& p : *table) {
+    if (p.parent == getpid() && p.pid != root && ReadRankMark(p.pid) == mark) adopted.push_back(p.pid);
+  }
+  return SelectTree(*table, root, adopted);
+}
+
+void SignalProcess(const ProcessFacts& process, int signal) {
+  const UniqueFd pidfd(PidfdOpen(process.pid));
+  if (!pidfd.valid()) return;  // Gone.
+  // The descriptor pins whoever has the number now; the start time says whether that is the one that was
+  // meant.
+  ProcessFacts now;
+  if (!ReadFacts(process.pid, &now) || now.start_ticks != process.start_ticks) return;
+  PidfdSendSignal(pidfd.get(), signal);
+}
+
+}  // namespace fsdpd

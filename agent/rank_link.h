@@ -1,0 +1,43 @@
+// The agent's end of one rank's socket: frames of rank.proto, never blocking. It owns the bytes, not their
+// meaning; the supervisor's loop says when to read and when to write.
+//
+// Thread safety: none; one thread owns it. Errors: OUT_OF_RANGE when the rank closed its end in order,
+// DATA_LOSS when it sent what is no frame or broke off inside one, UNAVAILABLE for an errno. After an error
+// the link is of no more use.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <string>
+#include <vector>
+
+#include "agent/unique_fd.h"
+#include "base/frame.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+
+class RankLink {
+ public:
+  explicit RankLink(UniqueFd socket);
+
+  int fd() const { return socket_.get(); }
+  bool wants_write() const { return !unsent_.empty(); }
+
+  // Queues and sends as much as the socket takes; Flush sends the rest when poll says so.
+  absl::Status Send(const v1::AgentToRank& message);
+  absl::Status Flush();
+
+  // Appends the whole messages among at most 256 KiB of what has arrived. `*drained` says that nothing was
+  // left.
+  absl::Status Receive(std::vector<v1::RankToAgent>* messages, bool* drained);
+
+ private:
+  absl::Status TakeFrames(std::vector<v1::RankToAgent>* messages);
+
+  UniqueFd socket_;
+  FrameBuffer received_;
+  std::string unsent_;
+};
+
+}  // namespace fsdpd

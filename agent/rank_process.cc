@@ -1,0 +1,178 @@
+#include "agent/rank_process.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "agent/pidfd.h"
+#include "agent/process_tree.h"
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kRankSocket = 3;     // What the rank finds its agent at.
+constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no target overwrites one.
+
+absl::Status Errno(absl::string_view what, int error) {
+  const std::string text = absl::StrCat(what, ": ", strerror(error));
+  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
+}
+
+absl::StatusOr<UniqueFd> MoveUp(int fd) {
+  UniqueFd moved(fcntl(fd, F_DUPFD_CLOEXEC, kAboveTargets));
+  if (!moved.valid()) return Errno("fcntl", errno);
+  return moved;
+}
+
+// The agent's environment, the mark, and those defaults that it does not set itself.
+std::vector<std::string> Environment(const RankCommand& command) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (strncmp(*variable, kRankMark, strlen(kRankMark)) != 0) variables.emplace_back(*variable);
+  }
+  for (const auto& [name, value] : command.defaults) {
+    if (getenv(name.c_str()) == nullptr) variables.push_back(absl::StrCat(name, "=", value));
+  }
+  variables.push_back(absl::StrCat(kRankMark, "=", command.mark));
+  return variables;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : *strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// posix_spawn's two option objects, with the rank's settings.
+struct SpawnSettings {
+  SpawnSettings(int socket, int log) {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, socket, kRankSocket);
+    posix_spawn_file_actions_addclosefrom_np(&actions, kRankSocket + 1);
+
+    // The agent blocks signals to read them in one place, and ignores SIGPIPE; a rank starts with neither.
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  }
+  ~SpawnSettings() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankCommand& command) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return Errno("socketpair", errno);
+  UniqueFd ours(pair[0]), theirs(pair[1]);
+  FSDPD_ASSIGN_OR_RETURN(const UniqueFd socket, MoveUp(theirs.get()));
+  FSDPD_ASSIGN_OR_RETURN(const UniqueFd log, MoveUp(command.log_fd));
+
+  SpawnSettings settings(socket.get(), log.get());
+  std::vector<std::string> arguments = {command.binary};
+  std::vector<std::string> environment = Environment(command);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, command.binary.c_str(), &settings.actions, &settings.attributes,
+                                Pointers(&arguments).data(), Pointers(&environment).data());
+  if (error != 0) return Errno(absl::StrCat("cannot start rank binary ", command.binary), error);
+
+  UniqueFd pidfd(PidfdOpen(pid));  // Ours and not reaped, so the number is still the rank's.
+  if (!pidfd.valid()) {
+    const int open_error = errno;
+    kill(-pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    return Errno("pidfd_open", open_error);
+  }
+  return std::unique_ptr<RankProcess>(new RankProcess(pid, std::move(pidfd), std::move(ours), command.mark));
+}
+
+RankProcess::RankProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket, std::string mark)
+    : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)), mark_(std::move(mark)) {}
+
+RankProcess::~RankProcess() {
+  if (reaped_) return;
+  SignalTree(SIGKILL);
+  Reap();
+}
+
+std::optional<ProcessEnd> RankProcess::Exited() const {
+  FSDPD_CHECK(!reaped_);
+  siginfo_t info = {};
+  if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  ProcessEnd end;
+  (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+  return end;
+}
+
+void RankProcess::SignalTree(int signal) {
+  FSDPD_CHECK(!reaped_);
+  const absl::StatusOr<std::vector<ProcessFacts>> tree = ReadTree(pid_, mark_);
+  kill(-pid_, signal);  // All at once, so that nobody of the group forks away between two signals.
+  if (!tree.ok()) return;
+  for (const ProcessFacts& process : *tree) {
+    if (process.group != pid_ && process.state != 'Z') SignalProcess(process, signal);
+  }
+}
+
+bool RankProcess::TreeGone() {
+  if (reaped_) return true;
+  if (!Exited().has_value()) return false;
+  const absl::StatusOr<std::vector<ProcessFacts>> tree = ReadTree(pid_, mark_);
+  if (!tree.ok()) return false;
+  for (const ProcessFacts& process : *tree) {
+    // A zombie holds no memory and no device; it goes when its parent does, or when it is ours.
+    if (process.state != 'Z') return false;
+  }
+  for (const ProcessFacts& process : *tree) {
+    if (process.pid != pid_) waitpid(process.pid, nullptr, WNOHANG);
+  }
+  Reap();
+  return true;
+}
+
+void RankProcess::Reap() {
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+}
+
+absl::Status BecomeSubreaper() {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return Errno("PR_SET_CHILD_SUBREAPER", errno);
+  return absl::OkStatus();
+}
+
+void ReapOrphans(const std::vector<pid_t>& ranks) {
+  while (true) {
+    siginfo_t info = {};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    // A dead rank is kept for its owner and would come up again and again; the orphans wait until it is
+    // reaped.
+    if (std::binary_search(ranks.begin(), ranks.end(), info.si_pid)) return;
+    waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,190 @@
+#include "agent/rank_series.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <functional>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct OpName {
+  v1::CommOp op;
+  const char* name;
+};
+constexpr OpName kOps[] = {
+    {v1::COMM_OP_ALL_GATHER, "all_gather"},
+    {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter"},
+    {v1::COMM_OP_ALL_REDUCE, "all_reduce"},
+};
+
+std::vector<ClientMetric::Label> Labels(const RankId& id) {
+  return {{"job", id.of.job_id}, {"rank", std::to_string(id.rank)}};
+}
+
+void AddSample(MetricFamily* family, std::vector<ClientMetric::Label> labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  family->metric.push_back(std::move(metric));
+}
+
+MetricFamily Family(const char* name, const char* help, MetricType type) { return {name, help, type, {}}; }
+
+}  // namespace
+
+RankSeries::RankSeries(RankId id, std::string node, std::string device)
+    : id_(std::move(id)), node_(std::move(node)), device_(std::move(device)) {}
+
+void RankSeries::Add(const v1::StepReport& report, int world) {
+  steps_ += 1;
+  step_seconds_ += report.step_seconds();
+  tokens_ += static_cast<double>(report.tokens()) / std::max(1, world);
+  compute_seconds_ += report.compute_seconds();
+  for (const v1::OpTime& time : report.ops()) {
+    if (!v1::CommOp_IsValid(time.op())) continue;  // From a newer rank.
+    OpTotals& totals = ops_[static_cast<size_t>(time.op())];
+    totals.seconds += time.seconds();
+    totals.exposed_seconds += time.exposed_seconds();
+    totals.bytes += static_cast<double>(time.bytes());
+  }
+  last_ = report;
+}
+
+class SeriesTable {
+ public:
+  explicit SeriesTable(const std::vector<const RankSeries*>& ranks) : ranks_(ranks) {}
+
+  std::vector<MetricFamily> Collect() {
+    Counters();
+    Operations();
+    Gauges();
+    Plans();
+    Identities();
+    return std::move(families_);
+  }
+
+ private:
+  using Value = double (*)(const RankSeries&);
+  using OpValue = double (*)(const RankSeries::OpTotals&);
+
+  void Counter(const char* name, const char* help, Value value) {
+    MetricFamily family = Family(name, help, MetricType::Counter);
+    for (const RankSeries* rank : ranks_) AddSample(&family, Labels(rank->id_), value(*rank));
+    Keep(std::move(family));
+  }
+
+  void Operation(const char* name, const char* help, OpValue value) {
+    MetricFamily family = Family(name, help, MetricType::Counter);
+    for (const RankSeries* rank : ranks_) {
+      for (const OpName& op : kOps) {
+        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        labels.push_back({"op", op.name});
+        AddSample(&family, std::move(labels), value(rank->ops_[op.op]));
+      }
+    }
+    Keep(std::move(family));
+  }
+
+  void StepGauge(const char* name, const char* help, Value value) {
+    MetricFamily family = Family(name, help, MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      if (rank->steps_ > 0) AddSample(&family, Labels(rank->id_), value(*rank));
+    }
+    Keep(std::move(family));
+  }
+
+  void Counters() {
+    Counter("fsdpd_steps_total", "Optimizer steps done in this attempt.",
+            [](const RankSeries& r) { return r.steps_; });
+    Counter("fsdpd_step_seconds_total", "Wall time of all steps of this attempt.",
+            [](const RankSeries& r) { return r.step_seconds_; });
+    Counter("fsdpd_tokens_total", "This rank's share of the tokens trained on.",
+            [](const RankSeries& r) { return r.tokens_; });
+    Counter("fsdpd_compute_seconds_total", "Time that the compute lane was busy.",
+            [](const RankSeries& r) { return r.compute_seconds_; });
+    Counter("fsdpd_memory_spikes_total", "Steps whose peak was over 1.1 times the median of those before.",
+            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
+    Counter("fsdpd_cuda_malloc_total", "cudaMalloc calls; on CPU ranks mallocs by the caching allocator.",
+            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_mallocs()); });
+    Counter("fsdpd_cuda_free_total", "cudaFree calls; on CPU ranks frees by the caching allocator.",
+            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
+    Counter("fsdpd_allocations_total", "Allocator requests, served from the cache or not.",
+            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
+  }
+
+  void Operations() {
+    Operation("fsdpd_comm_seconds_total", "Time that communication lanes were busy, by operation.",
+              [](const RankSeries::OpTotals& t) { return t.seconds; });
+    Operation("fsdpd_comm_exposed_seconds_total",
+              "Communication time with the compute lane idle, by operation.",
+              [](const RankSeries::OpTotals& t) { return t.exposed_seconds; });
+    Operation("fsdpd_comm_bytes_total", "Bytes that this rank received, by operation.",
+              [](const RankSeries::OpTotals& t) { return t.bytes; });
+  }
+
+  void Gauges() {
+    StepGauge("fsdpd_step_seconds", "Wall time of the last step.",
+              [](const RankSeries& r) { return r.last_.step_seconds(); });
+    StepGauge("fsdpd_loss", "Mean loss of the last step's global batch.",
+              [](const RankSeries& r) { return r.last_.loss(); });
+    StepGauge("fsdpd_grad_norm", "Global gradient norm of the last step, before clipping.",
+              [](const RankSeries& r) { return r.last_.grad_norm(); });
+    StepGauge("fsdpd_learning_rate", "Learning rate of the last step.",
+              [](const RankSeries& r) { return r.last_.learning_rate(); });
+    StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
+              [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
+    StepGauge("fsdpd_memory_allocated_bytes", "Live tensors and arena at the end of the last step.",
+              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocated_bytes()); });
+    StepGauge("fsdpd_memory_reserved_bytes", "Memory held from the device at the end of the last step.",
+              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
+    StepGauge("fsdpd_memory_peak_bytes", "Highest allocated memory within the last step.",
+              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
+  }
+
+  void Plans() {
+    MetricFamily family = Family("fsdpd_memory_plan_bytes",
+                                 "Planned memory at the step's peak, by component.", MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      for (const v1::MemoryPlan::Component& component : rank->plan_.components()) {
+        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        labels.push_back({"component", component.name()});
+        AddSample(&family, std::move(labels), static_cast<double>(component.bytes()));
+      }
+    }
+    Keep(std::move(family));
+  }
+
+  void Identities() {
+    MetricFamily up = Family("fsdpd_rank_up", "1 while the rank's process runs, then 0.", MetricType::Gauge);
+    MetricFamily info =
+        Family("fsdpd_rank_info", "Where a rank runs, and in which attempt; always 1.", MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      AddSample(&up, Labels(rank->id_), rank->up_ ? 1 : 0);
+      std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+      labels.push_back({"attempt", std::to_string(rank->id_.of.attempt)});
+      labels.push_back({"node", rank->node_});
+      labels.push_back({"device", rank->device_});
+      AddSample(&info, std::move(labels), 1);
+    }
+    Keep(std::move(up));
+    Keep(std::move(info));
+  }
+
+  void Keep(MetricFamily family) {
+    if (!family.metric.empty()) families_.push_back(std::move(family));
+  }
+
+  const std::vector<const RankSeries*>& ranks_;
+  std::vector<MetricFamily> families_;
+};
+
+std::vector<MetricFamily> CollectSeries(const std::vector<const RankSeries*>& ranks) {
+  return SeriesTable(ranks).Collect();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,473 @@
+#include "agent/rank_supervisor.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/time/clock.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kAloneTime = absl::Seconds(30);
+constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
+constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
+constexpr size_t kMaxKnownJobs = 10000;
+
+// Exit codes of ranks that never ran, as shells use them.
+constexpr int kRefusedCode = 126;
+constexpr int kMissingBinaryCode = 127;
+
+std::string Describe(const v1::RankExit& exit) {
+  const std::string how = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
+                                             : absl::StrCat("exit_code=", exit.exit_code());
+  return exit.error().empty() ? how : absl::StrCat(how, " error=", exit.error());
+}
+
+}  // namespace
+
+struct RankSupervisor::Rank {
+  RankId id;
+  int device = 0;
+  std::unique_ptr<RankProcess> process;  // Null when it could not be started.
+  std::unique_ptr<RankLink> link;        // Null once either side has ended it.
+  std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  bool exit_reported = false;
+  bool gone = false;  // Nothing of its tree is left.
+};
+
+struct RankSupervisor::Attempt {
+  AttemptId id;
+  int world = 0;
+  std::vector<Rank> ranks;
+  bool stopping = false;  // Asked for, by the coordinator or from here.
+  bool failed = false;    // A rank ended otherwise than by exit code 0.
+  absl::Time kill_at = absl::InfiniteFuture();
+};
+
+RankSupervisor::RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock)
+    : options_(std::move(options)),
+      logs_(logs),
+      events_(events),
+      clock_(clock),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  FSDPD_CHECK(wake_.valid());
+  thread_ = std::thread([this] { Run(); });
+}
+
+RankSupervisor::~RankSupervisor() {
+  Post([this] { quit_ = true; });
+  thread_.join();
+}
+
+void RankSupervisor::Launch(v1::Launch launch) {
+  Post([this, launch = std::move(launch)] { Accept(launch); });
+}
+
+void RankSupervisor::Stop(v1::Stop stop) {
+  Post([this, stop = std::move(stop)] { HandleStop(stop); });
+}
+
+void RankSupervisor::StoreValue(v1::RendezvousValue value) {
+  Post([this, value = std::move(value)] { HandleValue(value); });
+}
+
+void RankSupervisor::SetConnected(bool connected) {
+  Post([this, connected] { connected_until_ = connected ? absl::InfiniteFuture() : clock_->Now(); });
+}
+
+void RankSupervisor::StopAll(absl::Duration grace) {
+  Post([this, grace] {
+    draining_ = true;
+    for (auto& [id, attempt] : attempts_) BeginStop(attempt.get(), grace, "the agent stops");
+  });
+}
+
+bool RankSupervisor::Idle() {
+  std::promise<bool> idle;
+  Post([this, &idle] { idle.set_value(attempts_.empty()); });
+  return idle.get_future().get();
+}
+
+std::vector<v1::HostedAttempt> RankSupervisor::Hosted() {
+  std::promise<std::vector<v1::HostedAttempt>> hosted;
+  Post([this, &hosted] { hosted.set_value(ListHosted()); });
+  return hosted.get_future().get();
+}
+
+void RankSupervisor::Post(std::function<void()> task) {
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(task));
+  }
+  FSDPD_CHECK(eventfd_write(wake_.get(), 1) == 0);
+}
+
+void RankSupervisor::Run() {
+  while (!quit_) {
+    PollOnce();
+    RunPosted();
+    Tick();
+  }
+  attempts_.clear();  // ~RankProcess kills.
+}
+
+void RankSupervisor::RunPosted() {
+  std::vector<std::function<void()>> tasks;
+  {
+    MutexLock lock(&mutex_);
+    tasks.swap(posted_);
+  }
+  for (const auto& task : tasks) task();
+}
+
+// Waits for something to happen and handles what ranks sent and how they ended.
+void RankSupervisor::PollOnce() {
+  struct Source {
+    Attempt* attempt;
+    Rank* rank;
+  };
+  std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
+  std::vector<Source> sources = {{nullptr, nullptr}};
+  int timeout_ms = kTickMs;
+  for (auto& [id, attempt] : attempts_) {
+    for (Rank& rank : attempt->ranks) {
+      if (attempt->stopping || (rank.exit_reported && !rank.gone)) timeout_ms = kStoppingTickMs;
+      if (rank.link != nullptr) {
+        const short events = rank.link->wants_write() ? POLLIN | POLLOUT : POLLIN;
+        fds.push_back({rank.link->fd(), events, 0});
+        sources.push_back({attempt.get(), &rank});
+      }
+      if (rank.process != nullptr && !rank.exit_reported) {
+        fds.push_back({rank.process->pidfd(), POLLIN, 0});
+        sources.push_back({attempt.get(), &rank});
+      }
+    }
+  }
+  if (poll(fds.data(), fds.size(), timeout_ms) <= 0) return;
+  eventfd_t ignored;
+  if (fds[0].revents != 0) eventfd_read(wake_.get(), &ignored);
+  for (size_t i = 1; i < fds.size(); ++i) {
+    if (fds[i].revents == 0) continue;
+    const auto [attempt, rank] = sources[i];
+    if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
+      if ((fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
+      if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
+    } else {
+      CheckExit(attempt, rank);
+    }
+  }
+}
+
+void RankSupervisor::Tick() {
+  const absl::Time now = clock_->Now();
+  for (auto it = attempts_.begin(); it != attempts_.end();) {
+    Attempt* attempt = it->second.get();
+    Advance(attempt, now);
+    const bool gone =
+        std::all_of(attempt->ranks.begin(), attempt->ranks.end(), [](const Rank& rank) { return rank.gone; });
+    if (!gone) {
+      ++it;
+      continue;
+    }
+    const AttemptId id = attempt->id;
+    const bool stopped = attempt->stopping;
+    it = attempts_.erase(it);
+    events_->AttemptGone(id, stopped);
+  }
+  if (now < next_reap_) return;
+  next_reap_ = now + absl::Milliseconds(kTickMs);
+  std::vector<pid_t> pids;
+  for (const auto& [id, attempt] : attempts_) {
+    for (const Rank& rank : attempt->ranks) {
+      if (rank.process != nullptr && !rank.gone) pids.push_back(rank.process->pid());
+    }
+  }
+  std::sort(pids.begin(), pids.end());
+  ReapOrphans(pids);
+}
+
+// The kill ladder, one look at a time.
+void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
+  if (attempt->failed && !attempt->stopping && now - connected_until_ > kAloneTime) {
+    BeginStop(attempt, options_.grace, "a rank has died and the coordinator is away");
+  }
+  for (Rank& rank : attempt->ranks) {
+    if (rank.gone || rank.process == nullptr) continue;
+    if (rank.exit_reported) rank.gone = rank.process->TreeGone();
+    if (!rank.gone && (now >= attempt->kill_at || (rank.exit_reported && !attempt->stopping))) {
+      rank.process->SignalTree(SIGKILL);
+    }
+    if (!rank.gone) continue;
+    logs_->RankEnded(rank.id);
+    relay_.Forget(rank.id);
+  }
+}
+
+RankSupervisor::Attempt* RankSupervisor::Find(const AttemptId& id) {
+  const auto it = attempts_.find(id);
+  return it == attempts_.end() ? nullptr : it->second.get();
+}
+
+int RankSupervisor::UsedSlots() const {
+  int used = 0;
+  for (const auto& [id, attempt] : attempts_) {
+    for (const Rank& rank : attempt->ranks) used += rank.gone ? 0 : 1;
+  }
+  return used;
+}
+
+std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
+  std::vector<v1::HostedAttempt> hosted;
+  for (const auto& [id, attempt] : attempts_) {
+    v1::HostedAttempt entry;
+    entry.set_job_id(id.job_id);
+    entry.set_attempt(id.attempt);
+    for (const Rank& rank : attempt->ranks) {
+      if (!rank.exit_reported) entry.add_ranks(rank.id.rank);
+    }
+    if (entry.ranks_size() > 0) hosted.push_back(std::move(entry));
+  }
+  return hosted;
+}
+
+std::string RankSupervisor::WhyRefused(const v1::Launch& launch) const {
+  if (draining_) return "the agent is stopping";
+  if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
+    return std::string(status.message());
+  if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
+      launch.first_rank() > launch.world() - launch.ranks()) {
+    return absl::StrFormat("attempt %d, ranks %d + %d of world %d make no sense", launch.attempt(),
+                           launch.first_rank(), launch.ranks(), launch.world());
+  }
+  const auto newest = newest_attempt_.find(launch.job_id());
+  if (newest != newest_attempt_.end() && launch.attempt() <= newest->second) {
+    return absl::StrFormat("attempt %d is stale: attempt %d was already here", launch.attempt(),
+                           newest->second);
+  }
+  const int used = UsedSlots();
+  if (launch.ranks() > options_.slots - used) {
+    return absl::StrFormat("%d ranks need as many slots, and %d of %d are free", launch.ranks(),
+                           options_.slots - used, options_.slots);
+  }
+  if (options_.device != v1::DEVICE_CUDA) return "";
+  if (launch.devices_size() != launch.ranks()) {
+    return absl::StrFormat("%d devices are named for %d ranks", launch.devices_size(), launch.ranks());
+  }
+  std::vector<bool> busy(static_cast<size_t>(options_.slots));
+  for (const auto& [id, attempt] : attempts_) {
+    for (const Rank& rank : attempt->ranks) {
+      if (!rank.gone) busy[static_cast<size_t>(rank.device)] = true;
+    }
+  }
+  for (const int device : launch.devices()) {
+    if (device < 0 || device >= options_.slots) return absl::StrFormat("there is no device %d", device);
+    if (busy[static_cast<size_t>(device)]) return absl::StrFormat("device %d is not free", device);
+    busy[static_cast<size_t>(device)] = true;
+  }
+  return "";
+}
+
+void RankSupervisor::Accept(const v1::Launch& launch) {
+  const AttemptId id{launch.job_id(), launch.attempt()};
+  if (Find(id) != nullptr) {
+    LogWarning("a repeated launch is ignored %s", ToString(id));
+    return;
+  }
+  const std::string why = WhyRefused(launch);
+  if (!why.empty()) return Refuse(launch, why);
+  if (newest_attempt_.size() >= kMaxKnownJobs) newest_attempt_.erase(newest_attempt_.begin());
+  newest_attempt_[id.job_id] = id.attempt;
+
+  auto attempt = std::make_unique<Attempt>();
+  attempt->id = id;
+  attempt->world = launch.world();
+  attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
+  LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
+          launch.first_rank() + launch.ranks() - 1, launch.world());
+  for (int i = 0; i < launch.ranks(); ++i) Start(attempt.get(), launch, i);
+  attempts_[id] = std::move(attempt);
+}
+
+void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
+  const AttemptId id{launch.job_id(), launch.attempt()};
+  LogWarning("launch refused %s: %s", ToString(id), why);
+  const int ranks = std::min(launch.ranks(), kMaxWorld);
+  for (int i = 0; i < ranks; ++i) {
+    v1::RankExit exit;
+    exit.set_rank(launch.first_rank() + i);
+    exit.set_exit_code(kRefusedCode);
+    exit.set_error(absl::StrCat("launch refused: ", why));
+    exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+    events_->RankExited({id, exit.rank()}, exit);
+  }
+}
+
+void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index) {
+  Rank* rank = &attempt->ranks[static_cast<size_t>(index)];
+  rank->id = {attempt->id, launch.first_rank() + index};
+  rank->device = index < launch.devices_size() ? launch.devices(index) : index;
+
+  v1::AgentToRank message;
+  v1::RankLaunch* start = message.mutable_launch();
+  start->set_job_id(launch.job_id());
+  start->set_attempt(launch.attempt());
+  *start->mutable_spec() = launch.spec();
+  start->set_rank(rank->id.rank);
+  start->set_world(launch.world());
+  start->set_device(rank->device);
+  start->set_bind_address(options_.bind_address);
+
+  const UniqueFd log = logs_->OpenForRank(rank->id);
+  RankCommand command;
+  command.binary = options_.rank_binary;
+  command.mark = absl::StrCat(launch.job_id(), "/", launch.attempt(), "/", rank->id.rank);
+  command.log_fd = log.get();
+  // One thread per rank, unless the node's owner knows better: ranks already share the cores.
+  if (options_.device == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
+  absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
+  if (!process.ok()) {
+    v1::RankExit exit;
+    exit.set_exit_code(absl::IsNotFound(process.status()) ? kMissingBinaryCode : kRefusedCode);
+    exit.set_error(std::string(process.status().message()));
+    rank->gone = true;
+    logs_->RankEnded(rank->id);
+    ReportExit(attempt, rank, std::move(exit));
+    return;
+  }
+  rank->process = *std::move(process);
+  rank->link = std::make_unique<RankLink>(rank->process->TakeSocket());
+  events_->RankLaunched(rank->id, *start);
+  BreakLink(rank, rank->link->Send(message));
+}
+
+void RankSupervisor::HandleStop(const v1::Stop& stop) {
+  const AttemptId id{stop.job_id(), stop.attempt()};
+  Attempt* attempt = Find(id);
+  if (attempt == nullptr) {
+    // Nothing of it is here; and a launch of it that is still under way must not start it.
+    int& newest = newest_attempt_.emplace(id.job_id, id.attempt).first->second;
+    newest = std::max(newest, id.attempt);
+    events_->AttemptGone(id, /*stopped=*/true);
+    return;
+  }
+  const absl::Duration grace = stop.grace_ms() > 0 ? absl::Milliseconds(stop.grace_ms()) : options_.grace;
+  BeginStop(attempt, grace, stop.reason());
+}
+
+void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason) {
+  attempt->kill_at = std::min(attempt->kill_at, clock_->Now() + grace);
+  if (std::exchange(attempt->stopping, true)) return;
+  LogInfo("stop %s grace=%s reason=%s", ToString(attempt->id), absl::FormatDuration(grace), reason);
+  for (Rank& rank : attempt->ranks) {
+    if (rank.process != nullptr && !rank.gone) rank.process->SignalTree(SIGTERM);
+  }
+}
+
+void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
+  const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(value.request());
+  if (!waiter.has_value()) return;
+  Attempt* attempt = Find(waiter->rank.of);
+  if (attempt == nullptr) return;
+  for (Rank& rank : attempt->ranks) {
+    if (!(rank.id == waiter->rank) || rank.link == nullptr) continue;
+    v1::AgentToRank message;
+    message.mutable_store_value()->set_request(waiter->request);
+    message.mutable_store_value()->set_value(value.value());
+    BreakLink(&rank, rank.link->Send(message));
+  }
+}
+
+void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
+  bool drained = false;
+  do {
+    std::vector<v1::RankToAgent> messages;
+    const absl::Status status = rank->link->Receive(&messages, &drained);
+    for (const v1::RankToAgent& message : messages) HandleMessage(attempt, rank, message);
+    BreakLink(rank, status);
+  } while (to_the_end && !drained && rank->link != nullptr);
+}
+
+void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message) {
+  switch (message.body_case()) {
+    case v1::RankToAgent::kStarted:
+      events_->RankReady(rank->id, message.started());
+      break;
+    case v1::RankToAgent::kStep:
+      events_->RankStepped(rank->id, attempt->world, message.step());
+      break;
+    case v1::RankToAgent::kFinished:
+      rank->last_word = message.finished().error();
+      break;
+    case v1::RankToAgent::kStoreSet:
+      if (const absl::Status status = CheckStoreSet(message.store_set()); !status.ok()) {
+        return BreakLink(rank, status);
+      }
+      events_->StoreSet(attempt->id, message.store_set());
+      break;
+    case v1::RankToAgent::kStoreGet:
+      if (const absl::Status status = CheckStoreKey(message.store_get().key()); !status.ok()) {
+        return BreakLink(rank, status);
+      }
+      events_->StoreGet(attempt->id, message.store_get().key(),
+                        relay_.Ask(rank->id, message.store_get().request()));
+      break;
+    case v1::RankToAgent::BODY_NOT_SET:
+      break;  // From a newer rank; nothing that this agent must know.
+  }
+}
+
+// An orderly end leaves the rank to finish; one that breaks the protocol cannot be worked with and is killed.
+void RankSupervisor::BreakLink(Rank* rank, const absl::Status& status) {
+  if (status.ok() || rank->link == nullptr) return;
+  rank->link.reset();
+  if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status)) return;
+  rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
+  LogError("%s: %s", ToString(rank->id), rank->last_word);
+  rank->process->SignalTree(SIGKILL);
+}
+
+void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
+  const std::optional<ProcessEnd> end = rank->process->Exited();
+  if (!end.has_value()) return;
+  if (rank->link != nullptr)
+    ReadRank(attempt, rank, /*to_the_end=*/true);  // Its last words may still be there.
+  rank->link.reset();
+  v1::RankExit exit;
+  exit.set_exit_code(end->exit_code);
+  exit.set_signal(end->signal);
+  exit.set_error(rank->last_word);
+  // Before the report, so that usually the slot is free when the coordinator hears of it.
+  rank->gone = rank->process->TreeGone();
+  if (rank->gone) {
+    logs_->RankEnded(rank->id);
+    relay_.Forget(rank->id);
+  }
+  ReportExit(attempt, rank, std::move(exit));
+}
+
+void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
+  exit.set_rank(rank->id.rank);
+  exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+  exit.set_cancelled(attempt->stopping);
+  if (rank->process != nullptr) {
+    for (std::string& line : logs_->Tail(rank->id, kLogTailLines)) exit.add_log_tail(std::move(line));
+  }
+  rank->exit_reported = true;
+  attempt->failed |= exit.signal() != 0 || exit.exit_code() != 0;
+  LogInfo("exit %s %s cancelled=%d", ToString(rank->id), Describe(exit), exit.cancelled());
+  events_->RankExited(rank->id, exit);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,128 @@
+// The ranks of this node: starts them, sees them end, stops them. It owns which launch is accepted, when a
+// rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
+// is left).
+//
+//   Launch -> RankLaunched, RankReady, RankStepped ..., RankExited per rank -> AttemptGone
+//   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
+//
+// One thread runs a poll loop over the ranks' sockets and pidfds and over what is posted to it; everything
+// else is that thread's alone. A rank's end wakes the loop, so it is reported at once. What a dead rank
+// leaves behind is killed without grace, as nobody is left to clean up after it.
+//
+// A rank that dies leaves the other ranks of its attempt to the coordinator, which sends Stop. When the
+// coordinator has been away for kAloneTime, the rest is stopped here: a collective without one of its ranks
+// would only hold the devices.
+//
+// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
+// Thread safety: all public methods. Launch, Stop and StoreValue do not wait; their answers are events.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/attempt.h"
+#include "agent/log_keeper.h"
+#include "agent/rank_link.h"
+#include "agent/rank_process.h"
+#include "agent/rendezvous_relay.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+
+// What happens to ranks. Called on the supervisor's thread, in order; must not wait.
+class RankEvents {
+ public:
+  virtual ~RankEvents() = default;
+  virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch) = 0;
+  virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
+  virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
+  virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
+  virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
+  virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
+  virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
+};
+
+class RankSupervisor {
+ public:
+  struct Options {
+    std::string rank_binary;
+    int slots = 1;
+    v1::Device device = v1::DEVICE_CPU;
+    std::string bind_address = "127.0.0.1";
+    absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
+  };
+
+  // `clock` must be steady.
+  RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
+  ~RankSupervisor();  // Kills what is left without grace.
+
+  void Launch(v1::Launch launch);
+  void Stop(v1::Stop stop);
+  void StoreValue(v1::RendezvousValue value);
+  void SetConnected(bool connected);
+
+  // Stops everything and accepts nothing any more. A second call with a shorter grace shortens it.
+  void StopAll(absl::Duration grace);
+  bool Idle();  // No process of any rank is left.
+
+  // Ranks that are alive, after everything posted before this call was done. Waits for the loop.
+  std::vector<v1::HostedAttempt> Hosted();
+
+ private:
+  struct Rank;
+  struct Attempt;
+
+  void Post(std::function<void()> task);
+  void Run();
+  void RunPosted();
+  void PollOnce();
+  void Tick();
+
+  void Accept(const v1::Launch& launch);
+  std::string WhyRefused(const v1::Launch& launch) const;
+  void Refuse(const v1::Launch& launch, const std::string& why);
+  void Start(Attempt* attempt, const v1::Launch& launch, int index);
+  void BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason);
+  void HandleStop(const v1::Stop& stop);
+  void HandleValue(const v1::RendezvousValue& value);
+  void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
+  void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
+  void BreakLink(Rank* rank, const absl::Status& status);
+  void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
+  void CheckExit(Attempt* attempt, Rank* rank);
+  void Advance(Attempt* attempt, absl::Time now);
+  Attempt* Find(const AttemptId& id);
+  int UsedSlots() const;
+  std::vector<v1::HostedAttempt> ListHosted() const;
+
+  const Options options_;
+  LogKeeper* const logs_;
+  RankEvents* const events_;
+  Clock* const clock_;
+
+  // The loop's own.
+  std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
+  std::map<std::string, int> newest_attempt_;  // By job; bounds what may still be launched.
+  RendezvousRelay relay_;
+  bool draining_ = false;
+  absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
+  absl::Time next_reap_ = absl::InfinitePast();
+
+  UniqueFd wake_;
+  Mutex mutex_;
+  std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
+  bool quit_ = false;   // The loop's own, set by a posted task.
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace fsdpd

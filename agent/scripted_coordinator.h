@@ -1,0 +1,72 @@
+// A coordinator for tests: a real gRPC server on loopback whose agent stream the test drives by hand. It
+// answers Register with Welcome and serves rendezvous by itself; everything else the test sends and awaits.
+//
+// Thread safety: all methods. Waits give up after kPatience with a test failure, so that a hang has a name.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "proto/fsdpd/v1/agent.grpc.pb.h"
+
+namespace fsdpd {
+
+class ScriptedCoordinator : public v1::AgentLink::Service {
+ public:
+  using Matcher = std::function<bool(const v1::AgentMessage&)>;
+
+  ScriptedCoordinator();
+  ~ScriptedCoordinator() override;
+
+  const std::string& address() const { return address_; }
+
+  void Refuse(grpc::Status status);  // Every Attach from now on; OK ends that.
+  void HoldRendezvous(bool hold);    // Gets stay unanswered while held.
+  void ForgetRendezvous();           // As a coordinator that was restarted.
+
+  // Ends the stream, as a coordinator that dies; Attach is refused until Resume.
+  void Cut();
+  void Resume();
+
+  void Send(v1::CoordinatorMessage message);  // On the present stream, with its epoch.
+  void SendWithEpoch(v1::CoordinatorMessage message, int64_t epoch);
+
+  // The first message, from all that came so far on, that matches. Await does not consume.
+  v1::AgentMessage Await(const Matcher& matches);
+  v1::Register AwaitRegister(int count);  // The count-th since the start, from 1.
+  v1::RankUpdate AwaitExit(const std::string& job, int attempt, int rank);
+  v1::RankUpdate AwaitReady(const std::string& job, int attempt, int rank);
+  void AwaitStopped(const std::string& job, int attempt);
+  int Count(const Matcher& matches);
+  std::vector<v1::AgentMessage> Received();
+
+  grpc::Status Attach(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>* stream) override;
+
+ private:
+  using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>;
+
+  void Take(const v1::AgentMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Answer(Stream* stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Mutex mutex_;
+  CondVar changed_;
+  grpc::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  bool hold_rendezvous_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Writes happen under the lock: it is a test.
+  grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<v1::AgentMessage> received_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> store_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::RendezvousGet> gets_ ABSL_GUARDED_BY(mutex_);
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace fsdpd
