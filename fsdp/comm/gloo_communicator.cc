@@ -4,10 +4,12 @@
 #include <ATen/ops/from_blob.h>
 #include <absl/strings/str_format.h>
 #include <gloo/transport/tcp/pair.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/check.h"
@@ -210,10 +212,19 @@ class GlooCommunicator : public Communicator {
   std::atomic<bool> broken_{false};
 };
 
+// Gloo writes to sockets without MSG_NOSIGNAL, so a peer that left would kill this process by SIGPIPE before
+// the error is seen. Python ignores the signal for all who use LibTorch from there; a handler somebody set is
+// kept.
+void IgnoreBrokenPipes() {
+  struct sigaction current;
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CommunicatorOptions& options,
                                                                    Store* store) {
+  IgnoreBrokenPipes();
   auto adapter = c10::make_intrusive<StoreForGloo>(store, options.name, options.rendezvous_timeout);
   c10::intrusive_ptr<Group> group;
   const absl::Status status = CatchTorch([&] {

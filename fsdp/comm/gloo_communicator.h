@@ -5,7 +5,8 @@
 //
 // A peer whose process ends closes its connections; the operation that waits for it fails then, and this rank
 // closes its own connections in turn, so that the whole group learns of it without a timeout. End a group
-// with Barrier(): a rank that leaves may otherwise take the last bytes it sent with it.
+// with Barrier(): a rank that leaves may otherwise take the last bytes it sent with it. The first group makes
+// the process ignore SIGPIPE, which Gloo's writes to a lost peer would otherwise end it by.
 #pragma once
 
 #include <memory>
