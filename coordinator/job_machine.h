@@ -1,11 +1,12 @@
-// The states of a job as one table: (state, event) -> state. Every change of a job goes through Apply(), so
-// what is not in the table cannot happen, and each change leaves an event that says why.
+// The states of a job as one table: (state, event) -> state. Every change of a job's state goes through
+// Apply(), so what is not in the table cannot happen, and each change leaves an event that says why.
 //
-//   QUEUED ──launch──► STARTING ──ready──► RUNNING ──finish──► SUCCEEDED
-//     ▲                   │  └──────finish────┼──────────────────▲
-//     │                 fail                fail
-//     └──retry──── STOPPING ◄─────────────────┘     STOPPING ──give up──► FAILED
-//   cancel: QUEUED ──► CANCELLED;  STARTING, RUNNING, STOPPING ──► CANCELLING ──gone──► CANCELLED
+//   QUEUED -launch-> STARTING -ready-> RUNNING -finish-> SUCCEEDED
+//   STARTING -finish-> SUCCEEDED
+//   STARTING, RUNNING -fail-> STOPPING -retry-> QUEUED
+//                             STOPPING -give up-> FAILED
+//   QUEUED -cancel-> CANCELLED
+//   STARTING, RUNNING, STOPPING -cancel-> CANCELLING -gone-> CANCELLED
 //
 // Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
 // Errors: FAILED_PRECONDITION when the state does not allow the event; the job is unchanged.

@@ -20,6 +20,8 @@ constexpr int kMaxPage = 500;
 constexpr size_t kMaxPageBytes = 8 << 20;
 constexpr size_t kMaxRequestId = 64;
 constexpr size_t kMaxReason = 1024;
+// A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
+constexpr int kIdTries = 3;
 constexpr int64_t kDefaultGraceSeconds = 10;
 constexpr int64_t kMaxGraceSeconds = 3600;
 
@@ -121,7 +123,12 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   }
   const Plan plan = parts_.admission->Examine(request.spec());
   if (!plan.accepted()) return BadSpec(plan.faults);
-  FSDPD_ASSIGN_OR_RETURN(Inserted inserted, parts_.store->Insert(NewJob(request, plan, parts_.clock->Now())));
+  absl::StatusOr<Inserted> stored;
+  for (int tries = 0; tries < kIdTries && (tries == 0 || absl::IsAlreadyExists(stored.status())); ++tries) {
+    stored = parts_.store->Insert(NewJob(request, plan, parts_.clock->Now()));
+  }
+  FSDPD_RETURN_IF_ERROR(stored.status());
+  Inserted inserted = *std::move(stored);
   if (inserted.created) {
     parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
     parts_.reconciler->Submitted(inserted.job);

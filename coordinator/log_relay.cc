@@ -41,9 +41,9 @@ void LogTail::Fail(const absl::Status& status) {
 
 void LogTail::Take(const v1::LogLines& lines) {
   MutexLock lock(&mutex_);
-  if (bytes_ >= kMaxTailBytes && !overrun_)
-    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kMaxHoldBack));
-  if (bytes_ >= kMaxTailBytes && !overrun_) {
+  if (bytes_ >= limits_.tail_bytes && !overrun_)
+    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(limits_.hold_back));
+  if (bytes_ >= limits_.tail_bytes && !overrun_) {
     overrun_ = true;
     Fail(absl::ResourceExhaustedError(
         "log lines come faster than they are read; ask for fewer with tail_lines"));
@@ -65,7 +65,7 @@ void LogTail::EndSource(const absl::Status& status) {
 }
 
 std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::vector<std::string>& nodes) {
-  auto tail = std::make_shared<LogTail>();
+  const std::shared_ptr<LogTail> tail(new LogTail(limits_));
   {
     MutexLock lock(&tail->mutex_);
     tail->open_sources_ = static_cast<int>(nodes.size());

@@ -1,9 +1,10 @@
 // Brings ranks' log lines from agents to those who read them. A tail asks every node that holds a part of the
 // attempt and merges what comes, in order per rank.
 //
-// Bounds: a tail holds at most kMaxTailBytes. When its reader does not keep up, the agent's stream is held
-// back for kMaxHoldBack and the tail is then ended: one reader must not silence a node. Thread-safe.
-// Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go.
+// Bounds: a tail holds at most `tail_bytes`. When its reader does not keep up, the agent's stream is held
+// back for `hold_back` and the tail is then ended: one reader must not silence a node.
+//
+// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,8 +23,10 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxTailBytes = 32 << 20;
-constexpr absl::Duration kMaxHoldBack = absl::Seconds(1);
+struct LogLimits {
+  size_t tail_bytes = 32 << 20;
+  absl::Duration hold_back = absl::Seconds(1);
+};
 
 struct LogRequest {
   AttemptRef attempt;
@@ -44,10 +47,12 @@ class LogTail {
 
  private:
   friend class LogRelay;
+  explicit LogTail(const LogLimits& limits) : limits_(limits) {}
   void Take(const v1::LogLines& lines);
   void EndSource(const absl::Status& status);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const LogLimits limits_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<v1::LogLines::Line> lines_ ABSL_GUARDED_BY(mutex_);
@@ -59,7 +64,7 @@ class LogTail {
 
 class LogRelay {
  public:
-  explicit LogRelay(NodeRegistry* nodes) : nodes_(nodes) {}
+  explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
   std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes);
   // Tells the agents that nobody follows any more; what they still send is taken until they end.
@@ -78,6 +83,7 @@ class LogRelay {
   };
 
   NodeRegistry* const nodes_;
+  const LogLimits limits_;
   Mutex mutex_;
   int64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Source> sources_ ABSL_GUARDED_BY(mutex_);

@@ -407,7 +407,7 @@ void Reconciler::SendStop(const AttemptFacts& facts, const NodePart& part) {
   v1::Stop* stop = message.mutable_stop();
   stop->set_job_id(facts.ref.job);
   stop->set_attempt(facts.ref.attempt);
-  stop->set_grace_ms(facts.stop->grace_ms);
+  stop->set_grace_ms(std::max<int64_t>(1, facts.stop->grace_ms));  // To an agent, 0 means its own default.
   stop->set_reason(facts.stop->reason);
   parts_.nodes->Send(part.node, std::move(message));
 }

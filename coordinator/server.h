@@ -1,7 +1,7 @@
 // A whole coordinator: opens its state, loads the jobs, serves both APIs with health and reflection, and
 // stops cleanly. main() and the tests use it alike; everything else in this folder is a part of it.
 //
-// Call order: Start() -> port() ... -> Stop() (also by the destructor). Start() returns when calls are
+// Call order: Start() -> address() ... -> Stop() (also by the destructor). Start() returns when calls are
 // served. Stop() ends open streams, waits at most about a second for calls, and leaves agents and their ranks
 // alone. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS
 // for a damaged one, UNAVAILABLE for an address that cannot be listened on.

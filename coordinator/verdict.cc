@@ -16,6 +16,7 @@ namespace {
 constexpr char kWaitsFor[] = "waits for the agent of ";
 
 std::string WordsOf(const v1::RankExit& exit) {
+  if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
   if (!exit.error().empty()) return exit.error();
   if (exit.signal() != 0) {
     const char* name = sigabbrev_np(exit.signal());

@@ -2,8 +2,7 @@
 // who is there, now). The reconciler asks on every tick and applies the answer.
 //
 //   * The failure that came first is the cause. Ranks that lose a peer fail too, and their exits may arrive
-//   earlier,
-//     so a failure is judged `settle` after the first one was seen.
+//     earlier, so a failure is judged `settle` after the first one was seen.
 //   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once

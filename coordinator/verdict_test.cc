@@ -89,6 +89,7 @@ TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
   Exit(0, 143, 1, /*cancelled=*/true);
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 failed: its agent stopped it"));
 }
 
 TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {
