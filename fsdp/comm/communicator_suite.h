@@ -158,7 +158,7 @@ TEST_P(CommunicatorSuite, NoRankLeavesABarrierBeforeAllHaveCome) {
   std::atomic<int> came{0};
   OnEveryRank(size_, [&](int rank) {
     device_(rank);
-    for (int round = 1; round <= 20; ++round) {
+    for (int round = 1; round <= 10; ++round) {
       ++came;
       ASSERT_EQ(group_[rank]->Barrier(), absl::OkStatus());
       EXPECT_GE(came, round * size_);
@@ -170,7 +170,7 @@ TEST_P(CommunicatorSuite, NoRankLeavesABarrierBeforeAllHaveCome) {
 TEST_P(CommunicatorSuite, MixedOperationsInOneOrderKeepTheirResultsApart) {
   OnEveryRank(size_, [&](int rank) {
     const at::Device device = device_(rank);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 5; ++round) {
       const at::Tensor a = OnDevice(Values(rank, 3), device);
       const at::Tensor b = OnDevice(Values(rank, 5 * size_), device);
       ASSERT_EQ(group_[rank]->AllReduce(a.mutable_data_ptr<float>(), 3), absl::OkStatus());
