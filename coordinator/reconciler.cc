@@ -143,7 +143,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   for (const v1::HostedAttempt& attempt : info.hosted()) {
     hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());
   }
-  LogInfo("agent attached node=%s slots=%d hosted_attempts=%d", node, info.slots(), hosted.size());
+  const size_t hosts = hosted.size();
   for (auto& [ref, facts] : attempts_) {
     NodePart* part = facts.PartOf(node);
     if (part == nullptr) continue;
@@ -156,14 +156,15 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
       SendLaunch(jobs_.at(ref.job).job, part);
     }
   }
+  // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
+  LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
+          hosted.size());
   for (const auto& [ref, ranks] : hosted) StopUnknown(info, ref);
 }
 
 // An attempt that is hosted there and should not be: it ended while the node was away, or is of another
 // cluster.
 void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
-  LogWarning("agent hosts an attempt that is not wanted, stopping it node=%s job=%s attempt=%d", info.node(),
-             ref.job, ref.attempt);
   NodePart part;
   part.node = info.node();
   part.launched = part.attached = true;
@@ -202,7 +203,8 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }
-  if (!taken) {
+  const bool unwanted = facts->ranks().empty();  // It came with a registration and is being stopped.
+  if (!taken && !unwanted) {
     LogWarning("agent speaks of a rank that it does not host node=%s job=%s rank=%d", node, update.job_id(),
                update.rank());
   }
