@@ -73,7 +73,7 @@ std::vector<pid_t> MarkedProcesses(const std::string& job) {
   const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
   EXPECT_TRUE(table.ok()) << table.status();
   for (const ProcessFacts& process : table.value()) {
-    if (process.state != 'Z' && absl::StartsWith(ReadRankMark(process.pid), job + "/"))
+    if (process.alive() && absl::StartsWith(ReadRankMark(process.pid), job + "/"))
       pids.push_back(process.pid);
   }
   return pids;

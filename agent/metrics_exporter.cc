@@ -2,12 +2,17 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
 #include <prometheus/exposer.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <future>
 #include <utility>
 
+#include "agent/unique_fd.h"
 #include "base/version.h"
 
 namespace fsdpd {
@@ -23,6 +28,18 @@ MetricFamily Single(const char* name, const char* help, double value,
   metric.label = std::move(labels);
   metric.gauge.value = value;
   return {name, help, MetricType::Gauge, {std::move(metric)}};
+}
+
+constexpr auto kKnockInterval = std::chrono::milliseconds(10);
+
+// Connects to this machine's own `port`, in vain or not.
+void Knock(int port) {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
 }
 
 }  // namespace
@@ -134,6 +151,13 @@ MetricsServer::MetricsServer(std::unique_ptr<prometheus::Exposer> exposer,
                              std::shared_ptr<MetricsExporter> exporter, std::string endpoint)
     : exporter_(std::move(exporter)), exposer_(std::move(exposer)), endpoint_(std::move(endpoint)) {}
 
-MetricsServer::~MetricsServer() = default;
+MetricsServer::~MetricsServer() {
+  const int port = exposer_->GetListeningPorts().at(0);
+  const std::future<void> stopped = std::async(std::launch::async, [this] { exposer_.reset(); });
+  // The library's listener looks at its stop flag every 2 s, unless somebody connects.
+  do {
+    Knock(port);
+  } while (stopped.wait_for(kKnockInterval) != std::future_status::ready);
+}
 
 }  // namespace fsdpd

@@ -73,7 +73,7 @@ class MetricsServer {
                 std::string endpoint);
 
   const std::shared_ptr<MetricsExporter> exporter_;
-  const std::unique_ptr<prometheus::Exposer> exposer_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
   const std::string endpoint_;
 };
 

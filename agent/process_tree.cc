@@ -43,11 +43,12 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
   const size_t open = line.find(" ("), close = line.rfind(") ");
   if (open == absl::string_view::npos || close == absl::string_view::npos || close < open) return false;
   const std::vector<absl::string_view> fields = absl::StrSplit(line.substr(close + 2), ' ');
-  constexpr size_t kStartTicks = 19;  // Field 22 of the man page; the first here is field 3.
+  constexpr size_t kThreads = 17, kStartTicks = 19;  // Fields 20 and 22 of the man page; the first here is 3.
   if (fields.size() <= kStartTicks || fields[0].size() != 1) return false;
   facts->state = fields[0][0];
   return absl::SimpleAtoi(line.substr(0, open), &facts->pid) && absl::SimpleAtoi(fields[1], &facts->parent) &&
          absl::SimpleAtoi(fields[2], &facts->group) && absl::SimpleAtoi(fields[3], &facts->session) &&
+         absl::SimpleAtoi(fields[kThreads], &facts->threads) &&
          absl::SimpleAtoi(fields[kStartTicks], &facts->start_ticks);
 }
 
@@ -92,12 +93,17 @@ std::vector<ProcessFacts> SelectTree(const std::vector<ProcessFacts>& table, pid
   return tree;
 }
 
-absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark) {
+absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark,
+                                                   const std::vector<ProcessFacts>& before) {
   absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
   if (!table.ok()) return table.status();
   std::vector<pid_t> adopted;
   for (const ProcessFacts& p : *table) {
-    if (p.parent == getpid() && p.pid != root && ReadRankMark(p.pid) == mark) adopted.push_back(p.pid);
+    const bool known = std::any_of(before.begin(), before.end(), [&p](const ProcessFacts& b) {
+      return b.pid == p.pid && b.start_ticks == p.start_ticks;
+    });
+    const bool marked = p.parent == getpid() && p.pid != root && ReadRankMark(p.pid) == mark;
+    if (known || marked) adopted.push_back(p.pid);
   }
   return SelectTree(*table, root, adopted);
 }

@@ -29,8 +29,12 @@ struct ProcessFacts {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';          // As in /proc/PID/stat; 'Z' is a zombie.
+  char state = '?';  // As in /proc/PID/stat; 'Z' is a zombie.
+  int threads = 0;
   uint64_t start_ticks = 0;  // With pid, names a process for all time.
+
+  // Its first thread may be a zombie while others still hold memory and devices.
+  bool alive() const { return state != 'Z' || threads > 1; }
 };
 
 // One line of /proc/PID/stat. False when it is not one.
@@ -44,12 +48,14 @@ absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable();
 extern const char kRankMark[];
 std::string ReadRankMark(pid_t pid);
 
-// The tree of `root`, root included, zombies too. `adopted` are the roots of rule 3.
+// The tree of `root`, root included, zombies too. `adopted` are those of rules 3 and 4.
 std::vector<ProcessFacts> SelectTree(const std::vector<ProcessFacts>& table, pid_t root,
                                      const std::vector<pid_t>& adopted);
 
-// Reads the table and applies rules 1-3; `mark` is the value that the rank was started with.
-absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark);
+// Reads the table and applies rules 1-4; `mark` is the value that the rank was started with, `before` what an
+// earlier call gave.
+absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark,
+                                                   const std::vector<ProcessFacts>& before);
 
 // Signals exactly this process: a later one of the same number is left alone.
 void SignalProcess(const ProcessFacts& process, int signal);

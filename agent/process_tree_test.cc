@@ -24,12 +24,13 @@ std::vector<pid_t> Pids(const std::vector<ProcessFacts>& processes) {
 TEST(ParseProcStat, ReadsANameWithSpacesAndBrackets) {
   ProcessFacts facts;
   ASSERT_TRUE(
-      ParseProcStat("42 (a) b (c) S 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 20 30", &facts));
+      ParseProcStat("42 (a) b (c) S 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 6 0 98765 10 20 30", &facts));
   EXPECT_EQ(facts.pid, 42);
   EXPECT_EQ(facts.state, 'S');
   EXPECT_EQ(facts.parent, 7);
   EXPECT_EQ(facts.group, 41);
   EXPECT_EQ(facts.session, 40);
+  EXPECT_EQ(facts.threads, 6);
   EXPECT_EQ(facts.start_ticks, 98765u);
 }
 
@@ -39,6 +40,15 @@ TEST(ParseProcStat, RefusesWhatIsNoStatLine) {
        {"", "42", "42 (x)", "42 (x) S 1 2", ") 42 (", "x (x) S 7 41 40 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 9"}) {
     EXPECT_FALSE(ParseProcStat(bad, &facts)) << bad;
   }
+}
+
+TEST(ProcessFacts, AZombieLeaderWithOtherThreadsIsAlive) {
+  ProcessFacts facts;
+  facts.state = 'Z';
+  facts.threads = 2;
+  EXPECT_TRUE(facts.alive());
+  facts.threads = 1;
+  EXPECT_FALSE(facts.alive());
 }
 
 TEST(SelectTree, FindsGroupSessionDescendantsAndAdopted) {

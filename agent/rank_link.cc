@@ -53,7 +53,7 @@ absl::Status RankLink::Receive(std::vector<v1::RankToAgent>* messages, bool* dra
     if (n <= 0) {
       *drained = true;
       if (received_.pending_bytes() == 0) return absl::OutOfRangeError("the rank closed its end");
-      return absl::DataLossError("the rank's stream ended inside a frame");
+      return absl::AbortedError("the rank's stream ended inside a frame");
     }
     received_.Append(bytes, static_cast<size_t>(n));
     FSDPD_RETURN_IF_ERROR(TakeFrames(messages));

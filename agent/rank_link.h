@@ -2,8 +2,8 @@
 // meaning; the supervisor's loop says when to read and when to write.
 //
 // Thread safety: none; one thread owns it. Errors: OUT_OF_RANGE when the rank closed its end in order,
-// DATA_LOSS when it sent what is no frame or broke off inside one, UNAVAILABLE for an errno. After an error
-// the link is of no more use.
+// ABORTED when it broke off inside a frame (it died while it wrote), DATA_LOSS when it sent what is no frame,
+// UNAVAILABLE for an errno. After an error the link is of no more use.
 #pragma once
 
 #include <absl/status/status.h>

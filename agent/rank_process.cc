@@ -127,26 +127,29 @@ std::optional<ProcessEnd> RankProcess::Exited() const {
   return end;
 }
 
+bool RankProcess::ReadMembers() {
+  absl::StatusOr<std::vector<ProcessFacts>> tree = ReadTree(pid_, mark_, members_);
+  if (tree.ok()) members_ = *std::move(tree);
+  return tree.ok();
+}
+
 void RankProcess::SignalTree(int signal) {
   FSDPD_CHECK(!reaped_);
-  const absl::StatusOr<std::vector<ProcessFacts>> tree = ReadTree(pid_, mark_);
+  ReadMembers();        // If it fails, those known from before are better than nobody.
   kill(-pid_, signal);  // All at once, so that nobody of the group forks away between two signals.
-  if (!tree.ok()) return;
-  for (const ProcessFacts& process : *tree) {
-    if (process.group != pid_ && process.state != 'Z') SignalProcess(process, signal);
+  for (const ProcessFacts& process : members_) {
+    if (process.group != pid_ && process.alive()) SignalProcess(process, signal);
   }
 }
 
 bool RankProcess::TreeGone() {
   if (reaped_) return true;
-  if (!Exited().has_value()) return false;
-  const absl::StatusOr<std::vector<ProcessFacts>> tree = ReadTree(pid_, mark_);
-  if (!tree.ok()) return false;
-  for (const ProcessFacts& process : *tree) {
+  if (!Exited().has_value() || !ReadMembers()) return false;
+  for (const ProcessFacts& process : members_) {
     // A zombie holds no memory and no device; it goes when its parent does, or when it is ours.
-    if (process.state != 'Z') return false;
+    if (process.alive()) return false;
   }
-  for (const ProcessFacts& process : *tree) {
+  for (const ProcessFacts& process : members_) {
     if (process.pid != pid_) waitpid(process.pid, nullptr, WNOHANG);
   }
   Reap();

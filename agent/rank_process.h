@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/process_tree.h"
 #include "agent/unique_fd.h"
 
 namespace fsdpd {
@@ -64,12 +65,14 @@ class RankProcess {
 
  private:
   RankProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket, std::string mark);
+  bool ReadMembers();
   void Reap();
 
   const pid_t pid_;
   UniqueFd pidfd_;
   UniqueFd socket_;
   const std::string mark_;
+  std::vector<ProcessFacts> members_;  // Of the tree, as last read.
   bool reaped_ = false;
 };
 

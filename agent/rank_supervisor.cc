@@ -428,14 +428,16 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
   }
 }
 
-// An orderly end leaves the rank to finish; one that breaks the protocol cannot be worked with and is killed.
+// An end of the stream leaves the rank to finish; one that breaks the protocol cannot be worked with and is
+// killed.
 void RankSupervisor::BreakLink(Rank* rank, const absl::Status& status) {
   if (status.ok() || rank->link == nullptr) return;
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) {
+    rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
+    LogError("%s: %s", ToString(rank->id), rank->last_word);
+    rank->process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
+  }
   rank->link.reset();
-  if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status)) return;
-  rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
-  LogError("%s: %s", ToString(rank->id), rank->last_word);
-  rank->process->SignalTree(SIGKILL);
 }
 
 void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {

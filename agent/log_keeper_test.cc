@@ -1,0 +1,132 @@
+#include "agent/log_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+const RankId kRank{{"job", 2}, 3};
+
+// What was delivered; `Release` lets a slow reader go on.
+class Reader {
+ public:
+  bool Take(v1::LogLines lines) {
+    MutexLock lock(&mutex_);
+    while (held_) changed_.Wait(&mutex_);
+    if (gone_) return false;
+    ended_ |= lines.end();
+    error_ += lines.error();
+    for (const v1::LogLines::Line& line : lines.lines()) {
+      text_ += std::to_string(line.rank()) + ":" + line.line() + "\n";
+    }
+    changed_.SignalAll();
+    return true;
+  }
+  std::string AwaitEnd() {
+    MutexLock lock(&mutex_);
+    while (!ended_ && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
+    }
+    EXPECT_TRUE(ended_);
+    return text_;
+  }
+  std::string error() {
+    MutexLock lock(&mutex_);
+    return error_;
+  }
+  void Hold(bool held, bool gone) {
+    MutexLock lock(&mutex_);
+    held_ = held;
+    gone_ = gone;
+    changed_.SignalAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string error_ ABSL_GUARDED_BY(mutex_);
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+};
+
+void Write(const UniqueFd& log, const std::string& text) {
+  ASSERT_EQ(write(log.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+v1::ReadLogs Ask(int rank, bool follow = false) {
+  v1::ReadLogs ask;
+  ask.set_request(1);
+  ask.set_job_id("job");
+  ask.set_attempt(2);
+  ask.set_rank(rank);
+  ask.set_follow(follow);
+  return ask;
+}
+
+class LogKeeperTest : public testing::Test {
+ protected:
+  TempDir dir_;
+  Reader reader_;
+  LogKeeper keeper_{dir_.path(), [this](v1::LogLines lines) { return reader_.Take(std::move(lines)); }};
+};
+
+TEST_F(LogKeeperTest, KeepsLogsByJobAttemptAndRank) {
+  const UniqueFd log = keeper_.OpenForRank(kRank);
+  Write(log, "hello\n");
+  EXPECT_EQ(keeper_.PathOf(kRank), dir_.path() + "/job/attempt-2/rank-3.log");
+  EXPECT_TRUE(std::filesystem::exists(keeper_.PathOf(kRank)));
+  EXPECT_EQ(keeper_.Tail(kRank, 5), std::vector<std::string>{"hello"});
+  EXPECT_TRUE(keeper_.Tail({{"job", 2}, 4}, 5).empty());
+}
+
+TEST_F(LogKeeperTest, ReadsAllRanksInOrder) {
+  for (const int rank : {10, 2}) {
+    const UniqueFd log = keeper_.OpenForRank({{"job", 2}, rank});
+    Write(log, "a\nb");
+    keeper_.RankEnded({{"job", 2}, rank});
+  }
+  keeper_.Read(Ask(-1));
+  EXPECT_EQ(reader_.AwaitEnd(), "2:a\n10:a\n2:b\n10:b\n");
+}
+
+TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
+  const UniqueFd log = keeper_.OpenForRank(kRank);
+  Write(log, "one\n");
+  keeper_.Read(Ask(3, /*follow=*/true));
+  Write(log, "two\nthr");
+  Write(log, "ee\n");
+  keeper_.RankEnded(kRank);
+  EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:three\n");
+}
+
+TEST_F(LogKeeperTest, SaysWhatItCannotRead) {
+  keeper_.Read(Ask(3));
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "this node has no log of job=job attempt=2 rank=3");
+}
+
+TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
+  const UniqueFd log = keeper_.OpenForRank(kRank);
+  Write(log, "one\n");
+  reader_.Hold(/*held=*/true, /*gone=*/false);
+  keeper_.Read(Ask(3, /*follow=*/true));
+  Write(log, "two\n");  // A rank does not wait for readers.
+  reader_.Hold(/*held=*/false, /*gone=*/true);
+  keeper_.DropAll();
+}
+
+TEST_F(LogKeeperTest, PreparesItsFolderOrSaysWhyNot) {
+  EXPECT_TRUE(LogKeeper::Prepare(dir_.File("new/deep")).ok());
+  const absl::Status status = LogKeeper::Prepare("/proc/new");
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(std::string(status.message()).rfind("/proc/new", 0), 0u) << status;
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,127 @@
+#include "agent/metrics_exporter.h"
+
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <set>
+
+namespace fsdpd {
+namespace {
+
+const RankId kFirst{{"job", 1}, 0};
+const RankId kSecond{{"job", 1}, 1};
+
+v1::StepReport Step(double seconds) {
+  v1::StepReport report;
+  report.set_step_seconds(seconds);
+  report.set_tokens(100);
+  report.set_loss(2.5);
+  report.mutable_memory()->set_device_mallocs(9);
+  v1::OpTime* op = report.add_ops();
+  op->set_op(v1::COMM_OP_ALL_REDUCE);
+  op->set_seconds(0.5);
+  return report;
+}
+
+class MetricsExporterTest : public testing::Test {
+ protected:
+  // The series, as Prometheus reads them.
+  std::set<std::string> Scrape() {
+    const std::string text = prometheus::TextSerializer().Serialize(exporter_.Collect());
+    std::set<std::string> lines;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin);
+      if (text[begin] != '#') lines.insert(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return lines;
+  }
+  bool Has(const std::string& line) { return Scrape().count(line) == 1; }
+  bool Mentions(const std::string& part) {
+    for (const std::string& line : Scrape()) {
+      if (line.find(part) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  FakeClock clock_;
+  MetricsExporter exporter_{"node-0", 2, &clock_};
+};
+
+TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
+    for (const char* name :
+         {"fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"}) {
+      EXPECT_TRUE(Has(std::string(name) + "{job=\"job\",rank=\"0\",op=\"" + op + "\"} 0")) << name << op;
+    }
+  }
+  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_restarts_total{job=\"job\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_rank_up{job=\"job\",rank=\"0\"} 1"));
+  EXPECT_FALSE(Mentions("fsdpd_loss"));
+  exporter_.RankStepped(kFirst, 4, Step(1));
+  EXPECT_TRUE(Has("fsdpd_loss{job=\"job\",rank=\"0\"} 2.5"));
+}
+
+TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankStepped(kFirst, 4, Step(1));
+  exporter_.RankStepped(kFirst, 4, Step(2));
+  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 2"));
+  EXPECT_TRUE(Has("fsdpd_step_seconds_total{job=\"job\",rank=\"0\"} 3"));
+  EXPECT_TRUE(Has("fsdpd_step_seconds{job=\"job\",rank=\"0\"} 2"));
+  EXPECT_TRUE(Has("fsdpd_tokens_total{job=\"job\",rank=\"0\"} 50"));
+  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{job=\"job\",rank=\"0\",op=\"all_reduce\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_cuda_malloc_total{job=\"job\",rank=\"0\"} 9"))
+      << "counted by the rank since its start";
+}
+
+TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  v1::StepReport report = Step(1);
+  report.mutable_ops(0)->set_op(static_cast<v1::CommOp>(99));
+  exporter_.RankStepped(kFirst, 1, report);
+  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{job=\"job\",rank=\"0\",op=\"all_reduce\"} 0"));
+}
+
+TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankLaunched(kSecond, "cpu");
+  exporter_.RankEnded(kFirst);
+  clock_.Advance(absl::Hours(1));
+  EXPECT_TRUE(Has("fsdpd_rank_up{job=\"job\",rank=\"0\"} 0")) << "the other rank still runs";
+  EXPECT_TRUE(Has("fsdpd_agent_ranks 1"));
+  exporter_.RankEnded(kSecond);
+  clock_.Advance(kSeriesLinger - absl::Seconds(1));
+  EXPECT_TRUE(Mentions("job=\"job\""));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_FALSE(Mentions("job=\"job\""));
+  EXPECT_TRUE(Has("fsdpd_agent_ranks 0"));
+}
+
+TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankStepped(kFirst, 1, Step(1));
+  exporter_.RankEnded(kFirst);
+  clock_.Advance(kSeriesLinger - absl::Seconds(1));
+  const RankId again{{"job", 2}, 0};
+  exporter_.RankLaunched(again, "cuda:3");
+  exporter_.RankStepped(kFirst, 1, Step(1));  // Late, of the old attempt.
+  clock_.Advance(absl::Hours(1));
+  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_restarts_total{job=\"job\"} 1"));
+  EXPECT_TRUE(
+      Has("fsdpd_rank_info{job=\"job\",rank=\"0\",attempt=\"2\",node=\"node-0\",device=\"cuda:3\"} 1"));
+}
+
+TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {
+  exporter_.RankEnded(kFirst);  // Of a launch that was refused.
+  exporter_.RankStepped(kFirst, 1, Step(1));
+  EXPECT_FALSE(Mentions("job=\"job\""));
+  EXPECT_TRUE(Has("fsdpd_agent_connected 0"));
+  EXPECT_TRUE(Has("fsdpd_agent_slots 2"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,135 @@
+#include "agent/rank_process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "agent/process_tree.h"
+#include "base/frame.h"
+#include "base/temp_dir.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+namespace {
+
+class RankProcessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(BecomeSubreaper().ok());
+    log_ = UniqueFd(open(dir_.File("log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  }
+
+  absl::StatusOr<std::unique_ptr<RankProcess>> Spawn(const std::string& binary) {
+    RankCommand command;
+    command.binary = binary;
+    command.mark = "job/1/0";
+    command.defaults = {{"OMP_NUM_THREADS", "1"}};
+    command.log_fd = log_.get();
+    return RankProcess::Spawn(command);
+  }
+
+  // A rank that behaves as named, through its first frame.
+  std::unique_ptr<RankProcess> Start(const std::string& behaviour, UniqueFd* socket) {
+    std::unique_ptr<RankProcess> process = *Spawn("agent/fake_rank");
+    *socket = process->TakeSocket();
+    v1::AgentToRank message;
+    message.mutable_launch()->mutable_spec()->set_name(behaviour);
+    EXPECT_TRUE(WriteFrame(socket->get(), message).ok());
+    v1::RankToAgent first;
+    EXPECT_TRUE(ReadFrame(socket->get(), &first).ok());
+    return process;
+  }
+
+  ProcessEnd AwaitEnd(const RankProcess& process) {
+    pollfd ended = {process.pidfd(), POLLIN, 0};
+    EXPECT_EQ(poll(&ended, 1, /*timeout_ms=*/10000), 1);
+    return process.Exited().value();
+  }
+
+  std::string Log() {
+    std::ifstream file(dir_.File("log"));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+  TempDir dir_;
+  UniqueFd log_;
+};
+
+TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
+  const UniqueFd leak(open("/dev/null", O_RDONLY));  // Without O_CLOEXEC, as careless libraries do.
+  UniqueFd socket;
+  setenv("OMP_NUM_THREADS", "5", 1);
+  const auto process = Start("surroundings", &socket);
+  EXPECT_EQ(AwaitEnd(*process).exit_code, 0);
+  EXPECT_EQ(Log(), "omp=5\ngroup=1 session=1\nstdin=/dev/null\nhighest_fd=3\nbind= device=0\n");
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_TRUE(process->TreeGone());
+}
+
+TEST_F(RankProcessTest, SetsDefaultsThatTheAgentDoesNotSet) {
+  unsetenv("OMP_NUM_THREADS");
+  UniqueFd socket;
+  const auto process = Start("surroundings", &socket);
+  AwaitEnd(*process);
+  EXPECT_EQ(Log().substr(0, 6), "omp=1\n");
+}
+
+TEST_F(RankProcessTest, SaysThatABinaryIsMissingOrNoProgram) {
+  EXPECT_EQ(Spawn(dir_.File("missing")).status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(dir_.File("text")) << "no program";
+  EXPECT_EQ(Spawn(dir_.File("text")).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RankProcessTest, TheRankEndsWhenItsAgentDies) {
+  UniqueFd socket;
+  const auto process = Start("stay", &socket);
+  EXPECT_FALSE(process->Exited().has_value());
+  socket.Reset();
+  EXPECT_EQ(AwaitEnd(*process).exit_code, 9);
+}
+
+TEST_F(RankProcessTest, TheTreeIsGoneOnlyWhenAGrandchildInAnotherSessionIs) {
+  UniqueFd socket;
+  const auto process = Start("orphans", &socket);
+  const pid_t rank = process->pid();
+  ASSERT_EQ(kill(rank, SIGKILL), 0);
+  EXPECT_EQ(AwaitEnd(*process).signal, SIGKILL);
+  EXPECT_FALSE(process->TreeGone());
+  const auto left = ReadTree(rank, "job/1/0", {});
+  ASSERT_TRUE(left.ok());
+  int alive = 0, elsewhere = 0;
+  for (const ProcessFacts& p : *left) {
+    alive += p.alive() ? 1 : 0;
+    elsewhere += p.alive() && p.session != rank ? 1 : 0;
+  }
+  EXPECT_EQ(alive, 2);
+  EXPECT_EQ(elsewhere, 1);
+  while (!process->TreeGone()) process->SignalTree(SIGKILL);
+  EXPECT_EQ(kill(-rank, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+  for (const ProcessFacts& p : *left) EXPECT_EQ(kill(p.pid, 0), -1) << p.pid;
+}
+
+TEST_F(RankProcessTest, CollectsOrphansButLeavesDeadRanksToTheirOwners) {
+  UniqueFd socket;
+  const auto process = Start("surroundings", &socket);
+  AwaitEnd(*process);
+  ReapOrphans({process->pid()});
+  EXPECT_TRUE(process->Exited().has_value());
+  EXPECT_TRUE(process->TreeGone());
+  // A child that nobody waits for.
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  siginfo_t info = {};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  ReapOrphans({});
+  EXPECT_EQ(kill(child, 0), -1);
+}
+
+}  // namespace
+}  // namespace fsdpd

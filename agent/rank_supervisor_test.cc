@@ -1,0 +1,234 @@
+// What agent_test cannot reach: time that a test moves, devices, and broken surroundings. Ranks are real.
+#include "agent/rank_supervisor.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "agent/process_tree.h"
+#include "agent/steady_clock.h"
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(10);
+
+// Keeps what happened, in words, and lets the test wait for it.
+class Recorder : public RankEvents {
+ public:
+  void RankLaunched(const RankId& id, const v1::RankLaunch& launch) override {
+    Add(absl::StrCat("launched ", id.rank, " device ", launch.device()));
+  }
+  void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
+  void RankStepped(const RankId&, int, const v1::StepReport&) override {}
+  void RankExited(const RankId& id, const v1::RankExit& exit) override {
+    MutexLock lock(&mutex_);
+    exits_[id.rank] = exit;
+    happened_.push_back(absl::StrCat("exit ", id.rank));
+    changed_.SignalAll();
+  }
+  void AttemptGone(const AttemptId&, bool stopped) override { Add(stopped ? "stopped" : "gone"); }
+  void StoreSet(const AttemptId&, const v1::StoreSet&) override {}
+  void StoreGet(const AttemptId&, const std::string&, int64_t) override {}
+
+  void Await(const std::string& what) {
+    MutexLock lock(&mutex_);
+    while (std::count(happened_.begin(), happened_.end(), what) == 0) {
+      if (changed_.WaitFor(&mutex_, kPatience)) continue;
+      ADD_FAILURE() << "did not happen: " << what;
+      return;
+    }
+  }
+  v1::RankExit AwaitExit(int rank) {
+    Await(absl::StrCat("exit ", rank));
+    MutexLock lock(&mutex_);
+    return exits_[rank];
+  }
+  bool Has(const std::string& what) {
+    MutexLock lock(&mutex_);
+    return std::count(happened_.begin(), happened_.end(), what) != 0;
+  }
+
+ private:
+  void Add(std::string what) {
+    MutexLock lock(&mutex_);
+    happened_.push_back(std::move(what));
+    changed_.SignalAll();
+  }
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> happened_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, v1::RankExit> exits_ ABSL_GUARDED_BY(mutex_);
+};
+
+class RankSupervisorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(BecomeSubreaper().ok());
+    options_.rank_binary = "agent/fake_rank";
+    options_.slots = 4;
+  }
+
+  void Start() { supervisor_ = std::make_unique<RankSupervisor>(options_, &logs_, &events_, &clock_); }
+
+  v1::Launch Launch(const std::string& behaviour, int attempt, std::vector<int> devices) {
+    v1::Launch launch;
+    launch.set_job_id("job");
+    launch.set_attempt(attempt);
+    launch.mutable_spec()->set_name(behaviour);
+    launch.set_world(static_cast<int>(devices.size()));
+    launch.set_ranks(static_cast<int>(devices.size()));
+    for (const int device : devices) launch.add_devices(device);
+    return launch;
+  }
+
+  v1::Stop Stop(int attempt, int64_t grace_ms) {
+    v1::Stop stop;
+    stop.set_job_id("job");
+    stop.set_attempt(attempt);
+    stop.set_grace_ms(grace_ms);
+    return stop;
+  }
+
+  TempDir dir_;
+  FakeClock clock_;
+  Recorder events_;
+  RankSupervisor::Options options_;
+  LogKeeper logs_{dir_.path(), [](v1::LogLines) { return true; }};
+  std::unique_ptr<RankSupervisor> supervisor_;
+};
+
+TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotBefore) {
+  Start();
+  supervisor_->Launch(Launch("stubborn", 1, {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(Stop(1, 60000));
+  supervisor_->Hosted();  // Answers once the stop was taken in.
+  clock_.Advance(absl::Seconds(59));
+  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();  // Each lets the loop go round.
+  EXPECT_FALSE(events_.Has("exit 0"));
+  clock_.Advance(absl::Seconds(2));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.signal(), SIGKILL);
+  EXPECT_TRUE(exit.cancelled());
+  events_.Await("stopped");
+}
+
+TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayForLong) {
+  Start();
+  supervisor_->SetConnected(false);
+  supervisor_->Hosted();
+  supervisor_->Launch(Launch("first-dies", 1, {0, 1}));
+  events_.AwaitExit(0);
+  clock_.Advance(absl::Seconds(29));
+  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("exit 1"));
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(events_.AwaitExit(1).cancelled());
+  events_.Await("stopped");
+}
+
+TEST_F(RankSupervisorTest, KeepsAHealthyAttemptHoweverLongTheCoordinatorIsAway) {
+  Start();
+  supervisor_->SetConnected(false);
+  supervisor_->Launch(Launch("stay", 1, {0, 1}));
+  events_.Await("ready 0");
+  clock_.Advance(absl::Hours(24));
+  for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(supervisor_->Hosted().size(), 1u);
+  EXPECT_FALSE(events_.Has("exit 0"));
+}
+
+TEST_F(RankSupervisorTest, KillsWhatADeadRankLeavesBehind) {
+  Start();
+  supervisor_->Launch(Launch("orphans-then-exit", 1, {0}));
+  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
+  events_.Await("gone");
+  const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
+  ASSERT_TRUE(table.ok());
+  for (const ProcessFacts& process : *table) EXPECT_NE(ReadRankMark(process.pid), "job/1/0");
+}
+
+TEST_F(RankSupervisorTest, RefusesDevicesThatAreNotThereOrNotFree) {
+  options_.device = v1::DEVICE_CUDA;
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {2}));
+  events_.Await("launched 0 device 2");
+  v1::Launch busy = Launch("stay", 1, {1, 2});
+  busy.set_job_id("other");
+  busy.set_first_rank(1);
+  busy.set_world(3);
+  supervisor_->Launch(busy);
+  EXPECT_EQ(events_.AwaitExit(1).error(), "launch refused: device 2 is not free");
+  EXPECT_EQ(events_.AwaitExit(2).exit_code(), 126);
+  busy.clear_devices();
+  busy.add_devices(0);
+  busy.add_devices(4);
+  busy.set_first_rank(3);
+  busy.set_world(5);
+  supervisor_->Launch(busy);
+  EXPECT_EQ(events_.AwaitExit(3).error(), "launch refused: there is no device 4");
+}
+
+TEST_F(RankSupervisorTest, RefusesALaunchThatMakesNoSense) {
+  Start();
+  v1::Launch outside = Launch("stay", 1, {0});
+  outside.set_first_rank(7);
+  supervisor_->Launch(outside);
+  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(7).error(), "make no sense"));
+  v1::Launch evil = Launch("stay", 1, {0});
+  evil.set_job_id("../../etc");
+  evil.set_world(9);
+  evil.set_first_rank(8);
+  supervisor_->Launch(evil);
+  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
+}
+
+TEST_F(RankSupervisorTest, SaysThatTheRankBinaryIsMissing) {
+  options_.rank_binary = "/no/such/fsdpd-rank";
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0, 1}));
+  const v1::RankExit exit = events_.AwaitExit(1);
+  EXPECT_EQ(exit.exit_code(), 127);
+  EXPECT_TRUE(absl::StrContains(exit.error(), "/no/such/fsdpd-rank")) << exit.error();
+  events_.Await("gone");
+  EXPECT_TRUE(supervisor_->Idle());
+}
+
+TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
+  Start();
+  supervisor_->Launch(Launch("garbage", 1, {0}));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.signal(), SIGKILL);
+  EXPECT_TRUE(absl::StrContains(exit.error(), "broke its protocol")) << exit.error();
+}
+
+TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {
+  std::filesystem::create_directories(dir_.File("job/attempt-1"));
+  std::filesystem::create_symlink("/dev/full", dir_.File("job/attempt-1/rank-0.log"));
+  std::ofstream(dir_.File("job/attempt-2")) << "a file where the folder should be";
+  Start();
+  supervisor_->Launch(Launch("flood", 1, {0}));
+  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
+  events_.Await("gone");
+  v1::Launch second = Launch("flood", 2, {0});
+  second.set_world(2);
+  second.set_first_rank(1);
+  supervisor_->Launch(second);
+  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
+}
+
+TEST_F(RankSupervisorTest, StartsNothingOnceItStops) {
+  Start();
+  supervisor_->StopAll(absl::Seconds(1));
+  supervisor_->Launch(Launch("stay", 1, {0}));
+  EXPECT_EQ(events_.AwaitExit(0).error(), "launch refused: the agent is stopping");
+}
+
+}  // namespace
+}  // namespace fsdpd
