@@ -85,13 +85,36 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
   return std::nullopt;
 }
 
+// The exit of a rank that its own agent stopped though nobody had asked for the attempt's end: the agent is
+// ending.
+const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts) {
+  for (const RankFacts& rank : facts.ranks()) {
+    if (rank.exit.has_value() && Failed(*rank.exit) && rank.exit->cancelled()) return &*rank.exit;
+  }
+  return nullptr;
+}
+
+// A node whose ranks are not accounted for and that may still say, or be found, to be the cause.
+bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
+                        const VerdictOptions& options) {
+  return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
+    const bool asked = part.missing_since <= now && now - part.missing_since < options.missing_settle;
+    return HasUnfinishedRank(facts, part) && (presence(part.node) == Presence::kAway || asked);
+  });
+}
+
 std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const PresenceOf& presence,
                                           absl::Time now, const VerdictOptions& options) {
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr) {
     // Until the settling time is over the cause may still be on its way, whatever else is wrong.
     if (!facts.AllExited() && now - facts.first_failure_seen() < options.settle) return std::nullopt;
-    return FailureOf(facts, *first);
+    // Peers of an agent that ends, or of a node that dies, see a broken connection before anybody misses it:
+    // what they fail with is a consequence.
+    if (const v1::RankExit* stopped = StoppedByItsAgent(facts)) return FailureOf(facts, *stopped);
+    if (CauseMayBeOnItsWay(facts, presence, now, options)) return std::nullopt;
+    const std::optional<v1::Job::Failure> of_node = NodeFailure(facts, presence, now, options);
+    return of_node.has_value() ? of_node : FailureOf(facts, *first);
   }
   if (!facts.fault.empty()) return FailureOfNobody(facts, "", facts.fault);
   return NodeFailure(facts, presence, now, options);
@@ -135,10 +158,20 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   return verdict;
 }
 
+// A node, or an agent that ended, was found to be the cause: exits that come later are consequences.
+bool NodeIsToBlame(const v1::Job& job, const AttemptFacts& facts) {
+  if (!job.has_failure() || job.failure().attempt() != job.attempt()) return false;
+  const int rank = job.failure().rank();
+  if (rank < 0) return !job.failure().node().empty();
+  const std::optional<v1::RankExit>& exit = facts.ranks()[rank].exit;
+  return exit.has_value() && exit->cancelled();
+}
+
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   Verdict verdict;
   // An exit that came after the stop began may name an earlier failure.
-  if (const v1::RankExit* first = facts.FirstFailure(); first != nullptr && !first->cancelled()) {
+  const v1::RankExit* first = facts.FirstFailure();
+  if (first != nullptr && !first->cancelled() && !NodeIsToBlame(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
   }
   const std::string why =

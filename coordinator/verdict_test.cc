@@ -79,10 +79,52 @@ TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {
 }
 
 TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
+  job_.set_state(v1::JOB_STATE_STOPPING);
   Exit(0, 143, 1, /*cancelled=*/true);
   Exit(2, 1, 5000);
-  now_ += options_.settle;
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
+}
+
+TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
+  Exit(1, 1, 1000);
+  Exit(2, 143, 2000, /*cancelled=*/true);
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), 2);
+  *job_.mutable_failure() = *verdict.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 2 on node-1 failed: its agent stopped it"));
+}
+
+TEST_F(VerdictTest, ANodeThatDiesIsTheCauseThoughItsPeersFailedFirst) {
+  Exit(1, 1, 1000);
+  presence_["node-1"] = Presence::kAway;
+  now_ += 10 * options_.settle;
+  EXPECT_NE(JudgeNow().event, JobEvent::kFail);
+  presence_["node-1"] = Presence::kLost;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), -1);
+  EXPECT_EQ(verdict.failure->node(), "node-1");
+  *job_.mutable_failure() = *verdict.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  facts_.TakeStopped("node-0");
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("node node-1 is lost"));
+}
+
+TEST_F(VerdictTest, AFailureIsJudgedOnceTheAwayNodeIsBack) {
+  Exit(1, 1, 1000);
+  presence_["node-1"] = Presence::kAway;
+  now_ += options_.settle;
+  EXPECT_NE(JudgeNow().event, JobEvent::kFail);
+  presence_["node-1"] = Presence::kConnected;
+  facts_.TakeAttached("node-1", {2, 3}, now_);
+  EXPECT_EQ(JudgeNow().failure->rank(), 1);
 }
 
 TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
