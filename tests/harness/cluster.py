@@ -9,7 +9,6 @@ process of the cluster is left, or when one of its ports is still listened on.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -24,6 +23,7 @@ import yaml
 from harness import stubs
 from harness.processes import Daemon, descendants, listening, marked
 from harness.programs import program
+from harness.specs import to_message
 from harness.wait import wait_until
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -101,8 +101,12 @@ class Cluster:
             self._kill_all()
 
     def _stop_cleanly(self):
-        daemons = [daemon for daemon in [*self.agents.values(), self.coordinator] if daemon and daemon.running()]
-        codes = {daemon.name: daemon.stop() for daemon in daemons}
+        agents = [agent for agent in self.agents.values() if agent.running()]
+        for agent in agents:
+            agent.process.terminate()
+        codes = {agent.name: agent.wait() for agent in agents}
+        if self.coordinator and self.coordinator.running():
+            codes["coordinator"] = self.coordinator.stop()
         assert not any(codes.values()), f"SIGTERM ends a daemon with 0, these ended so: {codes}"
         self.assert_nothing_left()
 
@@ -137,6 +141,10 @@ class Cluster:
 
     def start_coordinator(self, listen=None, expect_serving=True):
         """With `listen`, on that address: what a restart after a crash does."""
+        # A channel to the coordinator before this one would first have to notice that it is gone.
+        if self._channel:
+            self._channel.close()
+            self._channel = None
         port_file = self.folder / "coordinator.port"
         port_file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
@@ -146,16 +154,19 @@ class Cluster:
             self.address = self._read_port_file(self.coordinator, port_file)
         return self.coordinator
 
-    def start_agent(self, name, slots=2, wait=True, **flags):
+    def start_agent(self, name, slots=2, wait=True, expect_serving=True, **flags):
         port_file = self.folder / f"{name}.port"
         port_file.unlink(missing_ok=True)
-        flags = {"device": "cpu", "rank_binary": program("fsdp/fsdpd-rank"), **flags}
-        command = [program("agent/fsdpd-agent"), "--coordinator", self.address, "--node", name, "--slots", slots,
-                   "--metrics-listen", "127.0.0.1:0", "--port-file", port_file,
-                   "--work-dir", self.folder / f"{name}.work"]
+        flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
+                 "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{name}.work",
+                 "rank_binary": program("fsdp/fsdpd-rank"), **flags}
+        command = [program("agent/fsdpd-agent")]
         for flag, value in flags.items():
             command += [f"--{flag.replace('_', '-')}", value]
-        agent = self.agents[name] = Daemon(name, command, self.folder / f"{name}.log", self.mark)
+        agent = Daemon(name, command, self.folder / f"{name}.log", self.mark)
+        if not expect_serving:
+            return agent
+        self.agents[name] = agent
         self.metrics[name] = self._read_port_file(agent, port_file)
         if wait:
             self.wait_nodes(len([each for each in self.agents.values() if each.running()]))
@@ -187,16 +198,17 @@ class Cluster:
         path.write_text(spec if isinstance(spec, str) else yaml.safe_dump(spec, sort_keys=False))
         return path
 
-    def submit(self, spec, *arguments):
-        result = self.ctl("submit", "-f", self.write_spec(spec), "-o", "json", *arguments).expect(0)
-        return json.loads(result.out)["id"]
-
     # --- gRPC
 
     def api(self):
         if not self._channel:
             self._channel = grpc.insecure_channel(self.address)
         return stubs.coordinator_grpc.CoordinatorStub(self._channel)
+
+    def submit(self, spec):
+        """Submits over gRPC; the job's id. Tests of fsdpctl submit with fsdpctl."""
+        request = stubs.coordinator.SubmitJobRequest(spec=to_message(spec))
+        return self.api().SubmitJob(request, timeout=10, wait_for_ready=True).job.id
 
     def job(self, job_id):
         return self.api().GetJob(stubs.coordinator.GetJobRequest(id=job_id), timeout=10, wait_for_ready=True).job

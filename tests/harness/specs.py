@@ -20,18 +20,18 @@ ENDLESS = 10_000_000
 
 
 def spec(steps=5, name="tiny", **sections):
-    """The small spec; `sections` are merged into it one level deep, None removes: spec(fsdp={"strategy": "no_shard"})."""
+    """The small spec; `sections` are merged into it one level deep, and None removes what is there:
+    spec(fsdp={"strategy": "no_shard"}, data={"synthetic": None, "tokens": [...]})."""
     made = copy.deepcopy(_BASE)
     made["name"] = name
     made["train"]["steps"] = steps
     for section, value in sections.items():
-        if value is None:
-            made.pop(section, None)
-        elif isinstance(value, dict) and isinstance(made.get(section), dict):
-            made[section].update(value)
-        else:
-            made[section] = value
-    return made
+        made[section] = value if value is None else _without_none({**made.get(section, {}), **value})
+    return _without_none(made)
+
+
+def _without_none(fields):
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def one_rank(**arguments):

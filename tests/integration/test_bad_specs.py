@@ -4,7 +4,6 @@ Every kind of fault of meaning goes both ways: through fsdpctl (exit code 3, fil
 (google.rpc.BadRequest, decoded here in Python).
 """
 
-import copy
 import re
 
 import grpc
@@ -39,12 +38,15 @@ FAULTS = {
     "no feed-forward width": (llama(intermediate_size=0), "model.llama.intermediate_size"),
     "heads that do not divide the width": (llama(heads=5, kv_heads=5), "model.llama.heads"),
     "kv heads that do not divide heads": (llama(kv_heads=3), "model.llama.kv_heads"),
+    "heads of an odd size": (llama(hidden_size=12, heads=4), "model.llama.heads"),
+    "tied embeddings": (llama(tied_embeddings=True), "model.llama.tied_embeddings"),
     "a negative norm epsilon": (llama(norm_epsilon=-1e-5), "model.llama.norm_epsilon"),
     "a negative rope base": (llama(rope_theta=-1.0), "model.llama.rope_theta"),
     "no data": ({"data": None}, "data"),
     "two sources of data": ({"data": {"tokens": [{"path": "/data/x.bin"}]}}, "data"),
     "no sequence length": ({"data": {"sequence_length": 0}}, "data.sequence_length"),
     "a token file without a path": (tokens(path=""), "data.tokens[0].path"),
+    "text for a smaller vocabulary": ({**llama(vocab_size=100), **tokens(type="u8")}, "data.tokens[0]"),
     "a negative weight of a file": (tokens(weight=-1.0), "data.tokens[0].weight"),
     "synthetic tokens outside the vocabulary": ({"data": {"synthetic": {"vocab": 257}}}, "data.synthetic.vocab"),
     "no steps": ({"train": {"steps": 0}}, "train.steps"),
@@ -68,22 +70,13 @@ FAULTS = {
     "more ranks than can be": ({"resources": {"nodes": 100000}}, "resources"),
     "a memory budget that nothing fits": ({"resources": {"memory_budget_bytes": 1000}}, "resources.memory_budget_bytes"),
     "a negative number of attempts": ({"restart": {"max_attempts": -1}}, "restart.max_attempts"),
-    "a checkpoint interval below zero": ({"checkpoint": {"dir": "/ckpt", "every_steps": -5}}, "checkpoint.every_steps"),
-    "a trace of a step that never comes": ({"telemetry": {"trace_steps": [6]}}, "telemetry.trace_steps"),
+    "an interval without a checkpoint folder": ({"checkpoint": {"every_steps": 5}}, "checkpoint.every_steps"),
+    "an unknown checkpoint format": ({"checkpoint": {"format": "pickle"}}, "checkpoint.format"),
+    "gradients that cross the wire in bf16": ({"precision": {"grad_comm": "bf16"}}, "precision.grad_comm"),
+    "a negative seed": ({"train": {"seed": -1}}, "train.seed"),
+    "a negative warm-up": ({"schedule": {"constant": {"warmup_steps": -1}}}, "schedule.constant.warmup_steps"),
+    "a step to be traced": ({"telemetry": {"trace_steps": [6]}}, "telemetry.trace_steps"),
 }
-
-
-def broken(sections):
-    made = spec()
-    for section, value in sections.items():
-        if value is None:
-            made.pop(section)
-        elif isinstance(value, dict):
-            made.setdefault(section, {}).update(copy.deepcopy(value))
-            made[section] = {key: each for key, each in made[section].items() if each is not None}
-        else:
-            made[section] = value
-    return made
 
 
 def covers(field, wanted):
@@ -94,7 +87,7 @@ def covers(field, wanted):
 @pytest.mark.parametrize("what", FAULTS)
 def test_the_api_names_field_reason_and_fix(shared, what):
     sections, wanted = FAULTS[what]
-    message = to_message(broken(sections))
+    message = to_message(spec(**sections))
     with pytest.raises(grpc.RpcError) as raised:
         shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=message), timeout=10)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT, raised.value
@@ -110,7 +103,7 @@ def test_the_api_names_field_reason_and_fix(shared, what):
 @pytest.mark.parametrize("what", FAULTS)
 def test_fsdpctl_names_file_line_and_field(shared, what):
     sections, wanted = FAULTS[what]
-    result = shared.ctl("submit", "-f", shared.write_spec(broken(sections), "bad.yaml")).expect(3)
+    result = shared.ctl("submit", "-f", shared.write_spec(spec(**sections), "bad.yaml")).expect(3)
     assert not result.out, "stdout is for data"
     errors = [line for line in result.err.splitlines() if re.search(r"bad\.yaml(:\d+){0,2}: error: ", line)]
     assert any(wanted in line for line in errors), result
@@ -153,7 +146,7 @@ def test_text_that_is_no_spec_is_refused_at_its_line(shared, command, what):
 
 
 def test_all_faults_are_reported_at_once(shared):
-    made = broken({"name": "Tiny", "train": {"steps": 0}, "optimizer": {"adamw": {"lr": -1.0}}, **llama(kv_heads=3)})
+    made = spec(name="Tiny", train={"steps": 0}, optimizer={"adamw": {"lr": -1.0}}, **llama(kv_heads=3))
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml")).expect(3)
     for field in ("name", "train.steps", "optimizer.adamw.lr", "model.llama.kv_heads"):
         assert field in result.err, f"{field} is missing in\n{result}"

@@ -132,8 +132,9 @@ def test_cancel_and_its_exit_codes(cluster):
 
 
 def test_the_same_request_id_submits_once(cluster):
-    ids = {cluster.submit(spec(steps=2), "--request-id", "again-and-again") for _ in range(2)}
-    assert len(ids) == 1
+    command = ["submit", "-f", cluster.write_spec(spec(steps=2)), "--request-id", "again-and-again", "-o", "json"]
+    first, second = (json.loads(cluster.ctl(*command).expect(0).out) for _ in range(2))
+    assert first["id"] == second["id"]
     other = cluster.ctl("submit", "-f", cluster.write_spec(spec(steps=3)), "--request-id", "again-and-again")
     assert other.code not in (0, 5) and "again-and-again" in other.err, other
 
@@ -159,8 +160,8 @@ def test_wrong_usage_is_exit_2_and_says_what_is_right(shared, arguments, named):
     assert re.search(named, result.err) and not result.out, result
 
 
-@pytest.mark.parametrize("arguments", [["get"], ["nodes"], ["version"], ["get", "x-000000"], ["cancel", "x-000000"],
-                                       ["watch", "x-000000"], ["logs", "x-000000"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["get"], ["version"], ["cancel", "x-000000"], ["watch", "x-000000"]],
+                         ids=" ".join)
 def test_no_server_is_exit_5_with_the_address(arguments):
     # Port 1 is reserved and nothing listens there.
     result = fsdpctl(*arguments, server="127.0.0.1:1", timeout_s=45).expect(5)
