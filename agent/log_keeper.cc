@@ -83,10 +83,11 @@ LogKeeper::~LogKeeper() {
 absl::Status LogKeeper::Prepare(const std::string& work_dir) {
   std::error_code error;
   std::filesystem::create_directories(work_dir, error);
-  if (error) return absl::PermissionDeniedError(absl::StrCat(work_dir, ": ", error.message()));
+  if (error)
+    return absl::PermissionDeniedError(absl::StrCat("cannot make ", work_dir, ": ", error.message()));
   const std::string probe = absl::StrCat(work_dir, "/.write-probe");
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::PermissionDeniedError(Errno(work_dir));
+  if (!fd.valid()) return absl::PermissionDeniedError(absl::StrCat("cannot write in ", Errno(work_dir)));
   unlink(probe.c_str());
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
 // machine or the coordinator refuses, 2 for a wrong command line.
 #include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
 #include <poll.h>
@@ -39,7 +40,15 @@ struct Flags {
   std::string port_file;
 };
 
-// "" when it is right.
+// Checks say what is wrong, or "".
+std::string CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  const bool right = colon != std::string::npos && colon > 0 &&
+                     absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
+  return right ? "" : "'" + address + "' is no HOST:PORT";
+}
+
 std::string CheckNode(const std::string& node) {
   if (node.empty() || node.size() > 253) return "must have 1 to 253 characters";
   for (const char c : node) {
@@ -51,7 +60,9 @@ std::string CheckNode(const std::string& node) {
 
 void Declare(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
-  app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")->required();
+  app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")
+      ->required()
+      ->check(CheckAddress);
   app->add_option("--node", flags->agent.node, "This node's name, unique at the coordinator")
       ->required()
       ->check(CheckNode);
