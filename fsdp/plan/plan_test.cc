@@ -1,0 +1,181 @@
+#include "fsdp/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace fsdpd {
+namespace {
+
+// The job of README's example, after the client made the path absolute.
+v1::JobSpec TinyJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-llama");
+  job.mutable_model()->set_preset("tiny");
+  v1::TokenFile* file = job.mutable_data()->add_tokens();
+  file->set_path("/data/corpus.txt");
+  file->set_type(v1::TOKEN_TYPE_U8);
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_train()->set_micro_batch(4);
+  job.mutable_train()->set_global_batch(16);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e-3);
+  job.mutable_optimizer()->set_clip_norm(1.0);
+  job.mutable_schedule()->mutable_cosine()->set_warmup_steps(20);
+  job.mutable_schedule()->mutable_cosine()->set_min_lr_ratio(0.1);
+  job.mutable_resources()->set_nodes(2);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return job;
+}
+
+v1::JobSpec Llama8b(int64_t nodes) {
+  v1::JobSpec job;
+  job.set_name("llama3-8b-c4");
+  job.mutable_model()->set_preset("llama3-8b");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(8192);
+  job.mutable_train()->set_steps(1000);
+  job.mutable_train()->set_global_batch(64 * nodes);
+  job.mutable_resources()->set_nodes(nodes);
+  job.mutable_resources()->set_ranks_per_node(8);
+  return job;
+}
+
+std::string Text(const Violations& faults) {
+  std::string text;
+  for (const Violation& fault : faults) text += fault.field + ": " + fault.reason + " -> " + fault.fix + "\n";
+  return text;
+}
+
+const Choice* Find(const Plan& plan, const std::string& field) {
+  for (const Choice& choice : plan.choices) {
+    if (choice.field == field) return &choice;
+  }
+  return nullptr;
+}
+
+std::map<std::string, int64_t> Components(const Plan& plan) {
+  std::map<std::string, int64_t> bytes;
+  for (const MemoryComponent& component : plan.memory.components) bytes[component.name] = component.bytes;
+  return bytes;
+}
+
+TEST(Plan, AcceptsTheExampleAndSaysWhatItChose) {
+  const Plan plan = MakePlan(TinyJob(), 0);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  EXPECT_TRUE(plan.faults.empty()) << Text(plan.faults);
+  EXPECT_EQ(plan.spec.world, 4);
+  EXPECT_EQ(plan.spec.micro_batches_per_step(), 1);
+  EXPECT_EQ(plan.spec.compute, DType::kFp32);
+  EXPECT_EQ(plan.layout.units.size(), 6u);
+  EXPECT_NE(plan.program.hash, 0u);
+  ASSERT_NE(Find(plan, "precision.compute"), nullptr);
+  EXPECT_EQ(Find(plan, "precision.compute")->value, "fp32");
+  ASSERT_NE(Find(plan, "fsdp.prefetch_bytes"), nullptr);
+  for (const Choice& choice : plan.choices) {
+    EXPECT_FALSE(choice.field.empty() || choice.value.empty() || choice.reason.empty()) << choice.field;
+  }
+  // What the person set is not a choice.
+  EXPECT_EQ(Find(plan, "train.micro_batch"), nullptr);
+  EXPECT_EQ(Find(plan, "optimizer.adamw.lr"), nullptr);
+}
+
+TEST(Plan, RefusesWithEveryFaultAndNothingElse) {
+  v1::JobSpec job = TinyJob();
+  job.set_name("Tiny Llama");
+  job.mutable_train()->set_global_batch(15);
+  job.mutable_model()->set_preset("tyni");
+  const Plan plan = MakePlan(job, 0);
+  EXPECT_FALSE(plan.accepted());
+  EXPECT_EQ(plan.faults.size(), 3u) << Text(plan.faults);
+  EXPECT_TRUE(plan.program.instructions.empty());
+  EXPECT_EQ(ToProto(plan).faults_size(), 3);
+  EXPECT_EQ(ToProto(plan).instructions_size(), 0);
+}
+
+TEST(Plan, IsTheSameFromTheResolvedSpec) {
+  for (const v1::JobSpec& job : {TinyJob(), Llama8b(1), Llama8b(8)}) {
+    const Plan first = MakePlan(job, int64_t{70} << 30);
+    ASSERT_FALSE(first.layout.units.empty());
+    const Plan again = MakePlan(first.resolved, 0);
+    EXPECT_EQ(again.program.hash, first.program.hash);
+    EXPECT_EQ(again.resolved.SerializeAsString(), first.resolved.SerializeAsString());
+    EXPECT_TRUE(again.choices.empty());
+  }
+}
+
+TEST(Plan, CountsLlama8bAt8And64Ranks) {
+  for (const int64_t nodes : {1, 8}) {
+    const Plan plan = MakePlan(Llama8b(nodes), 0);
+    ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+    const v1::Plan proto = ToProto(plan);
+    EXPECT_EQ(proto.parameters(), 8030261248);
+    int64_t parameters = 0, shard_bytes = 0;
+    for (const v1::Plan::Unit& unit : proto.units()) {
+      parameters += unit.parameters();
+      shard_bytes += unit.shard_bytes();
+    }
+    EXPECT_EQ(parameters, 8030261248);
+    std::map<std::string, int64_t> bytes = Components(plan);
+    EXPECT_EQ(bytes["main_params"], shard_bytes);
+    EXPECT_EQ(bytes["optimizer"], 2 * shard_bytes);
+    EXPECT_EQ(bytes["gradients"], shard_bytes);
+    EXPECT_EQ(bytes["gather_buffers"] + bytes["reduce_buffers"], plan.program.arena_bytes);
+    EXPECT_GE(shard_bytes * 8 * nodes, 4 * parameters);
+    EXPECT_LE(shard_bytes * 8 * nodes, 4.04 * parameters);
+    int64_t sum = 0;
+    for (const auto& component : proto.memory().components()) sum += component.bytes();
+    EXPECT_EQ(proto.memory().peak_bytes(), sum);
+    EXPECT_EQ(proto.world(), 8 * nodes);
+    EXPECT_EQ(proto.program_hash().size(), 16u);
+    // 6 FLOPs per matrix element and token, and attention on top: 7.5 B elements, 8192 tokens a sample.
+    const double tokens = 64.0 * nodes * 8192;
+    EXPECT_GT(proto.flops_per_step(), 6 * 7.5e9 * tokens);
+    EXPECT_LT(proto.flops_per_step(), 6 * 8.9e9 * tokens);
+  }
+}
+
+TEST(Plan, RecomputesOnlyWhenTheBudgetDemandsIt) {
+  const Plan roomy = MakePlan(Llama8b(8), int64_t{130} << 30);
+  ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
+  EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
+  const Plan tight = MakePlan(Llama8b(8), roomy.memory.peak_bytes - 1);
+  ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
+  EXPECT_EQ(tight.spec.recompute, Recompute::kFull);
+  EXPECT_LT(tight.memory.peak_bytes, roomy.memory.peak_bytes);
+  EXPECT_NE(Find(tight, "fsdp.recompute")->reason.find("GiB"), std::string::npos);
+}
+
+TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
+  v1::JobSpec job = Llama8b(1);
+  const Plan plan = MakePlan(job, int64_t{8} << 30);
+  ASSERT_FALSE(plan.accepted());
+  ASSERT_EQ(plan.faults.size(), 1u);
+  EXPECT_EQ(plan.faults[0].rule, "memory_over_budget");
+  EXPECT_EQ(ToProto(plan).memory().components_size(), 7);
+}
+
+TEST(Plan, AdjustsPrefetchAndSaysSo) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_fsdp()->set_prefetch_bytes(int64_t{1} << 40);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted());
+  ASSERT_EQ(plan.faults.size(), 1u);
+  EXPECT_EQ(plan.faults[0].level, FaultLevel::kAdjust);
+  EXPECT_EQ(std::to_string(plan.spec.prefetch_bytes), plan.faults[0].after);
+}
+
+TEST(Plan, PutsEveryInstructionInTheMessage) {
+  const Plan plan = MakePlan(TinyJob(), 0);
+  const v1::Plan proto = ToProto(plan);
+  ASSERT_EQ(proto.instructions_size(), static_cast<int>(plan.program.instructions.size()));
+  const auto& first = proto.instructions(0);
+  EXPECT_EQ(first.op(), "Gather");
+  EXPECT_EQ(first.unit(), "embedding");
+  EXPECT_EQ(first.lane(), "gather");
+}
+
+}  // namespace
+}  // namespace fsdpd
