@@ -1,7 +1,8 @@
 // fsdpd-rank: one device's part of one job. Started by fsdpd-agent only; rank.proto is its whole interface.
 //
-// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 143 stopped by SIGTERM.
-// A rank whose agent goes away exits with 1 at once, in whatever state it is: it must not outlive its agent.
+// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 143 stopped by
+// SIGTERM. A rank whose agent goes away exits with 1 at once, in whatever state it is: it must not outlive
+// its agent.
 #include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -157,10 +158,11 @@ int main(int argc, char** argv) {
   }
   struct stat info;
   if (argc != 1 || fstat(fsdpd::kAgentFd, &info) != 0 || !S_ISSOCK(info.st_mode)) {
-    std::fprintf(stderr,
-                 "usage: fsdpd-rank [--version]\n"
-                 "fsdpd-rank is started by fsdpd-agent, which passes a socket as descriptor 3. To run a job, use "
-                 "fsdpctl submit.\n");
+    std::fprintf(
+        stderr,
+        "usage: fsdpd-rank [--version]\n"
+        "fsdpd-rank is started by fsdpd-agent, which passes a socket as descriptor 3. To run a job, use "
+        "fsdpctl submit.\n");
     return 2;
   }
   return fsdpd::Main();

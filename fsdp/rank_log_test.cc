@@ -1,0 +1,61 @@
+#include "fsdp/rank_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
+  v1::JobSpec job;
+  job.set_name("test");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_train()->set_steps(10);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  job.mutable_resources()->set_ranks_per_node(2);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted());
+  v1::RankLaunch launch;
+  launch.set_job_id("test-abc123");
+  launch.set_attempt(2);
+  launch.set_rank(1);
+  launch.set_world(2);
+  const std::vector<std::string> table = ConfigTable(plan, launch);
+  EXPECT_EQ(table[0], "job              test-abc123, attempt 2");
+  EXPECT_EQ(table[1], "rank             1 of 2 on cpu");
+  EXPECT_THAT(table, Contains("strategy         optim_grads_params"));
+  EXPECT_THAT(table, Contains("batch            2 samples: 1 micro-batches of 1 on each of 2 ranks"));
+  for (const std::string& line : table) {
+    EXPECT_EQ(line.substr(15, 2), "  ") << line;
+    EXPECT_NE(line[17], ' ') << line;
+  }
+}
+
+TEST(RankLog, StepLineKeepsItsPlaces) {
+  v1::StepReport report;
+  report.set_step(12);
+  report.set_loss(3.14159);
+  report.set_grad_norm(0.97);
+  report.set_learning_rate(1e-3);
+  report.set_step_seconds(0.25);
+  report.set_tokens(2048);
+  v1::OpTime* op = report.add_ops();
+  op->set_seconds(0.1);
+  op->set_exposed_seconds(0.01);
+  report.mutable_memory()->set_peak_bytes(int64_t{3} << 29);
+  EXPECT_EQ(StepLine(report, 200),
+            "step    12/200  loss   3.1416  norm    0.970  lr 1.00e-03     0.250 s       8192 tok/s  exposed "
+            "  4.0%  "
+            "peak 1.50 GiB");
+  report.set_step(100);
+  report.set_loss(10.5);
+  EXPECT_THAT(StepLine(report, 200), HasSubstr("step   100/200  loss  10.5000  norm"));
+}
+
+}  // namespace
+}  // namespace fsdpd
