@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -122,21 +121,15 @@ def write_corpus(path):
     return len(text)
 
 
-def write_spec(path, steps, gpus):
-    """deploy/examples/tiny-llama.yaml, with the lines replaced that this run decides."""
+def overrides(steps, gpus):
+    """What this run changes of deploy/examples/tiny-llama.yaml."""
     ranks = gpus or CPU_NODES * CPU_RANKS_PER_NODE
-    lines = {
-        "train": f"{{steps: {steps}, micro_batch: {MICRO_BATCH}, global_batch: {MICRO_BATCH * ranks}, seed: 1}}",
-        "schedule": f"{{cosine: {{warmup_steps: {min(WARMUP_STEPS, steps // 5)}, min_lr_ratio: 0.1}}}}",
-    }
+    values = {"train.steps": steps, "train.micro_batch": MICRO_BATCH, "train.global_batch": MICRO_BATCH * ranks,
+              "schedule.cosine.warmup_steps": min(WARMUP_STEPS, steps // 5)}
     if gpus:
-        lines["precision"] = "{compute: bf16}"
-        lines["resources"] = f"{{nodes: 1, ranks_per_node: {gpus}, device: cuda}}"
-    spec = (ROOT / "deploy/examples/tiny-llama.yaml").read_text()
-    for key, value in lines.items():
-        spec, replaced = re.subn(rf"^{key}:.*$", f"{key}: {value}", spec, flags=re.MULTILINE)
-        assert replaced == 1, f"tiny-llama.yaml has {replaced} lines of '{key}'"
-    path.write_text(spec)
+        values |= {"precision.compute": "bf16", "resources.device": "cuda", "resources.nodes": 1,
+                   "resources.ranks_per_node": gpus}
+    return [f"--set={path}={value}" for path, value in values.items()]
 
 
 class Cluster:
@@ -188,10 +181,10 @@ class Cluster:
                          self._folder / "coordinator.log")
         return json.loads(answer.stdout)
 
-    def train(self, spec, record):
+    def train(self, spec, changes, record):
         """Submits and follows the job on this terminal."""
-        argv = self._fsdpctl("submit", "-f", spec, "--follow", "--record", record)
-        code = self._processes.run("fsdpctl", argv, cwd=self._folder, env=self._env)
+        argv = self._fsdpctl("submit", "-f", spec, *changes, "--follow", "--record", record)
+        code = self._processes.run("fsdpctl", argv)
         if code != 0:
             self._processes.require_running()
             logs = sorted(self._folder.glob("node-*/*/attempt-*/rank-*.log"))
@@ -205,11 +198,12 @@ def train(options, folder, processes, page):
     processes.adopt_orphans()
     size = write_corpus(folder / "corpus.txt")
     say("corpus", f"{size:,} characters of README.md, docs, proto and LICENSE")
+    # The spec names its corpus beside itself.
     spec, record = folder / "tiny-llama.yaml", folder / "steps.jsonl"
-    write_spec(spec, options.steps, len(gpus))
+    shutil.copy(ROOT / "deploy/examples/tiny-llama.yaml", spec)
     cluster = Cluster(folder, processes)
     cluster.start(len(gpus))
-    cluster.train(spec, record)
+    cluster.train(spec, overrides(options.steps, len(gpus)), record)
     reports = [json.loads(line) for line in record.read_text().splitlines()]
     job = cluster.query("get")["jobs"][0]
     page.write_text(html.render(reports, job, {"corpus_bytes": size, "gpus": gpus}), encoding="utf-8")

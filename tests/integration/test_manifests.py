@@ -1,4 +1,5 @@
-"""What deploy/ ships for Kubernetes, systemd and containers is well formed, and names flags that the programs have.
+"""What deploy/ ships for Kubernetes, systemd and containers is well formed, and names flags that the programs have;
+its example job specs are accepted.
 
 The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
 """
@@ -7,6 +8,7 @@ import copy
 import functools
 import hashlib
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -247,6 +249,17 @@ def test_sysusers_makes_the_user_of_the_units(tmp_path):
     assert done.returncode == 0 and "Creating user 'fsdpd'" in done.stderr, done.stderr
     for name in PROGRAMS:
         assert "\nUser=fsdpd\n" in (DEPLOY / f"systemd/{name}.service").read_text()
+
+
+# Job specs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", sorted((DEPLOY / "examples").glob("*.yaml")), ids=lambda spec: spec.name)
+def test_an_example_is_accepted_without_remark(spec):
+    done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-o", "json", "-f", spec],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not json.loads(done.stdout).get("faults"), done.stdout
 
 
 # Containers ----------------------------------------------------------------------------------------------------------
