@@ -174,8 +174,8 @@ class Cluster:
 
     def query(self, *arguments):
         """What `fsdpctl ... -o json` answers."""
-        answer = subprocess.run(self._fsdpctl(*arguments, "-o", "json"), capture_output=True, text=True)
-        pause(0)
+        answer = subprocess.run(self._fsdpctl(*arguments, "-o", "json"), capture_output=True, text=True,
+                                start_new_session=True, timeout=30)
         if answer.returncode != 0:
             raise Failed(f"fsdpctl {arguments[0]} failed with exit code {answer.returncode}: {answer.stderr.strip()}",
                          self._folder / "coordinator.log")
@@ -184,11 +184,18 @@ class Cluster:
     def train(self, spec, changes, record):
         """Submits and follows the job on this terminal."""
         argv = self._fsdpctl("submit", "-f", spec, *changes, "--follow", "--record", record)
-        code = self._processes.run("fsdpctl", argv)
+        code = self._processes.run("fsdpctl", argv, on_interrupt=self._cancel)
         if code != 0:
             self._processes.require_running()
             logs = sorted(self._folder.glob("node-*/*/attempt-*/rank-*.log"))
             raise Failed(f"the job failed: fsdpctl ended with exit code {code}", logs[0] if logs else None)
+
+
+    def _cancel(self):
+        """Then fsdpctl's last word is that the job was cancelled, not how to follow it further."""
+        with contextlib.suppress(Failed, subprocess.TimeoutExpired):
+            for job in self.query("get")["jobs"]:
+                self.query("cancel", job["id"], "--reason", "the quickstart was interrupted", "--wait")
 
 
 def train(options, folder, processes, page):

@@ -6,6 +6,7 @@ Listening sockets are named by inode, so a port that somebody else opened meanwh
 
 A signal sets a flag, and only `pause` raises Interrupted: never between a fork and the note that it happened.
 """
+import contextlib
 import ctypes
 import os
 import signal
@@ -75,12 +76,20 @@ class Processes:
         self._daemons.append(daemon)
         return daemon
 
-    def run(self, name, argv, **options):
-        """Runs a program on this terminal to its end, while all daemons run. Returns its exit code."""
+    def run(self, name, argv, on_interrupt=None, **options):
+        """Runs a program on this terminal to its end, while all daemons run. Returns its exit code. On an interrupt,
+        `on_interrupt` may make the program end by itself, before `stop` ends it."""
         child = self._spawn(name, argv, None, **options)
-        while child.process.poll() is None:
-            self.require_running()
-            pause()
+        try:
+            while child.process.poll() is None:
+                self.require_running()
+                pause()
+        except Interrupted:
+            if on_interrupt:
+                on_interrupt()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(5)
+            raise
         self._children.remove(child)
         return child.process.returncode
 
