@@ -2,12 +2,14 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "base/limits.h"
 
@@ -194,6 +196,16 @@ SpecFaults CheckCharacters(absl::string_view text, const std::string& file) {
   return {};
 }
 
+// The column of the first tab in the indent of a line; 0 when there is none. The parser's own words for it
+// are about what follows.
+int TabInIndent(absl::string_view text, int line) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (line > static_cast<int>(lines.size())) return 0;
+  const absl::string_view indent = lines[line - 1].substr(0, lines[line - 1].find_first_not_of(" \t"));
+  const size_t tab = indent.find('\t');
+  return tab == absl::string_view::npos ? 0 : static_cast<int>(tab) + 1;
+}
+
 }  // namespace
 
 const TextNode* TextNode::Find(absl::string_view child_key) const {
@@ -238,6 +250,9 @@ SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* 
   } catch (const YAML::Exception& e) {
     const Place place =
         e.mark.is_null() ? Place{file, 1, 1} : Place{file, e.mark.line + 1, e.mark.column + 1};
+    if (const int tab = TabInIndent(text, place.line); tab > 0) {
+      return {Fault({file, place.line, tab}, "syntax", "a tab cannot indent in YAML", "indent with spaces")};
+    }
     return {Fault(place, "syntax", e.msg, "")};
   }
   return {};

@@ -52,6 +52,11 @@ TEST(YamlTree, AnEmptyTextIsANullRoot) {
   }
 }
 
+TEST(YamlTree, SaysThatATabCannotIndent) {
+  EXPECT_EQ(FirstFault("train:\n\tsteps: 5\n"),
+            "f:2:1: error: a tab cannot indent in YAML; indent with spaces [syntax]");
+}
+
 TEST(YamlTree, RefusesWhatCanExpand) {
   EXPECT_EQ(FirstFault("a: &x [1]\nb: *x\n"),
             "f:1:4: error: anchors (&name) are not allowed; write the value out [alias]");
