@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 
@@ -15,6 +16,8 @@ namespace {
 
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLastRetry = absl::Seconds(3);
+constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
+constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 constexpr int kKeepaliveMs = 3000;   // Finds a dead coordinator, or a dead network, within two of them.
@@ -28,10 +31,10 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The link has its own back-off; the channel's must not be longer.
+  // Between connects the channel waits by itself, with jitter too; the link waits between streams.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -63,7 +66,8 @@ CoordinatorLink::CoordinatorLink(std::string address, v1::Register registration,
       registration_(std::move(registration)),
       handler_(handler),
       clock_(clock),
-      stub_(v1::AgentLink::NewStub(Connect(address_))) {}
+      channel_(Connect(address_)),
+      stub_(v1::AgentLink::NewStub(channel_)) {}
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
 
@@ -122,8 +126,10 @@ void CoordinatorLink::ForgetRendezvous(const AttemptId& attempt) {
 void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
   std::string last_reason;
+  absl::Duration wait;
   do {
     const bool before = ever_attached_;
+    const bool reached = AwaitChannel();
     const absl::Status status = RunStream();
     bool attached = false;
     {
@@ -141,7 +147,8 @@ void CoordinatorLink::Run() {
     if (std::exchange(last_reason, status.ToString()) != status.ToString()) {
       LogWarning("coordinator %s is away, will retry: %s", address_, status.ToString());
     }
-  } while (WaitBeforeRetry(backoff.Next()));
+    wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.
+  } while (WaitBeforeRetry(wait));
   handler_->Connected(false);
 }
 
@@ -175,6 +182,18 @@ v1::AgentMessage CoordinatorLink::Registration() {
     }
   }
   return message;
+}
+
+// A call on a channel that is between two connects would fail at once and cost a whole back-off, so wait for
+// the channel first. When it does not connect in time, the call that follows says why.
+bool CoordinatorLink::AwaitChannel() {
+  const absl::Time until = clock_->Now() + kConnectTimeout;
+  while (clock_->Now() < until) {
+    if (channel_->WaitForConnected(std::chrono::system_clock::now() + kConnectSlice)) return true;
+    MutexLock lock(&mutex_);
+    if (stopping_) break;
+  }
+  return false;
 }
 
 absl::Status CoordinatorLink::RunStream() {

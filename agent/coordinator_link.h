@@ -58,6 +58,7 @@ class CoordinatorLink {
   struct Session;
 
   void Run();
+  bool AwaitChannel();
   absl::Status RunStream();
   void ReadAll(Session* session);
   bool Take(Session* session, const v1::CoordinatorMessage& message);
@@ -71,6 +72,7 @@ class CoordinatorLink {
   const v1::Register registration_;
   Handler* const handler_;
   Clock* const clock_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::AgentLink::Stub> stub_;
 
   Mutex mutex_;
