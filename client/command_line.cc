@@ -1,0 +1,254 @@
+#include "client/command_line.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/string_view.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/text.h"
+#include "client/outcome.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kAbout[] =
+    R"(fsdpctl submits training jobs to an fsdpd coordinator and shows what becomes of them.
+A job is described by a spec (YAML or JSON). A bad spec is refused with all its faults at once; `plan` says what a
+good one would do before it runs. Data goes to stdout, messages to stderr.)";
+
+constexpr char kFooter[] = R"(
+Examples:
+  fsdpctl validate -f job.yaml
+  fsdpctl plan -f job.yaml --offline
+  fsdpctl submit -f job.yaml --follow
+  fsdpctl get --state running -o json
+
+Exit codes:
+  0 ok   1 job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
+  5 server unavailable   6 timeout   130 interrupted
+
+Environment:
+  FSDPD_SERVER  the coordinator's HOST:PORT, where --server is not given
+  NO_COLOR      any value: no colors
+  COLUMNS       width of the screen, where the terminal does not say)";
+
+std::string CheckServer(std::string& server) {
+  const size_t colon = server.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0 &&
+      absl::SimpleAtoi(absl::string_view(server).substr(colon + 1), &port) && port > 0 && port < 65536) {
+    return "";
+  }
+  return absl::StrCat("'", server, "' is not HOST:PORT");
+}
+
+std::string CheckSeconds(std::string& text) {
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= 86400) return "";
+  return absl::StrCat("'", text, "' is not a number of seconds above 0");
+}
+
+// A whole number from `least`; in words, where CLI11's own check prints the largest double.
+CLI::Validator WholeNumber(int least) {
+  return CLI::Validator(
+      [least](std::string& text) -> std::string {
+        int value = 0;
+        if (absl::SimpleAtoi(text, &value) && value >= least) return "";
+        return absl::StrCat("'", text, "' is not a whole number from ", least);
+      },
+      "");
+}
+
+CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
+                     const std::string& examples) {
+  CLI::App* command = app->add_subcommand(name, about);
+  command->fallthrough();
+  command->footer("\nExamples:\n" + examples);
+  return command;
+}
+
+void AddSpecFlags(CLI::App* command, CommandLine* line) {
+  command->add_option("-f,--file", line->file, "The spec, YAML or JSON; - reads stdin")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--set", line->sets, "Replace a value of the spec, as in train.steps=20; may be repeated")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+void AddSpecCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* submit =
+      AddCommand(app, "submit",
+                 "Submit a job. It is on the coordinator's disk when the command returns, and goes on "
+                 "when fsdpctl ends.",
+                 "  fsdpctl submit -f job.yaml\n"
+                 "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
+                 "  cat job.yaml | fsdpctl submit -f - -o json");
+  AddSpecFlags(submit, line);
+  CLI::Option* follow = submit->add_flag("--follow", line->follow,
+                                         "Watch the job until it has ended; its result is the exit code");
+  submit->add_option("--request-id", line->request_id,
+                     "Makes a repeated submit safe: the same id gives the same job");
+  submit
+      ->add_option("--record", line->record, "With --follow: append each step's report to FILE as JSON lines")
+      ->needs(follow)
+      ->type_name("FILE");
+  CLI::App* validate =
+      AddCommand(app, "validate", "Check a spec and report all its faults, without submitting it.",
+                 "  fsdpctl validate -f job.yaml\n"
+                 "  fsdpctl validate -f job.yaml --offline");
+  AddSpecFlags(validate, line);
+  validate->add_flag("--offline", line->offline, "Check here, without a coordinator");
+  CLI::App* plan =
+      AddCommand(app, "plan",
+                 "Show what a spec would do: what `auto` becomes and why, memory per rank, the step's "
+                 "program.",
+                 "  fsdpctl plan -f job.yaml\n"
+                 "  fsdpctl plan -f job.yaml --offline --program");
+  AddSpecFlags(plan, line);
+  plan->add_flag("--offline", line->offline,
+                 "Plan here, without a coordinator (no memory budget is known then)");
+  plan->add_flag("--program", line->program, "List every instruction of the step");
+}
+
+void AddJobArgument(CLI::App* command, CommandLine* line) {
+  command->add_option("JOB", line->job, "The job's id")->required()->type_name("");
+}
+
+void AddWatchCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* get = AddCommand(app, "get", "List jobs, newest first; or show the named ones.",
+                             "  fsdpctl get\n"
+                             "  fsdpctl get --state running,queued\n"
+                             "  fsdpctl get tiny-llama-k3x9q2 -o yaml");
+  get->add_option("JOB", line->jobs, "Ids of jobs; none: all")->type_name("");
+  get->add_option("--state", line->states, "Only jobs in these states")
+      ->delimiter(',')
+      ->type_name("STATE")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(
+          {"queued", "starting", "running", "cancelling", "stopping", "succeeded", "failed", "cancelled"},
+          CLI::ignore_case));
+  CLI::App* describe =
+      AddCommand(app, "describe",
+                 "Show everything about a job: state and reason, placement, memory planned and "
+                 "measured, events, and why it failed.",
+                 "  fsdpctl describe tiny-llama-k3x9q2");
+  AddJobArgument(describe, line);
+  CLI::App* watch = AddCommand(app, "watch", "Follow a job until it has ended; its result is the exit code.",
+                               "  fsdpctl watch tiny-llama-k3x9q2\n"
+                               "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
+  AddJobArgument(watch, line);
+  watch->add_option("--record", line->record, "Append each step's report to FILE as JSON lines")
+      ->type_name("FILE");
+}
+
+void AddOtherCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* logs = AddCommand(app, "logs", "Print what a job's ranks wrote to stdout and stderr.",
+                              "  fsdpctl logs tiny-llama-k3x9q2 --tail 20\n"
+                              "  fsdpctl logs -f tiny-llama-k3x9q2 --rank 0");
+  AddJobArgument(logs, line);
+  logs->add_flag("-f,--follow", line->follow, "Go on until the job has ended");
+  logs->add_option("--rank", line->rank, "Only this rank")->check(WholeNumber(0))->type_name("N");
+  logs->add_option("--attempt", line->attempt, "Of this attempt; default: the newest")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  logs->add_option("--tail", line->tail, "Only the last N lines of each rank")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  CLI::App* cancel = AddCommand(app, "cancel", "End a job: SIGTERM to its ranks, SIGKILL after the grace.",
+                                "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
+                                "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
+  AddJobArgument(cancel, line);
+  cancel->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
+  cancel->add_option("--grace", line->grace_seconds, "Between SIGTERM and SIGKILL; default 10")
+      ->check(WholeNumber(0))
+      ->type_name("SECONDS");
+  cancel->add_flag("--wait", line->wait, "Return when the job has ended");
+  AddCommand(app, "nodes", "List the agents and their free slots.",
+             "  fsdpctl nodes\n  fsdpctl nodes -o json");
+  AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
+}
+
+void AddGlobalFlags(CLI::App* app, CommandLine* line) {
+  app->add_option("--server", line->server, "The coordinator")
+      ->envname("FSDPD_SERVER")
+      ->type_name("HOST:PORT")
+      ->capture_default_str()
+      ->check(CLI::Validator(CheckServer, ""));
+  app->add_option("-o,--output", line->output, "Form of the data: table, json or yaml")
+      ->check(CLI::IsMember({"table", "json", "yaml"}))
+      ->type_name("FORM")
+      ->capture_default_str();
+  app->add_option("--timeout", line->timeout_seconds, "For calls that do not stream")
+      ->check(CLI::Validator(CheckSeconds, ""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+}
+
+// The command or flag that the first unknown word was meant to be, as " (did you mean X?)", or "".
+std::string Suggestion(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> candidates;
+  if (absl::string_view(word).substr(0, 1) == "-") {
+    const auto collect = [&](const CLI::App& of) {
+      for (const CLI::Option* option : of.get_options()) {
+        for (const std::string& name : option->get_lnames()) candidates.push_back("--" + name);
+      }
+    };
+    collect(app);
+    for (const CLI::App* command : app.get_subcommands()) collect(*command);
+  } else if (app.get_subcommands().empty()) {
+    for (const CLI::App* command : app.get_subcommands(nullptr)) candidates.push_back(command->get_name());
+  }
+  const std::string nearest = Nearest(word.substr(0, word.find('=')), candidates);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+}
+
+int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* console) {
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  unknown.erase(std::remove(unknown.begin(), unknown.end(), "--"), unknown.end());
+  const std::vector<const CLI::App*> chosen = app.get_subcommands([](const CLI::App*) { return true; });
+  const bool has_command = !app.get_subcommands().empty();
+  console->err << "fsdpctl: ";
+  if (!unknown.empty()) {
+    const char* kind = unknown.front()[0] == '-' ? "flag" : has_command ? "argument" : "command";
+    console->err << "unknown " << kind << " '" << unknown.front() << "'" << Suggestion(app, unknown.front());
+  } else if (!has_command) {
+    console->err << "no command; one of";
+    for (const CLI::App* command : chosen) console->err << " " << command->get_name();
+  } else {
+    console->err << error.what();
+  }
+  console->err << "\nrun `fsdpctl " << (has_command ? app.get_subcommands().front()->get_name() + " " : "")
+               << "--help` for usage\n";
+  return kExitUsage;
+}
+
+}  // namespace
+
+std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
+                                    Console* console) {
+  CLI::App app(kAbout, "fsdpctl");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  AddGlobalFlags(&app, line);
+  AddSpecCommands(&app, line);
+  AddWatchCommands(&app, line);
+  AddOtherCommands(&app, line);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    console->out << app.help();
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    return ExplainUsage(app, error, console);
+  }
+  line->command = app.get_subcommands().front()->get_name();
+  return std::nullopt;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,44 @@
+// The command line of fsdpctl, parsed: its commands, flags, help and what a misspelt one gets told.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/console.h"
+
+namespace fsdpd {
+
+struct CommandLine {
+  std::string command;  // "submit", "get", ...
+  std::string server = "127.0.0.1:7777";
+  std::string output = "table";  // table, json, yaml
+  double timeout_seconds = 10;   // Of a unary call.
+
+  std::string file;               // submit, validate, plan
+  std::vector<std::string> sets;  // submit, validate, plan
+  bool offline = false;           // validate, plan
+  bool program = false;           // plan
+  std::string request_id;         // submit; empty: one is made.
+  std::string record;             // submit, watch; empty: none.
+  bool follow = false;            // submit, logs
+
+  std::vector<std::string> jobs;    // get
+  std::vector<std::string> states;  // get; short names
+  std::string job;                  // describe, watch, logs, cancel
+
+  std::optional<int> rank;     // logs
+  std::optional<int> attempt;  // logs
+  int tail = 0;                // logs; 0: from the beginning
+
+  std::string reason;                    // cancel
+  std::optional<int64_t> grace_seconds;  // cancel
+  bool wait = false;                     // cancel
+};
+
+// An exit code when the program ends here (help, or wrong usage, which is explained on console->err).
+std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
+                                    Console* console);
+
+}  // namespace fsdpd

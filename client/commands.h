@@ -1,0 +1,21 @@
+// The commands of fsdpctl: each maps its flags to calls and the answers to text and an exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/command_line.h"
+#include "client/console.h"
+
+namespace fsdpd {
+
+// Parses and runs one command line (without the program's name). Returns the exit code (client/outcome.h).
+int RunFsdpctl(const std::vector<std::string>& arguments, Console* console);
+
+// Those that read a spec: submit, validate, plan.
+int RunSpecCommand(const CommandLine& line, Console* console);
+
+// The rest.
+int RunJobCommand(const CommandLine& line, Console* console);
+
+}  // namespace fsdpd

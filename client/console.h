@@ -1,0 +1,23 @@
+// Where a command reads and writes, and what it may assume of it. Tests pass strings; main() passes the
+// process's.
+#pragma once
+
+#include <iostream>
+
+#include "base/clock.h"
+#include "client/interrupt.h"
+
+namespace fsdpd {
+
+struct Console {
+  std::istream& in;
+  std::ostream& out;      // Data.
+  std::ostream& err;      // Messages.
+  bool terminal = false;  // `out` is one: lines may be drawn over.
+  bool color = false;
+  int width = 0;  // Columns of the terminal; 0 when `out` is none: nothing is cut.
+  Interrupt* interrupt = nullptr;
+  Clock* clock = Clock::Real();
+};
+
+}  // namespace fsdpd

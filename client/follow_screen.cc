@@ -1,0 +1,120 @@
+#include "client/follow_screen.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/job_text.h"
+#include "client/message_output.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);  // Faster than a person reads.
+constexpr absl::Duration kPlainInterval = absl::Seconds(1);
+constexpr int64_t kPlainSteps = 10;
+
+// Erases the line and puts the cursor, hidden, at its start.
+constexpr char kClearLine[] = "\r\x1b[2K";
+
+const char* ColorOf(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_SUCCEEDED:
+      return "\x1b[32m";
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_STOPPING:
+      return "\x1b[31m";
+    case v1::JOB_STATE_CANCELLED:
+    case v1::JOB_STATE_CANCELLING:
+      return "\x1b[33m";
+    default:
+      return "\x1b[36m";
+  }
+}
+
+}  // namespace
+
+absl::Status FollowScreen::Record(const std::string& path) {
+  errno = 0;
+  record_.open(path, std::ios::app);
+  if (record_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--record ", path, ": ", std::strerror(errno)));
+}
+
+void FollowScreen::OnJob(const v1::Job& job) {
+  if (job.attempt() != job_.attempt()) {
+    history_.Clear();
+    printed_step_ = 0;
+  }
+  job_ = job;
+  if (output_ != "table") return PrintUpdate(job);
+  PrintState(job);
+}
+
+void FollowScreen::PrintState(const v1::Job& job) {
+  const std::string reason = OneLine(job.reason());
+  const std::string text = absl::StrCat(StateName(job.state()), reason.empty() ? "" : ": ", reason);
+  if (text == last_state_text_) return;
+  last_state_text_ = text;
+  if (IsEnded(job.state())) return;  // The summary says it.
+  EndLiveLine();
+  const std::string state = StateName(job.state());
+  console_.out << job.id() << " " << (console_.color ? ColorOf(job.state()) : "") << state
+               << (console_.color ? "\x1b[0m" : "") << text.substr(state.size()) << "\n"
+               << std::flush;
+}
+
+void FollowScreen::OnStep(const v1::StepReport& report) {
+  history_.Add(report);
+  if (record_.is_open()) record_ << JsonLine(report) << "\n" << std::flush;
+  if (output_ != "table") return PrintUpdate(report);
+  const int64_t total_steps = job_.spec().train().steps();
+  const Progress progress = ProgressOf(report, total_steps, history_.median_step_seconds());
+  const absl::Duration since = console_.clock->Now() - printed_at_;
+  const bool last = report.step() >= total_steps;
+  if (console_.terminal) {
+    if (!last && since < kRedrawInterval) return;
+    DrawLive(ProgressBar(progress, console_.width));
+  } else {
+    if (!last && report.step() - printed_step_ < kPlainSteps && since < kPlainInterval) return;
+    console_.out << ProgressLine(progress) << "\n" << std::flush;
+  }
+  printed_step_ = report.step();
+  printed_at_ = console_.clock->Now();
+}
+
+void FollowScreen::OnConnectionLost(const absl::Status& why) {
+  EndLiveLine();
+  console_.err << "connection lost (" << OneLine(why.message()) << "); reconnecting\n" << std::flush;
+}
+
+void FollowScreen::OnConnectionBack() {
+  EndLiveLine();
+  console_.err << "connected again\n" << std::flush;
+}
+
+void FollowScreen::Finish(const v1::Job& job) {
+  EndLiveLine();
+  if (output_ == "table") console_.out << Summary(job, history_) << std::flush;
+}
+
+void FollowScreen::DrawLive(const std::string& line) {
+  console_.out << (live_ ? "" : "\x1b[?25l") << kClearLine << line << std::flush;
+  live_ = true;
+}
+
+// The last state of the line stays on the screen; what follows starts below it.
+void FollowScreen::EndLiveLine() {
+  if (!live_) return;
+  console_.out << "\n\x1b[?25h" << std::flush;
+  live_ = false;
+}
+
+void FollowScreen::PrintUpdate(const google::protobuf::Message& message) {
+  console_.out << (output_ == "json" ? JsonLine(message) + "\n" : "---\n" + Rendered(message, output_))
+               << std::flush;
+}
+
+}  // namespace fsdpd

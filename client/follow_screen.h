@@ -1,0 +1,55 @@
+// What `watch` and `submit --follow` show while a job runs: state changes as lines, steps as one line that is
+// drawn over itself on a terminal, or as plain lines elsewhere (at most one per 10 steps or per second). As
+// -o json or yaml: every update as it came. With a record, each StepReport and at last the Job as JSON lines.
+//
+// The cursor is hidden while a live line is drawn and shown again by every exit path, destruction included.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <fstream>
+#include <string>
+
+#include "client/console.h"
+#include "client/job_follow.h"
+#include "client/progress_line.h"
+
+namespace fsdpd {
+
+class FollowScreen : public JobObserver {
+ public:
+  // `output`: "table", "json" or "yaml". `console` must outlive the screen.
+  FollowScreen(Console* console, std::string output) : console_(*console), output_(std::move(output)) {}
+  ~FollowScreen() override { EndLiveLine(); }
+
+  // Appends to `path` from now on. An error says why it cannot be written.
+  absl::Status Record(const std::string& path);
+
+  void OnJob(const v1::Job& job) override;
+  void OnStep(const v1::StepReport& report) override;
+  void OnConnectionLost(const absl::Status& why) override;
+  void OnConnectionBack() override;
+
+  void Leave() { EndLiveLine(); }  // What is printed next starts on a line of its own.
+
+  // The summary, after the job has ended.
+  void Finish(const v1::Job& job);
+
+ private:
+  void PrintState(const v1::Job& job);
+  void DrawLive(const std::string& line);
+  void EndLiveLine();
+  void PrintUpdate(const google::protobuf::Message& message);
+
+  Console& console_;
+  const std::string output_;
+  std::ofstream record_;
+  v1::Job job_;
+  std::string last_state_text_;
+  StepHistory history_;
+  int64_t printed_step_ = 0;
+  absl::Time printed_at_ = absl::InfinitePast();
+  bool live_ = false;  // A live line is on the screen.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,176 @@
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+
+#include "base/check.h"
+#include "base/version.h"
+#include "client/commands.h"
+#include "client/coordinator_client.h"
+#include "client/follow_screen.h"
+#include "client/job_follow.h"
+#include "client/job_text.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kPageSize = 500;  // The largest that the coordinator gives.
+
+absl::StatusOr<v1::Job> GetJob(Session* session, const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  FSDPD_ASSIGN_OR_RETURN(v1::GetJobResponse response, session->client().GetJob(request));
+  return response.job();
+}
+
+absl::StatusOr<v1::ListJobsResponse> ListJobs(Session* session) {
+  v1::ListJobsRequest request;
+  request.set_page_size(kPageSize);
+  for (const std::string& name : session->line().states) {
+    v1::JobState state;
+    FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));
+    request.add_states(state);
+  }
+  v1::ListJobsResponse all;
+  do {
+    FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse page, session->client().ListJobs(request));
+    all.mutable_jobs()->MergeFrom(page.jobs());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
+int RunGet(Session* session) {
+  const CommandLine& line = session->line();
+  v1::ListJobsResponse list;
+  if (line.jobs.empty()) {
+    absl::StatusOr<v1::ListJobsResponse> all = ListJobs(session);
+    if (!all.ok()) return session->Fail(all.status());
+    list = *std::move(all);
+  }
+  for (const std::string& id : line.jobs) {
+    const absl::StatusOr<v1::Job> job = GetJob(session, id);
+    if (!job.ok()) return session->Fail(job.status());
+    *list.add_jobs() = *job;
+  }
+  if (line.output == "table") {
+    session->console().out << JobTable({list.jobs().begin(), list.jobs().end()},
+                                       session->console().clock->Now(), session->console().width);
+  } else if (line.jobs.size() == 1) {
+    session->console().out << Rendered(list.jobs(0), line.output);
+  } else {
+    session->console().out << Rendered(list, line.output);
+  }
+  return kExitOk;
+}
+
+int RunDescribe(Session* session) {
+  const absl::StatusOr<v1::Job> job = GetJob(session, session->line().job);
+  if (!job.ok()) return session->Fail(job.status());
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table" ? DescribeJob(*job, session->console().clock->Now())
+                                               : Rendered(*job, output));
+  return kExitOk;
+}
+
+int RunLogs(Session* session) {
+  const CommandLine& line = session->line();
+  const absl::StatusOr<v1::Job> job = GetJob(session, line.job);
+  if (!job.ok()) return session->Fail(job.status());
+  v1::TailLogsRequest request;
+  request.set_id(line.job);
+  if (line.rank.has_value()) request.set_rank(*line.rank);
+  if (line.attempt.has_value()) request.set_attempt(*line.attempt);
+  request.set_follow(line.follow);
+  request.set_tail_lines(line.tail);
+  const bool name_ranks = !line.rank.has_value() && WorldOf(job->spec()) > 1;
+  std::ostream& out = session->console().out;
+  const absl::Status status =
+      session->client().TailLogs(request, session->console().interrupt, [&](const v1::TailLogsResponse& log) {
+        if (line.output != "table") {
+          out << JsonLine(log) << "\n";
+        } else {
+          if (name_ranks) out << "[rank " << log.rank() << "] ";
+          out << log.line() << "\n";
+        }
+        if (line.follow) out << std::flush;
+      });
+  return status.ok() ? kExitOk : session->Fail(status);
+}
+
+// Says nothing but connection trouble: for `cancel --wait`.
+class QuietObserver : public JobObserver {
+ public:
+  void OnJob(const v1::Job&) override {}
+  void OnStep(const v1::StepReport&) override {}
+  void OnConnectionLost(const absl::Status&) override {}
+  void OnConnectionBack() override {}
+};
+
+int RunCancel(Session* session) {
+  const CommandLine& line = session->line();
+  v1::CancelJobRequest request;
+  request.set_id(line.job);
+  request.set_reason(line.reason);
+  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
+  if (!response.ok()) return session->Fail(response.status());
+  v1::Job job = response->job();
+  if (line.wait && !IsEnded(job.state())) {
+    QuietObserver quiet;
+    const absl::StatusOr<v1::Job> ended =
+        FollowJob(&session->client(), job.id(), {}, session->console().interrupt, &quiet);
+    if (!ended.ok()) return session->Fail(ended.status());
+    job = *ended;
+  }
+  session->console().out << (line.output == "table"
+                                 ? absl::StrCat(job.id(), " ", StateName(job.state()), "\n")
+                                 : Rendered(job, line.output));
+  return kExitOk;
+}
+
+int RunNodes(Session* session) {
+  const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
+  if (!response.ok()) return session->Fail(response.status());
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table"
+                                 ? NodeTable({response->nodes().begin(), response->nodes().end()},
+                                             session->console().clock->Now(), session->console().width)
+                                 : Rendered(*response, output));
+  return kExitOk;
+}
+
+int RunVersion(Session* session) {
+  const absl::StatusOr<v1::GetVersionResponse> response = session->client().GetVersion({});
+  if (!response.ok()) return session->Fail(response.status());
+  const std::string& output = session->line().output;
+  std::ostream& out = session->console().out;
+  if (output == "json") {
+    out << "{\"client\": \"" << kVersion << "\", \"server\": \"" << response->version() << "\"}\n";
+  } else {
+    out << (output == "yaml" ? "client: " : "client  ") << kVersion << "\n"
+        << (output == "yaml" ? "server: " : "server  ") << response->version() << "\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int RunJobCommand(const CommandLine& line, Console* console) {
+  Session session(line, console);
+  if (const absl::Status status = session.client().Connect(); !status.ok()) {
+    if (line.command == "version" && line.output == "table") console->out << "client  " << kVersion << "\n";
+    return session.Fail(status);
+  }
+  if (line.command == "get") return RunGet(&session);
+  if (line.command == "describe") return RunDescribe(&session);
+  if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);
+  if (line.command == "logs") return RunLogs(&session);
+  if (line.command == "cancel") return RunCancel(&session);
+  if (line.command == "nodes") return RunNodes(&session);
+  FSDPD_CHECK(line.command == "version");
+  return RunVersion(&session);
+}
+
+}  // namespace fsdpd

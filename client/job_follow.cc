@@ -1,0 +1,82 @@
+#include "client/job_follow.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include "client/job_text.h"
+
+namespace fsdpd {
+namespace {
+
+// What was seen so far, and where to go on after a lost connection.
+class Cursor {
+ public:
+  explicit Cursor(JobObserver* observer) : observer_(*observer) {}
+
+  void Take(const v1::WatchJobResponse& update) {
+    if (lost()) observer_.OnConnectionBack();
+    lost_since_ = absl::InfiniteFuture();
+    if (update.has_job()) TakeJob(update.job());
+    if (update.has_step()) TakeStep(update.step());
+  }
+
+  void Lose(const absl::Status& why) {
+    if (lost()) return;
+    lost_since_ = absl::Now();
+    observer_.OnConnectionLost(why);
+  }
+
+  const v1::Job& job() const { return job_; }
+  absl::Time lost_since() const { return lost_since_; }
+
+ private:
+  bool lost() const { return lost_since_ != absl::InfiniteFuture(); }
+
+  void TakeJob(const v1::Job& job) {
+    if (job.revision() <= job_.revision()) return;
+    if (job.attempt() != job_.attempt()) step_ = 0;
+    job_ = job;
+    observer_.OnJob(job_);
+  }
+
+  void TakeStep(const v1::StepReport& report) {
+    if (report.step() <= step_) return;
+    step_ = report.step();
+    observer_.OnStep(report);
+  }
+
+  JobObserver& observer_;
+  v1::Job job_;
+  int64_t step_ = 0;
+  absl::Time lost_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,
+                                  const FollowOptions& options, Interrupt* interrupt, JobObserver* observer) {
+  Cursor cursor(observer);
+  while (true) {
+    v1::WatchJobRequest request;
+    request.set_id(id);
+    request.set_after_revision(cursor.job().revision());
+    absl::Status status =
+        client->WatchJob(request, interrupt, [&](const auto& update) { cursor.Take(update); });
+    if (IsEnded(cursor.job().state())) return cursor.job();
+    if (interrupt->fired()) return absl::CancelledError("interrupted");
+    // A coordinator that stops may close the stream in an orderly way, or cancel it.
+    const bool went_away = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);
+    if (!went_away) return status;
+    if (!absl::IsUnavailable(status)) status = absl::UnavailableError("the coordinator closed the stream");
+    cursor.Lose(status);
+    if (absl::Now() - cursor.lost_since() >= options.reconnect_for) {
+      return absl::UnavailableError(absl::StrCat("no connection for ",
+                                                 absl::FormatDuration(options.reconnect_for), ": ",
+                                                 std::string(status.message())));
+    }
+    if (interrupt->WaitFor(absl::ToChronoNanoseconds(options.pause)))
+      return absl::CancelledError("interrupted");
+  }
+}
+
+}  // namespace fsdpd

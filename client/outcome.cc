@@ -1,0 +1,55 @@
+#include "client/outcome.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include "client/coordinator_client.h"
+
+namespace fsdpd {
+
+int ReportError(const absl::Status& status, const std::string& address, Console* console) {
+  const std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      console->err << "fsdpctl: cannot reach the coordinator at " << address << ": " << message
+                   << "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n";
+      return kExitUnavailable;
+    case absl::StatusCode::kDeadlineExceeded:
+      console->err << "fsdpctl: the coordinator at " << address
+                   << " did not answer in time; give it longer with --timeout SECONDS\n";
+      return kExitTimeout;
+    case absl::StatusCode::kNotFound:
+      console->err << "fsdpctl: " << message << "; `fsdpctl get` lists the jobs\n";
+      return kExitNotFound;
+    case absl::StatusCode::kCancelled:
+      return kExitInterrupted;
+    case absl::StatusCode::kInvalidArgument:
+      console->err << "fsdpctl: " << message << "\n";
+      return ReasonOf(status) == "BAD_SPEC" ? kExitSpecRefused : kExitUsage;
+    default:
+      console->err << "fsdpctl: " << message;
+      if (const std::string reason = ReasonOf(status); !reason.empty()) console->err << " [" << reason << "]";
+      console->err << "\n";
+      return kExitJobFailed;
+  }
+}
+
+int ReportFaults(const SpecFaults& faults, Console* console) {
+  int code = kExitOk;
+  for (const SpecFault& fault : faults) {
+    console->err << Render(fault) << "\n";
+    if (fault.violation.level == FaultLevel::kError) code = kExitSpecRefused;
+  }
+  return code;
+}
+
+Violation ToViolation(const v1::Fault& fault) {
+  const FaultLevel level = fault.severity() == v1::SEVERITY_WARN     ? FaultLevel::kWarn
+                           : fault.severity() == v1::SEVERITY_ADJUST ? FaultLevel::kAdjust
+                                                                     : FaultLevel::kError;
+  return {fault.rule(), level, fault.field(), fault.reason(), fault.fix(), fault.before(), fault.after()};
+}
+
+int ExitCodeOf(v1::JobState ended) { return ended == v1::JOB_STATE_SUCCEEDED ? kExitOk : kExitJobFailed; }
+
+}  // namespace fsdpd

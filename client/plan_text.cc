@@ -1,0 +1,73 @@
+#include "client/plan_text.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <map>
+
+#include "base/text.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+std::string MemoryText(const v1::MemoryPlan& memory) {
+  TextTable table({"COMPONENT", "BYTES", "NOTE"});
+  for (const auto& c : memory.components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
+  table.Add({"peak", HumanBytes(memory.peak_bytes()), ""});
+  return absl::StrCat("\nmemory per rank:\n", table.Render(2));
+}
+
+// Equal neighbours ("layer.1" after "layer.0") are one line.
+std::string UnitText(const v1::Plan& plan) {
+  TextTable table({"UNIT", "PARAMETERS", "GATHERED", "SHARD", "ACTIVATIONS"});
+  const auto same = [](const v1::Plan::Unit& a, const v1::Plan::Unit& b) {
+    return a.parameters() == b.parameters() && a.gathered_bytes() == b.gathered_bytes() &&
+           a.shard_bytes() == b.shard_bytes() && a.activation_bytes() == b.activation_bytes();
+  };
+  for (int i = 0; i < plan.units_size();) {
+    int end = i + 1;
+    while (end < plan.units_size() && same(plan.units(i), plan.units(end))) ++end;
+    const v1::Plan::Unit& unit = plan.units(i);
+    const std::string name =
+        end == i + 1 ? unit.name() : absl::StrCat(unit.name(), " .. ", plan.units(end - 1).name());
+    table.Add({name, HumanCount(static_cast<double>(unit.parameters())), HumanBytes(unit.gathered_bytes()),
+               HumanBytes(unit.shard_bytes()), HumanBytes(unit.activation_bytes())});
+    i = end;
+  }
+  return absl::StrCat("\nunits (each):\n", table.Render(2));
+}
+
+std::string ProgramText(const v1::Plan& plan, bool program) {
+  std::string text =
+      absl::StrCat("\nprogram ", plan.program_hash(), ", ", plan.instructions_size(), " instructions");
+  if (!program) {
+    std::map<std::string, int> counts;
+    for (const auto& i : plan.instructions()) ++counts[i.op()];
+    for (const auto& [op, count] : counts) absl::StrAppend(&text, ", ", count, " ", op);
+    return absl::StrCat(text, "\n");
+  }
+  TextTable table({"#", "OP", "UNIT", "MICRO_BATCH", "LANE", "AFTER"});
+  for (int n = 0; n < plan.instructions_size(); ++n) {
+    const auto& i = plan.instructions(n);
+    table.Add({absl::StrCat(n), i.op(), i.unit(), i.micro_batch() < 0 ? "" : absl::StrCat(i.micro_batch()),
+               i.lane(), absl::StrJoin(i.after(), ",")});
+  }
+  return absl::StrCat(text, "\n", table.Render(2));
+}
+
+}  // namespace
+
+std::string PlanText(const v1::Plan& plan, bool program) {
+  std::string text = absl::StrCat(
+      plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
+      plan.world(), " ranks, padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()), ", ",
+      absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs a step\n");
+  TextTable choices({"FIELD", "BECAME", "BECAUSE"});
+  for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
+  if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
+  return absl::StrCat(text, MemoryText(plan.memory()), UnitText(plan), ProgramText(plan, program));
+}
+
+}  // namespace fsdpd

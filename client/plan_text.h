@@ -1,0 +1,13 @@
+// A plan as people read it: what `auto` became, memory per rank by component, units, and the step's program.
+#pragma once
+
+#include <string>
+
+#include "proto/fsdpd/v1/plan.pb.h"
+
+namespace fsdpd {
+
+// `program`: list every instruction instead of a count by kind.
+std::string PlanText(const v1::Plan& plan, bool program);
+
+}  // namespace fsdpd
