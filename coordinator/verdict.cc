@@ -13,6 +13,8 @@
 namespace fsdpd {
 namespace {
 
+// Failures so close to each other have one cause.
+constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
 
 std::string WordsOf(const v1::RankExit& exit) {
@@ -86,10 +88,13 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
 }
 
 // The exit of a rank that its own agent stopped though nobody had asked for the attempt's end: the agent is
-// ending.
-const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts) {
+// ending. Null also when that was long after the `first` failure, and so its consequence.
+const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankExit& first) {
   for (const RankFacts& rank : facts.ranks()) {
-    if (rank.exit.has_value() && Failed(*rank.exit) && rank.exit->cancelled()) return &*rank.exit;
+    if (!rank.exit.has_value() || !Failed(*rank.exit) || !rank.exit->cancelled()) continue;
+    const bool same_event =
+        rank.exit->unix_nanos() - first.unix_nanos() <= absl::ToInt64Nanoseconds(kSameEvent);
+    if (first.cancelled() || same_event) return &*rank.exit;
   }
   return nullptr;
 }
@@ -111,7 +116,7 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
     if (!facts.AllExited() && now - facts.first_failure_seen() < options.settle) return std::nullopt;
     // Peers of an agent that ends, or of a node that dies, see a broken connection before anybody misses it:
     // what they fail with is a consequence.
-    if (const v1::RankExit* stopped = StoppedByItsAgent(facts)) return FailureOf(facts, *stopped);
+    if (const v1::RankExit* stopped = StoppedByItsAgent(facts, *first)) return FailureOf(facts, *stopped);
     if (CauseMayBeOnItsWay(facts, presence, now, options)) return std::nullopt;
     const std::optional<v1::Job::Failure> of_node = NodeFailure(facts, presence, now, options);
     return of_node.has_value() ? of_node : FailureOf(facts, *first);

@@ -3,11 +3,10 @@
 //
 //   * The failure that came first is the cause. Ranks that lose a peer fail too, and their exits may arrive
 //     earlier, so a failure is judged `settle` after the first one was seen.
-//   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame. Its ranks'
-//   peers
-//     see it first, by broken connections: while a node is away, their failures are not judged.
-//   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers' failures
-//   too.
+//   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame. The peers of
+//     its ranks see it first, by broken connections: while a node is away, their failures are not judged.
+//   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
+//     failures, unless those came long before: an agent without its coordinator stops what a failure left.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 

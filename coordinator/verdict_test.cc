@@ -101,6 +101,13 @@ TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 2 on node-1 failed: its agent stopped it"));
 }
 
+TEST_F(VerdictTest, AStopLongAfterAFailureIsItsConsequence) {
+  Exit(2, 1, 1'000'000'000);
+  Exit(0, 143, 9'000'000'000, /*cancelled=*/true);
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().failure->rank(), 2);
+}
+
 TEST_F(VerdictTest, ANodeThatDiesIsTheCauseThoughItsPeersFailedFirst) {
   Exit(1, 1, 1000);
   presence_["node-1"] = Presence::kAway;
