@@ -24,7 +24,8 @@ absl::Status Errno(absl::string_view what) {
 
 absl::Status CheckLength(uint32_t length) {
   if (length <= kMaxFrameBytes) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("frame of ", length, " bytes is over the limit of ", kMaxFrameBytes));
+  return absl::DataLossError(
+      absl::StrCat("frame of ", length, " bytes is over the limit of ", kMaxFrameBytes));
 }
 
 // `*got` < size only at the end of the stream.
@@ -46,7 +47,8 @@ absl::Status ReadFully(int fd, char* data, size_t size, size_t* got) {
 absl::Status WriteFrame(int fd, const google::protobuf::MessageLite& message) {
   const size_t size = message.ByteSizeLong();
   if (size > kMaxFrameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("message of ", size, " bytes is over the frame limit of ", kMaxFrameBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("message of ", size, " bytes is over the frame limit of ", kMaxFrameBytes));
   }
   std::string bytes(kHeaderBytes, '\0');
   for (size_t i = 0; i < kHeaderBytes; ++i) bytes[i] = static_cast<char>(size >> (8 * i));
@@ -75,7 +77,8 @@ absl::Status ReadFrame(int fd, google::protobuf::MessageLite* message) {
   status = ReadFully(fd, payload.data(), length, &got);
   if (!status.ok()) return status;
   if (got < length) {
-    return absl::DataLossError(absl::StrCat("the stream ended after ", got, " of a frame's ", length, " bytes"));
+    return absl::DataLossError(
+        absl::StrCat("the stream ended after ", got, " of a frame's ", length, " bytes"));
   }
   if (!message->ParseFromString(payload)) {
     return absl::DataLossError(absl::StrCat("a frame of ", length, " bytes is no ", message->GetTypeName()));

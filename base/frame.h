@@ -2,8 +2,8 @@
 // message. Both ends are ours, on one machine, so there is no checksum; a bad length closes the connection.
 //
 // Thread safety: one thread may read and another write the same descriptor; two writers need a lock outside.
-// Errors: OUT_OF_RANGE when the peer closed between frames (an orderly end), DATA_LOSS for a torn or oversized
-// frame or one that does not parse, UNAVAILABLE for an errno.
+// Errors: OUT_OF_RANGE when the peer closed between frames (an orderly end), DATA_LOSS for a torn or
+// oversized frame or one that does not parse, UNAVAILABLE for an errno.
 #pragma once
 
 #include <absl/status/status.h>

@@ -36,7 +36,8 @@ std::string NewToken() {
 absl::Status CheckName(absl::string_view name) {
   if (name.empty()) return absl::InvalidArgumentError("is empty");
   if (name.size() > kMaxName) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", name.size(), " characters; at most ", kMaxName, " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", name.size(), " characters; at most ", kMaxName, " are allowed"));
   }
   for (const char c : name) {
     if (!absl::ascii_islower(c) && !absl::ascii_isdigit(c) && c != '-') {

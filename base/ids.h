@@ -2,9 +2,9 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/strings/string_view.h>
 
 #include <string>
-#include <absl/strings/string_view.h>
 
 namespace fsdpd {
 

@@ -8,13 +8,13 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%e %L %n: %v";
+constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %L %n: %v";
 
 std::shared_ptr<spdlog::logger>& Logger() {
   // Leaked on purpose: static destructors of other files may still log.
   static auto& logger = *new std::shared_ptr<spdlog::logger>([] {
     auto made = std::make_shared<spdlog::logger>("fsdpd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern(kPattern);
+    made->set_pattern(kPattern, spdlog::pattern_time_type::utc);
     made->flush_on(spdlog::level::info);
     return made;
   }());
@@ -23,10 +23,14 @@ std::shared_ptr<spdlog::logger>& Logger() {
 
 spdlog::level::level_enum Level(Severity severity) {
   switch (severity) {
-    case Severity::kDebug: return spdlog::level::debug;
-    case Severity::kInfo: return spdlog::level::info;
-    case Severity::kWarning: return spdlog::level::warn;
-    case Severity::kError: return spdlog::level::err;
+    case Severity::kDebug:
+      return spdlog::level::debug;
+    case Severity::kInfo:
+      return spdlog::level::info;
+    case Severity::kWarning:
+      return spdlog::level::warn;
+    case Severity::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }
@@ -35,7 +39,7 @@ spdlog::level::level_enum Level(Severity severity) {
 
 void SetLogName(absl::string_view name) {
   auto renamed = Logger()->clone(std::string(name));
-  renamed->set_pattern(kPattern);
+  renamed->set_pattern(kPattern, spdlog::pattern_time_type::utc);
   Logger() = renamed;
 }
 

@@ -1,11 +1,11 @@
-// One log line per event, to stderr: time, severity, process name, message. A message states its facts as
+// One log line per event, to stderr: UTC time, severity, process name, message. A message states its facts as
 // key=value pairs after a short sentence. A reason is logged once, when it changes, by the code that owns it.
 #pragma once
 
 #include <absl/strings/str_format.h>
+#include <absl/strings/string_view.h>
 
 #include <string>
-#include <absl/strings/string_view.h>
 
 namespace fsdpd {
 

@@ -83,13 +83,14 @@ std::string HumanCount(double count) {
 
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
   const auto bad = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a size; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' is not a size; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB"));
   };
   absl::string_view number = text;
   double unit_bytes = 1;
   for (const Unit& unit : kByteUnits) {
-    if (number.size() > unit.suffix.size() && number.substr(number.size() - unit.suffix.size()) == unit.suffix) {
+    if (number.size() > unit.suffix.size() &&
+        number.substr(number.size() - unit.suffix.size()) == unit.suffix) {
       number.remove_suffix(unit.suffix.size());
       unit_bytes = unit.bytes;
       break;

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
 
 #include <cstdint>
 #include <string>
-#include <absl/strings/string_view.h>
 #include <vector>
 
 namespace fsdpd {
@@ -13,9 +13,9 @@ namespace fsdpd {
 // The candidate nearest to `word` by edit distance, or "" when none is near enough to be what was meant.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
-std::string HumanBytes(int64_t bytes);      // "1.5 GiB", "512 B"
-std::string HumanSeconds(double seconds);   // "950 ms", "42 s", "3 m 05 s", "2 h 10 m"
-std::string HumanCount(double count);       // "8.0 B", "1.2 M", "950"
+std::string HumanBytes(int64_t bytes);     // "1.5 GiB", "512 B"
+std::string HumanSeconds(double seconds);  // "950 ms", "42 s", "3 m 05 s", "2 h 10 m"
+std::string HumanCount(double count);      // "8.0 B", "1.2 M", "950"
 
 // "512", "64KiB", "1.5GiB", "2GB". Fails on anything else and on what does not fit in 63 bits.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);

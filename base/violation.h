@@ -14,7 +14,7 @@ enum class FaultLevel {
 };
 
 struct Violation {
-  std::string rule;    // Stable id, "unknown_field", "world_divides_batch", ...
+  std::string rule;  // Stable id, "unknown_field", "world_divides_batch", ...
   FaultLevel level = FaultLevel::kError;
   std::string field;   // Path in the job spec: "fsdp.outer.size", "data.tokens[1].path".
   std::string reason;  // What is wrong and why it matters, with the numbers.

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Runs job specs through a coordinator and agents on this machine and prints one JSON line for each.
+
+    tests/perf/run_jobs.py --device cuda --agents 2 SPEC.yaml ...
+
+The line holds the losses, the median step, planned and measured memory, device mallocs in steady state, overlap, and
+what the agents' /metrics said at the end. With --device cuda each agent sees one GPU (CUDA_VISIBLE_DEVICES), so that
+ranks meet across agents as they do across nodes. Needs the built programs only (FSDPD_BIN: where they are).
+Timings are printed and decide nothing; a job that fails ends the run with exit code 1 and the ends of its logs.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("FSDPD_BIN", ROOT / ".build/bin"))
+KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total",
+                "fsdpd_comm_bytes_total", "fsdpd_memory_peak_bytes", "fsdpd_cuda_malloc_total")
+
+
+def start(command, folder, name, env=None):
+    """A daemon; returns it and the address it wrote to its port file."""
+    port_file = folder / f"{name}.port"
+    with open(folder / f"{name}.log", "wb") as log:
+        process = subprocess.Popen([*map(str, command), "--port-file", str(port_file)], stdout=log, stderr=log,
+                                   env={**os.environ, **(env or {})})
+    deadline = time.monotonic() + 30
+    while not port_file.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"{name} did not serve:\n{(folder / f'{name}.log').read_text()}")
+        time.sleep(0.05)
+    return process, port_file.read_text().strip()
+
+
+@contextlib.contextmanager
+def cluster(folder, device, agents, slots):
+    """Yields the coordinator's address and the agents' metrics addresses."""
+    daemons = []
+    try:
+        coordinator, server = start([BIN / "coordinator/fsdpd-coordinator", "--listen", "127.0.0.1:0", "--state-dir",
+                                     folder / "state"], folder, "coordinator")
+        daemons.append(coordinator)
+        metrics = []
+        for index in range(agents):
+            env = {"CUDA_VISIBLE_DEVICES": str(index)} if device == "cuda" else {}
+            agent, address = start([BIN / "agent/fsdpd-agent", "--coordinator", server, "--node", f"node-{index}",
+                                    "--device", device, "--slots", slots, "--work-dir", folder / f"node-{index}.work",
+                                    "--rank-binary", BIN / "fsdp/fsdpd-rank"], folder, f"node-{index}", env)
+            daemons.append(agent)
+            metrics.append(address)
+        yield server, metrics
+    finally:
+        for daemon in reversed(daemons):
+            daemon.send_signal(signal.SIGTERM)
+        for daemon in reversed(daemons):
+            daemon.wait(30)
+
+
+def scrape(addresses, job):
+    """Samples of `job` by name and labels, over all agents."""
+    found = {}
+    for address in addresses:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        for name, labels, value in re.findall(r"^(\w+)\{([^}]*)\} (\S+)$", text, re.MULTILINE):
+            if name in KEPT_METRICS and f'job="{job}"' in labels:
+                short = ",".join(part for part in labels.split(",") if not part.startswith("job="))
+                found[f"{name}{{{short}}}"] = float(value)
+    return dict(sorted(found.items()))
+
+
+def run(spec, server, metrics, folder):
+    record = folder / f"{pathlib.Path(spec).stem}.jsonl"
+    done = subprocess.run([BIN / "client/fsdpctl", "--server", server, "submit", "-f", spec, "--follow", "--record",
+                           record], stdout=sys.stderr)
+    if done.returncode != 0:
+        logs = sorted(folder.glob("node-*.work/*/attempt-*/rank-*.log"))
+        sys.exit("\n".join(f"--- {log}\n" + log.read_text(errors="replace")[-3000:] for log in logs))
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    steps, job = [line for line in lines if "step" in line], lines[-1]
+    if "id" not in job:
+        job = json.loads(subprocess.run([BIN / "client/fsdpctl", "--server", server, "get", "-o", "json"], check=True,
+                                        capture_output=True, text=True).stdout)["jobs"][0]
+    seconds = statistics.median(step["step_seconds"] for step in steps[2:] or steps)
+    ops = [op for step in steps[2:] for op in step.get("ops", [])]
+    comm = sum(op.get("seconds", 0) for op in ops)
+    exposed = sum(op.get("exposed_seconds", 0) for op in ops)
+    return {
+        "job": job["id"], "spec": pathlib.Path(spec).name, "steps": len(steps),
+        "losses": [round(step["loss"], 6) for step in steps],
+        "step_ms_median": round(1e3 * seconds, 2),
+        "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
+        "overlap": round(1 - exposed / comm, 3) if comm else None,
+        "planned_bytes": int(job["memory_plan"]["peak_bytes"]), "peak_bytes": int(job["peak_bytes"]),
+        "steady_device_mallocs": int(job.get("steady_device_mallocs", 0)),
+        "metrics": scrape(metrics, job["id"]),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--agents", type=int, default=2)
+    parser.add_argument("--slots", type=int, default=1, help="ranks of each agent")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as folder:
+        folder = pathlib.Path(folder)
+        with cluster(folder, options.device, options.agents, options.slots) as (server, metrics):
+            for spec in options.specs:
+                print(json.dumps(run(spec, server, metrics, folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
