@@ -26,6 +26,7 @@ class Verifier {
     FSDPD_RETURN_IF_ERROR(CheckDependencies());
     FSDPD_RETURN_IF_ERROR(CheckShape());
     FSDPD_RETURN_IF_ERROR(CheckBuffers());
+    FSDPD_RETURN_IF_ERROR(CheckLifetimes());
     FSDPD_RETURN_IF_ERROR(CheckUses());
     FSDPD_RETURN_IF_ERROR(CheckRaces());
     FSDPD_RETURN_IF_ERROR(CheckArena());
@@ -113,7 +114,7 @@ class Verifier {
     return absl::OkStatus();
   }
 
-  // One buffer of each kind per unit, large enough, with lifetimes that begin and end in order.
+  // One buffer of each kind per unit, large enough.
   absl::Status CheckBuffers() {
     for (std::vector<int>& of_kind : buffer_of_) of_kind.assign(units_, -1);
     for (size_t b = 0; b < program_.buffers.size(); ++b) {
@@ -128,21 +129,26 @@ class Verifier {
       if (buffer.bytes < needs) {
         return Broken(3, absl::StrCat(Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs));
       }
-      for (const Buffer::Interval& live : buffer.live) {
-        if (live.born < 0 || live.dies >= count() || !BeforeOrSame(live.born, live.dies)) {
-          return Broken(2, absl::StrCat(Name(buffer), " lives from #", live.born, " to #", live.dies,
-                                        ", which is not in order"));
-        }
-        const Op first = At(live.born).op;
-        if (first != (buffer.kind == BufferKind::kGathered ? Op::kGather : Op::kBackward)) {
-          return Broken(
-              2, absl::StrCat(Name(buffer), " is born at ", Name(live.born), ", which does not fill it"));
-        }
-      }
     }
     for (int u = 0; u < units_; ++u) {
       if (buffer_of_[0][u] < 0 || buffer_of_[1][u] < 0) {
         return Broken(3, absl::StrCat(layout_.units[u].name, " lacks a buffer"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckLifetimes() const {
+    for (const Buffer& buffer : program_.buffers) {
+      const Op fills = buffer.kind == BufferKind::kGathered ? Op::kGather : Op::kBackward;
+      for (const Buffer::Interval& live : buffer.live) {
+        const std::string lives = absl::StrCat(Name(buffer), " lives from #", live.born, " to #", live.dies);
+        if (live.born < 0 || live.born > live.dies || live.dies >= count()) {
+          return Broken(2, lives + ", which is no range");
+        }
+        if (At(live.born).op != fills || At(live.born).unit != buffer.unit) {
+          return Broken(2, absl::StrCat(lives, ", but ", Name(live.born), " does not fill it"));
+        }
       }
     }
     return absl::OkStatus();
@@ -193,21 +199,23 @@ class Verifier {
         if (use.buffer < 0 || use.buffer >= static_cast<int>(program_.buffers.size())) {
           return Broken(2, absl::StrCat(Name(i), " uses buffer ", use.buffer, ", which does not exist"));
         }
-        if (!LivesAt(program_.buffers[use.buffer], i)) {
-          return Broken(2, absl::StrCat(Name(i), " uses the ", Name(program_.buffers[use.buffer]),
-                                        " outside of its lifetime"));
-        }
+        FSDPD_RETURN_IF_ERROR(CheckAlive(use.buffer, i));
       }
     }
     return absl::OkStatus();
   }
 
-  bool LivesAt(const Buffer& buffer, int index) const {
+  absl::Status CheckAlive(int b, int index) const {
+    const Buffer& buffer = program_.buffers[b];
     const auto after = std::upper_bound(buffer.live.begin(), buffer.live.end(), index,
                                         [](int i, const Buffer::Interval& live) { return i < live.born; });
-    if (after == buffer.live.begin()) return false;
+    if (after == buffer.live.begin() || index > std::prev(after)->dies) {
+      return Broken(2, absl::StrCat(Name(index), " uses the ", Name(buffer), " outside of its lifetime"));
+    }
     const Buffer::Interval& live = *std::prev(after);
-    return BeforeOrSame(live.born, index) && BeforeOrSame(index, live.dies);
+    if (!BeforeOrSame(live.born, index)) return Race(live.born, index, b);
+    if (index != live.born && !BeforeOrSame(index, live.dies)) return Race(index, live.dies, b);
+    return absl::OkStatus();
   }
 
   // Rule 2, pairs: of two instructions that touch a buffer, one of them writing, one is complete before the
@@ -267,8 +275,10 @@ class Verifier {
     }
     std::sort(lives.begin(), lives.end(),
               [](const auto& a, const auto& b) { return a.first.born < b.first.born; });
-    for (size_t k = 1; k < lives.size(); ++k) {
-      if (Before(lives[k - 1].first.dies, lives[k].first.born)) continue;
+    for (size_t k = 0; k < lives.size(); ++k) {
+      const auto& [live, b] = lives[k];
+      if (!BeforeOrSame(live.born, live.dies)) return Race(live.born, live.dies, b);
+      if (k == 0 || Before(lives[k - 1].first.dies, lives[k].first.born)) continue;
       return Broken(
           3, absl::StrCat(Name(lives[k].first.born), " fills the ", Name(program_.buffers[lives[k].second]),
                           " at offset ", begin, " while the ", Name(program_.buffers[lives[k - 1].second]),

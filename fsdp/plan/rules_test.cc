@@ -1,0 +1,334 @@
+#include "fsdp/plan/rules.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+
+namespace fsdpd {
+namespace {
+
+using Spoil = std::function<void(v1::JobSpec*)>;
+
+struct BadCase {
+  const char* rule;
+  const char* field;
+  Spoil spoil;
+};
+
+v1::JobSpec GoodJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-llama");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_train()->set_micro_batch(4);
+  job.mutable_train()->set_global_batch(16);
+  job.mutable_resources()->set_nodes(2);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return job;
+}
+
+v1::Llama* SpelledOut(v1::JobSpec* job) {
+  v1::Llama* llama = job->mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(128);
+  llama->set_intermediate_size(384);
+  llama->set_layers(4);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  return llama;
+}
+
+v1::TokenFile* TextFile(v1::JobSpec* job) {
+  job->mutable_data()->clear_synthetic();
+  v1::TokenFile* good = job->mutable_data()->add_tokens();
+  good->set_path("/data/a.bin");
+  v1::TokenFile* bad = job->mutable_data()->add_tokens();
+  bad->set_path("/data/b.bin");
+  return bad;  // tokens[1]
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::vector<BadCase> ModelCases() {
+  return {
+      {"name_is_label", "name", [](v1::JobSpec* j) { j->set_name(""); }},
+      {"name_is_label", "name", [](v1::JobSpec* j) { j->set_name("../x"); }},
+      {"model_required", "model", [](v1::JobSpec* j) { j->clear_model(); }},
+      {"preset_unknown", "model.preset", [](v1::JobSpec* j) { j->mutable_model()->set_preset("llama3-8B"); }},
+      {"hf_config_unresolved", "model.hf_config",
+       [](v1::JobSpec* j) { j->mutable_model()->set_hf_config("config.json"); }},
+      {"vocab_size_range", "model.llama.vocab_size",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_vocab_size(0); }},
+      {"hidden_size_range", "model.llama.hidden_size",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_hidden_size(-1); }},
+      {"hidden_size_range", "model.llama.hidden_size",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_hidden_size(int64_t{1} << 40); }},
+      {"intermediate_size_range", "model.llama.intermediate_size",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_intermediate_size(0); }},
+      {"layers_range", "model.llama.layers", [](v1::JobSpec* j) { SpelledOut(j)->set_layers(1025); }},
+      {"heads_range", "model.llama.heads", [](v1::JobSpec* j) { SpelledOut(j)->set_heads(0); }},
+      {"kv_heads_positive", "model.llama.kv_heads", [](v1::JobSpec* j) { SpelledOut(j)->set_kv_heads(-2); }},
+      {"heads_divide_hidden", "model.llama.heads", [](v1::JobSpec* j) { SpelledOut(j)->set_heads(6); }},
+      {"head_size_even", "model.llama.heads", [](v1::JobSpec* j) { SpelledOut(j)->set_heads(128); }},
+      {"kv_heads_divide_heads", "model.llama.kv_heads",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_kv_heads(3); }},
+      {"rope_theta_positive", "model.llama.rope_theta",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_rope_theta(kInf); }},
+      {"norm_epsilon_positive", "model.llama.norm_epsilon",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_norm_epsilon(-1e-5); }},
+      {"tied_embeddings_unsupported", "model.llama.tied_embeddings",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_tied_embeddings(true); }},
+      {"data_required", "data", [](v1::JobSpec* j) { j->mutable_data()->clear_synthetic(); }},
+      {"data_required", "data", [](v1::JobSpec* j) { TextFile(j), j->mutable_data()->mutable_synthetic(); }},
+      {"sequence_length_range", "data.sequence_length",
+       [](v1::JobSpec* j) { j->mutable_data()->set_sequence_length(0); }},
+      {"token_path_required", "data.tokens[1].path", [](v1::JobSpec* j) { TextFile(j)->set_path(""); }},
+      {"token_path_absolute", "data.tokens[1].path",
+       [](v1::JobSpec* j) { TextFile(j)->set_path("corpus.txt"); }},
+      {"token_weight_positive", "data.tokens[1].weight", [](v1::JobSpec* j) { TextFile(j)->set_weight(-1); }},
+      {"token_weight_positive", "data.tokens[1].weight",
+       [](v1::JobSpec* j) { TextFile(j)->set_weight(kNan); }},
+      {"token_type_known", "data.tokens[1].type",
+       [](v1::JobSpec* j) { TextFile(j)->set_type(static_cast<v1::TokenType>(9)); }},
+      {"text_fits_vocab", "data.tokens[1].type",
+       [](v1::JobSpec* j) {
+         TextFile(j)->set_type(v1::TOKEN_TYPE_U8);
+         SpelledOut(j)->set_vocab_size(255);
+       }},
+      {"u16_below_vocab", "data.tokens[1].type",
+       [](v1::JobSpec* j) {
+         TextFile(j)->set_type(v1::TOKEN_TYPE_U16);
+         j->mutable_data()->mutable_tokens(0)->set_type(v1::TOKEN_TYPE_U32);
+         SpelledOut(j)->set_vocab_size(65537);
+       }},
+      {"synthetic_vocab_range", "data.synthetic.vocab",
+       [](v1::JobSpec* j) { j->mutable_data()->mutable_synthetic()->set_vocab(257); }},
+      {"synthetic_vocab_range", "data.synthetic.vocab",
+       [](v1::JobSpec* j) { j->mutable_data()->mutable_synthetic()->set_vocab(-1); }},
+  };
+}
+
+std::vector<BadCase> TrainCases() {
+  return {
+      {"steps_range", "train.steps", [](v1::JobSpec* j) { j->mutable_train()->set_steps(0); }},
+      {"micro_batch_range", "train.micro_batch",
+       [](v1::JobSpec* j) { j->mutable_train()->set_micro_batch(-4); }},
+      {"micro_batch_tokens", "train.micro_batch",
+       [](v1::JobSpec* j) {
+         j->mutable_data()->set_sequence_length(1 << 20);
+         j->mutable_train()->set_micro_batch(32);
+         j->mutable_train()->set_global_batch(128);
+       }},
+      {"global_batch_range", "train.global_batch",
+       [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(-16); }},
+      {"global_batch_divisible", "train.global_batch",
+       [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(24); }},
+      {"accumulation_bounded", "train.global_batch",
+       [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(16 * 5462); }},
+      {"seed_not_negative", "train.seed", [](v1::JobSpec* j) { j->mutable_train()->set_seed(-1); }},
+      {"lr_positive", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(-1e-3); }},
+      {"lr_positive", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(kNan); }},
+      {"lr_is_large", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(3); }},
+      {"betas_are_two", "optimizer.adamw.betas",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->add_betas(0.9); }},
+      {"betas_range", "optimizer.adamw.betas[1]",
+       [](v1::JobSpec* j) {
+         j->mutable_optimizer()->mutable_adamw()->add_betas(0.9);
+         j->mutable_optimizer()->mutable_adamw()->add_betas(1.0);
+       }},
+      {"eps_positive", "optimizer.adamw.eps",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_eps(-1e-8); }},
+      {"weight_decay_not_negative", "optimizer.adamw.weight_decay",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_weight_decay(-0.1); }},
+      {"clip_norm_not_negative", "optimizer.clip_norm",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->set_clip_norm(kInf); }},
+      {"warmup_not_negative", "schedule.cosine.warmup_steps",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_warmup_steps(-1); }},
+      {"warmup_below_steps", "schedule.constant.warmup_steps",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_constant()->set_warmup_steps(200); }},
+      {"warmup_below_steps", "schedule.linear.warmup_steps",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_linear()->set_warmup_steps(500); }},
+      {"min_lr_ratio_range", "schedule.cosine.min_lr_ratio",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_min_lr_ratio(1.5); }},
+      {"min_lr_ratio_range", "schedule.linear.min_lr_ratio",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_linear()->set_min_lr_ratio(kNan); }},
+      {"dtype_known", "precision.compute",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_compute(static_cast<v1::DType>(7)); }},
+      {"main_params_fp32", "precision.main_params",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_BF16); }},
+      {"main_grads_fp32", "precision.main_grads",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_main_grads(v1::DTYPE_BF16); }},
+      {"grad_comm_unsupported", "precision.grad_comm",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_grad_comm(v1::DTYPE_BF16); }},
+  };
+}
+
+std::vector<BadCase> RuntimeCases() {
+  return {
+      {"nodes_range", "resources.nodes", [](v1::JobSpec* j) { j->mutable_resources()->set_nodes(-1); }},
+      {"ranks_per_node_range", "resources.ranks_per_node",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_ranks_per_node(1 << 20); }},
+      {"world_bounded", "resources",
+       [](v1::JobSpec* j) {
+         j->mutable_resources()->set_nodes(16384);
+         j->mutable_resources()->set_ranks_per_node(8);
+       }},
+      {"device_known", "resources.device",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_device(static_cast<v1::Device>(5)); }},
+      {"memory_budget_not_negative", "resources.memory_budget_bytes",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
+      {"strategy_known", "fsdp.strategy",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(11)); }},
+      {"strategy_unsupported", "fsdp.strategy",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM); }},
+      {"strategy_unsupported", "fsdp.strategy",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS); }},
+      {"prefetch_not_negative", "fsdp.prefetch_bytes",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_prefetch_bytes(-1); }},
+      {"prefetch_without_gathers", "fsdp.prefetch_bytes",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+         j->mutable_fsdp()->set_prefetch_bytes(4096);
+       }},
+      {"prefetch_above_model", "fsdp.prefetch_bytes",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_prefetch_bytes(int64_t{1} << 40); }},
+      {"recompute_known", "fsdp.recompute",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute(static_cast<v1::Recompute>(4)); }},
+      {"outer_size_unsupported", "fsdp.outer.size",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(2); }},
+      {"outer_strategy_unsupported", "fsdp.outer.strategy",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM); }},
+      {"tensor_parallel_unsupported", "parallel.tensor",
+       [](v1::JobSpec* j) { j->mutable_parallel()->set_tensor(2); }},
+      {"context_parallel_unsupported", "parallel.context",
+       [](v1::JobSpec* j) { j->mutable_parallel()->set_context(-1); }},
+      {"expert_parallel_unsupported", "parallel.expert",
+       [](v1::JobSpec* j) { j->mutable_parallel()->set_expert(8); }},
+      {"pipeline_parallel_unsupported", "parallel.pipeline",
+       [](v1::JobSpec* j) { j->mutable_parallel()->set_pipeline(4); }},
+      {"checkpoint_dir_unsupported", "checkpoint.dir",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_dir("/ckpt"); }},
+      {"checkpoint_load_unsupported", "checkpoint.load",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_load("/ckpt/step-1"); }},
+      {"checkpoint_every_without_dir", "checkpoint.every_steps",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_every_steps(500); }},
+      {"checkpoint_keep_last_positive", "checkpoint.keep_last",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_keep_last(-1); }},
+      {"checkpoint_format_known", "checkpoint.format",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_format("torch_dist"); }},
+      {"checkpoint_format_known", "checkpoint.format",
+       [](v1::JobSpec* j) { j->mutable_checkpoint()->set_format("pickle"); }},
+      {"max_attempts_range", "restart.max_attempts",
+       [](v1::JobSpec* j) { j->mutable_restart()->set_max_attempts(101); }},
+      {"restart_without_checkpoint", "restart.max_attempts",
+       [](v1::JobSpec* j) { j->mutable_restart()->set_max_attempts(3); }},
+      {"trace_steps_unsupported", "telemetry.trace_steps",
+       [](v1::JobSpec* j) { j->mutable_telemetry()->add_trace_steps(10); }},
+      {"memory_snapshot_unsupported", "telemetry.memory_snapshot",
+       [](v1::JobSpec* j) { j->mutable_telemetry()->set_memory_snapshot(true); }},
+      {"few_parameters_per_rank", "resources",
+       [](v1::JobSpec* j) {
+         j->mutable_resources()->set_nodes(128);
+         j->mutable_train()->set_global_batch(0);
+       }},
+  };
+}
+
+std::vector<BadCase> AllCases() {
+  std::vector<BadCase> all = ModelCases();
+  for (const auto& part : {TrainCases(), RuntimeCases()}) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::string Ids(const Violations& found) {
+  std::string text;
+  for (const Violation& v : found) text += v.rule + " at " + v.field + ": " + v.reason + "\n";
+  return text;
+}
+
+TEST(Rules, GoodSpecHasNoFault) {
+  EXPECT_TRUE(CheckJob(GoodJob()).empty()) << Ids(CheckJob(GoodJob()));
+  v1::JobSpec spelled = GoodJob();
+  SpelledOut(&spelled);
+  EXPECT_TRUE(CheckJob(spelled).empty()) << Ids(CheckJob(spelled));
+  v1::JobSpec files = GoodJob();
+  TextFile(&files)->set_type(v1::TOKEN_TYPE_U8);
+  EXPECT_TRUE(CheckJob(files).empty()) << Ids(CheckJob(files));
+  v1::JobSpec bf16 = GoodJob();
+  bf16.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  bf16.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  EXPECT_TRUE(CheckJob(bf16).empty()) << Ids(CheckJob(bf16));
+}
+
+TEST(Rules, EachBadSpecBreaksExactlyItsRule) {
+  for (const BadCase& bad : AllCases()) {
+    v1::JobSpec job = GoodJob();
+    bad.spoil(&job);
+    const Violations found = CheckJob(job);
+    ASSERT_EQ(found.size(), 1u) << "for " << bad.rule << ":\n" << Ids(found);
+    EXPECT_EQ(found[0].rule, bad.rule);
+    EXPECT_EQ(found[0].field, bad.field) << bad.rule;
+    EXPECT_GT(found[0].reason.size(), 15u) << bad.rule;
+    EXPECT_GT(found[0].fix.size(), 10u) << bad.rule;
+    EXPECT_EQ(found[0].level == FaultLevel::kAdjust, !found[0].after.empty()) << bad.rule;
+  }
+}
+
+TEST(Rules, EveryRuleIsBrokenBySomeCase) {
+  std::set<std::string> broken = {"memory_over_budget"};  // memory_test
+  for (const BadCase& bad : AllCases()) broken.insert(bad.rule);
+  for (const RuleText& rule : AllRules()) {
+    EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
+    EXPECT_GT(rule.text.size(), 10u) << rule.id;
+  }
+}
+
+TEST(Rules, IdsAreUnique) {
+  std::set<std::string> ids;
+  for (const RuleText& rule : AllRules()) EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
+  EXPECT_GE(ids.size(), 45u);
+}
+
+TEST(Rules, ReportsEverythingAtOnce) {
+  const Violations found = CheckJob(v1::JobSpec());
+  std::set<std::string> ids;
+  for (const Violation& v : found) ids.insert(v.rule);
+  EXPECT_EQ(ids, (std::set<std::string>{"name_is_label", "model_required", "data_required",
+                                        "sequence_length_range", "steps_range"}));
+}
+
+TEST(Rules, SuggestsTheNearestPreset) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_model()->set_preset("lama3-8b");
+  EXPECT_EQ(CheckJob(job)[0].fix, "write preset: llama3-8b");
+}
+
+TEST(Rules, NamesTheTwoNearestLegalBatches) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_train()->set_global_batch(24);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write global_batch: 16 or 32");
+  job.mutable_train()->set_global_batch(15);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write global_batch: 16, or use fewer ranks");
+}
+
+TEST(Rules, StaySilentOnConsequences) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(-3);
+  job.mutable_train()->set_global_batch(17);  // Cannot be judged without the ranks.
+  const Violations found = CheckJob(job);
+  ASSERT_EQ(found.size(), 1u) << Ids(found);
+  EXPECT_EQ(found[0].rule, "nodes_range");
+}
+
+}  // namespace
+}  // namespace fsdpd
