@@ -81,7 +81,8 @@ std::optional<Change> TryMicroBatch(Spec spec) {
   return change;
 }
 
-// More ranks with the batch as it is where it divides, and scaled with the ranks where it does not.
+// Twice the ranks, and twice again, with the batch as it is where it divides and scaled with the ranks where
+// it does not.
 std::optional<Change> TryWorld(Spec spec) {
   if (spec.strategy == Strategy::kNoShard) return std::nullopt;
   const Spec before = spec;

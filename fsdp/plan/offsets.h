@@ -1,9 +1,9 @@
 // Where buffers lie in the arena: one offset per buffer for the whole step, none shared by two buffers that
 // are occupied at the same time.
 //
-// Finding the smallest arena is NP-hard. First fit by size, then with the buffers in other orders, meets the lower
-// bound on all of Llama's shapes (program_test prints the ratios; by size alone it was up to 1.24). Fixed seeds and
-// integers only: every rank finds the same offsets.
+// Finding the smallest arena is NP-hard. First fit by size, then with the buffers in other orders, meets the
+// lower bound on all of Llama's shapes (program_test prints the ratios; by size alone it was up to 1.24).
+// Fixed seeds and integers only: every rank finds the same offsets.
 #pragma once
 
 #include <cstdint>
