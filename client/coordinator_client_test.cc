@@ -16,8 +16,9 @@ class CoordinatorClientTest : public testing::Test {
 
   CoordinatorClient::Options Patience(absl::Duration timeout) { return {timeout, timeout}; }
 
-  ScriptedCoordinator server_;
   Interrupt interrupt_;
+  Interrupt release_;           // What hooks wait for.
+  ScriptedCoordinator server_;  // Last: stops before what its hooks use goes.
 };
 
 TEST_F(CoordinatorClientTest, DecodesTheDetailsOfARefusal) {
@@ -86,14 +87,13 @@ TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
 }
 
 TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {
-  Interrupt release;
   server_.on_nodes = [&](const auto&, auto*) {
-    release.WaitFor(std::chrono::hours(1));
+    release_.WaitFor(std::chrono::hours(1));
     return grpc::Status::OK;
   };
   CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(300)));
   EXPECT_TRUE(absl::IsDeadlineExceeded(client.ListNodes({}).status()));
-  release.Fire();
+  release_.Fire();
 }
 
 TEST_F(CoordinatorClientTest, SaysThatNobodyListensWithinItsTime) {
@@ -128,17 +128,16 @@ TEST_F(CoordinatorClientTest, ReadsAStreamToItsEnd) {
 }
 
 TEST_F(CoordinatorClientTest, AnInterruptEndsAStreamThatWaits) {
-  Interrupt release;
   server_.on_watch = [&](const auto&, grpc::ServerContext*,
                          grpc::ServerWriter<v1::WatchJobResponse>* writer) {
     writer->Write({});
-    release.WaitFor(std::chrono::hours(1));
+    release_.WaitFor(std::chrono::hours(1));
     return grpc::Status::OK;
   };
   CoordinatorClient client(server_.address(), {});
   const absl::Status status = client.WatchJob({}, &interrupt_, [&](const auto&) { interrupt_.Fire(); });
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
-  release.Fire();
+  release_.Fire();
 }
 
 }  // namespace

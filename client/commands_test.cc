@@ -1,0 +1,284 @@
+// fsdpctl's commands against a real server on loopback, by exit code, stdout and stderr.
+#include "client/commands.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/outcome.h"
+#include "client/scripted_coordinator.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kSpec[] =
+    "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain:\n  steps: 3\n";
+
+class CommandsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.Start();
+    file_ = dir_.File("job.yaml");
+    std::ofstream(file_) << kSpec;
+  }
+
+  int Run(std::vector<std::string> arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), {"--server", server_.address()});
+    std::istringstream in(input);
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  TempDir dir_;
+  std::string file_, out_, err_;
+  Interrupt interrupt_;
+  Interrupt release_;           // What hooks wait for.
+  ScriptedCoordinator server_;  // Last: stops before what its hooks use goes.
+};
+
+TEST_F(CommandsTest, HelpTeachesEveryCommand) {
+  EXPECT_EQ(Run({"--help"}), 0);
+  for (const char* command :
+       {"submit", "validate", "plan", "get", "describe", "watch", "logs", "cancel", "nodes", "version"}) {
+    EXPECT_NE(out_.find(absl::StrCat("\n  ", command, " ")), std::string::npos) << command;
+  }
+}
+
+TEST_F(CommandsTest, EveryCommandHasExamples) {
+  for (const char* command :
+       {"submit", "validate", "plan", "get", "describe", "watch", "logs", "cancel", "nodes", "version"}) {
+    EXPECT_EQ(Run({command, "--help"}), 0);
+    EXPECT_NE(out_.find(absl::StrCat("Examples:\n  fsdpctl ", command)), std::string::npos) << out_;
+  }
+}
+
+TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
+      {{"get", "--ouput", "json"}, "fsdpctl: unknown flag '--ouput'; did you mean --output?\n"},
+      {{"logs", "j", "--rank", "many"}, "fsdpctl: --rank: 'many' is not a whole number from 0\n"},
+      {{"describe"}, "fsdpctl: JOB is required\n"},
+      {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT\n"},
+      {{"nodes", "--timeout", "0"}, "fsdpctl: --timeout: '0' is not a number of seconds above 0\n"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    EXPECT_EQ(Run(arguments), kExitUsage);
+    EXPECT_EQ(err_.substr(0, message.size()), message);
+    EXPECT_EQ(out_, "");
+  }
+}
+
+TEST_F(CommandsTest, SubmitSendsTheSpecAndPrintsTheId) {
+  std::set<std::string> request_ids;
+  server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+    EXPECT_EQ(request.spec().train().steps(), 7);
+    request_ids.insert(request.request_id());
+    response->mutable_job()->set_id("a-1");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"submit", "-f", file_, "--set", "train.steps=7"}), 0);
+  EXPECT_EQ(out_, "a-1\n");
+  EXPECT_EQ(Run({"submit", "-f", "-", "--set", "train.steps=7", "--request-id", "mine"}, kSpec), 0);
+  EXPECT_EQ(request_ids.size(), 2u);
+  EXPECT_EQ(request_ids.count("mine"), 1u);
+}
+
+TEST_F(CommandsTest, ARefusedSpecIsToldAtItsLine) {
+  server_.on_submit = [](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
+                              {{"train.steps", "is 3"}});
+  };
+  EXPECT_EQ(Run({"submit", "-f", file_}), kExitSpecRefused);
+  EXPECT_EQ(err_, file_ + ":5:3: error: train.steps: is 3\n") << "from the details, as nothing else answers";
+  server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
+    v1::Fault* fault = response->add_faults();
+    fault->set_rule("steps_even");
+    fault->set_severity(v1::SEVERITY_ERROR);
+    fault->set_field("train.steps");
+    fault->set_reason("is 3");
+    fault->set_fix("write 4");
+    return grpc::Status::OK;
+  };
+  for (const char* command : {"submit", "validate"}) {
+    EXPECT_EQ(Run({command, "-f", file_}), kExitSpecRefused);
+    EXPECT_EQ(err_, file_ + ":5:3: error: train.steps: is 3; write 4 [steps_even]\n");
+    EXPECT_EQ(out_, "");
+  }
+}
+
+TEST_F(CommandsTest, ABadTextIsRefusedBeforeAnybodyIsAsked) {
+  server_.Stop();
+  EXPECT_EQ(Run({"submit", "-f", "-"}, "nmae: a\n"), kExitSpecRefused);
+  EXPECT_EQ(err_, "<stdin>:1:1: error: unknown field nmae; did you mean name? [unknown_field]\n");
+  EXPECT_EQ(Run({"submit", "-f", dir_.File("no.yaml")}), kExitUsage);
+  EXPECT_EQ(err_, "fsdpctl: " + dir_.File("no.yaml") + ": No such file or directory\n");
+}
+
+TEST_F(CommandsTest, ValidatesAndPlansWithoutACoordinator) {
+  server_.Stop();
+  EXPECT_EQ(Run({"validate", "-f", file_, "--offline", "--set", "resources.device=cpu"}), 0) << err_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--set", "resources.device=cpu"}), 0) << err_;
+  for (const char* word : {"main_params", "optimizer", "gradients", "program "}) {
+    EXPECT_NE(out_.find(word), std::string::npos) << out_;
+  }
+  EXPECT_EQ(Run({"validate", "-f", file_, "--offline", "--set", "train.steps=-1"}), kExitSpecRefused);
+  EXPECT_NE(err_.find("--set train.steps=-1:1:1: error: "), std::string::npos) << err_;
+}
+
+TEST_F(CommandsTest, GetReadsAllPages) {
+  server_.on_list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+    EXPECT_EQ(request.states_size(), 1);
+    EXPECT_EQ(request.states(0), v1::JOB_STATE_RUNNING);
+    response->add_jobs()->set_id(request.page_token().empty() ? "new-1" : "old-1");
+    if (request.page_token().empty()) response->set_next_page_token("2");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"get", "--state", "running"}), 0);
+  EXPECT_LT(out_.find("new-1"), out_.find("old-1"));
+  EXPECT_EQ(Run({"get", "--state", "running", "-o", "json"}), 0);
+  EXPECT_EQ(out_,
+            "{\n \"jobs\": [\n  {\n   \"id\": \"new-1\"\n  },\n  {\n   \"id\": \"old-1\"\n  }\n ]\n}\n");
+}
+
+TEST_F(CommandsTest, AnEmptyListIsStillAList) {
+  server_.on_nodes = [](const auto&, auto*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"nodes", "-o", "json"}), 0);
+  EXPECT_EQ(out_, "{\n \"nodes\": []\n}\n");
+  EXPECT_EQ(Run({"nodes", "-o", "yaml"}), 0);
+  EXPECT_EQ(out_, "nodes: []\n");
+}
+
+TEST_F(CommandsTest, AnUnknownJobIsExitFour) {
+  const auto no_job = [](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'x'", "JOB_NOT_FOUND");
+  };
+  server_.on_get = no_job;
+  server_.on_cancel = no_job;
+  for (const char* command : {"get", "describe", "logs", "cancel"}) {
+    EXPECT_EQ(Run({command, "x"}), kExitNotFound);
+    EXPECT_EQ(err_, "fsdpctl: no job 'x'; `fsdpctl get` lists the jobs\n");
+  }
+}
+
+TEST_F(CommandsTest, NoServerIsExitFiveWithWhatToDo) {
+  server_.Stop();
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Run({"get"}), kExitUnavailable);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(4));
+  EXPECT_EQ(err_,
+            absl::StrCat("fsdpctl: cannot reach the coordinator at ", server_.address(),
+                         ": Connection refused; is it running? start one with fsdpd-coordinator, or set "
+                         "--server/FSDPD_SERVER\n"));
+}
+
+TEST_F(CommandsTest, AnAnswerThatDoesNotComeIsExitSix) {
+  server_.on_nodes = [&](const auto&, auto*) {
+    release_.WaitFor(std::chrono::hours(1));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"nodes", "--timeout", "0.3"}), kExitTimeout);
+  release_.Fire();
+}
+
+TEST_F(CommandsTest, WatchShowsTheJobAndEndsWithItsResult) {
+  server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+    update.mutable_job()->set_revision(1);
+    writer->Write(update);
+    update.mutable_job()->set_state(request.id() == "good" ? v1::JOB_STATE_SUCCEEDED : v1::JOB_STATE_FAILED);
+    update.mutable_job()->set_revision(2);
+    update.mutable_job()->mutable_failure()->set_error("boom");
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"watch", "good"}), kExitOk);
+  EXPECT_EQ(out_, "good running\ngood succeeded after 0 steps\n");
+  EXPECT_EQ(Run({"watch", "bad"}), kExitJobFailed);
+  EXPECT_NE(out_.find("boom"), std::string::npos);
+}
+
+TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
+  server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
+    response->mutable_job()->set_id("a-1");
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [&](const auto&, grpc::ServerContext*, grpc::ServerWriter<v1::WatchJobResponse>*) {
+    interrupt_.Fire();
+    release_.WaitFor(std::chrono::hours(1));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"submit", "-f", file_, "--follow"}), kExitInterrupted);
+  EXPECT_EQ(err_, "a-1 goes on; `fsdpctl watch a-1` shows it again, `fsdpctl cancel a-1` ends it\n");
+  release_.Fire();
+}
+
+TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
+  int64_t nodes = 2;
+  server_.on_get = [&](const auto&, v1::GetJobResponse* response) {
+    response->mutable_job()->mutable_spec()->mutable_resources()->set_nodes(nodes);
+    return grpc::Status::OK;
+  };
+  server_.on_logs = [](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                       grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    v1::TailLogsResponse line;
+    line.set_rank(1);
+    line.set_line(absl::StrCat("tail ", request.tail_lines()));
+    writer->Write(line);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "j", "--tail", "5"}), 0);
+  EXPECT_EQ(out_, "[rank 1] tail 5\n");
+  EXPECT_EQ(Run({"logs", "j", "--rank", "1"}), 0);
+  EXPECT_EQ(out_, "tail 0\n");
+  nodes = 1;
+  EXPECT_EQ(Run({"logs", "j"}), 0);
+  EXPECT_EQ(out_, "tail 0\n");
+}
+
+TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    EXPECT_EQ(request.reason(), "wrong data");
+    EXPECT_EQ(request.grace_seconds(), 60);
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_revision(9);
+    update.mutable_job()->set_state(v1::JOB_STATE_CANCELLED);
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "j", "--reason", "wrong data", "--grace", "60"}), 0);
+  EXPECT_EQ(out_, "j cancelling\n");
+  EXPECT_EQ(Run({"cancel", "j", "--reason", "wrong data", "--grace", "60", "--wait"}), 0);
+  EXPECT_EQ(out_, "j cancelled\n");
+}
+
+TEST_F(CommandsTest, VersionNamesBothEnds) {
+  server_.on_version = [](const auto&, v1::GetVersionResponse* response) {
+    response->set_version("9.9");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"version"}), 0);
+  EXPECT_EQ(out_, "client  0.1.0\nserver  9.9\n");
+}
+
+}  // namespace
+}  // namespace fsdpd

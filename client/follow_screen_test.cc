@@ -1,0 +1,121 @@
+#include "client/follow_screen.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+class FollowScreenTest : public testing::Test {
+ protected:
+  FollowScreenTest() { console_.clock = &clock_; }
+
+  static v1::Job Job(v1::JobState state, const std::string& reason = "") {
+    v1::Job job;
+    job.set_id("j");
+    job.set_state(state);
+    job.set_reason(reason);
+    job.set_attempt(1);
+    job.mutable_spec()->mutable_train()->set_steps(40);
+    return job;
+  }
+
+  static v1::StepReport Step(int64_t step) {
+    v1::StepReport report;
+    report.set_step(step);
+    report.set_step_seconds(0.1);
+    report.set_loss(1);
+    return report;
+  }
+
+  std::string TakeOut() {
+    std::string text = out_.str();
+    out_.str("");
+    return text;
+  }
+
+  FakeClock clock_;
+  std::istringstream in_;
+  std::ostringstream out_, err_;
+  Console console_{in_, out_, err_};
+};
+
+constexpr char kRest[] = "  loss 1.0000  tok/s 0  step 100 ms  overlap -  peak 0 B  eta ";
+
+TEST_F(FollowScreenTest, TellsEachStateOnceWithItsReason) {
+  FollowScreen screen(&console_, "table");
+  screen.OnJob(Job(v1::JOB_STATE_QUEUED, "waits for 4 ranks"));
+  screen.OnJob(Job(v1::JOB_STATE_QUEUED, "waits for 4 ranks"));
+  screen.OnJob(Job(v1::JOB_STATE_RUNNING));
+  EXPECT_EQ(TakeOut(), "j queued: waits for 4 ranks\nj running\n");
+}
+
+TEST_F(FollowScreenTest, PrintsPlainLinesEveryTenStepsOrEverySecond) {
+  FollowScreen screen(&console_, "table");
+  screen.OnJob(Job(v1::JOB_STATE_RUNNING));
+  TakeOut();
+  for (int step = 1; step <= 12; ++step) screen.OnStep(Step(step));
+  EXPECT_EQ(TakeOut(), std::string("step 1/40") + kRest + "4 s\nstep 11/40" + kRest + "3 s\n");
+  clock_.Advance(absl::Seconds(1));
+  screen.OnStep(Step(13));
+  EXPECT_EQ(TakeOut(), std::string("step 13/40") + kRest + "3 s\n");
+  screen.OnStep(Step(40));
+  EXPECT_EQ(TakeOut(), std::string("step 40/40") + kRest + "0 ms\n");
+}
+
+TEST_F(FollowScreenTest, DrawsOneLineOverItselfOnATerminal) {
+  console_.terminal = true;
+  console_.width = 40;
+  {
+    FollowScreen screen(&console_, "table");
+    screen.OnJob(Job(v1::JOB_STATE_RUNNING));
+    TakeOut();
+    screen.OnStep(Step(1));
+    EXPECT_EQ(TakeOut(), "\x1b[?25l\r\x1b[2K[          ] 1/40  loss 1.0000  tok/s 0");
+    screen.OnStep(Step(2));
+    EXPECT_EQ(TakeOut(), "") << "drawn at most ten times a second";
+    screen.OnStep(Step(40));
+    EXPECT_EQ(TakeOut(), "\r\x1b[2K[==========] 40/40  loss 1.0000");
+  }
+  EXPECT_EQ(TakeOut(), "\n\x1b[?25h") << "the cursor is back however the screen goes";
+}
+
+TEST_F(FollowScreenTest, SaysThatTheConnectionIsLost) {
+  FollowScreen screen(&console_, "table");
+  screen.OnConnectionLost(absl::UnavailableError("Socket closed"));
+  screen.OnConnectionBack();
+  EXPECT_EQ(err_.str(), "connection lost (Socket closed); reconnecting\nconnected again\n");
+  EXPECT_EQ(TakeOut(), "");
+}
+
+TEST_F(FollowScreenTest, RecordsEveryStepAsAJsonLine) {
+  TempDir dir;
+  FollowScreen screen(&console_, "table");
+  ASSERT_TRUE(screen.Record(dir.File("steps.jsonl")).ok());
+  screen.OnJob(Job(v1::JOB_STATE_RUNNING));
+  for (int step = 1; step <= 2; ++step) screen.OnStep(Step(step));
+  std::stringstream text;
+  text << std::ifstream(dir.File("steps.jsonl")).rdbuf();
+  EXPECT_EQ(
+      text.str(),
+      "{\"step\":\"1\",\"loss\":1,\"step_seconds\":0.1}\n{\"step\":\"2\",\"loss\":1,\"step_seconds\":0.1}\n");
+  EXPECT_FALSE(screen.Record(dir.File("no/steps.jsonl")).ok());
+}
+
+TEST_F(FollowScreenTest, GivesUpdatesAsDataWhenAskedTo) {
+  FollowScreen screen(&console_, "json");
+  screen.OnJob(Job(v1::JOB_STATE_QUEUED));
+  screen.OnStep(Step(3));
+  screen.Finish(Job(v1::JOB_STATE_SUCCEEDED));
+  EXPECT_EQ(
+      TakeOut(),
+      "{\"id\":\"j\",\"spec\":{\"train\":{\"steps\":\"40\"}},\"state\":\"JOB_STATE_QUEUED\",\"attempt\":1}\n"
+      "{\"step\":\"3\",\"loss\":1,\"step_seconds\":0.1}\n");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,149 @@
+#include "client/job_text.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+v1::Job EndedJob(v1::JobState state) {
+  v1::Job job;
+  job.set_id("tiny-k3x9q2");
+  job.set_state(state);
+  job.set_attempt(1);
+  job.mutable_spec()->mutable_train()->set_steps(200);
+  job.mutable_spec()->mutable_resources()->set_nodes(2);
+  job.mutable_spec()->mutable_resources()->set_ranks_per_node(2);
+  job.set_create_unix_nanos(1000 * kSecond);
+  job.set_start_unix_nanos(1002 * kSecond);
+  job.set_end_unix_nanos(1044 * kSecond);
+  job.mutable_last_step()->set_step(200);
+  job.mutable_last_step()->set_loss(2.441);
+  job.mutable_last_step()->set_step_seconds(0.165);
+  job.mutable_last_step()->set_tokens(2030);
+  job.set_first_loss(5.6021);
+  job.set_peak_bytes(64172851);
+  job.mutable_memory_plan()->set_peak_bytes(66060288);
+  return job;
+}
+
+absl::Time Now() { return absl::FromUnixSeconds(1065); }
+
+TEST(JobText, TableHasOneAlignedLinePerJob) {
+  v1::Job queued;
+  queued.set_id("b-1");
+  queued.set_state(v1::JOB_STATE_QUEUED);
+  queued.set_reason("waits for 4 ranks\x1b[2J");
+  queued.mutable_spec()->mutable_train()->set_steps(9);
+  EXPECT_EQ(JobTable({queued, EndedJob(v1::JOB_STATE_SUCCEEDED)}, Now()),
+            "ID           STATE      STEP     LOSS    RANKS  AGE       REASON\n"
+            "b-1          queued     0/9      -       1      -         waits for 4 ranks [2J\n"
+            "tiny-k3x9q2  succeeded  200/200  2.4410  4      1 m 05 s\n");
+}
+
+TEST(JobText, NodeTableSaysWhoIsLost) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_device(v1::DEVICE_CPU);
+  node.set_slots(2);
+  node.set_free_slots(1);
+  node.set_memory_bytes_per_slot(int64_t{4} << 30);
+  node.set_last_seen_unix_nanos(1063 * kSecond);
+  EXPECT_EQ(NodeTable({node}, Now()),
+            "NAME    STATUS  DEVICE  FREE  MEMORY/SLOT  SEEN     METRICS  VERSION\n"
+            "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
+}
+
+TEST(JobText, SummaryOfASuccess) {
+  StepHistory history;
+  for (int step = 1; step <= 200; ++step) history.Add(EndedJob(v1::JOB_STATE_SUCCEEDED).last_step());
+  EXPECT_EQ(Summary(EndedJob(v1::JOB_STATE_SUCCEEDED), history),
+            "tiny-k3x9q2 succeeded after 200 steps in 42 s\n"
+            "  loss                5.6021 -> 2.4410\n"
+            "  step                165 ms (median of 200)\n"
+            "  tokens/s            12.3 k\n"
+            "  overlap             no communication\n"
+            "  peak memory         61.2 MiB measured, 63.0 MiB planned (-3%)\n"
+            "  device allocations  0 in steady state\n");
+}
+
+TEST(JobText, SummaryOfAFailureNamesRankNodeCauseAndLog) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  job.clear_last_step();
+  v1::Job::Failure* failure = job.mutable_failure();
+  failure->set_rank(3);
+  failure->set_node("node-1");
+  failure->set_signal(9);
+  failure->set_attempt(1);
+  failure->set_error("no last word");
+  failure->add_log_tail("step 1");
+  failure->add_log_tail("\x1b[31mboom");
+  EXPECT_EQ(Summary(job, {}),
+            "tiny-k3x9q2 failed after 0/200 steps in 42 s\n"
+            "  rank 3 on node-1 was killed by signal 9 (Killed): no last word\n"
+            "  the end of its log (all of it: fsdpctl logs tiny-k3x9q2 --rank 3 --attempt 1):\n"
+            "  | step 1\n"
+            "  |  [31mboom\n");
+}
+
+TEST(JobText, AFailureWithoutARankIsTheJobs) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  job.clear_last_step();
+  job.mutable_failure()->set_rank(-1);
+  job.mutable_failure()->set_error("node-1 was lost");
+  EXPECT_NE(Summary(job, {}).find("  the job failed: node-1 was lost\n"), std::string::npos);
+  job.mutable_failure()->set_rank(0);
+  job.mutable_failure()->set_exit_code(1);
+  EXPECT_NE(Summary(job, {}).find("  rank 0 ended with exit code 1: node-1 was lost\n"), std::string::npos);
+}
+
+TEST(JobText, DescribeShowsPlacementMemoryEventsAndSpec) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  job.set_end_unix_nanos(0);
+  job.set_reason("all ranks have reported in");
+  auto* placement = job.add_placements();
+  placement->set_node("node-1");
+  placement->set_first_rank(2);
+  placement->set_ranks(2);
+  placement->add_devices(0);
+  placement->add_devices(1);
+  auto* component = job.mutable_memory_plan()->add_components();
+  component->set_name("optimizer");
+  component->set_bytes(2048);
+  component->set_note("exact");
+  auto* event = job.add_events();
+  event->set_unix_nanos(1002 * kSecond);
+  event->set_state(v1::JOB_STATE_STARTING);
+  event->set_message("launched");
+  EXPECT_EQ(DescribeJob(job, Now()),
+            R"(id:        tiny-k3x9q2
+state:     running (all ranks have reported in)
+attempt:   1 of 1
+ranks:     4
+submitted: 1970-01-01 00:16:40 UTC (1 m 05 s ago)
+started:   1970-01-01 00:16:42 UTC (1 m 03 s ago)
+ended:     -
+progress:  step 200/200  loss 2.4410  tok/s 12.3 k  step 165 ms  overlap -  peak 0 B  eta 0 ms
+loss:      5.6021 -> 2.4410
+device allocations in steady state: 0
+placement:
+  NODE    RANKS  DEVICES
+  node-1  2-3    0,1
+memory per rank: 61.2 MiB measured, 63.0 MiB planned (-3%)
+  COMPONENT  PLANNED   NOTE
+  optimizer  2.00 KiB  exact
+events (UTC):
+  TIME      STATE     MESSAGE
+  00:16:42  starting  launched
+spec:
+  train:
+    steps: 200
+  resources:
+    nodes: 2
+    ranks_per_node: 2
+)");
+}
+
+}  // namespace
+}  // namespace fsdpd
