@@ -85,6 +85,18 @@ TEST(Memory, RecomputeKeepsInputsOnly) {
   EXPECT_GT(full, 32 * int64_t{8192} * 4096 * 2);
 }
 
+// What CheckBudget relies on when it tries changes.
+TEST(Memory, DoesNotGrowWithTheThirdMicroBatch) {
+  for (const int64_t prefetch : {int64_t{0}, kGiB, 20 * kGiB}) {
+    Spec spec = Llama8b(8);
+    spec.prefetch_bytes = prefetch;
+    spec.global_batch = 8 * 3;
+    const int64_t three = PlanOf(spec).memory.peak_bytes;
+    spec.global_batch = 8 * 12;
+    EXPECT_EQ(PlanOf(spec).memory.peak_bytes, three) << prefetch;
+  }
+}
+
 TEST(Budget, AcceptsWhatFitsAndWhatHasNoBudget) {
   Spec spec = Llama8b(8);
   const StepMemory memory = PlanOf(spec).memory;

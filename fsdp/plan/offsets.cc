@@ -11,7 +11,9 @@ namespace fsdpd {
 namespace {
 
 constexpr int kRounds = 32;     // Per order; Llama's shapes gain nothing from more.
-constexpr int kShuffles = 720;  // All orders of six rows; tens of milliseconds for a model of 80 layers.
+constexpr int kShuffles = 720;  // All orders of six rows.
+// Bounds shuffles x pairs of buffers that meet, to about 50 ms; a model of 80 layers needs a quarter.
+constexpr int64_t kShuffleWork = 4000000;
 
 struct Conflicts {
   std::vector<std::vector<int>> with;  // Per buffer: those that it may not share bytes with. Sorted.
@@ -113,8 +115,11 @@ std::vector<std::vector<int>> Rows(const std::vector<int>& by_size, const std::v
 Offsets ShuffleRows(Offsets best, const std::vector<int>& by_size, const std::vector<int64_t>& bytes,
                     const Conflicts& conflicts) {
   std::vector<std::vector<int>> rows = Rows(by_size, bytes, conflicts);
+  int64_t meetings = 1;
+  for (const std::vector<int>& with : conflicts.with) meetings += static_cast<int64_t>(with.size());
+  const int64_t shuffles = std::min<int64_t>(kShuffles, kShuffleWork / meetings);
   std::mt19937 random(1);
-  for (int shuffle = 0; shuffle < kShuffles && !IsNearEnough(best); ++shuffle) {
+  for (int64_t shuffle = 0; shuffle < shuffles && !IsNearEnough(best); ++shuffle) {
     for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random() % i]);
     std::vector<int> order;
     for (const std::vector<int>& row : rows) order.insert(order.end(), row.begin(), row.end());
