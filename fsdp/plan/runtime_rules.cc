@@ -56,180 +56,178 @@ Findings ChecksFormat(const Facts& f) {
            "write format: fsdp_dtensor, or leave it out"}};
 }
 
+const Rule kRules[] = {
+    {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
+     [](const Facts& f) { return Count(f.job.resources().nodes(), "nodes"); }},
+    {"ranks_per_node_range", kError, "resources.ranks_per_node",
+     "ranks_per_node is positive and at most 16384",
+     [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
+    {"world_bounded", kError, "resources", "nodes x ranks_per_node is at most 16384",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
+       return {{absl::StrCat(f.job.resources().nodes(), " nodes x ", f.job.resources().ranks_per_node(),
+                             " ranks are ", f.world(), " ranks; a job has at most ", kMaxWorld),
+                "use fewer nodes or fewer ranks per node"}};
+     }},
+    {"device_known", kError, "resources.device", "the device is cpu or cuda",
+     [](const Facts& f) -> Findings {
+       if (v1::Device_IsValid(f.job.resources().device())) return {};
+       return {{absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not known"),
+                "write device: cpu or device: cuda"}};
+     }},
+    {"memory_budget_not_negative", kError, "resources.memory_budget_bytes",
+     "the memory budget is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.resources().memory_budget_bytes() >= 0) return {};
+       return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
+                "write for example 70GiB, or leave it out for what the nodes report as free"}};
+     }},
+    {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
+     [](const Facts& f) -> Findings {
+       if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
+       return {{absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not known"),
+                "write strategy: optim_grads_params or strategy: no_shard"}};
+     }},
+    {"strategy_unsupported", kError, "fsdp.strategy", "the strategy is optim_grads_params or no_shard",
+     [](const Facts& f) -> Findings {
+       const v1::Strategy strategy = f.job.fsdp().strategy();
+       if (strategy != v1::STRATEGY_OPTIM && strategy != v1::STRATEGY_OPTIM_GRADS) return {};
+       return {{absl::StrCat(strategy == v1::STRATEGY_OPTIM ? "optim (ZeRO-1)" : "optim_grads (ZeRO-2)",
+                             " is not supported yet"),
+                "write optim_grads_params, which needs less memory, or no_shard, which gathers nothing"}};
+     }},
+    {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().prefetch_bytes() >= 0) return {};
+       return {{absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
+                "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
+     }},
+    {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
+     "prefetch_bytes goes with a sharded strategy",
+     [](const Facts& f) -> Findings {
+       if (!f.no_shard() || f.job.fsdp().prefetch_bytes() <= 0) return {};
+       return {{"no_shard keeps all parameters on every rank: there is no gather to prefetch",
+                "leave it out, or use strategy: optim_grads_params", "",
+                absl::StrCat(f.job.fsdp().prefetch_bytes()), "0"}};
+     }},
+    {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes", "prefetch_bytes is at most the gathered model",
+     [](const Facts& f) -> Findings {
+       if (f.no_shard() || !f.job.fsdp().has_prefetch_bytes() || !ModelIsKnown(f)) return {};
+       const int64_t all = GatheredBytes(f);
+       if (f.job.fsdp().prefetch_bytes() <= all) return {};
+       return {{absl::StrCat("the whole model is ", HumanBytes(all), " when gathered: more can never wait"),
+                "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
+                absl::StrCat(all)}};
+     }},
+    {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none or full",
+     [](const Facts& f) -> Findings {
+       if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
+       return {
+           {absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()), " is not known"),
+            "write recompute: none, full or auto"}};
+     }},
+    {"outer_size_unsupported", kError, "fsdp.outer.size", "the outer mesh axis has size 1",
+     [](const Facts& f) -> Findings {
+       const int64_t size = f.job.fsdp().outer().size();
+       if (size == 0 || size == 1) return {};
+       if (size < 0)
+         return {{absl::StrCat("size is ", size, " and cannot be negative"), "leave it out for 1"}};
+       return {{"a second mesh axis (HSDP, HFSDP) is not supported yet",
+                "write outer: {size: 1} or leave it out: all ranks form one group"}};
+     }},
+    {"outer_strategy_unsupported", kError, "fsdp.outer.strategy", "the outer strategy is no_shard",
+     [](const Facts& f) -> Findings {
+       const v1::Strategy strategy = f.job.fsdp().outer().strategy();
+       if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD) return {};
+       if (strategy == v1::STRATEGY_OPTIM) {
+         return {{"an outer axis that shards the optimizer (HFSDP) is not supported yet",
+                  "leave fsdp.outer out"}};
+       }
+       return {
+           {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner "
+            "one",
+            "leave fsdp.outer out"}};
+     }},
+    {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
+    {"context_parallel_unsupported", kError, "parallel.context", "parallel.context is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().context(), "context", "context"); }},
+    {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
+    {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
+    {"checkpoint_dir_unsupported", kError, "checkpoint.dir", "no checkpoints are written",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().dir().empty()) return {};
+       return {
+           {"writing checkpoints is not supported yet, and a job that seems to save must not lose its work",
+            "leave checkpoint.dir out"}};
+     }},
+    {"checkpoint_load_unsupported", kError, "checkpoint.load", "no checkpoint is loaded",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().load().empty()) return {};
+       return {
+           {"loading checkpoints is not supported yet", "leave checkpoint.load out: the job starts fresh"}};
+     }},
+    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().every_steps() == 0 || !f.job.checkpoint().dir().empty()) return {};
+       return {{absl::StrCat(
+                    "every_steps is ", f.job.checkpoint().every_steps(),
+                    " and there is no checkpoint.dir to write to (writing checkpoints is not supported yet)"),
+                "leave every_steps out"}};
+     }},
+    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().keep_last() >= 0) return {};
+       return {
+           {absl::StrCat("keep_last is ", f.job.checkpoint().keep_last(), " and at least one must be kept"),
+            "write 1 or more, or leave it out for 3"}};
+     }},
+    {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
+     ChecksFormat},
+    {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
+     [](const Facts& f) -> Findings {
+       const int64_t attempts = f.job.restart().max_attempts();
+       if (attempts >= 0 && attempts <= kMaxAttempts) return {};
+       return {{absl::StrCat("max_attempts is ", attempts, " and must be between 1 and ", kMaxAttempts),
+                "leave it out for 1: a failed job is not launched again"}};
+     }},
+    {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
+     [](const Facts& f) -> Findings {
+       const int64_t attempts = f.job.restart().max_attempts();
+       if (attempts <= 1 || !f.Sound({"restart"})) return {};
+       return {{"without checkpoints each attempt starts again from step 1",
+                "fine for short jobs; else leave max_attempts out"}};
+     }},
+    {"trace_steps_unsupported", kError, "telemetry.trace_steps", "no steps are traced",
+     [](const Facts& f) -> Findings {
+       if (f.job.telemetry().trace_steps().empty()) return {};
+       return {{"writing timelines is not supported yet",
+                "leave trace_steps out; lane times are in each agent's /metrics"}};
+     }},
+    {"memory_snapshot_unsupported", kError, "telemetry.memory_snapshot", "no memory snapshot is kept",
+     [](const Facts& f) -> Findings {
+       if (!f.job.telemetry().memory_snapshot()) return {};
+       return {{"memory snapshots are not supported yet",
+                "leave memory_snapshot out; peaks and spikes are in each agent's /metrics"}};
+     }},
+    {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
+     [](const Facts& f) -> Findings {
+       if (f.no_shard() || !ModelIsKnown(f)) return {};
+       const int64_t parameters = DescribeLlama(f.model(), 1, 1, DType::kFp32).elements();
+       if (parameters / f.world() >= kFewParametersPerRank) return {};
+       return {
+           {absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ", parameters / f.world(),
+                         " each: collectives will cost more time than they save memory"),
+            "use fewer ranks, or strategy: no_shard"}};
+     }},
+};
+
 }  // namespace
 
 const std::vector<Rule>& RuntimeRules() {
-  static const auto* rules = new std::vector<Rule>{
-      {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
-       [](const Facts& f) { return Count(f.job.resources().nodes(), "nodes"); }},
-      {"ranks_per_node_range", kError, "resources.ranks_per_node",
-       "ranks_per_node is positive and at most 16384",
-       [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
-      {"world_bounded", kError, "resources", "nodes x ranks_per_node is at most 16384",
-       [](const Facts& f) -> Findings {
-         if (!f.Sound({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
-         return {{absl::StrCat(f.job.resources().nodes(), " nodes x ", f.job.resources().ranks_per_node(),
-                               " ranks are ", f.world(), " ranks; a job has at most ", kMaxWorld),
-                  "use fewer nodes or fewer ranks per node"}};
-       }},
-      {"device_known", kError, "resources.device", "the device is cpu or cuda",
-       [](const Facts& f) -> Findings {
-         if (v1::Device_IsValid(f.job.resources().device())) return {};
-         return {
-             {absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not known"),
-              "write device: cpu or device: cuda"}};
-       }},
-      {"memory_budget_not_negative", kError, "resources.memory_budget_bytes",
-       "the memory budget is not negative",
-       [](const Facts& f) -> Findings {
-         if (f.job.resources().memory_budget_bytes() >= 0) return {};
-         return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
-                  "write for example 70GiB, or leave it out for what the nodes report as free"}};
-       }},
-      {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
-       [](const Facts& f) -> Findings {
-         if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
-         return {
-             {absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not known"),
-              "write strategy: optim_grads_params or strategy: no_shard"}};
-       }},
-      {"strategy_unsupported", kError, "fsdp.strategy", "the strategy is optim_grads_params or no_shard",
-       [](const Facts& f) -> Findings {
-         const v1::Strategy strategy = f.job.fsdp().strategy();
-         if (strategy != v1::STRATEGY_OPTIM && strategy != v1::STRATEGY_OPTIM_GRADS) return {};
-         return {{absl::StrCat(strategy == v1::STRATEGY_OPTIM ? "optim (ZeRO-1)" : "optim_grads (ZeRO-2)",
-                               " is not supported yet"),
-                  "write optim_grads_params, which needs less memory, or no_shard, which gathers nothing"}};
-       }},
-      {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes is not negative",
-       [](const Facts& f) -> Findings {
-         if (f.job.fsdp().prefetch_bytes() >= 0) return {};
-         return {
-             {absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
-              "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
-       }},
-      {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
-       "prefetch_bytes goes with a sharded strategy",
-       [](const Facts& f) -> Findings {
-         if (!f.no_shard() || f.job.fsdp().prefetch_bytes() <= 0) return {};
-         return {{"no_shard keeps all parameters on every rank: there is no gather to prefetch",
-                  "leave it out, or use strategy: optim_grads_params", "",
-                  absl::StrCat(f.job.fsdp().prefetch_bytes()), "0"}};
-       }},
-      {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes", "prefetch_bytes is at most the gathered model",
-       [](const Facts& f) -> Findings {
-         if (f.no_shard() || !f.job.fsdp().has_prefetch_bytes() || !ModelIsKnown(f)) return {};
-         const int64_t all = GatheredBytes(f);
-         if (f.job.fsdp().prefetch_bytes() <= all) return {};
-         return {{absl::StrCat("the whole model is ", HumanBytes(all), " when gathered: more can never wait"),
-                  "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
-                  absl::StrCat(all)}};
-       }},
-      {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none or full",
-       [](const Facts& f) -> Findings {
-         if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
-         return {
-             {absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()), " is not known"),
-              "write recompute: none, full or auto"}};
-       }},
-      {"outer_size_unsupported", kError, "fsdp.outer.size", "the outer mesh axis has size 1",
-       [](const Facts& f) -> Findings {
-         const int64_t size = f.job.fsdp().outer().size();
-         if (size == 0 || size == 1) return {};
-         if (size < 0)
-           return {{absl::StrCat("size is ", size, " and cannot be negative"), "leave it out for 1"}};
-         return {{"a second mesh axis (HSDP, HFSDP) is not supported yet",
-                  "write outer: {size: 1} or leave it out: all ranks form one group"}};
-       }},
-      {"outer_strategy_unsupported", kError, "fsdp.outer.strategy", "the outer strategy is no_shard",
-       [](const Facts& f) -> Findings {
-         const v1::Strategy strategy = f.job.fsdp().outer().strategy();
-         if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD) return {};
-         if (strategy == v1::STRATEGY_OPTIM) {
-           return {{"an outer axis that shards the optimizer (HFSDP) is not supported yet",
-                    "leave fsdp.outer out"}};
-         }
-         return {
-             {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner "
-              "one",
-              "leave fsdp.outer out"}};
-       }},
-      {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
-       [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
-      {"context_parallel_unsupported", kError, "parallel.context", "parallel.context is 1",
-       [](const Facts& f) { return OnlyOne(f.job.parallel().context(), "context", "context"); }},
-      {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
-       [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
-      {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
-       [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
-      {"checkpoint_dir_unsupported", kError, "checkpoint.dir", "no checkpoints are written",
-       [](const Facts& f) -> Findings {
-         if (f.job.checkpoint().dir().empty()) return {};
-         return {
-             {"writing checkpoints is not supported yet, and a job that seems to save must not lose its work",
-              "leave checkpoint.dir out"}};
-       }},
-      {"checkpoint_load_unsupported", kError, "checkpoint.load", "no checkpoint is loaded",
-       [](const Facts& f) -> Findings {
-         if (f.job.checkpoint().load().empty()) return {};
-         return {
-             {"loading checkpoints is not supported yet", "leave checkpoint.load out: the job starts fresh"}};
-       }},
-      {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
-       [](const Facts& f) -> Findings {
-         if (f.job.checkpoint().every_steps() == 0 || !f.job.checkpoint().dir().empty()) return {};
-         return {
-             {absl::StrCat(
-                  "every_steps is ", f.job.checkpoint().every_steps(),
-                  " and there is no checkpoint.dir to write to (writing checkpoints is not supported yet)"),
-              "leave every_steps out"}};
-       }},
-      {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
-       [](const Facts& f) -> Findings {
-         if (f.job.checkpoint().keep_last() >= 0) return {};
-         return {
-             {absl::StrCat("keep_last is ", f.job.checkpoint().keep_last(), " and at least one must be kept"),
-              "write 1 or more, or leave it out for 3"}};
-       }},
-      {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
-       ChecksFormat},
-      {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
-       [](const Facts& f) -> Findings {
-         const int64_t attempts = f.job.restart().max_attempts();
-         if (attempts >= 0 && attempts <= kMaxAttempts) return {};
-         return {{absl::StrCat("max_attempts is ", attempts, " and must be between 1 and ", kMaxAttempts),
-                  "leave it out for 1: a failed job is not launched again"}};
-       }},
-      {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
-       [](const Facts& f) -> Findings {
-         const int64_t attempts = f.job.restart().max_attempts();
-         if (attempts <= 1 || !f.Sound({"restart"})) return {};
-         return {{"without checkpoints each attempt starts again from step 1",
-                  "fine for short jobs; else leave max_attempts out"}};
-       }},
-      {"trace_steps_unsupported", kError, "telemetry.trace_steps", "no steps are traced",
-       [](const Facts& f) -> Findings {
-         if (f.job.telemetry().trace_steps().empty()) return {};
-         return {{"writing timelines is not supported yet",
-                  "leave trace_steps out; lane times are in each agent's /metrics"}};
-       }},
-      {"memory_snapshot_unsupported", kError, "telemetry.memory_snapshot", "no memory snapshot is kept",
-       [](const Facts& f) -> Findings {
-         if (!f.job.telemetry().memory_snapshot()) return {};
-         return {{"memory snapshots are not supported yet",
-                  "leave memory_snapshot out; peaks and spikes are in each agent's /metrics"}};
-       }},
-      {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
-       [](const Facts& f) -> Findings {
-         if (f.no_shard() || !ModelIsKnown(f)) return {};
-         const int64_t parameters = DescribeLlama(f.model(), 1, 1, DType::kFp32).elements();
-         if (parameters / f.world() >= kFewParametersPerRank) return {};
-         return {
-             {absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ", parameters / f.world(),
-                           " each: collectives will cost more time than they save memory"),
-              "use fewer ranks, or strategy: no_shard"}};
-       }},
-  };
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
   return *rules;
 }
 
