@@ -21,17 +21,17 @@ def fsdpctl(cluster, *arguments, **kwargs):
 
 def test_a_followed_job_shows_its_progress_and_how_it_ended(cluster, tmp_path):
     text = corpus(tmp_path / "corpus.txt")
-    made = spec(steps=300, name="tiny-llama", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
+    made = spec(steps=120, name="tiny-llama", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(made), "--follow") as terminal:
-        terminal.run_until("the number of steps is on the screen", lambda each: "/300" in each.screen.text())
+        terminal.run_until("the number of steps is on the screen", lambda each: "/120" in each.screen.text())
         assert terminal.run_until("the job ends", timeout_s=60) == 0
     screen = terminal.screen
     keep(screen, "submit-follow")
     assert not screen.unknown and screen.cursor_shown
-    assert "300/300" in screen.text() and "succeeded" in screen.text().lower(), screen.text()
+    assert "120/120" in screen.text() and "succeeded" in screen.text().lower(), screen.text()
     # A bar that moved was drawn over itself, not below itself.
     assert len(screen.lines) < 60, screen.text()
-    assert terminal.raw.count("/300") > screen.text().count("/300")
+    assert terminal.raw.count("/120") > screen.text().count("/120")
 
 
 def test_ctrl_c_gives_the_terminal_back(cluster):
@@ -47,7 +47,7 @@ def test_ctrl_c_gives_the_terminal_back(cluster):
 
 
 def test_a_narrow_terminal_is_not_broken(cluster):
-    with fsdpctl(cluster, "submit", "-f", cluster.write_spec(spec(steps=200)), "--follow", columns=40) as terminal:
+    with fsdpctl(cluster, "submit", "-f", cluster.write_spec(spec(steps=60)), "--follow", columns=40) as terminal:
         assert terminal.run_until("the job ends", timeout_s=60) == 0
     keep(terminal.screen, "narrow")
     # A line that wraps cannot be drawn over itself: each redraw would leave a line behind.
