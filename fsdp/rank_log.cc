@@ -79,13 +79,17 @@ std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& lau
 }
 
 std::string StepLine(const v1::StepReport& report, int64_t steps) {
-  double exposed = 0;
-  for (const v1::OpTime& op : report.ops()) exposed += op.exposed_seconds();
+  double comm = 0, exposed = 0;
+  for (const v1::OpTime& op : report.ops()) {
+    comm += op.seconds();
+    exposed += op.exposed_seconds();
+  }
+  const double overlap = comm > 0 ? 1 - exposed / comm : 1;  // As fsdpctl shows it.
   const double seconds = std::max(report.step_seconds(), 1e-9);
   return absl::StrFormat(
-      "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  exposed %5.1f%%  peak %s",
+      "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  overlap %3.0f%%  peak %s",
       report.step(), steps, report.loss(), report.grad_norm(), report.learning_rate(), seconds,
-      report.tokens() / seconds, 100 * exposed / seconds, HumanBytes(report.memory().peak_bytes()));
+      report.tokens() / seconds, 100 * overlap, HumanBytes(report.memory().peak_bytes()));
 }
 
 }  // namespace fsdpd
