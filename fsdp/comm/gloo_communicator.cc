@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -220,11 +221,20 @@ void IgnoreBrokenPipes() {
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
+// LibTorch 2.11 records every collective in one map for the whole process and inserts into it without a lock,
+// so two communicators whose first operations meet on two threads (gather and reduce do) can crash the rank.
+// The variable is read when the first operation is recorded.
+void TurnOffTorchRecorder() {
+  static const int once = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
+  FSDPD_CHECK(once == 0);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CommunicatorOptions& options,
                                                                    Store* store) {
   IgnoreBrokenPipes();
+  TurnOffTorchRecorder();
   auto adapter = c10::make_intrusive<StoreForGloo>(store, options.name, options.rendezvous_timeout);
   c10::intrusive_ptr<Group> group;
   const absl::Status status = CatchTorch([&] {
