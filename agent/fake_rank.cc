@@ -117,8 +117,12 @@ int Stubborn(const v1::RankLaunch&) {
 }
 
 // A child in a session of its own whose parent is gone, and one in the rank's group.
+// The first orphan says when it is in a session of its own; until then the rank has not started.
 int Orphans(const v1::RankLaunch&) {
-  if (system("setsid sleep 1000 & (sleep 1001 &)") != 0) return 8;
+  if (system("(setsid sh -c 'echo; exec sleep 1000 >/dev/null' & sleep 1001 >/dev/null &) | head -n 1 "
+             ">/dev/null") != 0) {
+    return 8;
+  }
   printf("orphaned\n");
   fflush(stdout);
   Started();

@@ -5,10 +5,13 @@
 #include <absl/time/clock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 
+#include "base/mutex.h"
 #include "base/temp_dir.h"
 #include "client/outcome.h"
 #include "client/scripted_coordinator.h"
@@ -79,9 +82,11 @@ TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
 }
 
 TEST_F(CommandsTest, SubmitSendsTheSpecAndPrintsTheId) {
+  Mutex mutex;
   std::set<std::string> request_ids;
   server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
     EXPECT_EQ(request.spec().train().steps(), 7);
+    MutexLock lock(&mutex);
     request_ids.insert(request.request_id());
     response->mutable_job()->set_id("a-1");
     return grpc::Status::OK;
@@ -89,6 +94,7 @@ TEST_F(CommandsTest, SubmitSendsTheSpecAndPrintsTheId) {
   EXPECT_EQ(Run({"submit", "-f", file_, "--set", "train.steps=7"}), 0);
   EXPECT_EQ(out_, "a-1\n");
   EXPECT_EQ(Run({"submit", "-f", "-", "--set", "train.steps=7", "--request-id", "mine"}, kSpec), 0);
+  MutexLock lock(&mutex);
   EXPECT_EQ(request_ids.size(), 2u);
   EXPECT_EQ(request_ids.count("mine"), 1u);
 }
@@ -226,9 +232,9 @@ TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
 }
 
 TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
-  int64_t nodes = 2;
-  server_.on_get = [&](const auto&, v1::GetJobResponse* response) {
-    response->mutable_job()->mutable_spec()->mutable_resources()->set_nodes(nodes);
+  const auto nodes = std::make_shared<std::atomic<int64_t>>(2);
+  server_.on_get = [nodes](const auto&, v1::GetJobResponse* response) {
+    response->mutable_job()->mutable_spec()->mutable_resources()->set_nodes(*nodes);
     return grpc::Status::OK;
   };
   server_.on_logs = [](const v1::TailLogsRequest& request, grpc::ServerContext*,
@@ -243,7 +249,7 @@ TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
   EXPECT_EQ(out_, "[rank 1] tail 5\n");
   EXPECT_EQ(Run({"logs", "j", "--rank", "1"}), 0);
   EXPECT_EQ(out_, "tail 0\n");
-  nodes = 1;
+  *nodes = 1;
   EXPECT_EQ(Run({"logs", "j"}), 0);
   EXPECT_EQ(out_, "tail 0\n");
 }

@@ -3,6 +3,7 @@
 #include <absl/time/clock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "client/scripted_coordinator.h"
@@ -49,7 +50,7 @@ TEST_F(CoordinatorClientTest, ReadsARefusalWithoutDetails) {
 }
 
 TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
-  int calls = 0;
+  std::atomic<int> calls{0};
   server_.on_version = [&](const auto&, auto* response) {
     if (++calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader yet");
     response->set_version("9");
@@ -63,7 +64,7 @@ TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
 }
 
 TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
-  int calls = 0;
+  std::atomic<int> calls{0};
   server_.on_submit = [&](const auto&, auto*) {
     return ++calls < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
   };
@@ -76,7 +77,7 @@ TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
 }
 
 TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
-  int calls = 0;
+  std::atomic<int> calls{0};
   server_.on_get = [&](const auto&, auto*) {
     ++calls;
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no");

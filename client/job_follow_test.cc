@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "base/mutex.h"
 #include "client/scripted_coordinator.h"
 
 namespace fsdpd {
@@ -47,8 +48,12 @@ class JobFollowTest : public testing::Test {
               grpc::Status ending = grpc::Status::OK) {
     server_.on_watch = [this, scripts, ending](const v1::WatchJobRequest& request, grpc::ServerContext*,
                                                grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-      const size_t n = revisions_.size();
-      revisions_.push_back(request.after_revision());
+      size_t n = 0;
+      {
+        MutexLock lock(&mutex_);
+        n = revisions_.size();
+        revisions_.push_back(request.after_revision());
+      }
       if (n >= scripts.size()) return ending;
       for (const auto& update : scripts[n]) writer->Write(update);
       return n + 1 < scripts.size() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping") : ending;
@@ -64,8 +69,9 @@ class JobFollowTest : public testing::Test {
 
   Interrupt interrupt_;
   Diary diary_;
-  std::vector<int64_t> revisions_;
-  ScriptedCoordinator server_;  // Last: stops before what its hooks use goes.
+  Mutex mutex_;
+  std::vector<int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // Asked for, one a watch.
+  ScriptedCoordinator server_;                              // Last: stops before what its hooks use goes.
 };
 
 TEST_F(JobFollowTest, ReturnsTheJobAsItEnded) {
@@ -83,6 +89,7 @@ TEST_F(JobFollowTest, GoesOnByRevisionAndNeverTellsAStepTwice) {
           {JobUpdate(3, v1::JOB_STATE_RUNNING), JobUpdate(4, v1::JOB_STATE_SUCCEEDED)}});
   ASSERT_TRUE(Follow().ok());
   EXPECT_EQ(diary_.text, "r3 s1 s2 lost back s3 lost back r4 ");
+  MutexLock lock(&mutex_);
   EXPECT_EQ(revisions_, (std::vector<int64_t>{0, 3, 3}));
 }
 
@@ -114,6 +121,7 @@ TEST_F(JobFollowTest, GivesUpWhenTheCoordinatorStaysAway) {
 TEST_F(JobFollowTest, DoesNotRepeatARefusal) {
   Script({}, RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'j'", "JOB_NOT_FOUND"));
   EXPECT_TRUE(absl::IsNotFound(Follow().status()));
+  MutexLock lock(&mutex_);
   EXPECT_EQ(revisions_.size(), 1u);
 }
 
