@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "client/scripted_coordinator.h"
@@ -50,9 +51,9 @@ TEST_F(CoordinatorClientTest, ReadsARefusalWithoutDetails) {
 }
 
 TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
-  std::atomic<int> calls{0};
-  server_.on_version = [&](const auto&, auto* response) {
-    if (++calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader yet");
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  server_.on_version = [calls](const auto&, auto* response) {
+    if (++*calls < 3) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "not the leader yet");
     response->set_version("9");
     return grpc::Status::OK;
   };
@@ -60,31 +61,31 @@ TEST_F(CoordinatorClientTest, RepeatsAnIdempotentCallUntilItSucceeds) {
   const auto response = client.GetVersion({});
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->version(), "9");
-  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(*calls, 3);
 }
 
 TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
-  std::atomic<int> calls{0};
-  server_.on_submit = [&](const auto&, auto*) {
-    return ++calls < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  server_.on_submit = [calls](const auto&, auto*) {
+    return ++*calls < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy") : grpc::Status::OK;
   };
   CoordinatorClient client(server_.address(), {});
   EXPECT_TRUE(absl::IsUnavailable(client.SubmitJob({}).status()));
-  calls = 0;
+  *calls = 0;
   v1::SubmitJobRequest request;
   request.set_request_id("r");
   EXPECT_TRUE(client.SubmitJob(request).ok());
 }
 
 TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
-  std::atomic<int> calls{0};
-  server_.on_get = [&](const auto&, auto*) {
-    ++calls;
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  server_.on_get = [calls](const auto&, auto*) {
+    ++*calls;
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no");
   };
   CoordinatorClient client(server_.address(), {});
   EXPECT_TRUE(absl::IsNotFound(client.GetJob({}).status()));
-  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(*calls, 1);
 }
 
 TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {

@@ -11,13 +11,6 @@
 namespace fsdpd {
 namespace {
 
-const grpc::Status kNoHook(grpc::StatusCode::UNIMPLEMENTED, "the test did not expect this call");
-
-template <typename Hook, typename Request, typename Response>
-grpc::Status Answer(const Hook& hook, const Request* request, Response* response) {
-  return hook ? hook(*request, response) : kNoHook;
-}
-
 template <typename Detail>
 void AddDetail(const Detail& detail, google::rpc::Status* status) {
   status->add_details()->PackFrom(detail);
@@ -63,40 +56,40 @@ std::string ScriptedCoordinator::address() const { return absl::StrCat("127.0.0.
 
 grpc::Status ScriptedCoordinator::SubmitJob(Context*, const v1::SubmitJobRequest* q,
                                             v1::SubmitJobResponse* a) {
-  return Answer(on_submit, q, a);
+  return on_submit(*q, a);
 }
 grpc::Status ScriptedCoordinator::ValidateJob(Context*, const v1::ValidateJobRequest* q,
                                               v1::ValidateJobResponse* a) {
-  return Answer(on_validate, q, a);
+  return on_validate(*q, a);
 }
 grpc::Status ScriptedCoordinator::PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
-  return Answer(on_plan, q, a);
+  return on_plan(*q, a);
 }
 grpc::Status ScriptedCoordinator::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
-  return Answer(on_get, q, a);
+  return on_get(*q, a);
 }
 grpc::Status ScriptedCoordinator::ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
-  return Answer(on_list, q, a);
+  return on_list(*q, a);
 }
 grpc::Status ScriptedCoordinator::CancelJob(Context*, const v1::CancelJobRequest* q,
                                             v1::CancelJobResponse* a) {
-  return Answer(on_cancel, q, a);
+  return on_cancel(*q, a);
 }
 grpc::Status ScriptedCoordinator::ListNodes(Context*, const v1::ListNodesRequest* q,
                                             v1::ListNodesResponse* a) {
-  return Answer(on_nodes, q, a);
+  return on_nodes(*q, a);
 }
 grpc::Status ScriptedCoordinator::GetVersion(Context*, const v1::GetVersionRequest* q,
                                              v1::GetVersionResponse* a) {
-  return Answer(on_version, q, a);
+  return on_version(*q, a);
 }
 grpc::Status ScriptedCoordinator::WatchJob(Context* c, const v1::WatchJobRequest* q,
                                            grpc::ServerWriter<v1::WatchJobResponse>* w) {
-  return on_watch ? on_watch(*q, c, w) : kNoHook;
+  return on_watch(*q, c, w);
 }
 grpc::Status ScriptedCoordinator::TailLogs(Context* c, const v1::TailLogsRequest* q,
                                            grpc::ServerWriter<v1::TailLogsResponse>* w) {
-  return on_logs ? on_logs(*q, c, w) : kNoHook;
+  return on_logs(*q, c, w);
 }
 
 }  // namespace fsdpd
