@@ -31,12 +31,19 @@ class Communicator {
   // In place: `buffer` holds size() x count elements and rank r's own part starts at r x count.
   virtual absl::Status AllGather(void* buffer, int64_t count, DType dtype) = 0;
 
-  // `in` holds size() x count fp32 elements and is left undefined; `out`, count elements, may be rank()'s
-  // part of `in`. Sums.
-  virtual absl::Status ReduceScatter(float* in, float* out, int64_t count) = 0;
+  // Sums over ranks, in fp32 and in rank order whatever crosses the wire. `in` holds size() x count elements of
+  // type `wire` and is left undefined; `out` gets count fp32 sums. For fp32 `out` may be rank()'s part of `in`,
+  // and `scratch` is not used; a narrower wire moves each rank's part once (an all-to-all) and needs `scratch`,
+  // as large as `in`, to receive into.
+  virtual absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) = 0;
 
   // In place sum of fp32.
   virtual absl::Status AllReduce(float* buffer, int64_t count) = 0;
+
+  // Part p of `in` (count elements) goes to rank p, which has it in part rank() of `out`. Not in place.
+  virtual absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) = 0;
+
+  virtual absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) = 0;
 
   virtual absl::Status Barrier() = 0;
 

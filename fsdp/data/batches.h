@@ -19,7 +19,8 @@ namespace fsdpd {
 
 struct Batch {
   at::Tensor tokens;   // [micro_batch, sequence_length] int64, on the CPU.
-  at::Tensor targets;  // The same moved on by one token.
+  at::Tensor targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
+  int64_t counted = 0;  // Targets that count.
 };
 
 class Batches {
@@ -42,6 +43,27 @@ class Batches {
   Spec spec_;
   int rank_;
   std::vector<Source> sources_;
+};
+
+// The validation data, cut into samples in file order: round k holds samples [k x world x micro_batch, ...), of
+// which each rank takes micro_batch neighbours. Every rank runs every round: samples beyond the last are a row of
+// ignored targets, so uneven ends need no agreement.
+class EvaluationBatches {
+ public:
+  // REQUIRES: spec.evaluation.every_steps > 0.
+  static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
+
+  int64_t rounds() const { return rounds_; }
+  absl::StatusOr<Batch> Read(int64_t round) const;
+
+ private:
+  EvaluationBatches(const Spec& spec, int rank) : spec_(spec), rank_(rank) {}
+
+  Spec spec_;
+  int rank_;
+  std::vector<std::unique_ptr<TokenReader>> readers_;
+  int64_t samples_ = 0;
+  int64_t rounds_ = 0;
 };
 
 // Places of a block for each weight: in proportion, at least one each, summing to `block`.

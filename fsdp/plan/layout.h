@@ -1,11 +1,19 @@
-// Who owns which elements: each unit's parameters lie one after the other in a bucket, the bucket is cut into
-// equal shards, and shard r belongs to rank r of the shard group. So a gather is in place and equal-sized, a
-// parameter is contiguous in the gathered bucket, and offsets are computed everywhere and exchanged nowhere.
+// Who owns which elements. A unit's parameters are put into buckets by what must not be mixed in one collective
+// or update (trainable or frozen; and the row length, where the quantum is a row or a block of rows, since one
+// bucket for all would have to be padded to the rows' least common multiple). A bucket's parameters lie one
+// after the other, the bucket is cut into equal shards, and shard i belongs to the ranks with inner index i. So
+// a gather is in place and equal-sized, a parameter is contiguous in the gathered bucket, and offsets are
+// computed everywhere and exchanged nowhere.
 //
-// Cuts fall on any element of a parameter: it may span shards, a shard may hold none of a small one, and a
-// rank with an empty part is normal. Every parameter starts on a 256-byte boundary in compute precision,
-// every shard on a 16-byte one (what vector loads and NCCL's fast path ask for); the only padding is between
-// parameters and after the last one.
+// The quantum says where a cut may fall within a parameter: at any element (the default), between rows, between
+// blocks of 128 rows (FP8 with blockwise scales), or nowhere (whole-matrix optimizers). Parameters of fewer than
+// two dimensions are always cut at any element. A shard may hold none of a small parameter, and a rank with an
+// empty part is normal. Every parameter starts on a 256-byte boundary in compute precision, every main shard on
+// a 16-byte one (what vector loads and NCCL's fast path ask for); what is between is padding: zero, and stays
+// zero.
+//
+// Two mesh axes: the inner one cuts buckets into shards. Where the outer one shards the optimizer (HFSDP), each
+// shard is cut again into outer_shards equal main pieces, of which outer index o owns the o-th.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +24,81 @@
 
 namespace fsdpd {
 
+enum class Quantum { kElement, kRow, kRows128, kWhole };
+
 struct ParamSlot {
+  int param = 0;  // Its number within the unit's facts.
   std::string name;
   std::vector<int64_t> shape;
-  bool decay = true;
+  double weight_decay = 0;
+  double lr_scale = 1;
   int64_t offset = 0;  // Elements from the bucket's start.
   int64_t elements = 0;
 };
 
-struct UnitLayout {
-  std::string name;
+struct Bucket {
+  int unit = 0;
+  bool trainable = true;
   std::vector<ParamSlot> params;
   int64_t elements = 0;         // Parameters' own.
-  int64_t bucket_elements = 0;  // With padding; shard_elements x shards.
-  int64_t shard_elements = 0;
+  int64_t bucket_elements = 0;  // With padding; shard_elements x Layout::shards.
+  int64_t shard_elements = 0;   // main_elements x Layout::outer_shards.
+  int64_t main_elements = 0;    // What one rank keeps main parameters of.
+};
+
+struct ParamPlace {
+  int bucket = 0;
+  int slot = 0;  // Of Bucket::params.
+};
+
+struct UnitLayout {
+  std::string name;
+  std::vector<int> buckets;
+  std::vector<ParamPlace> params;  // In the facts' order.
+  int borrows = -1;                // UnitFacts::borrows.
 };
 
 struct Layout {
-  int64_t shards = 1;  // Size of the shard group: world, or 1 for no_shard.
+  int64_t shards = 1;        // The inner axis, or 1 for no_shard.
+  int64_t outer_shards = 1;  // The outer axis where it shards the optimizer, else 1.
+  std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
 
-  int64_t elements() const;        // Parameters of the model.
-  double padding_ratio() const;    // Padding over parameters.
-  int64_t shard_elements() const;  // Of one rank, padding included.
+  int64_t elements() const;       // Parameters of the model.
+  double padding_ratio() const;   // Padding over parameters.
+  int64_t main_elements() const;  // Of one rank, padding included; the same on all.
 };
 
-// A piece of one parameter within one shard: elements [param_begin, param_begin + elements) of the flattened
-// parameter lie at [shard_begin, ...) of the shard.
-struct ShardPiece {
-  int param = 0;
-  int64_t param_begin = 0;
-  int64_t shard_begin = 0;
+// Elements [begin, begin + elements) of a bucket.
+struct BucketRange {
+  int64_t begin = 0;
   int64_t elements = 0;
 };
 
-Layout MakeLayout(const ModelFacts& model, int64_t shards, DType compute);
+// What the rank at these indices owns of a bucket's main parameters, and of its gathered shard.
+BucketRange MainRange(const Layout& layout, const Bucket& bucket, int64_t inner_index, int64_t outer_index);
+BucketRange ShardRange(const Layout& layout, const Bucket& bucket, int64_t inner_index);
 
-// The pieces of shard `shard` of `unit`, in order; empty when it holds padding only.
-std::vector<ShardPiece> PiecesOf(const UnitLayout& unit, int64_t shard);
+// A piece of one parameter within a range of its bucket: elements [param_begin, param_begin + elements) of the
+// flattened parameter lie at [range_begin, ...) of the range.
+struct BucketPiece {
+  int slot = 0;
+  int64_t param_begin = 0;
+  int64_t range_begin = 0;
+  int64_t elements = 0;
+};
+
+// In order; empty when the range holds padding only.
+std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range);
+
+struct LayoutOptions {
+  int64_t shards = 1;
+  int64_t outer_shards = 1;
+  DType compute = DType::kFp32;
+  Quantum quantum = Quantum::kElement;
+};
+
+Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options);
+LayoutOptions LayoutOptionsOf(const Spec& spec);
 
 }  // namespace fsdpd

@@ -16,22 +16,40 @@ enum class UnitKind { kEmbedding, kBlock, kHead };
 struct ParamFacts {
   std::string name;  // Within the unit: "attention.wq".
   std::vector<int64_t> shape;
-  bool decay = true;  // Weight decay applies (matrices yes, norms no).
+  bool decay = true;  // A matrix; norms and biases are not decayed unless a group of the spec says so.
+  // Set by DescribeSpec from the spec's frozen patterns and groups.
+  bool trainable = true;
+  double weight_decay = 0;
+  double lr_scale = 1;
 
   int64_t elements() const;
+};
+
+// Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
+struct KeptBytes {
+  int64_t none = 0;       // No recompute.
+  int64_t selective = 0;  // Without what cheap element-wise operations give back.
+  int64_t full = 0;       // The input alone.
+
+  int64_t With(Recompute recompute) const;
 };
 
 struct UnitFacts {
   std::string name;  // "embedding", "layer.3", "head"
   UnitKind kind = UnitKind::kBlock;
   std::vector<ParamFacts> params;
+  // A unit whose parameters this one uses too (tied embeddings: the head borrows the embedding), or -1. They
+  // belong to the lender: it owns, reduces and updates them. A lender comes before its borrower in the chain.
+  int borrows = -1;
   // For one micro-batch on one rank:
-  int64_t input_bytes = 0;       // The unit's input, kept when it is recomputed.
-  int64_t activation_bytes = 0;  // Kept from forward to backward without recompute, input included. Estimate.
-  int64_t workspace_bytes = 0;   // Extra bytes at the unit's own peak, in forward or backward. Estimate.
-  double forward_flops = 0;      // Causal attention counted half.
+  KeptBytes kept_bytes;
+  int64_t workspace_bytes = 0;    // Extra bytes at the unit's own peak, in forward or backward.
+  int64_t output_bytes = 0;       // Hidden states that it hands on.
+  double forward_flops = 0;       // Of matrix products and attention; causal attention counted half.
+  double attention_flops = 0;     // The part of forward_flops that is attention.
+  int64_t pointwise_bytes = 0;    // Moved by everything else in forward; backward moves about twice as much.
 
-  int64_t elements() const;
+  int64_t elements() const;  // Own parameters.
 };
 
 struct ModelFacts {
@@ -41,14 +59,28 @@ struct ModelFacts {
 };
 
 // Units: "embedding", "layer.0" .. "layer.N-1", "head" (final norm, output projection and loss).
-// Parameters in order:
-//   embedding: weight [vocab, hidden]
-//   layer:     attention_norm [hidden], attention.wq [heads*head, hidden], attention.wk [kv*head, hidden],
-//              attention.wv [kv*head, hidden], attention.wo [hidden, heads*head], ffn_norm [hidden],
-//              ffn.w1 [intermediate, hidden] (gate), ffn.w3 [intermediate, hidden] (up), ffn.w2 [hidden,
-//              intermediate]
-//   head:      norm [hidden], output [vocab, hidden]
-ModelFacts DescribeLlama(const LlamaConfig& model, int64_t micro_batch, int64_t sequence_length,
-                         DType compute);
+// Parameters in order, [those in brackets] only where the configuration has them:
+//   llama  embedding: weight
+//          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk], attention.wv,
+//                     [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo, ffn_norm,
+//                     ffn.w1 (gate), ffn.w3 (up), ffn.w2
+//          head:      norm, [output; absent when tied: the head borrows the embedding]
+//   gpt2   embedding: weight, positions
+//          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv, attention.wo,
+//                     attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2, ffn.b2
+//          head:      norm.weight, norm.bias, [output]
+// Matrices are [out features, in features]; the embedding is [vocab, hidden].
+ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length, DType compute);
+
+// The model of a spec, with what the spec says of its parameters: frozen ones, decay and rate by group. A
+// parameter's full name, which patterns are matched with, is the unit's name, a dot, and its own.
+ModelFacts DescribeSpec(const Spec& spec);
+
+// `*` in `pattern` is any text, the empty one included; everything else is itself.
+bool MatchesPattern(const std::string& name, const std::string& pattern);
+
+// How much of what unit `unit` computes its backward computes again: the spec's policy, which knows blocks by
+// number. Embedding and head never recompute: they keep next to nothing, or would pay a vocabulary's product.
+Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
 
 }  // namespace fsdpd

@@ -1,26 +1,53 @@
 // One training step as data: typed instructions on named lanes with explicit dependencies, and the lifetime
-// and place of every buffer they touch. Strategy, prefetch, accumulation and recompute are different
-// programs; the executor (fsdp/engine) knows none of them.
+// and place of every buffer they touch. Strategy, mesh, prefetch, accumulation, recompute and evaluation are
+// different programs; the executor (fsdp/engine) knows none of them.
 //
-// optim_grads_params, per step:
-//   Gather u      cast the own shard of main parameters into the bucket, all-gather in place   (gather lane)
-//   Forward u m   run unit u on micro-batch m                                                  (compute lane)
-//   Release u     the bucket's bytes may be used again                                         (compute lane)
-//   Backward u m  gradients of unit u into its reduce buffer                                   (compute lane)
-//   Reduce u m    reduce-scatter and add to the gradient shard; the first micro-batch sets it  (reduce lane)
-//   Norm          gradient norm and loss over all ranks, clip factor on the device             (reduce lane)
-//   Update u      AdamW on the own shard                                                       (compute lane)
-// Forward order gathers each unit, runs it and releases it; backward gathers again. The last unit keeps its
-// bucket from its forward to its backward. A Gather starts as soon as its bytes are free and no more than
-// prefetch_bytes would wait ahead of compute; two Reduces may be in flight beside the next Backward.
+//   Publish b     cast the own main piece, all-gather over the outer axis into the shard's replica  (outer lane)
+//   Gather b      cast the own shard into the bucket, all-gather over the inner axis in place       (gather lane)
+//   Forward u m   run unit u on micro-batch m                                                       (compute lane)
+//   Release u     the bytes of u's buckets may be used again                                        (compute lane)
+//   Backward u m  gradients of unit u into its buckets' reduce buffers                              (compute lane)
+//   Reduce b m    reduce over the inner axis into the gradient shard, setting it or adding          (reduce lane)
+//   ReduceOuter b reduce the gradient shard over the outer axis                                     (outer lane)
+//   Norm          gradient norm, loss and token count over all ranks; divisor and skip flag         (reduce lane)
+//   Update b      the optimizer on the own main piece                                               (compute lane)
+//   Loss          loss and token count over all ranks                                               (reduce lane)
 //
-// no_shard differs in: Gather (no communication, compute lane) once per step into a bucket of its own per
-// unit and no Release; Backward adds into a gradient bucket of its own per unit (a kReduce buffer, live until
-// Update); one Reduce (all-reduce in place, micro_batch = the last) after the last micro-batch's Backward;
-// Update reads that bucket, so no other gradient storage exists.
+// Training, by what the strategy keeps in parts (Spec::shards_*):
+//   no_shard            Gather is a cast, without communication and on the compute lane, once per step. Each
+//                       Backward adds into the unit's whole fp32 gradient; one Reduce (an all-reduce in place,
+//                       of the last micro-batch) follows the last Backward. Update reads that buffer: there is no
+//                       other gradient storage.
+//   optim               Gather once per step. Gradients as no_shard; the one Reduce is a reduce-scatter into the
+//                       gradient shard.
+//   optim_grads         Gather once per step. Each Backward sets the reduce buffer, in grad_comm precision; each
+//                       is followed by a Reduce, the first micro-batch's setting the shard, later ones adding.
+//   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; the last unit keeps
+//                       its buckets from its forward to its backward. With keep_gathered: as optim_grads, and a
+//                       Release after each unit's last use.
+// A gather starts as soon as its bytes are free and no more than prefetch_bytes would wait ahead of compute
+// (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.
+// A wire narrower than fp32 needs a kWire buffer, live during its Reduce alone.
 //
-// A unit's bucket has one address for the whole step: autograd finds saved parameters by address, so forward
-// and backward must see them at the same place.
+// With an outer axis, the last micro-batch's Reduce b is followed by ReduceOuter b: an all-reduce of the
+// gradient shard, or, where the outer axis shards the optimizer, a reduce-scatter of it in place, into the own
+// main piece. In the latter case each step begins with Publish b of every bucket, in forward order, into a
+// kReplica buffer that lives for the whole step and is what Gather reads.
+//
+// A borrowing unit (tied embeddings) uses the lender's gathered buckets beside its own in Forward and Backward,
+// so they must be there and live. Its Backward comes before the lender's and treats the lender's reduce buffers
+// as its own ones; the lender's own Backward then always adds. Buckets that are not trainable are gathered and
+// released like others, and have no reduce buffer, Reduce or Update.
+//
+// Steps follow each other without a barrier: `after_previous` names instructions of the step before. The first
+// Gather (or Publish) of a bucket waits so for its Update, the first write of a buffer for whatever of the step
+// before may still use its bytes, and a step's first Forward for nothing else.
+//
+// Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
+// then Loss. It starts when nothing of a training step is left.
+//
+// A bucket has one address for the whole job: autograd finds saved parameters by address, so forward and
+// backward must see them at the same place, and the evaluation must see them where units were bound.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +58,20 @@
 
 namespace fsdpd {
 
-enum class Op { kGather, kForward, kRelease, kBackward, kReduce, kNorm, kUpdate };
-enum class LaneId { kCompute, kGather, kReduce };
-constexpr int kLanes = 3;
+enum class Op {
+  kPublish,
+  kGather,
+  kForward,
+  kRelease,
+  kBackward,
+  kReduce,
+  kReduceOuter,
+  kNorm,
+  kUpdate,
+  kLoss,
+};
+enum class LaneId { kCompute, kGather, kReduce, kOuter };
+constexpr int kLanes = 4;
 
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);
@@ -47,23 +85,29 @@ struct BufferUse {
 
 struct Instruction {
   Op op = Op::kForward;
-  int unit = -1;         // -1 for Norm.
-  int micro_batch = -1;  // -1 where it has no meaning.
+  int unit = -1;         // -1 for Norm and Loss.
+  int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update.
+  int micro_batch = -1;  // Forward, Backward, Reduce.
   LaneId lane = LaneId::kCompute;
   bool accumulate = false;  // Backward, Reduce: add to what is there instead of setting it.
-  std::vector<int> after;   // Indices of earlier instructions on other lanes; a lane itself is in order.
+  Recompute recompute = Recompute::kNone;  // Forward, Backward: what is kept between the two.
+  std::vector<int> after;           // Indices of earlier instructions on other lanes; a lane itself is in order.
+  std::vector<int> after_previous;  // Indices of instructions of the previous step, of other lanes.
   std::vector<BufferUse> uses;
 };
 
 enum class BufferKind {
-  kGathered,  // A unit's parameters in compute precision.
-  kReduce,    // A unit's whole gradient on its way to the shards.
+  kGathered,  // A bucket's parameters in compute precision.
+  kReduce,    // A bucket's whole gradient, in GradType().
+  kWire,      // What the transport of a Reduce in less than fp32 receives into; as large as the kReduce buffer.
+  kReplica,   // The shard of a bucket in compute precision, where main pieces are smaller than shards.
 };
+const char* NameOf(BufferKind kind);
 
 // Bytes of the arena. Two buffers may share bytes when their lifetimes do not meet.
 struct Buffer {
   BufferKind kind = BufferKind::kGathered;
-  int unit = 0;
+  int bucket = 0;
   int64_t bytes = 0;
   int64_t offset = 0;  // In the arena; a multiple of 256.
   // Instruction indices, both included. A gathered bucket of a sharded unit lives in several intervals.
@@ -74,17 +118,27 @@ struct Buffer {
   std::vector<Interval> live;
 };
 
+enum class ProgramKind { kTraining, kEvaluation };
+
 struct Program {
+  ProgramKind kind = ProgramKind::kTraining;
   std::vector<Instruction> instructions;
   std::vector<Buffer> buffers;
   int64_t arena_bytes = 0;
   // Lower bound for arena_bytes: the most that is occupied at once. A reduce buffer is occupied until compute
   // has waited for its Reduce, which is later than its last use in the list.
   int64_t live_peak_bytes = 0;
-  uint64_t hash = 0;  // Over layout, instructions, buffers and the spec's numbers; equal on all ranks.
+  uint64_t hash = 0;  // Of Fingerprint(): equal on all ranks.
 };
 
-Program CompileProgram(const Spec& spec, const Layout& layout);
+Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& layout);
+
+// Uses the training program's buffers where they are.
+Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                          const Program& training);
+
+// The type of a bucket's kReduce buffer: fp32 where gradients are whole, else what crosses the wire.
+DType GradType(const Spec& spec);
 
 // One instruction as people read it: "#12 Backward layer.3 mb 0 on compute after #9".
 std::string Describe(const Program& program, const Layout& layout, int instruction);

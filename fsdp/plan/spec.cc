@@ -9,20 +9,57 @@ namespace {
 
 struct Preset {
   const char* name;
-  LlamaConfig config;
+  ModelConfig config;
 };
 
-// vocab, hidden, intermediate, layers, heads, kv_heads, rope_theta, norm_epsilon
-const Preset kPresets[] = {
-    {"tiny", {256, 128, 384, 4, 4, 2, 10000, 1e-5}},
-    {"llama3-1b", {128256, 2048, 8192, 16, 32, 8, 500000, 1e-5}},
-    {"llama3-8b", {128256, 4096, 14336, 32, 32, 8, 500000, 1e-5}},
-    {"llama3-70b", {128256, 8192, 28672, 80, 64, 8, 500000, 1e-5}},
-};
+// vocab, hidden, intermediate, layers, heads, kv_heads, rope_theta, norm_epsilon, head_size
+const std::vector<Preset>& Presets() {
+  static const auto* presets = new std::vector<Preset>{
+      {"tiny", LlamaConfig{256, 128, 384, 4, 4, 2, 10000, 1e-5, 32}},
+      {"llama3-1b", LlamaConfig{128256, 2048, 8192, 16, 32, 8, 500000, 1e-5, 64}},
+      {"llama3-8b", LlamaConfig{128256, 4096, 14336, 32, 32, 8, 500000, 1e-5, 128}},
+      {"llama3-70b", LlamaConfig{128256, 8192, 28672, 80, 64, 8, 500000, 1e-5, 128}},
+      {"qwen3-8b", LlamaConfig{151936, 4096, 12288, 36, 32, 8, 1000000, 1e-6, 128, false, true}},
+      {"gpt2", Gpt2Config{50257, 768, 3072, 12, 12, 1024}},
+  };
+  return *presets;
+}
 
 DType ToDType(v1::DType dtype) {
-  FSDPD_CHECK(dtype == v1::DTYPE_FP32 || dtype == v1::DTYPE_BF16);
-  return dtype == v1::DTYPE_BF16 ? DType::kBf16 : DType::kFp32;
+  switch (dtype) {
+    case v1::DTYPE_BF16:
+      return DType::kBf16;
+    case v1::DTYPE_FP16:
+      return DType::kFp16;
+    default:
+      FSDPD_CHECK(dtype == v1::DTYPE_FP32);
+      return DType::kFp32;
+  }
+}
+
+Strategy ToStrategy(v1::Strategy strategy) {
+  switch (strategy) {
+    case v1::STRATEGY_NO_SHARD:
+      return Strategy::kNoShard;
+    case v1::STRATEGY_OPTIM:
+      return Strategy::kOptim;
+    case v1::STRATEGY_OPTIM_GRADS:
+      return Strategy::kOptimGrads;
+    default:
+      FSDPD_CHECK(strategy == v1::STRATEGY_OPTIM_GRADS_PARAMS);
+      return Strategy::kOptimGradsParams;
+  }
+}
+
+Recompute ToRecompute(v1::Recompute recompute) {
+  switch (recompute) {
+    case v1::RECOMPUTE_SELECTIVE:
+      return Recompute::kSelective;
+    case v1::RECOMPUTE_FULL:
+      return Recompute::kFull;
+    default:
+      return Recompute::kNone;
+  }
 }
 
 TokenType ToTokenType(v1::TokenType type) {
@@ -31,62 +68,76 @@ TokenType ToTokenType(v1::TokenType type) {
       return TokenType::kU8;
     case v1::TOKEN_TYPE_U32:
       return TokenType::kU32;
+    case v1::TOKEN_TYPE_MEGATRON:
+      return TokenType::kMegatron;
     default:
       return TokenType::kU16;
   }
 }
 
+std::vector<TokenSource> ToSources(const google::protobuf::RepeatedPtrField<v1::TokenFile>& files) {
+  std::vector<TokenSource> sources;
+  for (const v1::TokenFile& file : files) {
+    sources.push_back({file.path(), file.weight(), ToTokenType(file.type())});
+  }
+  return sources;
+}
+
 DataConfig ToData(const v1::Data& data) {
   DataConfig config;
-  for (const v1::TokenFile& file : data.tokens()) {
-    config.tokens.push_back({file.path(), file.weight(), ToTokenType(file.type())});
-  }
+  config.tokens = ToSources(data.tokens());
   config.synthetic_vocab = data.synthetic().vocab();
   config.sequence_length = data.sequence_length();
+  config.validation = ToSources(data.validation());
+  if (data.has_ignored_token()) config.ignored_token = data.ignored_token();
   return config;
 }
 
-AdamWConfig ToAdamW(const v1::AdamW& adamw) {
-  FSDPD_CHECK(adamw.betas_size() == 2);
-  return {adamw.lr(), adamw.betas(0), adamw.betas(1), adamw.eps(), adamw.weight_decay()};
+OptimizerConfig ToOptimizer(const v1::Optimizer& optimizer) {
+  OptimizerConfig config;
+  if (optimizer.has_sgd()) {
+    const v1::Sgd& sgd = optimizer.sgd();
+    config.kind = OptimizerKind::kSgd;
+    config.lr = sgd.lr();
+    config.weight_decay = sgd.weight_decay();
+    config.momentum = sgd.momentum();
+    config.nesterov = sgd.nesterov();
+  } else {
+    const v1::AdamW& adamw = optimizer.adamw();
+    FSDPD_CHECK(adamw.betas_size() == 2);
+    config.lr = adamw.lr();
+    config.weight_decay = adamw.weight_decay();
+    config.beta1 = adamw.betas(0);
+    config.beta2 = adamw.betas(1);
+    config.eps = adamw.eps();
+  }
+  config.clip_norm = optimizer.clip_norm();
+  for (const v1::ParamGroup& from : optimizer.groups()) {
+    ParamGroup group;
+    group.patterns.assign(from.params().begin(), from.params().end());
+    if (from.has_weight_decay()) group.weight_decay = from.weight_decay();
+    if (from.has_lr_scale()) group.lr_scale = from.lr_scale();
+    config.groups.push_back(std::move(group));
+  }
+  return config;
 }
 
 ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
+  const auto &cosine = schedule.cosine(), &linear = schedule.linear();
+  const auto& wsd = schedule.wsd();
   switch (schedule.shape_case()) {
     case v1::Schedule::kCosine:
-      return {ScheduleShape::kCosine, schedule.cosine().warmup_steps(), schedule.cosine().min_lr_ratio()};
+      return {ScheduleShape::kCosine, cosine.warmup_steps(), 0, cosine.min_lr_ratio()};
     case v1::Schedule::kLinear:
-      return {ScheduleShape::kLinear, schedule.linear().warmup_steps(), schedule.linear().min_lr_ratio()};
+      return {ScheduleShape::kLinear, linear.warmup_steps(), 0, linear.min_lr_ratio()};
+    case v1::Schedule::kWsd:
+      return {ScheduleShape::kWsd, wsd.warmup_steps(), wsd.decay_steps(), wsd.min_lr_ratio()};
     default:
-      return {ScheduleShape::kConstant, schedule.constant().warmup_steps(), 1};
+      return {ScheduleShape::kConstant, schedule.constant().warmup_steps(), 0, 1};
   }
 }
 
-}  // namespace
-
-int64_t BytesOf(DType dtype) { return dtype == DType::kBf16 ? 2 : 4; }
-
-const LlamaConfig* FindPreset(const std::string& name) {
-  for (const Preset& preset : kPresets) {
-    if (name == preset.name) return &preset.config;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> PresetNames() {
-  std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.push_back(preset.name);
-  return names;
-}
-
-LlamaConfig ToLlama(const v1::Model& model) {
-  if (model.source_case() == v1::Model::kPreset) {
-    const LlamaConfig* preset = FindPreset(model.preset());
-    FSDPD_CHECK(preset != nullptr);
-    return *preset;
-  }
-  FSDPD_CHECK(model.has_llama());
-  const v1::Llama& llama = model.llama();
+LlamaConfig ToLlama(const v1::Llama& llama) {
   LlamaConfig config;
   config.vocab_size = llama.vocab_size();
   config.hidden_size = llama.hidden_size();
@@ -96,31 +147,109 @@ LlamaConfig ToLlama(const v1::Model& model) {
   config.kv_heads = llama.kv_heads() == 0 ? llama.heads() : llama.kv_heads();
   if (llama.rope_theta() != 0) config.rope_theta = llama.rope_theta();
   if (llama.norm_epsilon() != 0) config.norm_epsilon = llama.norm_epsilon();
+  config.head_size = llama.head_size() == 0 ? llama.hidden_size() / llama.heads() : llama.head_size();
+  config.tied_embeddings = llama.tied_embeddings();
+  config.qk_norm = llama.qk_norm();
+  config.attention_bias = llama.attention_bias();
+  if (!llama.has_rope_scaling()) return config;
+  const v1::Llama::RopeScaling& scaling = llama.rope_scaling();
+  config.rope_scaling.factor = scaling.factor();
+  if (scaling.low_freq_factor() != 0) config.rope_scaling.low_freq_factor = scaling.low_freq_factor();
+  if (scaling.high_freq_factor() != 0) config.rope_scaling.high_freq_factor = scaling.high_freq_factor();
+  if (scaling.original_positions() != 0) {
+    config.rope_scaling.original_positions = scaling.original_positions();
+  }
   return config;
+}
+
+Gpt2Config ToGpt2(const v1::Gpt2& gpt2) {
+  Gpt2Config config;
+  config.vocab_size = gpt2.vocab_size();
+  config.hidden_size = gpt2.hidden_size();
+  config.intermediate_size = gpt2.intermediate_size() == 0 ? 4 * gpt2.hidden_size() : gpt2.intermediate_size();
+  config.layers = gpt2.layers();
+  config.heads = gpt2.heads();
+  config.positions = gpt2.positions();
+  if (gpt2.norm_epsilon() != 0) config.norm_epsilon = gpt2.norm_epsilon();
+  config.tied_embeddings = !gpt2.untied_embeddings();
+  return config;
+}
+
+}  // namespace
+
+int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : 2; }
+
+const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return "fp32";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kFp16:
+      return "fp16";
+  }
+  return "?";
+}
+
+int64_t VocabSize(const ModelConfig& model) {
+  return std::visit([](const auto& config) { return config.vocab_size; }, model);
+}
+
+const ModelConfig* FindPreset(const std::string& name) {
+  for (const Preset& preset : Presets()) {
+    if (name == preset.name) return &preset.config;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const Preset& preset : Presets()) names.push_back(preset.name);
+  return names;
+}
+
+ModelConfig ToModelConfig(const v1::Model& model) {
+  if (model.has_gpt2()) return ToGpt2(model.gpt2());
+  if (model.has_llama()) return ToLlama(model.llama());
+  const ModelConfig* preset = FindPreset(model.preset());
+  FSDPD_CHECK(preset != nullptr);
+  return *preset;
 }
 
 Spec ToSpec(const v1::JobSpec& resolved) {
   Spec spec;
   spec.name = resolved.name();
-  spec.model = ToLlama(resolved.model());
+  spec.model = ToModelConfig(resolved.model());
   spec.data = ToData(resolved.data());
-  spec.steps = resolved.train().steps();
-  spec.micro_batch = resolved.train().micro_batch();
-  spec.global_batch = resolved.train().global_batch();
-  spec.seed = static_cast<uint64_t>(resolved.train().seed());
-  spec.adamw = ToAdamW(resolved.optimizer().adamw());
-  spec.clip_norm = resolved.optimizer().clip_norm();
+  const v1::Train& train = resolved.train();
+  spec.steps = train.steps();
+  spec.micro_batch = train.micro_batch();
+  spec.global_batch = train.global_batch();
+  spec.seed = static_cast<uint64_t>(train.seed());
+  spec.evaluation = {train.evaluation().every_steps(), train.evaluation().samples()};
+  spec.frozen.assign(train.frozen().begin(), train.frozen().end());
+  spec.optimizer = ToOptimizer(resolved.optimizer());
   spec.schedule = ToSchedule(resolved.schedule());
-  spec.compute = ToDType(resolved.precision().compute());
-  spec.grad_comm = ToDType(resolved.precision().grad_comm());
-  spec.strategy =
-      resolved.fsdp().strategy() == v1::STRATEGY_NO_SHARD ? Strategy::kNoShard : Strategy::kOptimGradsParams;
-  spec.prefetch_bytes = resolved.fsdp().prefetch_bytes();
-  spec.recompute = resolved.fsdp().recompute() == v1::RECOMPUTE_FULL ? Recompute::kFull : Recompute::kNone;
-  spec.device = resolved.resources().device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
-  spec.world = resolved.resources().nodes() * resolved.resources().ranks_per_node();
-  spec.memory_budget_bytes = resolved.resources().memory_budget_bytes();
+  const v1::Precision& precision = resolved.precision();
+  spec.compute = ToDType(precision.compute());
+  spec.main_grads = ToDType(precision.main_grads());
+  spec.grad_comm = ToDType(precision.grad_comm());
+  spec.moments = ToDType(precision.moments());
+  spec.loss_scale = {precision.loss_scale().initial(), precision.loss_scale().growth_interval()};
+  const v1::Fsdp& fsdp = resolved.fsdp();
+  spec.strategy = ToStrategy(fsdp.strategy());
+  spec.prefetch_bytes = fsdp.prefetch_bytes();
+  spec.keep_gathered = fsdp.keep_gathered();
+  spec.recompute = ToRecompute(fsdp.recompute());
+  spec.recompute_layers = fsdp.recompute_layers();
+  spec.outer_size = fsdp.outer().size();
+  spec.outer_strategy = ToStrategy(fsdp.outer().strategy());
+  const v1::Resources& resources = resolved.resources();
+  spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
+  spec.world = resources.nodes() * resources.ranks_per_node();
+  spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.world > 0 && spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
+  FSDPD_CHECK(spec.outer_size > 0 && spec.world % spec.outer_size == 0);
   return spec;
 }
 
