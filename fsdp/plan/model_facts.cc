@@ -2,82 +2,240 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace fsdpd {
 namespace {
 
 // The sizes that every estimate is made of.
 struct Shape {
   int64_t tokens;  // Of one micro-batch.
+  int64_t sequence;
+  int64_t vocab;
   int64_t hidden;
   int64_t query;  // Width of all query heads.
   int64_t key;    // Width of all key heads, and of all value heads.
   int64_t intermediate;
-  int64_t vocab;
   int64_t heads;
   int64_t compute_bytes;  // Of one element in compute precision.
+
+  int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
+  int64_t HiddenBytes() const { return Bytes(hidden); }
 };
 
-int64_t NormStatisticsBytes(const Shape& s) { return s.tokens * 4; }  // 1/rms per token, fp32.
+using Params = std::vector<ParamFacts>;
 
-UnitFacts Embedding(const Shape& s) {
-  UnitFacts unit{"embedding", UnitKind::kEmbedding, {{"weight", {s.vocab, s.hidden}, true}}};
-  unit.input_bytes = s.tokens * 8;  // Token ids.
-  unit.activation_bytes = unit.input_bytes;
-  // The output in forward; in backward the dense gradient before it is added to the bucket.
-  unit.workspace_bytes = (s.tokens * s.hidden + unit.elements()) * s.compute_bytes;
+// Matrices decay, norms and biases do not.
+void Add(Params* params, std::string name, std::vector<int64_t> shape) {
+  const bool decay = shape.size() > 1;
+  params->push_back({std::move(name), std::move(shape), decay});
+}
+
+int64_t LargestMatrix(const Params& params) {
+  int64_t largest = 0;
+  for (const ParamFacts& param : params) largest = std::max(largest, param.elements());
+  return largest;
+}
+
+// ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
+// together.
+
+constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
+
+// Native Llama block: tensors kept for backward, [tokens x width] in compute precision each.
+KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
+  const int64_t raw_qk = qk_norm ? s.query + s.key : 0;  // Before their norms.
+  const int64_t selective = s.hidden                     // Input: of the attention norm, and of the residual.
+                            + raw_qk + s.query + 2 * s.key  // Rotated q and k; v.
+                            + s.query                       // Attention's output.
+                            + s.hidden                      // After the first residual: of the FFN norm.
+                            + 2 * s.intermediate;           // w1's output and w3's.
+  const int64_t cheap = 2 * s.hidden                        // Both normed: of wq, wk, wv and of w1, w3.
+                        + 2 * s.intermediate;               // silu(w1) and the product, for w2.
+  int64_t statistics = 2 + s.heads;                         // Two norms, attention's log-sum-exp.
+  if (qk_norm) statistics += s.heads + s.heads * s.key / s.query;
+  const int64_t statistic_bytes = s.tokens * statistics * kStatisticBytes;
+  return {s.Bytes(selective + cheap) + statistic_bytes, s.Bytes(selective) + statistic_bytes,
+          s.HiddenBytes()};
+}
+
+// Its backward's peak: gradients of the product and of its two factors, the residual's gradient in and out,
+// and one matrix's gradient before it is cast into the bucket.
+int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
+  return s.Bytes(3 * s.intermediate + 2 * s.hidden) + LargestMatrix(params) * s.compute_bytes;
+}
+
+// GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
+KeptBytes Gpt2BlockKept(const Shape& s) {
+  const int64_t width = s.hidden               // Input: of the attention norm.
+                        + s.hidden             // Normed: of wqkv.
+                        + 3 * s.hidden         // q, k and v: views of one tensor.
+                        + s.hidden             // Attention's output, for its own backward and for wo.
+                        + s.hidden             // After the first residual: of the FFN norm.
+                        + s.hidden             // Normed: of w1.
+                        + 2 * s.intermediate;  // w1's output, and its GELU for w2.
+  const int64_t statistics = 4 + s.heads;      // Mean and 1/deviation of two norms, attention's log-sum-exp.
+  const int64_t bytes = s.Bytes(width) + s.tokens * statistics * kStatisticBytes;
+  return {bytes, bytes, s.HiddenBytes()};  // Autograd saves what it saves: selective is none.
+}
+
+int64_t Gpt2BlockWorkspace(const Shape& s, const Params& params) {
+  return s.Bytes(2 * s.intermediate + 2 * s.hidden) + LargestMatrix(params) * s.compute_bytes;
+}
+
+// Token ids, whatever the policy.
+KeptBytes EmbeddingKept(const Shape& s) {
+  const int64_t bytes = s.tokens * 8;
+  return {bytes, bytes, bytes};
+}
+
+// The head keeps its input, the normed input, targets, the norm's statistics and each row's log-sum-exp.
+KeptBytes HeadKept(const Shape& s, int64_t norm_statistics) {
+  const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + (norm_statistics + 1) * kStatisticBytes);
+  return {bytes, bytes, bytes};
+}
+
+// One chunk's logits in fp32 beside their copy in compute precision; the gradient of the normed input and of
+// the input; and the output matrix's gradient before it is cast into the bucket.
+int64_t HeadWorkspace(const Shape& s) {
+  const int64_t chunk_logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
+  return chunk_logits * (4 + s.compute_bytes) + 2 * s.HiddenBytes() + s.vocab * s.hidden * s.compute_bytes;
+}
+
+// ---- Units.
+
+UnitFacts Embedding(const Shape& s, Params params) {
+  UnitFacts unit{"embedding", UnitKind::kEmbedding, std::move(params)};
+  unit.kept_bytes = EmbeddingKept(s);
+  unit.output_bytes = s.HiddenBytes();
+  // The output in forward; in backward the dense gradient before it is cast into the bucket.
+  unit.workspace_bytes = std::max(unit.output_bytes, unit.elements() * s.compute_bytes);
+  unit.pointwise_bytes = 2 * unit.output_bytes;
   return unit;
 }
 
-// What autograd saves for a block of LibTorch operators, in order of the forward.
-int64_t BlockActivationBytes(const Shape& s) {
-  const int64_t elements = s.hidden               // Input: of the attention norm, and of the residual.
-                           + s.hidden             // Normed: of wq, wk, wv.
-                           + s.query + s.key      // Rotated q and k.
-                           + s.key                // v.
-                           + s.query              // Attention's output, for its own backward,
-                           + s.query              // ... and contiguous by token, for wo.
-                           + s.hidden             // After the first residual: of the FFN norm.
-                           + s.hidden             // Normed: of w1, w3.
-                           + s.intermediate * 4;  // w1's output, w3's, silu(w1), and the product, for w2.
-  const int64_t log_sum_exp = s.tokens * s.heads * 4;
-  return s.tokens * elements * s.compute_bytes + 2 * NormStatisticsBytes(s) + log_sum_exp;
-}
-
-UnitFacts Block(int64_t index, const Shape& s, int64_t sequence_length) {
-  UnitFacts unit{absl::StrCat("layer.", index),
-                 UnitKind::kBlock,
-                 {{"attention_norm", {s.hidden}, false},
-                  {"attention.wq", {s.query, s.hidden}, true},
-                  {"attention.wk", {s.key, s.hidden}, true},
-                  {"attention.wv", {s.key, s.hidden}, true},
-                  {"attention.wo", {s.hidden, s.query}, true},
-                  {"ffn_norm", {s.hidden}, false},
-                  {"ffn.w1", {s.intermediate, s.hidden}, true},
-                  {"ffn.w3", {s.intermediate, s.hidden}, true},
-                  {"ffn.w2", {s.hidden, s.intermediate}, true}}};
-  unit.input_bytes = s.tokens * s.hidden * s.compute_bytes;
-  unit.activation_bytes = BlockActivationBytes(s);
-  // Backward's peak: gradients of the product and of its two factors, the residual's gradient in and out, and
-  // the parameters' gradients as autograd returns them, before they are added to the bucket.
-  unit.workspace_bytes = (s.tokens * (3 * s.intermediate + 2 * s.hidden) + unit.elements()) * s.compute_bytes;
-  const double matrices = static_cast<double>(unit.elements() - 2 * s.hidden);
-  const double tokens = static_cast<double>(s.tokens);
+UnitFacts Block(int64_t index, const Shape& s, Params params) {
+  UnitFacts unit{absl::StrCat("layer.", index), UnitKind::kBlock, std::move(params)};
+  double matrices = 0;
+  for (const ParamFacts& param : unit.params) {
+    if (param.shape.size() == 2) matrices += static_cast<double>(param.elements());
+  }
+  const auto tokens = static_cast<double>(s.tokens);
   // Two products of [sequence x sequence] per head at 2 FLOPs each, of which causality needs half.
-  unit.forward_flops = 2 * tokens * matrices + 2 * tokens * static_cast<double>(sequence_length * s.query);
+  unit.attention_flops = 2 * tokens * static_cast<double>(s.sequence * s.query);
+  unit.forward_flops = 2 * tokens * matrices + unit.attention_flops;
+  unit.output_bytes = s.HiddenBytes();
   return unit;
 }
 
-UnitFacts Head(const Shape& s) {
-  UnitFacts unit{
-      "head", UnitKind::kHead, {{"norm", {s.hidden}, false}, {"output", {s.vocab, s.hidden}, true}}};
-  unit.input_bytes = s.tokens * s.hidden * s.compute_bytes;
-  const int64_t logits = s.tokens * s.vocab;
-  // Input, normed, log-softmax in fp32, and the targets.
-  unit.activation_bytes = 2 * unit.input_bytes + NormStatisticsBytes(s) + logits * 4 + s.tokens * 8;
-  // The logits in fp32 (forward) or their gradient (backward), both beside their copy in compute precision.
-  unit.workspace_bytes = logits * (4 + s.compute_bytes) + unit.elements() * s.compute_bytes;
-  unit.forward_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
+UnitFacts Head(const Shape& s, bool tied, Params params, int64_t norm_statistics) {
+  if (!tied) Add(&params, "output", {s.vocab, s.hidden});
+  UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
+  if (tied) unit.borrows = 0;
+  unit.kept_bytes = HeadKept(s, norm_statistics);
+  unit.workspace_bytes = HeadWorkspace(s);
+  unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
+  // The norm, and per logit: read, written in fp32, read.
+  unit.pointwise_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 8);
   return unit;
+}
+
+// ---- Families.
+
+Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
+  Params params;
+  const auto projection = [&](const std::string& letter, int64_t width) {
+    Add(&params, "attention.w" + letter, {width, s.hidden});
+    if (model.attention_bias) Add(&params, "attention.b" + letter, {width});
+  };
+  Add(&params, "attention_norm", {s.hidden});
+  projection("q", s.query);
+  projection("k", s.key);
+  projection("v", s.key);
+  if (model.qk_norm) {
+    Add(&params, "attention.q_norm", {model.head_size});
+    Add(&params, "attention.k_norm", {model.head_size});
+  }
+  Add(&params, "attention.wo", {s.hidden, s.query});
+  Add(&params, "ffn_norm", {s.hidden});
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden});
+  Add(&params, "ffn.w3", {s.intermediate, s.hidden});
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate});
+  return params;
+}
+
+ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t sequence, DType compute) {
+  const Shape s{micro_batch * sequence,
+                sequence,
+                model.vocab_size,
+                model.hidden_size,
+                model.heads * model.head_size,
+                model.kv_heads * model.head_size,
+                model.intermediate_size,
+                model.heads,
+                BytesOf(compute)};
+  ModelFacts facts;
+  facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}));
+  const Params params = LlamaBlockParams(model, s);
+  for (int64_t i = 0; i < model.layers; ++i) {
+    UnitFacts unit = Block(i, s, params);
+    unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
+    unit.workspace_bytes = LlamaBlockWorkspace(s, params);
+    // Two norms (in, out), two residuals (two in, one out), rotation and norms of q and k, silu times up.
+    const int64_t qk_passes = model.qk_norm ? 4 : 2;
+    unit.pointwise_bytes = s.Bytes(10 * s.hidden + qk_passes * (s.query + s.key) + 3 * s.intermediate);
+    facts.units.push_back(std::move(unit));
+  }
+  Params norm;
+  Add(&norm, "norm", {s.hidden});
+  facts.units.push_back(Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/1));
+  return facts;
+}
+
+Params Gpt2BlockParams(const Shape& s) {
+  Params params;
+  Add(&params, "attention_norm.weight", {s.hidden});
+  Add(&params, "attention_norm.bias", {s.hidden});
+  Add(&params, "attention.wqkv", {3 * s.hidden, s.hidden});
+  Add(&params, "attention.bqkv", {3 * s.hidden});
+  Add(&params, "attention.wo", {s.hidden, s.hidden});
+  Add(&params, "attention.bo", {s.hidden});
+  Add(&params, "ffn_norm.weight", {s.hidden});
+  Add(&params, "ffn_norm.bias", {s.hidden});
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden});
+  Add(&params, "ffn.b1", {s.intermediate});
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate});
+  Add(&params, "ffn.b2", {s.hidden});
+  return params;
+}
+
+ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequence, DType compute) {
+  const Shape s{micro_batch * sequence,  sequence,          model.vocab_size,
+                model.hidden_size,       model.hidden_size, model.hidden_size,
+                model.intermediate_size, model.heads,       BytesOf(compute)};
+  ModelFacts facts;
+  facts.units.push_back(
+      Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}}));
+  const Params params = Gpt2BlockParams(s);
+  for (int64_t i = 0; i < model.layers; ++i) {
+    UnitFacts unit = Block(i, s, params);
+    unit.kept_bytes = Gpt2BlockKept(s);
+    unit.workspace_bytes = Gpt2BlockWorkspace(s, params);
+    // Two norms, two residuals, GELU.
+    unit.pointwise_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
+    facts.units.push_back(std::move(unit));
+  }
+  Params norm;
+  Add(&norm, "norm.weight", {s.hidden});
+  Add(&norm, "norm.bias", {s.hidden});
+  facts.units.push_back(Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/2));
+  return facts;
+}
+
+bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
 }
 
 }  // namespace
@@ -86,6 +244,18 @@ int64_t ParamFacts::elements() const {
   int64_t product = 1;
   for (const int64_t size : shape) product *= size;
   return product;
+}
+
+int64_t KeptBytes::With(Recompute recompute) const {
+  switch (recompute) {
+    case Recompute::kNone:
+      return none;
+    case Recompute::kSelective:
+      return selective;
+    case Recompute::kFull:
+      return full;
+  }
+  return none;
 }
 
 int64_t UnitFacts::elements() const {
@@ -100,21 +270,57 @@ int64_t ModelFacts::elements() const {
   return sum;
 }
 
-ModelFacts DescribeLlama(const LlamaConfig& model, int64_t micro_batch, int64_t sequence_length,
+ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
                          DType compute) {
-  const Shape shape{micro_batch * sequence_length,
-                    model.hidden_size,
-                    model.heads * model.head_size(),
-                    model.kv_heads * model.head_size(),
-                    model.intermediate_size,
-                    model.vocab_size,
-                    model.heads,
-                    BytesOf(compute)};
-  ModelFacts facts;
-  facts.units.push_back(Embedding(shape));
-  for (int64_t i = 0; i < model.layers; ++i) facts.units.push_back(Block(i, shape, sequence_length));
-  facts.units.push_back(Head(shape));
+  return std::visit(
+      [&](const auto& config) { return Describe(config, micro_batch, sequence_length, compute); }, model);
+}
+
+ModelFacts DescribeSpec(const Spec& spec) {
+  ModelFacts facts = DescribeModel(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
+  for (UnitFacts& unit : facts.units) {
+    for (ParamFacts& param : unit.params) {
+      const std::string name = absl::StrCat(unit.name, ".", param.name);
+      param.trainable = !MatchesAny(name, spec.frozen);
+      param.weight_decay = param.decay ? spec.optimizer.weight_decay : 0;
+      for (const ParamGroup& group : spec.optimizer.groups) {
+        if (!MatchesAny(name, group.patterns)) continue;
+        param.weight_decay = group.weight_decay.value_or(param.weight_decay);
+        param.lr_scale = group.lr_scale;
+        break;
+      }
+    }
+  }
   return facts;
+}
+
+bool MatchesPattern(const std::string& name, const std::string& pattern) {
+  size_t n = 0, p = 0;
+  size_t star = std::string::npos, resume = 0;  // The last `*`, and where its text ends so far.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string::npos) {
+      p = star + 1;  // Let the last `*` take one character more.
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit) {
+  if (model.units[unit].kind != UnitKind::kBlock) return Recompute::kNone;
+  const int64_t block = std::count_if(model.units.begin(), model.units.begin() + unit,
+                                      [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
+  if (block < spec.recompute_layers) return spec.recompute;
+  return spec.recompute == Recompute::kFull ? Recompute::kSelective : Recompute::kNone;
 }
 
 }  // namespace fsdpd

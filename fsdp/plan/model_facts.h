@@ -11,6 +11,10 @@
 
 namespace fsdpd {
 
+// The head computes logits and loss for so many tokens at a time, so a vocabulary's logits never exist for a
+// whole micro-batch.
+constexpr int64_t kLossChunkTokens = 1024;
+
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
 struct ParamFacts {
@@ -43,11 +47,11 @@ struct UnitFacts {
   int borrows = -1;
   // For one micro-batch on one rank:
   KeptBytes kept_bytes;
-  int64_t workspace_bytes = 0;    // Extra bytes at the unit's own peak, in forward or backward.
-  int64_t output_bytes = 0;       // Hidden states that it hands on.
-  double forward_flops = 0;       // Of matrix products and attention; causal attention counted half.
-  double attention_flops = 0;     // The part of forward_flops that is attention.
-  int64_t pointwise_bytes = 0;    // Moved by everything else in forward; backward moves about twice as much.
+  int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.
+  int64_t output_bytes = 0;     // Hidden states that it hands on.
+  double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
+  double attention_flops = 0;   // The part of forward_flops that is attention.
+  int64_t pointwise_bytes = 0;  // Moved by everything else in forward; backward moves about twice as much.
 
   int64_t elements() const;  // Own parameters.
 };
@@ -61,16 +65,19 @@ struct ModelFacts {
 // Units: "embedding", "layer.0" .. "layer.N-1", "head" (final norm, output projection and loss).
 // Parameters in order, [those in brackets] only where the configuration has them:
 //   llama  embedding: weight
-//          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk], attention.wv,
+//          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk],
+//          attention.wv,
 //                     [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo, ffn_norm,
 //                     ffn.w1 (gate), ffn.w3 (up), ffn.w2
 //          head:      norm, [output; absent when tied: the head borrows the embedding]
 //   gpt2   embedding: weight, positions
-//          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv, attention.wo,
+//          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv,
+//          attention.wo,
 //                     attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2, ffn.b2
 //          head:      norm.weight, norm.bias, [output]
 // Matrices are [out features, in features]; the embedding is [vocab, hidden].
-ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length, DType compute);
+ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
+                         DType compute);
 
 // The model of a spec, with what the spec says of its parameters: frozen ones, decay and rate by group. A
 // parameter's full name, which patterns are matched with, is the unit's name, a dot, and its own.

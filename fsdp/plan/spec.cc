@@ -123,7 +123,8 @@ OptimizerConfig ToOptimizer(const v1::Optimizer& optimizer) {
 }
 
 ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
-  const auto &cosine = schedule.cosine(), &linear = schedule.linear();
+  const auto& cosine = schedule.cosine();
+  const auto& linear = schedule.linear();
   const auto& wsd = schedule.wsd();
   switch (schedule.shape_case()) {
     case v1::Schedule::kCosine:
