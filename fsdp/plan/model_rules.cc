@@ -1,4 +1,4 @@
-// name, model and data.
+// name and model.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -12,7 +12,6 @@ namespace fsdpd {
 namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 // Bounds far above any model of the family; below them no product of sizes leaves 63 bits.
 constexpr int64_t kMaxVocab = 1 << 24;
@@ -20,33 +19,58 @@ constexpr int64_t kMaxHidden = 1 << 17;
 constexpr int64_t kMaxIntermediate = 1 << 20;
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 1024;
-constexpr int64_t kMaxSequence = 1 << 20;
+constexpr int64_t kMaxHeadSize = 1024;
+constexpr int64_t kMaxPositions = 1 << 20;
 
 bool HasLlama(const Facts& f) { return f.job.model().has_llama(); }
+bool HasGpt2(const Facts& f) { return f.job.model().has_gpt2(); }
 
-Findings Size(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
-  if (!HasLlama(f) || (value >= 1 && value <= most)) return {};
+Findings InRange(const char* name, int64_t value, int64_t most, const char* example) {
+  if (value >= 1 && value <= most) return {};
   return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most),
            absl::StrCat("write for example ", name, ": ", example)}};
 }
 
-Findings PositiveReal(const Facts& f, const char* name, double value, const char* usual) {
-  if (!HasLlama(f) || (std::isfinite(value) && value >= 0)) return {};
+Findings LlamaSize(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
+  return HasLlama(f) ? InRange(name, value, most, example) : Findings{};
+}
+
+Findings Gpt2Size(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
+  return HasGpt2(f) ? InRange(name, value, most, example) : Findings{};
+}
+
+Findings PositiveReal(const char* name, double value, const char* usual) {
+  if (std::isfinite(value) && value >= 0) return {};
   return {{absl::StrCat(name, " is ", value, " and must be a positive, finite number"),
            absl::StrCat("leave it out for the default, ", usual)}};
 }
 
-std::string TokensField(int i, const char* name) { return absl::StrCat("data.tokens[", i, "].", name); }
+Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
+  if (hidden_size % heads == 0) return {};
+  return {{absl::StrCat("hidden_size ", hidden_size, " does not split into ", heads, " equal heads"),
+           "choose heads so that hidden_size / heads is whole, usually 64 or 128"}};
+}
 
-// Calls `check` for each token file and gives its finding that file's field.
-template <typename Check>
-Findings EachFile(const Facts& f, const char* name, Check check) {
+Findings ChecksRopeScaling(const Facts& f) {
+  const v1::Llama::RopeScaling& scaling = f.job.model().llama().rope_scaling();
+  if (!HasLlama(f) || !f.job.model().llama().has_rope_scaling()) return {};
+  const auto field = [](const char* name) { return absl::StrCat("model.llama.rope_scaling.", name); };
   Findings findings;
-  for (int i = 0; i < f.job.data().tokens_size(); ++i) {
-    for (Finding& finding : check(f.job.data().tokens(i))) {
-      finding.field = TokensField(i, name);
-      findings.push_back(std::move(finding));
-    }
+  if (!std::isfinite(scaling.factor()) || scaling.factor() < 1) {
+    findings.push_back(
+        {absl::StrCat("factor is ", scaling.factor(), " and stretches wavelengths, so it is at least 1"),
+         "write for example factor: 8, or leave rope_scaling out", field("factor")});
+  }
+  const double low = scaling.low_freq_factor() == 0 ? 1 : scaling.low_freq_factor();
+  const double high = scaling.high_freq_factor() == 0 ? 4 : scaling.high_freq_factor();
+  if (!std::isfinite(low) || !std::isfinite(high) || low < 0 || high <= low) {
+    findings.push_back({absl::StrCat("frequencies are interpolated between low_freq_factor ", low,
+                                     " and high_freq_factor ", high, ", which must be the larger one"),
+                        "leave both out for 1 and 4", field("high_freq_factor")});
+  }
+  if (scaling.original_positions() < 0) {
+    findings.push_back({absl::StrCat("original_positions is ", scaling.original_positions()),
+                        "leave it out for 8192", field("original_positions")});
   }
   return findings;
 }
@@ -63,9 +87,10 @@ const Rule kRules[] = {
     {"model_required", kError, "model", "exactly one model source is set",
      [](const Facts& f) -> Findings {
        if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET) return {};
-       return {{"no model is named, so there is nothing to train",
-                absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
-                             ", or model: {hf_config: PATH}, or model: {llama: {...}}")}};
+       return {
+           {"no model is named, so there is nothing to train",
+            absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
+                         ", or model: {hf_config: PATH}, model: {llama: {...}} or model: {gpt2: {...}}")}};
      }},
     {"preset_unknown", kError, "model.preset", "the preset is a built-in one",
      [](const Facts& f) -> Findings {
@@ -86,45 +111,53 @@ const Rule kRules[] = {
      }},
     {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) {
-       return Size(f, "vocab_size", f.job.model().llama().vocab_size(), kMaxVocab, "32000");
+       return LlamaSize(f, "vocab_size", f.job.model().llama().vocab_size(), kMaxVocab, "32000");
      }},
     {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size is positive and at most 2^17",
      [](const Facts& f) {
-       return Size(f, "hidden_size", f.job.model().llama().hidden_size(), kMaxHidden, "4096");
+       return LlamaSize(f, "hidden_size", f.job.model().llama().hidden_size(), kMaxHidden, "4096");
      }},
     {"intermediate_size_range", kError, "model.llama.intermediate_size",
      "intermediate_size is positive and at most 2^20",
      [](const Facts& f) {
-       return Size(f, "intermediate_size", f.job.model().llama().intermediate_size(), kMaxIntermediate,
-                   "14336");
+       return LlamaSize(f, "intermediate_size", f.job.model().llama().intermediate_size(), kMaxIntermediate,
+                        "14336");
      }},
     {"layers_range", kError, "model.llama.layers", "layers is positive and at most 1024",
-     [](const Facts& f) { return Size(f, "layers", f.job.model().llama().layers(), kMaxLayers, "32"); }},
+     [](const Facts& f) { return LlamaSize(f, "layers", f.job.model().llama().layers(), kMaxLayers, "32"); }},
     {"heads_range", kError, "model.llama.heads", "heads is positive and at most 1024",
-     [](const Facts& f) { return Size(f, "heads", f.job.model().llama().heads(), kMaxHeads, "32"); }},
+     [](const Facts& f) { return LlamaSize(f, "heads", f.job.model().llama().heads(), kMaxHeads, "32"); }},
     {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is not negative (0: as many as heads)",
      [](const Facts& f) -> Findings {
        if (!HasLlama(f) || f.job.model().llama().kv_heads() >= 0) return {};
        return {{absl::StrCat("kv_heads is ", f.job.model().llama().kv_heads(), " and cannot be negative"),
                 "leave it out for as many as heads"}};
      }},
-    {"heads_divide_hidden", kError, "model.llama.heads", "heads divides hidden_size",
+    {"head_size_range", kError, "model.llama.head_size", "head_size is at most 1024 (0: hidden_size / heads)",
      [](const Facts& f) -> Findings {
-       const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) || !f.Sound({"model.llama.hidden_size", "model.llama.heads"})) return {};
-       if (llama.hidden_size() % llama.heads() == 0) return {};
-       return {{absl::StrCat("hidden_size ", llama.hidden_size(), " does not split into ", llama.heads(),
-                             " equal heads"),
-                "choose heads so that hidden_size / heads is whole, usually 64 or 128"}};
+       const int64_t size = f.job.model().llama().head_size();
+       if (!HasLlama(f) || (size >= 0 && size <= kMaxHeadSize)) return {};
+       return {{absl::StrCat("head_size is ", size, " and must be between 1 and ", kMaxHeadSize),
+                "leave it out for hidden_size / heads"}};
      }},
-    {"head_size_even", kError, "model.llama.heads", "hidden_size / heads is even",
+    {"heads_divide_hidden", kError, "model.llama.heads", "without head_size, heads divides hidden_size",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) || !f.Sound({"model.llama.hidden_size", "model.llama.heads"})) return {};
-       const int64_t head = llama.hidden_size() / llama.heads();
+       if (!HasLlama(f) || llama.head_size() != 0) return {};
+       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads"})) return {};
+       return HeadsDivide(llama.hidden_size(), llama.heads());
+     }},
+    {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
+     [](const Facts& f) -> Findings {
+       const v1::Llama& llama = f.job.model().llama();
+       if (!HasLlama(f) ||
+           !f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"}))
+         return {};
+       const int64_t head = llama.head_size() == 0 ? llama.hidden_size() / llama.heads() : llama.head_size();
        if (head % 2 == 0) return {};
        return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),
-                "choose heads so that hidden_size / heads is even"}};
+                "choose heads, or head_size, so that it is even",
+                llama.head_size() == 0 ? "" : "model.llama.head_size"}};
      }},
     {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "kv_heads divides heads",
      [](const Facts& f) -> Findings {
@@ -136,102 +169,46 @@ const Rule kRules[] = {
                 "choose kv_heads among the divisors of heads, or leave it out"}};
      }},
     {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta is positive and finite",
-     [](const Facts& f) {
-       return PositiveReal(f, "rope_theta", f.job.model().llama().rope_theta(), "10000");
-     }},
+     [](const Facts& f) { return PositiveReal("rope_theta", f.job.model().llama().rope_theta(), "10000"); }},
     {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon is positive and finite",
      [](const Facts& f) {
-       return PositiveReal(f, "norm_epsilon", f.job.model().llama().norm_epsilon(), "1e-5");
+       return PositiveReal("norm_epsilon", f.job.model().llama().norm_epsilon(), "1e-5");
      }},
-    {"tied_embeddings_unsupported", kError, "model.llama.tied_embeddings", "tied_embeddings is false",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().llama().tied_embeddings()) return {};
-       return {
-           {"tied embeddings are not supported yet: the embedding and the head are two units with two "
-            "matrices",
-            "write tied_embeddings: false, or use a model with separate matrices"}};
-     }},
-    {"data_required", kError, "data", "exactly one of tokens and synthetic is set",
-     [](const Facts& f) -> Findings {
-       const v1::Data& data = f.job.data();
-       if ((data.tokens_size() > 0) != data.has_synthetic()) return {};
-       return {{data.has_synthetic() ? "both tokens and synthetic are set, and a job trains on one of them"
-                                     : "neither tokens nor synthetic is set, so there is nothing to train on",
-                "write data: {tokens: [{path: FILE}], ...} or data: {synthetic: {}, ...}"}};
-     }},
-    {"sequence_length_range", kError, "data.sequence_length", "sequence_length is positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       const int64_t length = f.job.data().sequence_length();
-       if (length >= 1 && length <= kMaxSequence) return {};
-       return {{absl::StrCat("sequence_length is ", length, " and must be between 1 and ", kMaxSequence),
-                "write for example sequence_length: 2048"}};
-     }},
-    {"token_path_required", kError, "data.tokens", "each token file has a path",
+    {"rope_scaling_range", kError, "model.llama.rope_scaling",
+     "rope_scaling stretches, between two frequencies", ChecksRopeScaling},
+    {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) {
-       return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
-         if (!file.path().empty()) return {};
-         return {{"the path is empty", "write the file's path on the nodes that run ranks"}};
-       });
+       return Gpt2Size(f, "vocab_size", f.job.model().gpt2().vocab_size(), kMaxVocab, "50257");
      }},
-    {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute",
+    {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size", "hidden_size is positive and at most 2^17",
      [](const Facts& f) {
-       return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
-         if (file.path().empty() || file.path()[0] == '/') return {};
-         return {
-             {absl::StrCat("'", file.path(), "' is relative, and ranks run in folders of their own"),
-              absl::StrCat("write the whole path, /.../", file.path(), " (fsdpctl does this by itself)")}};
-       });
+       return Gpt2Size(f, "hidden_size", f.job.model().gpt2().hidden_size(), kMaxHidden, "768");
      }},
-    {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
+    {"gpt2_layers_range", kError, "model.gpt2.layers", "layers is positive and at most 1024",
+     [](const Facts& f) { return Gpt2Size(f, "layers", f.job.model().gpt2().layers(), kMaxLayers, "12"); }},
+    {"gpt2_heads_range", kError, "model.gpt2.heads", "heads is positive and at most 1024",
+     [](const Facts& f) { return Gpt2Size(f, "heads", f.job.model().gpt2().heads(), kMaxHeads, "12"); }},
+    {"gpt2_positions_range", kError, "model.gpt2.positions", "positions is positive and at most 2^20",
      [](const Facts& f) {
-       return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
-         if (std::isfinite(file.weight()) && file.weight() >= 0) return {};
-         return {{absl::StrCat("the weight is ", file.weight(), " and is a share of the samples"),
-                  "write a positive number, or leave it out for 1"}};
-       });
+       return Gpt2Size(f, "positions", f.job.model().gpt2().positions(), kMaxPositions, "1024");
      }},
-    {"token_type_known", kError, "data.tokens", "each token file's type is u8, u16 or u32",
+    {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
+     "intermediate_size is at most 2^20 (0: 4 x hidden_size)",
+     [](const Facts& f) -> Findings {
+       const int64_t size = f.job.model().gpt2().intermediate_size();
+       if (!HasGpt2(f) || (size >= 0 && size <= kMaxIntermediate)) return {};
+       return {{absl::StrCat("intermediate_size is ", size, " and must be between 1 and ", kMaxIntermediate),
+                "leave it out for 4 x hidden_size"}};
+     }},
+    {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "heads divides hidden_size",
+     [](const Facts& f) -> Findings {
+       const v1::Gpt2& gpt2 = f.job.model().gpt2();
+       if (!HasGpt2(f) || !f.Sound({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};
+       return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
+     }},
+    {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon", "norm_epsilon is positive and finite",
      [](const Facts& f) {
-       return EachFile(f, "type", [](const v1::TokenFile& file) -> Findings {
-         if (v1::TokenType_IsValid(file.type())) return {};
-         return {{absl::StrCat("token type ", static_cast<int>(file.type()), " is not known"),
-                  "write type: u8, u16 or u32"}};
-       });
-     }},
-    {"text_fits_vocab", kError, "data.tokens", "a model that reads u8 text has at least 256 tokens",
-     [](const Facts& f) -> Findings {
-       if (f.job.model().source_case() == v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
-       const int64_t vocab = f.model().vocab_size;
-       return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
-         if (file.type() != v1::TOKEN_TYPE_U8 || vocab >= 256) return {};
-         return {
-             {absl::StrCat("u8 reads each byte as a token, 0 to 255, and the model knows ", vocab, " tokens"),
-              "use a model with vocab_size of at least 256, or tokenised files of type u16 or u32"}};
-       });
-     }},
-    {"u16_below_vocab", kWarn, "data.tokens", "u16 files can hold every token of the model",
-     [](const Facts& f) -> Findings {
-       if (f.job.model().source_case() == v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
-       const int64_t vocab = f.model().vocab_size;
-       return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
-         const bool u16 = file.type() == v1::TOKEN_TYPE_U16 || file.type() == v1::TOKEN_TYPE_UNSPECIFIED;
-         if (!u16 || vocab <= 65536) return {};
-         return {{absl::StrCat("u16 holds ids below 65536 and the model has ", vocab,
-                               " tokens: files of such a tokenizer are usually u32"),
-                  "write type: u32 if the file holds 4-byte ids"}};
-       });
-     }},
-    {"synthetic_vocab_range", kError, "data.synthetic.vocab",
-     "synthetic tokens are within the model's vocabulary",
-     [](const Facts& f) -> Findings {
-       if (!f.job.data().has_synthetic()) return {};
-       const int64_t vocab = f.job.data().synthetic().vocab();
-       if (vocab < 0) return {{absl::StrCat("vocab is ", vocab, " and cannot be negative"), "leave it out"}};
-       if (f.job.model().source_case() == v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
-       if (vocab <= f.model().vocab_size) return {};
-       return {{absl::StrCat("tokens up to ", vocab - 1, " would be drawn and the model knows ",
-                             f.model().vocab_size),
-                absl::StrCat("write at most ", f.model().vocab_size, ", or leave it out")}};
+       return PositiveReal("norm_epsilon", f.job.model().gpt2().norm_epsilon(), "1e-5");
      }},
 };
 

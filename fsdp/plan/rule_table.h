@@ -20,12 +20,19 @@ class Facts {
   // No error so far in these fields or below them: {"model", "data.sequence_length"}.
   bool Sound(const std::vector<std::string>& fields) const;
 
-  LlamaConfig model() const;  // REQUIRES: Sound({"model"}).
-  int64_t world() const;      // REQUIRES: Sound({"resources"}). Defaults filled in, like the two below.
+  // A model is named and sound.
+  bool ModelIsKnown() const;
+
+  ModelConfig model() const;                     // REQUIRES: ModelIsKnown().
+  int64_t layers() const;                        // Likewise, as the next.
+  std::vector<std::string> param_names() const;  // "layer.0.attention.wq", as patterns see them.
+  int64_t world() const;  // REQUIRES: Sound({"resources"}). Defaults filled in, as in all below.
   int64_t micro_batch() const;
   int64_t global_batch() const;
   DType compute() const;
-  bool no_shard() const;
+  v1::Strategy strategy() const;
+  bool shards_grads() const;
+  int64_t outer_size() const;
 
   const v1::JobSpec& job;
 
@@ -50,9 +57,15 @@ struct Rule {
   Findings (*check)(const Facts&);
 };
 
-const std::vector<Rule>& ModelRules();    // name, model, data
-const std::vector<Rule>& TrainRules();    // train, optimizer, schedule, precision
-const std::vector<Rule>& RuntimeRules();  // fsdp, parallel, checkpoint, resources, restart, telemetry; last,
-                                          // since it looks back at all others
+// In the table's order.
+const std::vector<Rule>& ModelRules();      // name, model
+const std::vector<Rule>& DataRules();       // data
+const std::vector<Rule>& RuntimeRules();    // resources, fsdp, parallel, checkpoint, restart, telemetry
+const std::vector<Rule>& TrainRules();      // train, schedule
+const std::vector<Rule>& OptimizerRules();  // optimizer
+const std::vector<Rule>& PrecisionRules();  // precision
+
+// What the parts of the table say in the same words.
+Findings NotNegative(double value, const char* name, const char* fix);
 
 }  // namespace fsdpd

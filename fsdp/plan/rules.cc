@@ -4,7 +4,9 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "fsdp/plan/model_facts.h"
 #include "fsdp/plan/rule_table.h"
 
 namespace fsdpd {
@@ -13,7 +15,8 @@ namespace {
 // "resources" comes before "train": a batch is checked against the ranks.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part : {&ModelRules(), &RuntimeRules(), &TrainRules()}) {
+  for (const auto* part :
+       {&ModelRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &OptimizerRules(), &PrecisionRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;
@@ -36,7 +39,23 @@ bool Facts::Sound(const std::vector<std::string>& fields) const {
   return true;
 }
 
-LlamaConfig Facts::model() const { return ToLlama(job.model()); }
+bool Facts::ModelIsKnown() const {
+  return job.model().source_case() != v1::Model::SOURCE_NOT_SET && Sound({"model"});
+}
+
+ModelConfig Facts::model() const { return ToModelConfig(job.model()); }
+
+int64_t Facts::layers() const {
+  return std::visit([](const auto& config) { return config.layers; }, model());
+}
+
+std::vector<std::string> Facts::param_names() const {
+  std::vector<std::string> names;
+  for (const UnitFacts& unit : DescribeModel(model(), 1, 1, DType::kFp32).units) {
+    for (const ParamFacts& param : unit.params) names.push_back(absl::StrCat(unit.name, ".", param.name));
+  }
+  return names;
+}
 
 int64_t Facts::world() const {
   const v1::Resources& resources = job.resources();
@@ -51,12 +70,33 @@ int64_t Facts::global_batch() const {
 }
 
 DType Facts::compute() const {
-  const v1::DType compute = job.precision().compute();
-  if (compute != v1::DTYPE_UNSPECIFIED) return compute == v1::DTYPE_BF16 ? DType::kBf16 : DType::kFp32;
-  return job.resources().device() == v1::DEVICE_CPU ? DType::kFp32 : DType::kBf16;
+  switch (job.precision().compute()) {
+    case v1::DTYPE_FP32:
+      return DType::kFp32;
+    case v1::DTYPE_BF16:
+      return DType::kBf16;
+    case v1::DTYPE_FP16:
+      return DType::kFp16;
+    default:
+      return job.resources().device() == v1::DEVICE_CPU ? DType::kFp32 : DType::kBf16;
+  }
 }
 
-bool Facts::no_shard() const { return job.fsdp().strategy() == v1::STRATEGY_NO_SHARD; }
+v1::Strategy Facts::strategy() const {
+  const v1::Strategy strategy = job.fsdp().strategy();
+  return strategy == v1::STRATEGY_UNSPECIFIED ? v1::STRATEGY_OPTIM_GRADS_PARAMS : strategy;
+}
+
+bool Facts::shards_grads() const {
+  return strategy() == v1::STRATEGY_OPTIM_GRADS || strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS;
+}
+
+int64_t Facts::outer_size() const { return std::max<int64_t>(1, job.fsdp().outer().size()); }
+
+Findings NotNegative(double value, const char* name, const char* fix) {
+  if (std::isfinite(value) && value >= 0) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be 0 or a positive, finite number"), fix}};
+}
 
 Violations CheckJob(const v1::JobSpec& job) {
   Violations found;

@@ -44,6 +44,28 @@ v1::Llama* SpelledOut(v1::JobSpec* job) {
   return llama;
 }
 
+v1::Gpt2* Gpt2(v1::JobSpec* job) {
+  v1::Gpt2* gpt2 = job->mutable_model()->mutable_gpt2();
+  gpt2->set_vocab_size(512);
+  gpt2->set_hidden_size(128);
+  gpt2->set_layers(4);
+  gpt2->set_heads(4);
+  gpt2->set_positions(128);
+  return gpt2;
+}
+
+v1::Sgd* Sgd(v1::JobSpec* job) {
+  v1::Sgd* sgd = job->mutable_optimizer()->mutable_sgd();
+  sgd->set_lr(0.1);
+  return sgd;
+}
+
+v1::Train* Evaluated(v1::JobSpec* job) {
+  job->mutable_data()->add_validation()->set_path("/data/valid.bin");
+  job->mutable_train()->mutable_evaluation()->set_every_steps(10);
+  return job->mutable_train();
+}
+
 v1::TokenFile* TextFile(v1::JobSpec* job) {
   job->mutable_data()->clear_synthetic();
   v1::TokenFile* good = job->mutable_data()->add_tokens();
@@ -83,8 +105,48 @@ std::vector<BadCase> ModelCases() {
        [](v1::JobSpec* j) { SpelledOut(j)->set_rope_theta(kInf); }},
       {"norm_epsilon_positive", "model.llama.norm_epsilon",
        [](v1::JobSpec* j) { SpelledOut(j)->set_norm_epsilon(-1e-5); }},
-      {"tied_embeddings_unsupported", "model.llama.tied_embeddings",
-       [](v1::JobSpec* j) { SpelledOut(j)->set_tied_embeddings(true); }},
+      {"head_size_range", "model.llama.head_size",
+       [](v1::JobSpec* j) { SpelledOut(j)->set_head_size(2048); }},
+      {"head_size_even", "model.llama.head_size", [](v1::JobSpec* j) { SpelledOut(j)->set_head_size(33); }},
+      {"rope_scaling_range", "model.llama.rope_scaling.factor",
+       [](v1::JobSpec* j) { SpelledOut(j)->mutable_rope_scaling()->set_factor(0.5); }},
+      {"rope_scaling_range", "model.llama.rope_scaling.high_freq_factor",
+       [](v1::JobSpec* j) {
+         SpelledOut(j)->mutable_rope_scaling()->set_factor(8);
+         SpelledOut(j)->mutable_rope_scaling()->set_low_freq_factor(4);
+       }},
+      {"rope_scaling_range", "model.llama.rope_scaling.original_positions",
+       [](v1::JobSpec* j) {
+         SpelledOut(j)->mutable_rope_scaling()->set_factor(8);
+         SpelledOut(j)->mutable_rope_scaling()->set_original_positions(-1);
+       }},
+      {"gpt2_vocab_size_range", "model.gpt2.vocab_size", [](v1::JobSpec* j) { Gpt2(j)->set_vocab_size(0); }},
+      {"gpt2_hidden_size_range", "model.gpt2.hidden_size",
+       [](v1::JobSpec* j) { Gpt2(j)->set_hidden_size(-8); }},
+      {"gpt2_layers_range", "model.gpt2.layers", [](v1::JobSpec* j) { Gpt2(j)->set_layers(0); }},
+      {"gpt2_heads_range", "model.gpt2.heads", [](v1::JobSpec* j) { Gpt2(j)->set_heads(4096); }},
+      {"gpt2_positions_range", "model.gpt2.positions", [](v1::JobSpec* j) { Gpt2(j)->set_positions(0); }},
+      {"gpt2_intermediate_size_range", "model.gpt2.intermediate_size",
+       [](v1::JobSpec* j) { Gpt2(j)->set_intermediate_size(-1); }},
+      {"gpt2_heads_divide_hidden", "model.gpt2.heads", [](v1::JobSpec* j) { Gpt2(j)->set_heads(6); }},
+      {"gpt2_norm_epsilon_positive", "model.gpt2.norm_epsilon",
+       [](v1::JobSpec* j) { Gpt2(j)->set_norm_epsilon(kNan); }},
+  };
+}
+
+std::vector<BadCase> DataCases() {
+  return {
+      {"sequence_within_positions", "data.sequence_length",
+       [](v1::JobSpec* j) { Gpt2(j)->set_positions(64); }},
+      {"ignored_token_range", "data.ignored_token",
+       [](v1::JobSpec* j) { j->mutable_data()->set_ignored_token(-100); }},
+      {"validation_without_evaluation", "data.validation",
+       [](v1::JobSpec* j) { j->mutable_data()->add_validation()->set_path("/data/valid.bin"); }},
+      {"token_path_absolute", "data.validation[0].path",
+       [](v1::JobSpec* j) {
+         Evaluated(j);
+         j->mutable_data()->mutable_validation(0)->set_path("valid.bin");
+       }},
       {"data_required", "data", [](v1::JobSpec* j) { j->mutable_data()->clear_synthetic(); }},
       {"data_required", "data", [](v1::JobSpec* j) { TextFile(j), j->mutable_data()->mutable_synthetic(); }},
       {"sequence_length_range", "data.sequence_length",
@@ -166,10 +228,93 @@ std::vector<BadCase> TrainCases() {
        [](v1::JobSpec* j) { j->mutable_precision()->set_compute(static_cast<v1::DType>(7)); }},
       {"main_params_fp32", "precision.main_params",
        [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_BF16); }},
-      {"main_grads_fp32", "precision.main_grads",
-       [](v1::JobSpec* j) { j->mutable_precision()->set_main_grads(v1::DTYPE_BF16); }},
-      {"grad_comm_unsupported", "precision.grad_comm",
-       [](v1::JobSpec* j) { j->mutable_precision()->set_grad_comm(v1::DTYPE_BF16); }},
+      {"evaluation_interval_positive", "train.evaluation.every_steps",
+       [](v1::JobSpec* j) { Evaluated(j)->mutable_evaluation()->set_every_steps(-1); }},
+      {"evaluation_samples_not_negative", "train.evaluation.samples",
+       [](v1::JobSpec* j) { Evaluated(j)->mutable_evaluation()->set_samples(-1); }},
+      {"evaluation_without_data", "train.evaluation",
+       [](v1::JobSpec* j) { Evaluated(j), j->mutable_data()->clear_validation(); }},
+      {"frozen_matches", "train.frozen[1]",
+       [](v1::JobSpec* j) {
+         j->mutable_train()->add_frozen("embedding.*");
+         j->mutable_train()->add_frozen("layers.0.*");
+       }},
+      {"frozen_matches", "train.frozen", [](v1::JobSpec* j) { j->mutable_train()->add_frozen("*"); }},
+      {"decay_steps_range", "schedule.wsd.decay_steps",
+       [](v1::JobSpec* j) { j->mutable_schedule()->mutable_wsd()->set_warmup_steps(10); }},
+      {"decay_steps_range", "schedule.wsd.decay_steps",
+       [](v1::JobSpec* j) {
+         j->mutable_schedule()->mutable_wsd()->set_warmup_steps(10);
+         j->mutable_schedule()->mutable_wsd()->set_decay_steps(191);
+       }},
+      {"one_optimizer", "optimizer", [](v1::JobSpec* j) { Sgd(j), j->mutable_optimizer()->mutable_adamw(); }},
+      {"sgd_lr_positive", "optimizer.sgd.lr", [](v1::JobSpec* j) { Sgd(j)->set_lr(0); }},
+      {"momentum_range", "optimizer.sgd.momentum", [](v1::JobSpec* j) { Sgd(j)->set_momentum(1); }},
+      {"nesterov_needs_momentum", "optimizer.sgd.nesterov",
+       [](v1::JobSpec* j) { Sgd(j)->set_nesterov(true); }},
+      {"sgd_weight_decay_not_negative", "optimizer.sgd.weight_decay",
+       [](v1::JobSpec* j) { Sgd(j)->set_weight_decay(kInf); }},
+      {"groups_sound", "optimizer.groups[0].params",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->add_groups()->set_lr_scale(2); }},
+      {"groups_sound", "optimizer.groups[0].params[1]",
+       [](v1::JobSpec* j) {
+         v1::ParamGroup* group = j->mutable_optimizer()->add_groups();
+         group->add_params("*norm*");
+         group->add_params("*bias");
+       }},
+      {"groups_sound", "optimizer.groups[0].lr_scale",
+       [](v1::JobSpec* j) {
+         v1::ParamGroup* group = j->mutable_optimizer()->add_groups();
+         group->add_params("*norm*");
+         group->set_lr_scale(-1);
+       }},
+  };
+}
+
+void SetMoments(v1::JobSpec* job, v1::DType dtype) { job->mutable_precision()->set_moments(dtype); }
+void SetMainGrads(v1::JobSpec* job, v1::DType dtype) { job->mutable_precision()->set_main_grads(dtype); }
+void SetGradComm(v1::JobSpec* job, v1::DType dtype) { job->mutable_precision()->set_grad_comm(dtype); }
+
+std::vector<BadCase> PrecisionCases() {
+  return {
+      {"dtype_known", "precision.moments", [](v1::JobSpec* j) { SetMoments(j, static_cast<v1::DType>(9)); }},
+      {"main_params_fp32", "precision.main_params",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_FP16); }},
+      {"main_grads_not_fp16", "precision.main_grads",
+       [](v1::JobSpec* j) { SetMainGrads(j, v1::DTYPE_FP16); }},
+      {"grad_comm_not_fp16", "precision.grad_comm", [](v1::JobSpec* j) { SetGradComm(j, v1::DTYPE_FP16); }},
+      {"moments_not_fp16", "precision.moments", [](v1::JobSpec* j) { SetMoments(j, v1::DTYPE_FP16); }},
+      {"main_grads_bf16_needs_shards", "precision.main_grads",
+       [](v1::JobSpec* j) {
+         SetMainGrads(j, v1::DTYPE_BF16);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+       }},
+      {"main_grads_bf16_without_outer", "precision.main_grads",
+       [](v1::JobSpec* j) {
+         SetMainGrads(j, v1::DTYPE_BF16);
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+       }},
+      {"grad_comm_bf16_needs_shards", "precision.grad_comm",
+       [](v1::JobSpec* j) {
+         SetGradComm(j, v1::DTYPE_BF16);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+       }},
+      {"fp16_on_cpu_is_slow", "precision.compute",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_compute(v1::DTYPE_FP16); }},
+      {"loss_scale_range", "precision.loss_scale.initial",
+       [](v1::JobSpec* j) {
+         j->mutable_precision()->set_compute(v1::DTYPE_FP16);
+         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+         j->mutable_precision()->mutable_loss_scale()->set_initial(-1);
+       }},
+      {"loss_scale_range", "precision.loss_scale.growth_interval",
+       [](v1::JobSpec* j) {
+         j->mutable_precision()->set_compute(v1::DTYPE_FP16);
+         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+         j->mutable_precision()->mutable_loss_scale()->set_growth_interval(-1);
+       }},
+      {"loss_scale_without_fp16", "precision.loss_scale",
+       [](v1::JobSpec* j) { j->mutable_precision()->mutable_loss_scale()->set_initial(1024); }},
   };
 }
 
@@ -189,10 +334,6 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
       {"strategy_known", "fsdp.strategy",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(11)); }},
-      {"strategy_unsupported", "fsdp.strategy",
-       [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM); }},
-      {"strategy_unsupported", "fsdp.strategy",
-       [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS); }},
       {"prefetch_not_negative", "fsdp.prefetch_bytes",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_prefetch_bytes(-1); }},
       {"prefetch_without_gathers", "fsdp.prefetch_bytes",
@@ -204,9 +345,38 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_prefetch_bytes(int64_t{1} << 40); }},
       {"recompute_known", "fsdp.recompute",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute(static_cast<v1::Recompute>(4)); }},
-      {"outer_size_unsupported", "fsdp.outer.size",
-       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(2); }},
-      {"outer_strategy_unsupported", "fsdp.outer.strategy",
+      {"recompute_layers_range", "fsdp.recompute_layers",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute_layers(-1); }},
+      {"recompute_layers_above_model", "fsdp.recompute_layers",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute_layers(5); }},
+      {"keep_gathered_without_params", "fsdp.keep_gathered",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->set_keep_gathered(true);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+       }},
+      {"prefetch_without_gathers", "fsdp.prefetch_bytes",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->set_keep_gathered(true);
+         j->mutable_fsdp()->set_prefetch_bytes(4096);
+       }},
+      {"outer_size_divides", "fsdp.outer.size",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(3); }},
+      {"outer_size_divides", "fsdp.outer.size",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(-1); }},
+      {"outer_without_shards", "fsdp.outer.size",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+       }},
+      {"outer_strategy_known", "fsdp.outer.strategy",
+       [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM_GRADS); }},
+      {"outer_optim_needs_params", "fsdp.outer.strategy",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+         j->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS);
+       }},
+      {"outer_strategy_without_axis", "fsdp.outer.strategy",
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM); }},
       {"tensor_parallel_unsupported", "parallel.tensor",
        [](v1::JobSpec* j) { j->mutable_parallel()->set_tensor(2); }},
@@ -246,7 +416,8 @@ std::vector<BadCase> RuntimeCases() {
 
 std::vector<BadCase> AllCases() {
   std::vector<BadCase> all = ModelCases();
-  for (const auto& part : {TrainCases(), RuntimeCases()}) all.insert(all.end(), part.begin(), part.end());
+  for (const auto& part : {DataCases(), TrainCases(), PrecisionCases(), RuntimeCases()})
+    all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
@@ -268,6 +439,17 @@ TEST(Rules, GoodSpecHasNoFault) {
   bf16.mutable_precision()->set_compute(v1::DTYPE_BF16);
   bf16.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   EXPECT_TRUE(CheckJob(bf16).empty()) << Ids(CheckJob(bf16));
+  v1::JobSpec gpt2 = GoodJob();
+  Gpt2(&gpt2);
+  Sgd(&gpt2)->set_momentum(0.9);
+  Evaluated(&gpt2)->add_frozen("embedding.*");
+  EXPECT_TRUE(CheckJob(gpt2).empty()) << Ids(CheckJob(gpt2));
+  v1::JobSpec hfsdp = GoodJob();
+  hfsdp.mutable_fsdp()->mutable_outer()->set_size(2);
+  hfsdp.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+  hfsdp.mutable_precision()->set_grad_comm(v1::DTYPE_BF16);
+  hfsdp.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  EXPECT_TRUE(CheckJob(hfsdp).empty()) << Ids(CheckJob(hfsdp));
 }
 
 TEST(Rules, EachBadSpecBreaksExactlyItsRule) {

@@ -36,13 +36,23 @@ Findings OnlyOne(int64_t value, const char* name, const char* what) {
 
 // Gathered bytes of the whole model. REQUIRES: model, resources and precision are sound.
 int64_t GatheredBytes(const Facts& f) {
-  const Layout layout = MakeLayout(DescribeLlama(f.model(), 1, 1, f.compute()), f.world(), f.compute());
-  return layout.shard_elements() * layout.shards * BytesOf(f.compute());
+  LayoutOptions options;
+  options.shards = f.world() / f.outer_size();
+  options.compute = f.compute();
+  int64_t elements = 0;
+  for (const Bucket& bucket : MakeLayout(DescribeModel(f.model(), 1, 1, f.compute()), options).buckets) {
+    elements += bucket.bucket_elements;
+  }
+  return elements * BytesOf(f.compute());
 }
 
-bool ModelIsKnown(const Facts& f) {
-  return f.job.model().source_case() != v1::Model::SOURCE_NOT_SET && f.Sound({"model", "resources"});
+bool ShardingIsKnown(const Facts& f) { return f.ModelIsKnown() && f.Sound({"resources", "fsdp.outer"}); }
+
+bool GathersEachPass(const Facts& f) {
+  return f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !f.job.fsdp().keep_gathered();
 }
+
+bool IsWhole(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
 
 Findings ChecksFormat(const Facts& f) {
   const std::string& format = f.job.checkpoint().format();
@@ -86,15 +96,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
        return {{absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not known"),
-                "write strategy: optim_grads_params or strategy: no_shard"}};
-     }},
-    {"strategy_unsupported", kError, "fsdp.strategy", "the strategy is optim_grads_params or no_shard",
-     [](const Facts& f) -> Findings {
-       const v1::Strategy strategy = f.job.fsdp().strategy();
-       if (strategy != v1::STRATEGY_OPTIM && strategy != v1::STRATEGY_OPTIM_GRADS) return {};
-       return {{absl::StrCat(strategy == v1::STRATEGY_OPTIM ? "optim (ZeRO-1)" : "optim_grads (ZeRO-2)",
-                             " is not supported yet"),
-                "write optim_grads_params, which needs less memory, or no_shard, which gathers nothing"}};
+                "write no_shard, optim, optim_grads or optim_grads_params"}};
      }},
     {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes is not negative",
      [](const Facts& f) -> Findings {
@@ -103,50 +105,91 @@ const Rule kRules[] = {
                 "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
      }},
     {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
-     "prefetch_bytes goes with a sharded strategy",
+     "prefetch_bytes goes with parameters that are gathered for each pass",
      [](const Facts& f) -> Findings {
-       if (!f.no_shard() || f.job.fsdp().prefetch_bytes() <= 0) return {};
-       return {{"no_shard keeps all parameters on every rank: there is no gather to prefetch",
-                "leave it out, or use strategy: optim_grads_params", "",
+       if (GathersEachPass(f) || f.job.fsdp().prefetch_bytes() <= 0) return {};
+       return {{"parameters stay gathered for the whole step: nothing is prefetched",
+                "leave it out, or use strategy: optim_grads_params without keep_gathered", "",
                 absl::StrCat(f.job.fsdp().prefetch_bytes()), "0"}};
      }},
     {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes", "prefetch_bytes is at most the gathered model",
      [](const Facts& f) -> Findings {
-       if (f.no_shard() || !f.job.fsdp().has_prefetch_bytes() || !ModelIsKnown(f)) return {};
+       if (!GathersEachPass(f) || !f.job.fsdp().has_prefetch_bytes() || !ShardingIsKnown(f)) return {};
        const int64_t all = GatheredBytes(f);
        if (f.job.fsdp().prefetch_bytes() <= all) return {};
        return {{absl::StrCat("the whole model is ", HumanBytes(all), " when gathered: more can never wait"),
                 "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
                 absl::StrCat(all)}};
      }},
-    {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none or full",
+    {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none, selective or full",
      [](const Facts& f) -> Findings {
        if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
        return {
            {absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()), " is not known"),
-            "write recompute: none, full or auto"}};
+            "write recompute: none, selective, full or auto"}};
      }},
-    {"outer_size_unsupported", kError, "fsdp.outer.size", "the outer mesh axis has size 1",
+    {"recompute_layers_range", kError, "fsdp.recompute_layers", "recompute_layers is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().recompute_layers() >= 0) return {};
+       return {
+           {absl::StrCat("recompute_layers is ", f.job.fsdp().recompute_layers(), " and cannot be negative"),
+            "leave it out for all layers"}};
+     }},
+    {"recompute_layers_above_model", kAdjust, "fsdp.recompute_layers",
+     "recompute_layers is at most the layers",
+     [](const Facts& f) -> Findings {
+       const int64_t layers = f.job.fsdp().recompute_layers();
+       if (!f.ModelIsKnown() || layers <= f.layers()) return {};
+       return {{absl::StrCat("the model has ", f.layers(), " layers"), "leave it out for all layers", "",
+                absl::StrCat(layers), absl::StrCat(f.layers())}};
+     }},
+    {"keep_gathered_without_params", kAdjust, "fsdp.keep_gathered",
+     "keep_gathered goes with sharded parameters",
+     [](const Facts& f) -> Findings {
+       if (!f.job.fsdp().keep_gathered() || f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
+       return {{"this strategy has whole parameters throughout", "leave it out", "", "true", "false"}};
+     }},
+    {"outer_size_divides", kError, "fsdp.outer.size", "the outer axis divides the ranks",
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();
-       if (size == 0 || size == 1) return {};
        if (size < 0)
          return {{absl::StrCat("size is ", size, " and cannot be negative"), "leave it out for 1"}};
-       return {{"a second mesh axis (HSDP, HFSDP) is not supported yet",
-                "write outer: {size: 1} or leave it out: all ranks form one group"}};
+       if (size <= 1 || !f.Sound({"resources"}) || f.world() % size == 0) return {};
+       return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
+                "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},
-    {"outer_strategy_unsupported", kError, "fsdp.outer.strategy", "the outer strategy is no_shard",
+    {"outer_without_shards", kError, "fsdp.outer.size", "an outer axis replicates something that is sharded",
+     [](const Facts& f) -> Findings {
+       if (f.outer_size() == 1 || !IsWhole(f)) return {};
+       return {{"no_shard has everything on every rank: there is no group to replicate",
+                "leave fsdp.outer out, or use a strategy that shards"}};
+     }},
+    {"outer_strategy_known", kError, "fsdp.outer.strategy", "the outer strategy is no_shard or optim",
      [](const Facts& f) -> Findings {
        const v1::Strategy strategy = f.job.fsdp().outer().strategy();
-       if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD) return {};
-       if (strategy == v1::STRATEGY_OPTIM) {
-         return {{"an outer axis that shards the optimizer (HFSDP) is not supported yet",
-                  "leave fsdp.outer out"}};
+       if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD ||
+           strategy == v1::STRATEGY_OPTIM) {
+         return {};
        }
        return {
-           {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner "
-            "one",
-            "leave fsdp.outer out"}};
+           {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner one",
+            "write strategy: no_shard (HSDP) or strategy: optim (HFSDP)"}};
+     }},
+    {"outer_optim_needs_params", kError, "fsdp.outer.strategy",
+     "an outer axis that shards goes with optim_grads_params",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() == 1) return {};
+       if (f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
+       return {
+           {"the optimizer's state can be sharded over the outer axis only where the inner one shards all",
+            "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}};
+     }},
+    {"outer_strategy_without_axis", kAdjust, "fsdp.outer.strategy",
+     "an outer strategy goes with an outer axis",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() != 1) return {};
+       return {{"the outer axis has size 1: there are no replicas to shard over",
+                "set outer.size, or leave it out", "", "optim", "no_shard"}};
      }},
     {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
      [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
@@ -214,8 +257,8 @@ const Rule kRules[] = {
      }},
     {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
      [](const Facts& f) -> Findings {
-       if (f.no_shard() || !ModelIsKnown(f)) return {};
-       const int64_t parameters = DescribeLlama(f.model(), 1, 1, DType::kFp32).elements();
+       if (IsWhole(f) || !ShardingIsKnown(f)) return {};
+       const int64_t parameters = DescribeModel(f.model(), 1, 1, DType::kFp32).elements();
        if (parameters / f.world() >= kFewParametersPerRank) return {};
        return {
            {absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ", parameters / f.world(),

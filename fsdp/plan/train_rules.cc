@@ -1,16 +1,16 @@
-// train, optimizer, schedule and precision.
+// train and schedule.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "base/text.h"
+#include "fsdp/plan/model_facts.h"
 #include "fsdp/plan/rule_table.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
-constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 constexpr int64_t kMaxSteps = 1000000000;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
@@ -20,42 +20,51 @@ constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
 // A step's program has six instructions for each; this keeps a Plan message below kMaxRpcBytes.
 constexpr int64_t kMaxUnitRuns = 32768;
 
-int64_t Warmup(const v1::Schedule& schedule) {
+// What the shapes of a schedule have in common, with the field that a fault of it belongs to.
+struct Shape {
+  const char* name;
+  int64_t warmup_steps = 0;
+  double min_lr_ratio = 0;
+
+  std::string Field(const char* field) const { return absl::StrCat("schedule.", name, ".", field); }
+};
+
+Shape ShapeOf(const v1::Schedule& schedule) {
   switch (schedule.shape_case()) {
     case v1::Schedule::kCosine:
-      return schedule.cosine().warmup_steps();
+      return {"cosine", schedule.cosine().warmup_steps(), schedule.cosine().min_lr_ratio()};
     case v1::Schedule::kLinear:
-      return schedule.linear().warmup_steps();
+      return {"linear", schedule.linear().warmup_steps(), schedule.linear().min_lr_ratio()};
+    case v1::Schedule::kWsd:
+      return {"wsd", schedule.wsd().warmup_steps(), schedule.wsd().min_lr_ratio()};
     default:
-      return schedule.constant().warmup_steps();
+      return {"constant", schedule.constant().warmup_steps(), 0};
   }
 }
 
-std::string ShapeField(const v1::Schedule& schedule, const char* name) {
-  switch (schedule.shape_case()) {
-    case v1::Schedule::kCosine:
-      return absl::StrCat("schedule.cosine.", name);
-    case v1::Schedule::kLinear:
-      return absl::StrCat("schedule.linear.", name);
-    default:
-      return absl::StrCat("schedule.constant.", name);
+// A pattern that matches no parameter is a misspelt one.
+Findings ChecksFrozen(const Facts& f) {
+  if (f.job.train().frozen().empty() || !f.ModelIsKnown()) return {};
+  Findings findings;
+  const std::vector<std::string> names = f.param_names();
+  std::vector<bool> frozen(names.size());
+  for (int i = 0; i < f.job.train().frozen_size(); ++i) {
+    const std::string& pattern = f.job.train().frozen(i);
+    bool found = false;
+    for (size_t n = 0; n < names.size(); ++n) {
+      if (!MatchesPattern(names[n], pattern)) continue;
+      found = frozen[n] = true;
+    }
+    if (found) continue;
+    findings.push_back({absl::StrCat("'", pattern, "' matches no parameter; names are such as ",
+                                     names.front(), " and ", names[names.size() / 2]),
+                        "write a name, or a part of one with *: layer.0.*",
+                        absl::StrCat("train.frozen[", i, "]")});
   }
-}
-
-Findings OnlyFp32(v1::DType dtype, const char* what) {
-  if (dtype == v1::DTYPE_UNSPECIFIED || dtype == v1::DTYPE_FP32 || !v1::DType_IsValid(dtype)) return {};
-  return {{what, "write fp32, or leave it out"}};
-}
-
-Findings KnownDType(v1::DType dtype, const char* name) {
-  if (v1::DType_IsValid(dtype)) return {};
-  return {{absl::StrCat("number ", static_cast<int>(dtype), " is no known type"), "write fp32 or bf16",
-           absl::StrCat("precision.", name)}};
-}
-
-Findings NotNegative(double value, const char* name, const char* meaning) {
-  if (std::isfinite(value) && value >= 0) return {};
-  return {{absl::StrCat(name, " is ", value, " and must be 0 or a positive, finite number"), meaning}};
+  if (findings.empty() && std::count(frozen.begin(), frozen.end(), false) == 0) {
+    findings.push_back({"every parameter is frozen, so there is nothing to train", "leave some out"});
+  }
+  return findings;
 }
 
 const Rule kRules[] = {
@@ -108,9 +117,9 @@ const Rule kRules[] = {
      }},
     {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train", "resources", "model"})) return {};
+       if (!f.Sound({"train", "resources"}) || !f.ModelIsKnown()) return {};
        const int64_t count = f.global_batch() / (f.micro_batch() * f.world());
-       const int64_t units = f.model().layers + 2;
+       const int64_t units = f.layers() + 2;
        if (count * units <= kMaxUnitRuns) return {};
        return {{absl::StrCat("a step of ", count, " micro-batches over ", units, " units is a program of ",
                              6 * count * units, " instructions; at most ", 6 * kMaxUnitRuns, " are allowed"),
@@ -123,110 +132,62 @@ const Rule kRules[] = {
        return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
                 "write a positive number, or leave it out for 1"}};
      }},
-    {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate is positive and finite",
+    {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps is positive",
      [](const Facts& f) -> Findings {
-       const double lr = f.job.optimizer().adamw().lr();
-       if (std::isfinite(lr) && lr >= 0) return {};
+       const int64_t every = f.job.train().evaluation().every_steps();
+       if (!f.job.train().has_evaluation() || every >= 1) return {};
+       return {{absl::StrCat("every_steps is ", every, " and must be at least 1"),
+                "write for example every_steps: 100, or leave evaluation out"}};
+     }},
+    {"evaluation_samples_not_negative", kError, "train.evaluation.samples",
+     "samples is not negative (0: all)",
+     [](const Facts& f) -> Findings {
+       if (f.job.train().evaluation().samples() >= 0) return {};
+       return {{absl::StrCat("samples is ", f.job.train().evaluation().samples(), " and cannot be negative"),
+                "leave it out for all of the validation data"}};
+     }},
+    {"evaluation_without_data", kError, "train.evaluation", "evaluation has validation data",
+     [](const Facts& f) -> Findings {
+       if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
        return {
-           {absl::StrCat("lr is ", lr, " and must be a positive, finite number"), "leave it out for 3e-4"}};
+           {"there is nothing to evaluate on", "write data: {validation: [{path: FILE}]}, or leave it out"}};
      }},
-    {"betas_are_two", kError, "optimizer.adamw.betas", "betas are exactly two",
-     [](const Facts& f) -> Findings {
-       const int count = f.job.optimizer().adamw().betas_size();
-       if (count == 0 || count == 2) return {};
-       return {{absl::StrCat("AdamW has two decay rates and ", count, count == 1 ? " is" : " are", " given"),
-                "write betas: [0.9, 0.95], or leave it out"}};
-     }},
-    {"betas_range", kError, "optimizer.adamw.betas", "each beta is at least 0 and below 1",
-     [](const Facts& f) -> Findings {
-       Findings findings;
-       const auto& betas = f.job.optimizer().adamw().betas();
-       for (int i = 0; i < betas.size(); ++i) {
-         if (betas[i] >= 0 && betas[i] < 1) continue;
-         findings.push_back(
-             {absl::StrCat("the decay rate is ", betas[i], " and must be at least 0 and below 1"),
-              i == 0 ? "write for example 0.9" : "write for example 0.95",
-              absl::StrCat("optimizer.adamw.betas[", i, "]")});
-       }
-       return findings;
-     }},
-    {"eps_positive", kError, "optimizer.adamw.eps", "eps is positive and finite",
-     [](const Facts& f) -> Findings {
-       const double eps = f.job.optimizer().adamw().eps();
-       if (std::isfinite(eps) && eps >= 0) return {};
-       return {
-           {absl::StrCat("eps is ", eps, " and must be a positive, finite number"), "leave it out for 1e-8"}};
-     }},
-    {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay is not negative",
-     [](const Facts& f) {
-       return NotNegative(f.job.optimizer().adamw().weight_decay(), "weight_decay",
-                          "write 0 for no decay, or leave it out for 0.1");
-     }},
-    {"clip_norm_not_negative", kError, "optimizer.clip_norm", "clip_norm is not negative",
-     [](const Facts& f) {
-       return NotNegative(f.job.optimizer().clip_norm(), "clip_norm",
-                          "write 1.0, or leave it out to not clip");
-     }},
+    {"frozen_matches", kError, "train.frozen",
+     "each pattern matches a parameter, and some parameter is trained", ChecksFrozen},
     {"warmup_not_negative", kError, "schedule", "warmup_steps is not negative",
      [](const Facts& f) -> Findings {
-       const v1::Schedule& schedule = f.job.schedule();
-       if (Warmup(schedule) >= 0) return {};
-       return {{absl::StrCat("warmup_steps is ", Warmup(schedule), " and cannot be negative"),
-                "leave it out for no warm-up", ShapeField(schedule, "warmup_steps")}};
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (shape.warmup_steps >= 0) return {};
+       return {{absl::StrCat("warmup_steps is ", shape.warmup_steps, " and cannot be negative"),
+                "leave it out for no warm-up", shape.Field("warmup_steps")}};
      }},
     {"warmup_below_steps", kError, "schedule", "warmup_steps is below steps",
      [](const Facts& f) -> Findings {
-       const int64_t warmup = Warmup(f.job.schedule());
-       if (!f.Sound({"train.steps"}) || warmup < f.job.train().steps()) return {};
-       return {{absl::StrCat("the warm-up takes ", warmup, " steps and the job ends after ",
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (!f.Sound({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
+       return {{absl::StrCat("the warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
                              f.job.train().steps(), ": the peak learning rate would never be reached"),
                 absl::StrCat("write warmup_steps: ", f.job.train().steps() / 10, ", or train for more steps"),
-                ShapeField(f.job.schedule(), "warmup_steps")}};
+                shape.Field("warmup_steps")}};
+     }},
+    {"decay_steps_range", kError, "schedule.wsd.decay_steps",
+     "decay_steps is positive and fits after the warm-up",
+     [](const Facts& f) -> Findings {
+       const v1::Schedule::Wsd& wsd = f.job.schedule().wsd();
+       if (!f.job.schedule().has_wsd() || !f.Sound({"train.steps", "schedule"})) return {};
+       const int64_t most = f.job.train().steps() - wsd.warmup_steps();
+       if (wsd.decay_steps() >= 1 && wsd.decay_steps() <= most) return {};
+       return {{absl::StrCat("decay_steps is ", wsd.decay_steps(), " and must be between 1 and ", most,
+                             ", the steps after the warm-up"),
+                absl::StrCat("write for example decay_steps: ", std::max<int64_t>(1, most / 10))}};
      }},
     {"min_lr_ratio_range", kError, "schedule", "min_lr_ratio is between 0 and 1",
      [](const Facts& f) -> Findings {
-       const v1::Schedule& schedule = f.job.schedule();
-       const double ratio =
-           schedule.has_cosine() ? schedule.cosine().min_lr_ratio() : schedule.linear().min_lr_ratio();
-       if (ratio >= 0 && ratio <= 1) return {};
-       return {{absl::StrCat("min_lr_ratio is ", ratio, ", the final learning rate over the peak"),
-                "write a number between 0 and 1, for example 0.1", ShapeField(schedule, "min_lr_ratio")}};
-     }},
-    {"dtype_known", kError, "precision", "every precision is fp32 or bf16",
-     [](const Facts& f) -> Findings {
-       const v1::Precision& precision = f.job.precision();
-       Findings findings;
-       for (const Findings& part :
-            {KnownDType(precision.compute(), "compute"), KnownDType(precision.main_params(), "main_params"),
-             KnownDType(precision.main_grads(), "main_grads"),
-             KnownDType(precision.grad_comm(), "grad_comm")}) {
-         findings.insert(findings.end(), part.begin(), part.end());
-       }
-       return findings;
-     }},
-    {"main_params_fp32", kError, "precision.main_params", "main parameters are fp32",
-     [](const Facts& f) {
-       return OnlyFp32(
-           f.job.precision().main_params(),
-           "updates of a small learning rate vanish in bf16's 8 bits, so main parameters are fp32 only");
-     }},
-    {"main_grads_fp32", kError, "precision.main_grads", "main gradients are fp32",
-     [](const Facts& f) {
-       return OnlyFp32(
-           f.job.precision().main_grads(),
-           "micro-batches are summed in the main gradients, which bf16 would round each time: fp32 only");
-     }},
-    {"grad_comm_unsupported", kError, "precision.grad_comm", "gradients cross the wire in fp32",
-     [](const Facts& f) {
-       return OnlyFp32(f.job.precision().grad_comm(), "bf16 gradients on the wire are not supported yet");
-     }},
-    {"lr_is_large", kWarn, "optimizer.adamw.lr", "the learning rate is at most 0.1",
-     [](const Facts& f) -> Findings {
-       const double lr = f.job.optimizer().adamw().lr();
-       if (!f.Sound({"optimizer.adamw.lr"}) || lr <= 0.1) return {};
-       return {{absl::StrCat("lr is ", lr,
-                             ": AdamW moves each parameter by about lr a step, and this usually diverges"),
-                "language models use 1e-5 to 1e-2"}};
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (shape.min_lr_ratio >= 0 && shape.min_lr_ratio <= 1) return {};
+       return {
+           {absl::StrCat("min_lr_ratio is ", shape.min_lr_ratio, ", the final learning rate over the peak"),
+            "write a number between 0 and 1, for example 0.1", shape.Field("min_lr_ratio")}};
      }},
 };
 
