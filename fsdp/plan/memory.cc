@@ -3,21 +3,21 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-
-#include "base/limits.h"
-#include "base/text.h"
 
 namespace fsdpd {
 namespace {
 
-// Bytes of the arena that some reduce buffer uses; the rest holds gathered parameters only.
-int64_t ReduceBytes(const Program& program) {
-  std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.kind == BufferKind::kReduce) ranges.emplace_back(buffer.offset, buffer.offset + buffer.bytes);
-  }
+// LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
+constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
+
+// Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
+// go; in a step of equal layers they fall into the holes of the layer before.
+constexpr int64_t kFragmentationDivisor = 20;
+
+using Range = std::pair<int64_t, int64_t>;
+
+int64_t Covered(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end());
   int64_t covered = 0;
   int64_t end = 0;
@@ -28,163 +28,169 @@ int64_t ReduceBytes(const Program& program) {
   return covered;
 }
 
+// The arena's bytes by what uses them; bytes that several kinds share count for the first of them.
+struct ArenaShares {
+  int64_t reduce = 0;  // Gradients on their way, with what the wire is received into.
+  int64_t replica = 0;
+  int64_t gather = 0;  // The rest.
+};
+
+ArenaShares SharesOf(const Program& program) {
+  std::vector<Range> reduce, both;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.kind == BufferKind::kGathered) continue;
+    const Range range{buffer.offset, buffer.offset + buffer.bytes};
+    both.push_back(range);
+    if (buffer.kind != BufferKind::kReplica) reduce.push_back(range);
+  }
+  ArenaShares shares;
+  shares.reduce = Covered(reduce);
+  const int64_t covered = Covered(both);
+  shares.replica = covered - shares.reduce;
+  shares.gather = program.arena_bytes - covered;
+  return shares;
+}
+
 struct ComputePeak {
   int64_t activations = 0;
   int64_t workspace = 0;
   std::string unit;
 };
 
-// The unit at whose backward kept activations and its own workspace are largest together. One micro-batch is
-// in flight at a time: its backward frees what its forward kept.
+// One micro-batch is in flight at a time: its backward frees what its forward kept.
 ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   ComputePeak peak;
   int64_t kept = 0;  // By the units before.
-  for (const UnitFacts& unit : model.units) {
-    const int64_t activations = kept + unit.activation_bytes;
-    if (activations + unit.workspace_bytes > peak.activations + peak.workspace) {
-      peak = {activations, unit.workspace_bytes, unit.name};
+  for (size_t u = 0; u < model.units.size(); ++u) {
+    const UnitFacts& unit = model.units[u];
+    const UnitPeak own = BackwardPeak(unit);
+    if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
+      peak = {kept + own.activations, own.workspace, unit.name};
     }
-    kept += spec.recompute == Recompute::kFull ? unit.input_bytes : unit.activation_bytes;
+    kept += unit.kept_bytes.With(RecomputeOf(spec, model, static_cast<int>(u)));
   }
   return peak;
 }
 
-// For a change that is only tried. The third micro-batch repeats the second, so more of them need no more
-// memory.
-StepMemory MemoryOf(Spec spec) {
-  const int64_t micro_batches = std::min<int64_t>(spec.micro_batches_per_step(), 3);
-  spec.global_batch = micro_batches * spec.micro_batch * spec.world;
-  const ModelFacts model =
-      DescribeLlama(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
-  const Layout layout = MakeLayout(model, spec.strategy == Strategy::kNoShard ? 1 : spec.world, spec.compute);
-  return PlanMemory(spec, model, layout, CompileProgram(spec, layout));
-}
-
-// A change of the spec that would make it fit, and the peak it leads to.
-struct Change {
-  std::string text;
-  int64_t peak_bytes = 0;
+struct OwnedElements {
+  int64_t trainable_main = 0;
+  int64_t gradient_shard = 0;
 };
 
-bool Divides(const Spec& spec) { return spec.global_batch % (spec.micro_batch * spec.world) == 0; }
-
-std::optional<Change> TryRecompute(Spec spec) {
-  if (spec.recompute == Recompute::kFull) return std::nullopt;
-  spec.recompute = Recompute::kFull;
-  return Change{"set fsdp.recompute: full", MemoryOf(spec).peak_bytes};
+OwnedElements OwnedBy(const Layout& layout) {
+  OwnedElements owned;
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    owned.trainable_main += bucket.main_elements;
+    owned.gradient_shard += bucket.shard_elements;
+  }
+  return owned;
 }
 
-std::optional<Change> TryMicroBatch(Spec spec) {
-  std::optional<Change> change;
-  for (int64_t size = spec.micro_batch / 2; size >= 1; size /= 2) {
-    spec.micro_batch = size;
-    if (!Divides(spec)) continue;
-    change = Change{absl::StrCat("set train.micro_batch: ", size), MemoryOf(spec).peak_bytes};
-    if (change->peak_bytes <= spec.memory_budget_bytes) break;
-  }
-  return change;
+std::string OptimizerNote(const Spec& spec) {
+  const int moments = spec.optimizer.moments();
+  if (moments == 0) return "SGD without momentum keeps nothing";
+  const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
+  return absl::StrCat(what, " in ", NameOf(spec.moments), ", of what is trained");
 }
 
-// Twice the ranks, and twice again, with the batch as it is where it divides and scaled with the ranks where
-// it does not.
-std::optional<Change> TryWorld(Spec spec) {
-  if (spec.strategy == Strategy::kNoShard) return std::nullopt;
-  const Spec before = spec;
-  std::optional<Change> change;
-  for (int64_t factor = 2; before.world * factor <= kMaxWorld; factor *= 2) {
-    spec.world = before.world * factor;
-    spec.global_batch = before.global_batch;
-    std::string text = absl::StrCat("use ", spec.world, " ranks instead of ", before.world);
-    if (!Divides(spec)) {
-      spec.global_batch = before.global_batch * factor;
-      absl::StrAppend(&text, " with train.global_batch: ", spec.global_batch);
-    }
-    change = Change{text, MemoryOf(spec).peak_bytes};
-    if (change->peak_bytes <= spec.memory_budget_bytes) break;
+// no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.
+MemoryComponent Gradients(const Spec& spec, const OwnedElements& owned, int64_t whole_bytes) {
+  const int64_t shard = owned.gradient_shard * BytesOf(spec.main_grads);
+  if (spec.strategy == Strategy::kNoShard) return {"gradients", whole_bytes, "whole in fp32"};
+  if (!spec.shards_grads()) {
+    return {"gradients", whole_bytes + shard,
+            absl::StrCat("whole in fp32, and this rank's shard in ", NameOf(spec.main_grads))};
   }
-  return change;
+  return {"gradients", shard, absl::StrCat("this rank's shard in ", NameOf(spec.main_grads))};
 }
 
-// The first change that fits, from the one that costs least; else recompute and more ranks together.
-std::string SmallestFix(const Spec& spec) {
-  const auto fits = [&](const std::optional<Change>& change) {
-    return change.has_value() && change->peak_bytes <= spec.memory_budget_bytes;
-  };
-  const auto say = [](const Change& change) {
-    return absl::StrCat(change.text, ": the peak becomes ", HumanBytes(change.peak_bytes), " per rank");
-  };
-  for (const auto& change : {TryMicroBatch(spec), TryRecompute(spec), TryWorld(spec)}) {
-    if (fits(change)) return say(*change);
-  }
-  Spec full = spec;
-  full.recompute = Recompute::kFull;
-  std::optional<Change> both = TryWorld(full);
-  if (fits(both)) return absl::StrCat("set fsdp.recompute: full and ", say(*both));
-  if (spec.strategy == Strategy::kNoShard) {
-    full.strategy = Strategy::kOptimGradsParams;
-    full.prefetch_bytes = 0;
-    const int64_t peak = MemoryOf(full).peak_bytes;
-    if (peak <= spec.memory_budget_bytes) {
-      return say({"set fsdp.strategy: optim_grads_params and fsdp.recompute: full", peak});
-    }
-  }
-  return "no change of recompute, micro_batch or ranks makes it fit: use a smaller model or sequence_length, "
-         "or devices with more memory";
+std::string ActivationNote(const Spec& spec, const std::string& unit) {
+  const char* kinds[] = {"nothing", "selective", "full"};
+  std::string text = absl::StrCat("kept for backward, at ", unit);
+  if (spec.recompute == Recompute::kNone) return text;
+  return absl::StrCat(text, "; recompute ", kinds[static_cast<int>(spec.recompute)], " on ",
+                      spec.recompute_layers, " layers");
 }
 
 }  // namespace
 
+int64_t StepMemory::Of(absl::string_view component) const {
+  for (const MemoryComponent& c : components) {
+    if (c.name == component) return c.bytes;
+  }
+  return 0;
+}
+
+UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.kept_bytes.none, unit.workspace_bytes}; }
+
+LargestUnit FindLargestUnit(const Layout& layout, DType compute) {
+  LargestUnit largest;
+  for (const UnitLayout& unit : layout.units) {
+    int64_t bytes = 0;
+    for (const int bucket : unit.buckets) bytes += layout.buckets[bucket].bucket_elements * BytesOf(compute);
+    largest.all_bytes += bytes;
+    if (bytes <= largest.bytes) continue;
+    largest.name = unit.name;
+    largest.bytes = bytes;
+  }
+  return largest;
+}
+
 StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
                       const Program& program) {
-  const bool sharded = spec.strategy != Strategy::kNoShard;
-  const int64_t shard_bytes = layout.shard_elements() * BytesOf(DType::kFp32);
-  const int64_t reduce_bytes = ReduceBytes(program);
+  const bool cuda = spec.device == DeviceKind::kCuda;
+  const ArenaShares arena = SharesOf(program);
   const ComputePeak compute = PeakOfCompute(spec, model);
-  const std::string of = absl::StrCat("1/", layout.shards, " of the model in fp32");
+  const OwnedElements owned = OwnedBy(layout);
+  const int64_t transient = compute.activations + compute.workspace;
+  const bool whole = !spec.shards_grads();
+  const int64_t parts = layout.shards * layout.outer_shards;
   StepMemory memory;
   memory.components = {
-      {"main_params", shard_bytes, of},
-      {"optimizer", 2 * shard_bytes, absl::StrCat("AdamW's two moments, ", of)},
-      {"gradients", sharded ? shard_bytes : reduce_bytes,
-       sharded ? of : "whole in fp32, all-reduced in place"},
-      {"gather_buffers", program.arena_bytes - reduce_bytes, "arena bytes that hold parameters only"},
-      {"reduce_buffers", sharded ? reduce_bytes : 0,
-       sharded ? "arena bytes that hold gradients on their way, or either" : "none: gradients are whole"},
-      {"activations", compute.activations,
-       absl::StrCat("estimate: kept for backward", spec.recompute == Recompute::kFull ? " (unit inputs)" : "",
-                    ", at ", compute.unit)},
-      {"workspace", compute.workspace,
-       absl::StrCat("estimate: temporaries of ", compute.unit, "'s backward")},
+      {"main_params", layout.main_elements() * BytesOf(DType::kFp32),
+       parts == 1 ? "the model in fp32" : absl::StrCat("1/", parts, " of the model in fp32")},
+      {"optimizer", owned.trainable_main * spec.optimizer.moments() * BytesOf(spec.moments),
+       OptimizerNote(spec)},
+      Gradients(spec, owned, arena.reduce),
+      {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
+      {"gather_buffers", arena.gather, "arena: bytes that hold gathered parameters only"},
+      {"reduce_buffers", whole ? 0 : arena.reduce,
+       whole ? "none: gradients are whole" : "arena: bytes that hold gradients on their way, or either"},
+      {"activations", compute.activations, ActivationNote(spec, compute.unit)},
+      {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
+      {"library", cuda ? kCudaLibraryBytes : 0,
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "none on CPU"},
+      {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
+       cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };
   for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
   return memory;
 }
 
-Violations CheckBudget(const Spec& spec, const StepMemory& memory) {
-  if (spec.memory_budget_bytes <= 0 || memory.peak_bytes <= spec.memory_budget_bytes) return {};
-  const MemoryComponent* overflows = &memory.components.back();
-  int64_t sum = 0;
-  for (const MemoryComponent& component : memory.components) {
-    sum += component.bytes;
-    if (sum > spec.memory_budget_bytes) {
-      overflows = &component;
-      break;
+std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFacts& model,
+                                                 const Layout& layout, const Program& program,
+                                                 std::optional<int64_t> only_layers) {
+  Spec tried = spec;
+  const auto fits = [&](Recompute recompute, int64_t layers) {
+    tried.recompute = recompute;
+    tried.recompute_layers = layers;
+    return PlanMemory(tried, model, layout, program).peak_bytes <= spec.memory_budget_bytes;
+  };
+  const int64_t blocks = std::count_if(model.units.begin(), model.units.end(),
+                                       [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
+  if (fits(Recompute::kNone, 0)) return RecomputeChoice{Recompute::kNone, 0};
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    int64_t enough = only_layers.value_or(blocks);
+    if (!fits(recompute, enough)) continue;
+    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;  // More layers never need more memory.
+    while (too_few + 1 < enough) {
+      const int64_t middle = too_few + (enough - too_few) / 2;
+      (fits(recompute, middle) ? enough : too_few) = middle;
     }
+    return RecomputeChoice{recompute, enough};
   }
-  const MemoryComponent& largest =
-      *std::max_element(memory.components.begin(), memory.components.end(),
-                        [](const MemoryComponent& a, const MemoryComponent& b) { return a.bytes < b.bytes; });
-  Violation fault;
-  fault.rule = "memory_over_budget";
-  fault.field = "resources.memory_budget_bytes";
-  fault.reason =
-      absl::StrCat("a step needs ", HumanBytes(memory.peak_bytes), " per rank and the budget is ",
-                   HumanBytes(spec.memory_budget_bytes), ": over by ",
-                   HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), ". Adding up, ", overflows->name,
-                   " (", HumanBytes(overflows->bytes), ") is what no longer fits; the largest part is ",
-                   largest.name, " (", HumanBytes(largest.bytes), ")");
-  fault.fix = SmallestFix(spec);
-  return {fault};
+  return std::nullopt;
 }
 
 }  // namespace fsdpd

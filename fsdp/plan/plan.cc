@@ -3,6 +3,7 @@
 #include <absl/strings/str_format.h>
 
 #include "base/check.h"
+#include "fsdp/plan/budget.h"
 #include "fsdp/plan/rules.h"
 
 namespace fsdpd {
@@ -32,10 +33,14 @@ void AddUnits(const Plan& plan, v1::Plan* proto) {
     const UnitLayout& layout = plan.layout.units[u];
     v1::Plan::Unit* unit = proto->add_units();
     unit->set_name(layout.name);
-    unit->set_parameters(layout.elements);
-    unit->set_gathered_bytes(layout.bucket_elements * BytesOf(plan.spec.compute));
-    unit->set_shard_bytes(layout.shard_elements * BytesOf(DType::kFp32));
-    unit->set_activation_bytes(plan.model.units[u].activation_bytes);
+    for (const int b : layout.buckets) {
+      const Bucket& bucket = plan.layout.buckets[b];
+      unit->set_parameters(unit->parameters() + bucket.elements);
+      unit->set_gathered_bytes(unit->gathered_bytes() + bucket.bucket_elements * BytesOf(plan.spec.compute));
+      unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(DType::kFp32));
+    }
+    const Recompute recompute = RecomputeOf(plan.spec, plan.model, static_cast<int>(u));
+    unit->set_activation_bytes(plan.model.units[u].kept_bytes.With(recompute));
   }
 }
 
@@ -59,14 +64,16 @@ Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   plan.resolved = Resolve(job, budget_bytes_per_rank, &plan.choices);
   plan.spec = ToSpec(plan.resolved);
   const Spec& spec = plan.spec;
-  plan.model = DescribeLlama(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
-  const bool sharded = spec.strategy != Strategy::kNoShard;
-  plan.layout = MakeLayout(plan.model, sharded ? spec.world : 1, spec.compute);
-  plan.program = CompileProgram(spec, plan.layout);
+  plan.model = DescribeSpec(spec);
+  plan.layout = MakeLayout(plan.model, LayoutOptionsOf(spec));
+  plan.program = CompileProgram(spec, plan.model, plan.layout);
+  plan.evaluation = CompileEvaluation(spec, plan.model, plan.layout, plan.program);
   plan.memory = PlanMemory(spec, plan.model, plan.layout, plan.program);
   for (Violation& fault : CheckBudget(spec, plan.memory)) plan.faults.push_back(std::move(fault));
   // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
-  if (plan.accepted()) FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
+  if (!plan.accepted()) return plan;
+  FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
+  FSDPD_CHECK_OK(Verify(plan.evaluation, plan.layout, spec));
   return plan;
 }
 

@@ -4,6 +4,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "base/violation.h"
 #include "fsdp/plan/memory.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/verify.h"
@@ -20,7 +21,8 @@ struct Plan {
   Spec spec;
   ModelFacts model;
   Layout layout;
-  Program program;
+  Program program;     // A training step.
+  Program evaluation;  // In the same arena; run only where the spec asks for evaluation.
   StepMemory memory;
 
   bool accepted() const { return !HasErrors(faults); }
