@@ -1,13 +1,9 @@
 #include "fsdp/model/autograd_unit.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
-#include <xxhash.h>
 
 #include <utility>
 
@@ -25,13 +21,15 @@ class GradientSink : public torch::autograd::Node {
     add_input_metadata(leaf);
   }
 
-  // `into` gets the gradient; undefined: the gradient is kept for Take().
+  // The next gradient goes into `into`; undefined: nowhere.
   void Arm(at::Tensor into, bool accumulate) {
     into_ = std::move(into);
     accumulate_ = accumulate;
     arrived_ = false;
   }
 
+  // The next gradient is kept for Take().
+  void ArmToTake() { take_ = true; }
   at::Tensor Take() { return std::exchange(taken_, at::Tensor()); }
 
   // A leaf that the forward did not use has gradient zero.
@@ -45,11 +43,11 @@ class GradientSink : public torch::autograd::Node {
     if (!grad.defined()) return {};
     arrived_ = true;
     at::NoGradGuard no_grad;
-    if (!into_.defined()) {
+    if (take_) {
       taken_ = grad;
-    } else if (accumulate_) {
+    } else if (into_.defined() && accumulate_) {
       into_.add_(grad);
-    } else {
+    } else if (into_.defined()) {
       into_.copy_(grad);
     }
     return {};
@@ -60,6 +58,7 @@ class GradientSink : public torch::autograd::Node {
   at::Tensor taken_;
   bool accumulate_ = false;
   bool arrived_ = false;
+  bool take_ = false;
 };
 
 std::shared_ptr<GradientSink> AttachSink(const at::Tensor& leaf) {
@@ -70,8 +69,8 @@ std::shared_ptr<GradientSink> AttachSink(const at::Tensor& leaf) {
 
 }  // namespace
 
-// The parameters as autograd sees them, and the way out for their gradients. The hidden input has a leaf of
-// its own for each forward, made with the graph.
+// The parameters as autograd sees them, and the way out for their gradients (null where frozen). The hidden
+// input has a leaf of its own for each forward, made with the graph.
 struct AutogradUnit::Leaves {
   std::vector<at::Tensor> params;
   std::vector<std::shared_ptr<GradientSink>> sinks;
@@ -84,14 +83,19 @@ AutogradUnit::AutogradUnit(UnitFacts facts, std::vector<ParamInit> inits, UnitFo
 
 AutogradUnit::~AutogradUnit() = default;
 
+at::Tensor AutogradUnit::MakeLeaf(int /*index*/, const at::Tensor& bound) { return bound.variable_data(); }
+
 void AutogradUnit::Bind(const std::vector<at::Tensor>& params) {
-  FSDPD_CHECK(leaves_ == nullptr && params.size() == facts_.params.size());
+  FSDPD_CHECK(leaves_ == nullptr && params.size() >= facts_.params.size());
+  FSDPD_CHECK(facts_.borrows >= 0 || params.size() == facts_.params.size());
   leaves_ = std::make_unique<Leaves>();
   for (size_t i = 0; i < params.size(); ++i) {
-    FSDPD_CHECK(params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
-    // With a version counter of its own: the gather writes through tensors that may share the view's.
-    at::Tensor leaf = params[i].variable_data().set_requires_grad(true);
-    leaves_->sinks.push_back(AttachSink(leaf));
+    const bool own = i < facts_.params.size();
+    FSDPD_CHECK(!own || params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
+    at::Tensor leaf = MakeLeaf(static_cast<int>(i), params[i]);
+    const bool trainable = !own || facts_.params[i].trainable;  // Of a borrowed one only its lender knows.
+    leaf.set_requires_grad(trainable);
+    leaves_->sinks.push_back(trainable ? AttachSink(leaf) : nullptr);
     leaves_->params.push_back(std::move(leaf));
   }
 }
@@ -108,16 +112,17 @@ void AutogradUnit::RunWithGraph(Saved* saved) const {
   if (saved->input.hidden.defined()) {
     saved->input.hidden = saved->input.hidden.detach().set_requires_grad(true);
     saved->hidden_sink = AttachSink(saved->input.hidden);  // Before the forward, whose graph ends in it.
+    saved->hidden_sink->ArmToTake();
   }
   saved->output = forward_(saved->input, leaves_->params);
 }
 
-UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, bool keep) {
+UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
   FSDPD_CHECK(leaves_ != nullptr && saved_.count(slot) == 0);
   auto saved = std::make_unique<Saved>();
   saved->input = input;
   UnitOutput output;
-  if (keep) {
+  if (keep == Keep::kAll || keep == Keep::kSelective) {
     RunWithGraph(saved.get());
     // Detached, so that no graph reaches across units.
     if (saved->output.hidden.defined()) output.hidden = saved->output.hidden.detach();
@@ -126,33 +131,38 @@ UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, bool keep) {
     at::NoGradGuard no_grad;
     output = forward_(input, leaves_->params);
   }
-  saved_[slot] = std::move(saved);
+  if (keep != Keep::kNothing) saved_[slot] = std::move(saved);
   return output;
 }
 
-at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, double loss_scale, bool accumulate,
-                                  const std::vector<at::Tensor>& param_grads) {
+at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
+                                  bool accumulate, const std::vector<at::Tensor>& param_grads) {
   FSDPD_CHECK(saved_.count(slot) == 1 && param_grads.size() == leaves_->sinks.size());
   const std::unique_ptr<Saved> saved = std::move(saved_.extract(slot).mapped());
   if (!saved->output.hidden.defined() && !saved->output.loss.defined()) RunWithGraph(saved.get());
-  for (size_t i = 0; i < param_grads.size(); ++i) leaves_->sinks[i]->Arm(param_grads[i], accumulate);
-  if (saved->output.loss.defined()) {
-    torch::autograd::backward({saved->output.loss}, {at::full_like(saved->output.loss, loss_scale)});
-  } else {
-    torch::autograd::backward({saved->output.hidden}, {grad_hidden});
+  for (size_t i = 0; i < param_grads.size(); ++i) {
+    FSDPD_CHECK(leaves_->sinks[i] != nullptr || !param_grads[i].defined());
+    if (leaves_->sinks[i] != nullptr) leaves_->sinks[i]->Arm(param_grads[i], accumulate);
   }
-  for (const auto& sink : leaves_->sinks) sink->Finish();
-  return saved->hidden_sink == nullptr ? at::Tensor() : saved->hidden_sink->Take();
+  const bool last = saved->output.loss.defined();
+  const at::Tensor& root = last ? saved->output.loss : saved->output.hidden;
+  // Without a graph nothing in the unit is trained, as in a frozen embedding.
+  if (root.requires_grad()) {
+    torch::autograd::backward({root}, {last ? grad_loss.view(root.sizes()) : grad_hidden});
+  }
+  for (const auto& sink : leaves_->sinks) {
+    if (sink != nullptr) sink->Finish();
+  }
+  if (saved->hidden_sink == nullptr) return at::Tensor();
+  const at::Tensor grad = saved->hidden_sink->Take();
+  return grad.defined() ? grad
+                        : at::zeros_like(saved->input.hidden);  // The output may not depend on the input.
 }
 
-at::Tensor AutogradUnit::InitialValue(int index, uint64_t seed) const {
+at::Tensor AutogradUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
   const ParamFacts& param = facts_.params[index];
-  const double deviation = inits_[index].deviation;
-  if (deviation == 0) return at::ones(param.shape, at::kFloat);
-  const std::string key = facts_.name + "/" + param.name;
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(XXH64(key.data(), key.size(), seed));
-  at::NoGradGuard no_grad;
-  return at::empty(param.shape, at::kFloat).normal_(0, deviation, generator);
+  FSDPD_CHECK(begin >= 0 && elements >= 0 && begin + elements <= param.elements());
+  return DrawInitialValue(facts_.name, param.name, inits_[index], seed, begin, elements);
 }
 
 }  // namespace fsdpd

@@ -8,8 +8,10 @@
 //     version counters never move; what autograd saved is an address, and the plan keeps the address.
 //   - Gradients leave autograd's graph through sinks that write straight into the bucket, each as soon as it
 //   is
-//     computed: no second copy of a unit's gradients exists, and the cast to fp32 costs no pass of its own.
-//   - With keep = false only the input is kept, and Backward runs the forward again on the same bytes.
+//     computed: no second copy of a unit's gradients exists, and the cast costs no pass of its own.
+//   - A frozen parameter needs no gradient, so autograd neither computes one nor saves anything for it.
+//   - Autograd saves what its operators save: Keep::kSelective is Keep::kAll. With kInput only the input is
+//     kept, and Backward runs the forward again on the same bytes.
 //
 // On CUDA, Bind, Forward and Backward must run with the same stream current: autograd runs a node's backward
 // on the stream of its forward.
@@ -20,17 +22,13 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp/model/initial_values.h"
 #include "fsdp/model/unit.h"
 
 namespace fsdpd {
 
-// The differentiable computation; called with gradient mode on or off.
+// The differentiable computation; called with gradient mode on or off. `params` are Bind's, in its order.
 using UnitForward = std::function<UnitOutput(const UnitInput& input, const std::vector<at::Tensor>& params)>;
-
-// How a parameter begins: normal(0, deviation), or all ones for a deviation of 0.
-struct ParamInit {
-  double deviation = 0.02;
-};
 
 class AutogradUnit : public Unit {
  public:
@@ -39,14 +37,19 @@ class AutogradUnit : public Unit {
   ~AutogradUnit() override;
 
   void Bind(const std::vector<at::Tensor>& params) override;
-  UnitOutput Forward(int slot, const UnitInput& input, bool keep) override;
-  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, double loss_scale, bool accumulate,
+  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
                       const std::vector<at::Tensor>& param_grads) override;
-  at::Tensor InitialValue(int index, uint64_t seed) const override;
+  at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
 
  private:
   struct Leaves;
   struct Saved;
+
+  // The tensor that `forward` reads parameter `index` from: it must share `bound`'s bytes, need no gradient
+  // yet, and have a version counter of its own, since the gather writes through tensors that may share the
+  // view's.
+  virtual at::Tensor MakeLeaf(int index, const at::Tensor& bound);
 
   void RunWithGraph(Saved* saved) const;
 

@@ -1,0 +1,38 @@
+// Where parameters begin: a value is a function of the seed, the unit's and the parameter's names, and the
+// element's number, and of nothing else. So any range can be drawn alone, by any rank, on any number of
+// threads, and no rank ever holds a whole parameter to start training.
+//
+// How: element 4g + i is the i-th of four normal numbers made (Box-Muller) from the four words of
+// Philox4x32-10 at counter g, under a key that is a hash of seed and names. The arithmetic is additions,
+// products, divisions and square roots only, which IEEE 754 defines to the bit: libm's logarithm differs
+// between processors in the last bit, and replicas that start apart stay apart.
+//
+// Thread-safe: pure functions.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/model_facts.h"
+
+namespace fsdpd {
+
+// normal(mean, deviation); a deviation of 0 is the constant `mean`.
+struct ParamInit {
+  double deviation = 0.02;
+  double mean = 0;
+};
+
+// By shape and name: matrices normal(0, 0.02), biases zero (names that end in "bias" or in a part that begins
+// with b, such as "ffn.b1"), other vectors (the weights of norms) one.
+ParamInit DefaultInit(const ParamFacts& param);
+std::vector<ParamInit> DefaultInits(const UnitFacts& unit);
+
+// Elements [begin, begin + elements) of parameter `param` of unit `unit`, flat fp32 on the CPU.
+at::Tensor DrawInitialValue(const std::string& unit, const std::string& param, const ParamInit& init,
+                            uint64_t seed, int64_t begin, int64_t elements);
+
+}  // namespace fsdpd
