@@ -129,13 +129,22 @@ Offsets ShuffleRows(Offsets best, const std::vector<int>& by_size, const std::ve
   return best;
 }
 
-}  // namespace
-
-Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+std::vector<int64_t> Rounded(const std::vector<int64_t>& bytes) {
   std::vector<int64_t> rounded;
   for (const int64_t size : bytes) {
     rounded.push_back((size + kBufferAlignBytes - 1) / kBufferAlignBytes * kBufferAlignBytes);
   }
+  return rounded;
+}
+
+}  // namespace
+
+int64_t LivePeakBytes(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  return FindConflicts(Rounded(bytes), std::move(occupied)).live_peak_bytes;
+}
+
+Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  const std::vector<int64_t> rounded = Rounded(bytes);
   const Conflicts conflicts = FindConflicts(rounded, std::move(occupied));
   std::vector<int> by_time(bytes.size());
   std::iota(by_time.begin(), by_time.end(), 0);

@@ -29,4 +29,7 @@ struct Offsets {
 // `bytes` per buffer; each is rounded up to kBufferAlignBytes.
 Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied);
 
+// Of the same occupancies, without placing anything.
+int64_t LivePeakBytes(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied);
+
 }  // namespace fsdpd
