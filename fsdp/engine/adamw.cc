@@ -3,45 +3,41 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/check.h"
+#include "fsdp/engine/sharded_params.h"
+
 namespace fsdpd {
 
-std::vector<DecayRun> DecayRuns(const UnitLayout& unit, int64_t shard) {
-  std::vector<DecayRun> runs;
-  for (const ShardPiece& piece : PiecesOf(unit, shard)) {
-    const bool decay = unit.params[piece.param].decay;
-    if (runs.empty() || runs.back().decay != decay) runs.push_back({piece.shard_begin, 0, decay});
-    runs.back().elements = piece.shard_begin + piece.elements - runs.back().begin;
-  }
-  return runs;
-}
-
-AdamW::AdamW(const AdamWConfig& config, const Layout& layout, int64_t shard, at::Device device)
-    : config_(config), step_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device))) {
-  for (const UnitLayout& unit : layout.units) runs_.push_back(DecayRuns(unit, shard));
-}
+AdamW::AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device)
+    : config_(config),
+      groups_(std::move(groups)),
+      steps_taken_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device))) {}
 
 void AdamW::BeginStep(int64_t step, double learning_rate) {
-  step_.fill_(step);
+  if (!started_) steps_taken_.fill_(step - 1);
+  started_ = true;
+  counted_ = false;
   learning_rate_ = learning_rate;
 }
 
-void AdamW::Update(int unit, const UnitShard& shard, const at::Tensor& grad_divisor) const {
-  for (bool decay : {true, false}) {
-    std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs;
-    for (const DecayRun& run : runs_[unit]) {
-      if (run.decay != decay) continue;
-      params.push_back(shard.main.narrow(0, run.begin, run.elements));
-      grads.push_back(shard.grad.narrow(0, run.begin, run.elements));
-      exp_avgs.push_back(shard.exp_avg.narrow(0, run.begin, run.elements));
-      exp_avg_sqs.push_back(shard.exp_avg_sq.narrow(0, run.begin, run.elements));
-    }
-    if (params.empty()) continue;
-    const std::vector<at::Tensor> steps(params.size(), step_);
-    at::_fused_adamw_(params, grads, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps, learning_rate_,
-                      config_.beta1, config_.beta2, decay ? config_.weight_decay : 0.0, config_.eps,
-                      /*amsgrad=*/false, /*maximize=*/false,
-                      grad_divisor.defined() ? std::optional<at::Tensor>(grad_divisor) : std::nullopt);
+void AdamW::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                   const at::Tensor& found_nonfinite) {
+  FSDPD_CHECK(started_ && shard.moments.size() == 2);
+  // Whether the step counts is known only now, and to the device alone.
+  if (!counted_) steps_taken_.add_(1).sub_(found_nonfinite);
+  counted_ = true;
+  const at::Tensor grad = InFp32(shard.grad);
+  const at::Tensor exp_avg = InFp32(shard.moments[0]);
+  const at::Tensor exp_avg_sq = InFp32(shard.moments[1]);
+  for (const UpdateGroup& group : groups_[bucket]) {
+    const std::vector<at::Tensor> steps(group.runs.size(), steps_taken_);
+    at::_fused_adamw_(RunsOf(group, shard.main), RunsOf(group, grad), RunsOf(group, exp_avg),
+                      RunsOf(group, exp_avg_sq), /*max_exp_avg_sqs=*/{}, steps,
+                      learning_rate_ * group.lr_scale, config_.beta1, config_.beta2, group.weight_decay,
+                      config_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_divisor, found_nonfinite);
   }
+  StoreBack(exp_avg, shard.moments[0]);
+  StoreBack(exp_avg_sq, shard.moments[1]);
 }
 
 }  // namespace fsdpd
