@@ -21,7 +21,7 @@ ReducedGrads::ReducedGrads(const Spec& spec, const Layout& layout, ProgramWriter
       whole_(!spec.shards_grads()),
       last_micro_batch_(static_cast<int>(spec.micro_batches_per_step()) - 1),
       lends_(layout.units.size(), false),
-      written_(layout.buckets.size(), -1),
+      set_by_(layout.buckets.size(), -1),
       reduced_(layout.buckets.size(), -1),
       update_(layout.buckets.size(), -1) {
   for (const UnitLayout& unit : layout.units) {
@@ -63,7 +63,7 @@ void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
   const bool sets = !backward.accumulate;
   last_backward_ = writer_->Append(std::move(backward), std::move(after));
   if (!sets) return;
-  for (const int b : buckets) written_[b] = last_backward_;
+  for (const int b : buckets) set_by_[b] = last_backward_;
 }
 
 void ReducedGrads::Reduce(int unit, int micro_batch) {
@@ -73,7 +73,7 @@ void ReducedGrads::Reduce(int unit, int micro_batch) {
   group.backward = last_backward_;
   for (const int b : group.buckets) {
     group.last_reduce = ReduceBucket(b, micro_batch, last_backward_);
-    group.written.push_back(written_[b]);
+    group.set_by.push_back(set_by_[b]);
   }
   if (!group.buckets.empty()) groups_.push_back(std::move(group));
 }
@@ -94,7 +94,7 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   reduced_[bucket] = index;
   if (wire >= 0) writer_->Live(wire, index, index);
   // In no_shard, Update reads the buffer.
-  if (spec_.shards_optimizer()) writer_->Live(buffer, written_[bucket], index);
+  if (spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], index);
   if (spec_.outer_size > 1 && micro_batch == last_micro_batch_) ReduceOuter(bucket, index);
   return index;
 }
@@ -117,7 +117,7 @@ void ReducedGrads::NormAndUpdates() {
   for (size_t b = 0; b < layout_.buckets.size(); ++b) {
     if (layout_.buckets[b].trainable) Update(static_cast<int>(b), norm);
   }
-  OccupyInFlight();
+  Occupy();
 }
 
 int ReducedGrads::Norm() {
@@ -141,13 +141,13 @@ void ReducedGrads::Update(int bucket, int norm) {
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
   if (!spec_.shards_optimizer()) update.uses = {{buffer, Access::kRead}};
   update_[bucket] = writer_->Append(std::move(update), {norm});
-  if (!spec_.shards_optimizer()) writer_->Live(buffer, written_[bucket], update_[bucket]);
+  if (!spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
 }
 
 // A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward
 // that is kReducesInFlight further on, or that sets the same buffer again. Narrower occupancy would be legal
 // and would serialise the lanes.
-void ReducedGrads::OccupyInFlight() {
+void ReducedGrads::Occupy() {
   std::vector<int> next_set(layout_.buckets.size(), writer_->next());
   for (size_t i = groups_.size(); i-- > 0;) {
     const Group& group = groups_[i];
@@ -155,16 +155,16 @@ void ReducedGrads::OccupyInFlight() {
     const int freed = waits < groups_.size() ? groups_[waits].backward : writer_->next();
     for (size_t k = 0; k < group.buckets.size(); ++k) {
       const int b = group.buckets[k];
-      for (const BufferKind kind : {BufferKind::kReduce, BufferKind::kWire}) {
-        const int buffer = writer_->Find(kind, b);
-        if (buffer < 0) continue;
-        if (whole_) {
-          writer_->OccupyAlways(buffer);
-        } else {
-          writer_->Occupy(buffer, group.written[k], std::min(freed, next_set[b]) - 1);
-        }
+      const int reduce = writer_->Find(BufferKind::kReduce, b);
+      const int wire = writer_->Find(BufferKind::kWire, b);
+      const int end = std::min(freed, next_set[b]) - 1;
+      next_set[b] = group.set_by[k];
+      if (whole_) {
+        writer_->OccupyAlways(reduce);
+        continue;
       }
-      next_set[b] = group.written[k];
+      writer_->Occupy(reduce, group.set_by[k], end);
+      if (wire >= 0) writer_->Occupy(wire, group.backward, end);
     }
   }
 }

@@ -28,7 +28,7 @@ class ReducedGrads {
   // What is reduced after one Backward.
   struct Group {
     std::vector<int> buckets;
-    std::vector<int> written;  // Per bucket: the Backward that set its buffer.
+    std::vector<int> set_by;  // Per bucket: the Backward that set its buffer.
     int backward = -1;
     int last_reduce = -1;
   };
@@ -40,7 +40,7 @@ class ReducedGrads {
   void ReduceOuter(int bucket, int reduce);
   int Norm();
   void Update(int bucket, int norm);
-  void OccupyInFlight();
+  void Occupy();
 
   const Spec& spec_;
   const Layout& layout_;
@@ -48,8 +48,8 @@ class ReducedGrads {
   const bool whole_;  // Gradients stay whole until the step's one Reduce.
   const int last_micro_batch_;
   std::vector<bool> lends_;  // By unit.
-  std::vector<int> written_, reduced_,
-      update_;  // By bucket: the last Backward that set it, its Reduce, Update.
+  // By bucket: the last Backward that set its buffer, its last Reduce, its Update; -1 before.
+  std::vector<int> set_by_, reduced_, update_;
   std::vector<Group> groups_;
   int last_backward_ = -1;
 };
