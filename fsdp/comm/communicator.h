@@ -31,10 +31,10 @@ class Communicator {
   // In place: `buffer` holds size() x count elements and rank r's own part starts at r x count.
   virtual absl::Status AllGather(void* buffer, int64_t count, DType dtype) = 0;
 
-  // Sums over ranks, in fp32 and in rank order whatever crosses the wire. `in` holds size() x count elements of
-  // type `wire` and is left undefined; `out` gets count fp32 sums. For fp32 `out` may be rank()'s part of `in`,
-  // and `scratch` is not used; a narrower wire moves each rank's part once (an all-to-all) and needs `scratch`,
-  // as large as `in`, to receive into.
+  // Sums over ranks, in fp32 whatever crosses the wire, and on CPU in rank order. `in` holds size() x count
+  // elements of type `wire` and is left undefined; `out` gets count fp32 sums. For fp32 `out` may be rank()'s
+  // part of `in`, and `scratch` is not used; a narrower wire moves each rank's part once (an all-to-all) and
+  // needs `scratch`, as large as `in`, to receive into.
   virtual absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) = 0;
 
   // In place sum of fp32.

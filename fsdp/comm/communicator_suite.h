@@ -30,10 +30,14 @@ struct Transport {
   bool abort_reaches_peers = true;
 };
 
-inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device) {
+inline at::ScalarType ScalarTypeOf(DType dtype) {
+  return dtype == DType::kFp32 ? at::kFloat : dtype == DType::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
+inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device, DType dtype = DType::kFp32) {
   at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kFloat));
   std::copy(values.begin(), values.end(), host.mutable_data_ptr<float>());
-  return host.to(device);
+  return host.to(ScalarTypeOf(dtype)).to(device);
 }
 
 inline std::vector<float> OnHost(const at::Tensor& tensor) {
@@ -42,7 +46,7 @@ inline std::vector<float> OnHost(const at::Tensor& tensor) {
   return {begin, begin + host.numel()};
 }
 
-// Element i of rank r's input; exact in bf16.
+// Element i of rank r's input; exact in bf16 and fp16, as are sums of eight.
 inline float Value(int rank, int64_t i) { return static_cast<float>((rank * 7 + i) % 31 + 1); }
 
 inline std::vector<float> Values(int rank, int64_t count) {
@@ -61,7 +65,7 @@ inline std::vector<float> SumOfValues(int size, int64_t begin, int64_t count) {
 
 using SuiteParameter = std::tuple<Transport, int>;
 
-inline std::string NameOf(const testing::TestParamInfo<SuiteParameter>& info) {
+inline std::string NameOfCase(const testing::TestParamInfo<SuiteParameter>& info) {
   return std::get<0>(info.param).name + std::to_string(std::get<1>(info.param));
 }
 
@@ -98,49 +102,109 @@ TEST_P(CommunicatorSuite, KnowsItsRankAndSize) {
   }
 }
 
+constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
+
 TEST_P(CommunicatorSuite, AllGatherPutsEveryRanksPartInItsPlace) {
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const DType dtype = type == at::kFloat ? DType::kFp32 : DType::kBf16;
+  for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
       OnEveryRank(size_, [&](int rank) {
         const at::Device device = device_(rank);
-        const at::Tensor buffer = OnDevice(std::vector<float>(size_ * count, -1), device).to(type);
+        const at::Tensor buffer = OnDevice(std::vector<float>(size_ * count, -1), device, dtype);
         buffer.narrow(0, rank * count, count).copy_(OnDevice(Values(rank, count), device));
         ASSERT_EQ(group_[rank]->AllGather(buffer.mutable_data_ptr(), count, dtype), absl::OkStatus());
         std::vector<float> expected;
         for (int r = 0; r < size_; ++r) {
           for (const float value : Values(r, count)) expected.push_back(value);
         }
-        EXPECT_EQ(OnHost(buffer), expected) << "rank " << rank << " count " << count;
+        EXPECT_EQ(OnHost(buffer), expected) << "rank " << rank << " count " << count << NameOf(dtype);
       });
     }
   }
 }
 
 TEST_P(CommunicatorSuite, ReduceScatterGivesEachRankTheSumOfItsPart) {
-  for (const int64_t count : kSuiteCounts) {
+  for (const DType wire : kSuiteTypes) {
+    for (const int64_t count : kSuiteCounts) {
+      OnEveryRank(size_, [&](int rank) {
+        const at::Device device = device_(rank);
+        const at::Tensor in = OnDevice(Values(rank, size_ * count), device, wire);
+        const at::Tensor scratch = OnDevice(std::vector<float>(size_ * count, -1), device, wire);
+        const at::Tensor out = OnDevice(std::vector<float>(count, -1), device);
+        void* received = wire == DType::kFp32 ? nullptr : scratch.mutable_data_ptr();
+        ASSERT_EQ(group_[rank]->ReduceScatter(in.mutable_data_ptr(), received, out.mutable_data_ptr<float>(),
+                                              count, wire),
+                  absl::OkStatus());
+        EXPECT_EQ(OnHost(out), SumOfValues(size_, rank * count, count))
+            << "rank " << rank << " count " << count << NameOf(wire);
+      });
+    }
+  }
+}
+
+// 256 + 1 is no bf16, 2048 + 1 no fp16: what was added in the wire's type would have lost the ones.
+TEST_P(CommunicatorSuite, ReduceScatterAddsInFp32WhateverTheWire) {
+  constexpr int64_t kCount = 301;
+  for (const DType wire : kSuiteTypes) {
+    const float big = wire == DType::kBf16 ? 256 : 2048;
     OnEveryRank(size_, [&](int rank) {
       const at::Device device = device_(rank);
-      const at::Tensor in = OnDevice(Values(rank, size_ * count), device);
-      const at::Tensor out = OnDevice(std::vector<float>(count, -1), device);
-      ASSERT_EQ(
-          group_[rank]->ReduceScatter(in.mutable_data_ptr<float>(), out.mutable_data_ptr<float>(), count),
-          absl::OkStatus());
-      EXPECT_EQ(OnHost(out), SumOfValues(size_, rank * count, count))
+      const at::Tensor in = OnDevice(std::vector<float>(size_ * kCount, rank == 0 ? big : 1), device, wire);
+      const at::Tensor scratch = OnDevice(std::vector<float>(size_ * kCount), device, wire);
+      const at::Tensor out = OnDevice(std::vector<float>(kCount), device);
+      ASSERT_EQ(group_[rank]->ReduceScatter(in.mutable_data_ptr(), scratch.mutable_data_ptr(),
+                                            out.mutable_data_ptr<float>(), kCount, wire),
+                absl::OkStatus());
+      EXPECT_EQ(OnHost(out), std::vector<float>(kCount, big + static_cast<float>(size_ - 1))) << NameOf(wire);
+    });
+  }
+}
+
+TEST_P(CommunicatorSuite, ReduceScatterOfFp32MayWriteOverItsOwnPartOfTheInput) {
+  for (const int64_t count : kSuiteCounts) {
+    OnEveryRank(size_, [&](int rank) {
+      const at::Tensor in = OnDevice(Values(rank, size_ * count), device_(rank));
+      float* data = in.mutable_data_ptr<float>();
+      ASSERT_EQ(group_[rank]->ReduceScatter(data, nullptr, data + rank * count, count, DType::kFp32),
+                absl::OkStatus());
+      EXPECT_EQ(OnHost(in.narrow(0, rank * count, count)), SumOfValues(size_, rank * count, count))
           << "rank " << rank << " count " << count;
     });
   }
 }
 
-TEST_P(CommunicatorSuite, ReduceScatterMayWriteOverItsOwnPartOfTheInput) {
-  for (const int64_t count : kSuiteCounts) {
-    OnEveryRank(size_, [&](int rank) {
-      const at::Tensor in = OnDevice(Values(rank, size_ * count), device_(rank));
-      float* data = in.mutable_data_ptr<float>();
-      ASSERT_EQ(group_[rank]->ReduceScatter(data, data + rank * count, count), absl::OkStatus());
-      EXPECT_EQ(OnHost(in.narrow(0, rank * count, count)), SumOfValues(size_, rank * count, count))
-          << "rank " << rank << " count " << count;
-    });
+TEST_P(CommunicatorSuite, AllToAllGivesPartPOfRankRToRankPAsPartR) {
+  for (const DType dtype : kSuiteTypes) {
+    for (const int64_t count : kSuiteCounts) {
+      OnEveryRank(size_, [&](int rank) {
+        const at::Device device = device_(rank);
+        const at::Tensor in = OnDevice(Values(rank, size_ * count), device, dtype);
+        const at::Tensor out = OnDevice(std::vector<float>(size_ * count, -1), device, dtype);
+        ASSERT_EQ(group_[rank]->AllToAll(in.const_data_ptr(), out.mutable_data_ptr(), count, dtype),
+                  absl::OkStatus());
+        std::vector<float> expected;
+        for (int r = 0; r < size_; ++r) {
+          for (int64_t i = 0; i < count; ++i) expected.push_back(Value(r, rank * count + i));
+        }
+        EXPECT_EQ(OnHost(out), expected) << "rank " << rank << " count " << count << NameOf(dtype);
+        EXPECT_EQ(OnHost(in), Values(rank, size_ * count));  // What was sent is still there.
+      });
+    }
+  }
+}
+
+TEST_P(CommunicatorSuite, BroadcastGivesEveryRankTheRootsValues) {
+  for (const DType dtype : kSuiteTypes) {
+    for (const int64_t count : kSuiteCounts) {
+      OnEveryRank(size_, [&](int rank) {
+        const at::Device device = device_(rank);
+        for (int root = 0; root < size_; ++root) {
+          const at::Tensor buffer = OnDevice(Values(rank, count), device, dtype);
+          ASSERT_EQ(group_[rank]->Broadcast(buffer.mutable_data_ptr(), count, dtype, root), absl::OkStatus());
+          EXPECT_EQ(OnHost(buffer), Values(root, count))
+              << "rank " << rank << " root " << root << " count " << count << NameOf(dtype);
+        }
+      });
+    }
   }
 }
 
@@ -175,7 +239,8 @@ TEST_P(CommunicatorSuite, MixedOperationsInOneOrderKeepTheirResultsApart) {
       const at::Tensor b = OnDevice(Values(rank, 5 * size_), device);
       ASSERT_EQ(group_[rank]->AllReduce(a.mutable_data_ptr<float>(), 3), absl::OkStatus());
       float* data = b.mutable_data_ptr<float>();
-      ASSERT_EQ(group_[rank]->ReduceScatter(data, data + rank * 5, 5), absl::OkStatus());
+      ASSERT_EQ(group_[rank]->ReduceScatter(data, nullptr, data + rank * 5, 5, DType::kFp32),
+                absl::OkStatus());
       ASSERT_EQ(group_[rank]->AllGather(data, 5, DType::kFp32), absl::OkStatus());
       EXPECT_EQ(OnHost(a), SumOfValues(size_, 0, 3));
       EXPECT_EQ(OnHost(b), SumOfValues(size_, 0, 5 * size_));

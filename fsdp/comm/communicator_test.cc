@@ -2,6 +2,8 @@
 #include "fsdp/comm/communicator.h"
 
 #include <absl/strings/match.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -39,6 +41,23 @@ struct Transport {
   std::function<Group(int size)> make;
 };
 
+template <typename Element>
+constexpr DType kTypeOf = DType::kFp32;
+template <>
+constexpr DType kTypeOf<c10::BFloat16> = DType::kBf16;
+template <>
+constexpr DType kTypeOf<c10::Half> = DType::kFp16;
+
+// What a rank gets whose every input is `value`.
+template <typename Element>
+std::vector<float> ReduceScattered(Communicator* group, float value, int64_t count) {
+  std::vector<Element> in(group->size() * count, static_cast<Element>(value)), scratch(in.size());
+  std::vector<float> out(count);
+  EXPECT_EQ(group->ReduceScatter(in.data(), scratch.data(), out.data(), count, kTypeOf<Element>),
+            absl::OkStatus());
+  return out;
+}
+
 class CpuGroups : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Cpu, CpuGroups,
                          testing::Values(Transport{"Local", MakeLocalGroup},
@@ -47,19 +66,20 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CpuGroups,
 
 TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
   constexpr int kSize = 3;
-  for (const int64_t count :
-       {3 * kSize, 3000 * kSize}) {  // Gloo has a way for small and one for large counts.
+  const float small = 1.0f / (1 << 14);  // Lost beside 32768 in fp32, though both are exact in every type.
+  const float inputs[kSize] = {32768, -32768, small};  // Any other order loses it in some element.
+  for (const int64_t own : {3, 3000}) {                // Gloo has a way for small and one for large counts.
+    const int64_t count = own * kSize;
     Group group = GetParam().make(kSize);
-    const float inputs[kSize] = {1e8f, -1e8f, 1};  // Any other order loses the 1 in some element.
     OnEveryRank(kSize, [&](int rank) {
       std::vector<float> reduced(count, inputs[rank]);
-      std::vector<float> scattered = reduced;
-      const int64_t own = count / kSize;
       ASSERT_EQ(group[rank]->AllReduce(reduced.data(), count), absl::OkStatus());
-      float* out = scattered.data() + rank * own;
-      ASSERT_EQ(group[rank]->ReduceScatter(scattered.data(), out, own), absl::OkStatus());
-      EXPECT_EQ(reduced, std::vector<float>(count, 1));
-      EXPECT_EQ(std::vector<float>(out, out + own), std::vector<float>(own, 1));
+      EXPECT_EQ(reduced, std::vector<float>(count, small));
+      EXPECT_EQ(ReduceScattered<float>(group[rank].get(), inputs[rank], own), std::vector<float>(own, small));
+      EXPECT_EQ(ReduceScattered<c10::BFloat16>(group[rank].get(), inputs[rank], own),
+                std::vector<float>(own, small));
+      EXPECT_EQ(ReduceScattered<c10::Half>(group[rank].get(), inputs[rank], own),
+                std::vector<float>(own, small));
     });
   }
 }

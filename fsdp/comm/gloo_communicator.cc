@@ -4,12 +4,14 @@
 #include <ATen/ops/from_blob.h>
 #include <absl/strings/str_format.h>
 #include <gloo/transport/tcp/pair.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -22,6 +24,8 @@ namespace {
 
 // An all-reduce of at most so many elements gathers all of them on every rank: one operation instead of two.
 constexpr int64_t kSmallAllReduce = 4096;
+
+constexpr int64_t kFloatBytes = sizeof(float);
 
 // Our store as Gloo wants it. Gloo throws away what went wrong; error() keeps it.
 class StoreForGloo : public c10d::Store {
@@ -82,10 +86,42 @@ class StoreForGloo : public c10d::Store {
   absl::Status error_;
 };
 
-// LibTorch's Gloo with a way to wake its waiters: it has no abort of its own.
+// Bytes that cross the wire, or where they go.
+struct Slice {
+  char* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// LibTorch's Gloo with two things that it has not: a way to wake its waiters, and an exchange in place.
 class Group : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
+  using SliceOf = std::function<Slice(int peer)>;
+
+  // Sends `outgoing(p)` to every other rank p and receives `incoming(p)` from it, on the calling thread. An
+  // incoming slice is as long as what that rank sends here; empty ones are not sent. `incoming` slices lie
+  // within `target`: one buffer for all, so that any peer's loss ends the wait and not only that of the one
+  // waited for.
+  void Exchange(const SliceOf& outgoing, const SliceOf& incoming, Slice target) {
+    const uint64_t slot = ++exchanges_;
+    const auto to = MakeBuffer(target);
+    std::vector<Buffer> from;
+    int expected = 0;
+    for (int step = 1; step < getSize(); ++step) {
+      const int peer = (getRank() + step) % getSize();  // Not all to rank 0 first.
+      const Slice in = incoming(peer), out = outgoing(peer);
+      if (in.bytes > 0) {
+        Of(to)->recv(peer, slot, in.data - target.data, in.bytes);
+        ++expected;
+      }
+      if (out.bytes > 0) {
+        from.push_back(MakeBuffer(out));
+        Of(from.back())->send(peer, slot, 0, out.bytes);
+      }
+    }
+    for (int i = 0; i < expected; ++i) Of(to)->waitRecv(nullptr, timeout());
+    for (const Buffer& buffer : from) Of(buffer)->waitSend(nullptr, timeout());
+  }
 
   void Break(const std::string& reason) {
     for (const auto& context : contexts_) {
@@ -96,6 +132,20 @@ class Group : public c10d::ProcessGroupGloo {
       }
     }
   }
+
+ private:
+  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+
+  Buffer MakeBuffer(Slice slice) {
+    return contexts_.front()->createUnboundBuffer(slice.data, static_cast<size_t>(slice.bytes));
+  }
+  static gloo::transport::tcp::UnboundBuffer* Of(const Buffer& buffer) {
+    return static_cast<gloo::transport::tcp::UnboundBuffer*>(buffer.get());
+  }
+  std::chrono::milliseconds timeout() { return getOptions()->timeout; }
+
+  uint64_t exchanges_ =
+      0;  // Numbers below 2^56 are free for exchanges: Gloo's own operations set the top byte.
 };
 
 class GlooCommunicator : public Communicator {
@@ -108,28 +158,56 @@ class GlooCommunicator : public Communicator {
 
   absl::Status AllGather(void* buffer, int64_t count, DType dtype) override {
     return Run("all_gather", [&] {
-      const at::ScalarType type = dtype == DType::kFp32 ? at::kFloat : at::kBFloat16;
-      if (count > 0) Gather(at::from_blob(buffer, {size() * count}, at::TensorOptions(type)));
+      if (count == 0) return;
+      const int64_t bytes = count * BytesOf(dtype);
+      Gather(static_cast<char*>(buffer), size() * bytes, [bytes](int r) { return Piece{r * bytes, bytes}; });
     });
   }
 
-  absl::Status ReduceScatter(float* in, float* out, int64_t count) override {
+  absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
     return Run("reduce_scatter", [&] {
       if (count == 0) return;
-      const at::Tensor parts = Exchange(in, std::vector<int64_t>(size(), count), count);
-      Sum(parts, count, out);
+      at::Tensor memory;
+      if (wire == DType::kFp32) {
+        memory = Floats(size() * count);
+        scratch = memory.mutable_data_ptr();
+      }
+      const int64_t bytes = count * BytesOf(wire);
+      ExchangeParts(in, scratch, bytes);
+      Sum(static_cast<char*>(in) + rank() * bytes, scratch, wire, count, out);
     });
   }
 
   absl::Status AllReduce(float* buffer, int64_t count) override {
     return Run("all_reduce", [&] {
       if (count == 0) return;
-      // Beyond the square of the size, no rank's piece is empty.
-      if (count <= std::max<int64_t>(kSmallAllReduce, int64_t{size()} * size())) {
+      if (count <= kSmallAllReduce) {
         AllReduceSmall(buffer, count);
       } else {
         AllReduceLarge(buffer, count);
       }
+    });
+  }
+
+  absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
+    return Run("all_to_all", [&] {
+      if (count == 0) return;
+      const int64_t bytes = count * BytesOf(dtype);
+      ExchangeParts(in, out, bytes);
+      std::memcpy(static_cast<char*>(out) + rank() * bytes, static_cast<const char*>(in) + rank() * bytes,
+                  bytes);
+    });
+  }
+
+  absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
+    FSDPD_CHECK(root >= 0 && root < size());
+    return Run("broadcast", [&] {
+      if (count == 0) return;
+      std::vector<at::Tensor> whole = {
+          at::from_blob(buffer, {count * BytesOf(dtype)}, at::TensorOptions(at::kByte))};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      group_->broadcast(whole, options)->wait();
     });
   }
 
@@ -165,47 +243,73 @@ class GlooCommunicator : public Communicator {
 
   static at::Tensor Floats(int64_t count) { return at::empty({count}, at::TensorOptions(at::kFloat)); }
 
-  // In place: Gloo gathers into memory of its own before it writes the output.
-  void Gather(at::Tensor whole) {
-    const int64_t count = whole.numel() / size();
-    at::Tensor own = whole.narrow(0, rank() * count, count);
-    group_->_allgather_base(whole, own)->wait();
+  // `piece_of(r)`: the bytes of `buffer` that rank r has and the others want.
+  template <typename PieceOfRank>
+  void Gather(char* buffer, int64_t total_bytes, PieceOfRank piece_of) {
+    const auto slice_of = [&](int r) {
+      const Piece piece = piece_of(r);
+      return Slice{buffer + piece.begin, piece.count};
+    };
+    group_->Exchange([&](int) { return slice_of(rank()); }, slice_of, {buffer, total_bytes});
   }
 
-  // Sends the r-th piece of `in` to rank r; returns what every rank sent here, `own` elements each, by rank.
-  at::Tensor Exchange(float* in, std::vector<int64_t> pieces, int64_t own) {
-    int64_t total = 0;
-    for (const int64_t piece : pieces) total += piece;
-    at::Tensor from = at::from_blob(in, {total}, at::TensorOptions(at::kFloat));
-    at::Tensor to = Floats(size() * own);
-    std::vector<int64_t> received(size(), own);
-    group_->alltoall_base(to, from, received, pieces)->wait();
-    return to;
+  // Part r of `in` goes to rank r, part r of `out` comes from it; the own part stays where it is.
+  void ExchangeParts(const void* in, void* out, int64_t bytes) {
+    char* from = static_cast<char*>(const_cast<void*>(in));  // Gloo only reads what it sends.
+    char* to = static_cast<char*>(out);
+    group_->Exchange(
+        [&](int r) {
+          return Slice{from + r * bytes, bytes};
+        },
+        [&](int r) {
+          return Slice{to + r * bytes, bytes};
+        },
+        {to, size() * bytes});
   }
 
-  void Sum(const at::Tensor& parts, int64_t count, float* out) const {
-    std::vector<const float*> pointers;
-    for (int r = 0; r < size(); ++r) pointers.push_back(parts.const_data_ptr<float>() + r * count);
-    SumInOrder(pointers, count, out);
+  // The own part and what ExchangeParts received, in rank order.
+  void Sum(const void* own, const void* received, DType type, int64_t count, float* out) const {
+    std::vector<const void*> parts;
+    for (int r = 0; r < size(); ++r) {
+      parts.push_back(r == rank() ? own : static_cast<const char*>(received) + r * count * BytesOf(type));
+    }
+    SumInOrder(parts, type, count, out);
   }
 
   void AllReduceSmall(float* buffer, int64_t count) {
     const at::Tensor all = Floats(size() * count);
-    std::memcpy(all.mutable_data_ptr<float>() + rank() * count, buffer, count * sizeof(float));
-    Gather(all);
-    Sum(all, count, buffer);
+    const int64_t bytes = count * kFloatBytes;
+    char* to = static_cast<char*>(all.mutable_data_ptr());
+    const Slice own{reinterpret_cast<char*>(buffer), bytes};
+    group_->Exchange([&](int) { return own; },
+                     [&](int r) {
+                       return Slice{to + r * bytes, bytes};
+                     },
+                     {to, size() * bytes});
+    Sum(buffer, to, DType::kFp32, count, buffer);
   }
 
-  // Every rank sums one piece; then they gather the pieces, of which the last may be padded.
+  // Every rank sums one piece where it lies; then they gather the pieces.
   void AllReduceLarge(float* buffer, int64_t count) {
-    std::vector<int64_t> pieces;
-    for (int r = 0; r < size(); ++r) pieces.push_back(PieceOf(r, size(), count).count);
-    const int64_t own = pieces[rank()];
-    const at::Tensor parts = Exchange(buffer, pieces, own);
-    const at::Tensor sums = Floats(size() * pieces[0]);
-    Sum(parts, own, sums.mutable_data_ptr<float>() + rank() * pieces[0]);
-    Gather(sums);
-    std::memcpy(buffer, sums.const_data_ptr<float>(), count * sizeof(float));
+    const auto bytes_of = [&](int r) {
+      const Piece piece = PieceOf(r, size(), count);
+      return Piece{piece.begin * kFloatBytes, piece.count * kFloatBytes};
+    };
+    const Piece own = PieceOf(rank(), size(), count);
+    const at::Tensor parts = Floats(size() * own.count);
+    char* from = reinterpret_cast<char*>(buffer);
+    char* to = static_cast<char*>(parts.mutable_data_ptr());
+    const int64_t own_bytes = own.count * kFloatBytes;
+    group_->Exchange(
+        [&](int r) {
+          return Slice{from + bytes_of(r).begin, bytes_of(r).count};
+        },
+        [&](int r) {
+          return Slice{to + r * own_bytes, own_bytes};
+        },
+        {to, size() * own_bytes});
+    Sum(buffer + own.begin, to, DType::kFp32, own.count, buffer + own.begin);
+    Gather(from, count * kFloatBytes, bytes_of);
   }
 
   const c10::intrusive_ptr<Group> group_;

@@ -1,7 +1,9 @@
-// CPU ranks in processes, over TCP: LibTorch's Gloo. Each operation moves what it must and sums in rank order
-// on the receiver (ordered_sum.h), rather than by Gloo's ring: an all-to-all sends half the bytes of the
-// all-reduce that LibTorch's Gloo reduce-scatter is made of, and the sum has the same bits on any number of
-// runs, as all-reduce or as reduce-scatter, and as the local communicator's.
+// CPU ranks in processes, over TCP: LibTorch's Gloo. Gathers and reductions are direct exchanges between each
+// two ranks, from and into the caller's memory: LibTorch's own all-gather copies everything twice more, and
+// its reduce-scatter is an all-reduce, which moves twice the bytes. What is reduced is summed on the receiver
+// in rank order (ordered_sum.h), so a sum has the same bits on any number of runs, as all-reduce or as
+// reduce-scatter, and as the local communicator's. Connections per rank grow with the group: meant for tens
+// of ranks, not thousands.
 //
 // A peer whose process ends closes its connections; the operation that waits for it fails then, and this rank
 // closes its own connections in turn, so that the whole group learns of it without a timeout. End a group

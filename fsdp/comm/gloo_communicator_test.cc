@@ -47,7 +47,7 @@ Group MakeGlooGroup(int size) {
 INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
                          testing::Combine(testing::Values(Transport{"Gloo", MakeGlooGroup}),
                                           testing::Values(1, 2, 3, 4, 8)),
-                         NameOf);
+                         NameOfCase);
 
 TEST(GlooCommunicator, NamesTheKeyOfARankThatNeverCame) {
   LocalStore store;

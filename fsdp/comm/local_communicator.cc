@@ -15,9 +15,21 @@ namespace {
 struct Call {
   const char* operation = "";
   int64_t count = 0;
-  const char* unit = "elements";
+  DType dtype = DType::kFp32;
+  int root = -1;  // Broadcast.
   char* buffer = nullptr;
 };
+
+// What must be alike on every rank.
+bool Alike(const Call& a, const Call& b) {
+  return a.count == b.count && a.dtype == b.dtype && a.root == b.root &&
+         std::strcmp(a.operation, b.operation) == 0;
+}
+
+std::string Describe(const Call& call) {
+  const std::string root = call.root < 0 ? "" : absl::StrFormat(" from rank %d", call.root);
+  return absl::StrFormat("%s of %d %s%s", call.operation, call.count, NameOf(call.dtype), root);
+}
 
 class LocalGroup {
  public:
@@ -78,27 +90,28 @@ class LocalCommunicator : public Communicator {
   int size() const override { return size_; }
 
   absl::Status AllGather(void* buffer, int64_t count, DType dtype) override {
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_gather", count, dtype, buffer));
     const int64_t bytes = count * BytesOf(dtype);
-    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_gather", bytes, buffer, "bytes"));
     CopyOthersParts(calls, [bytes](int r) { return Piece{r * bytes, bytes}; });
     group_->Meet();
     return absl::OkStatus();
   }
 
-  absl::Status ReduceScatter(float* in, float* out, int64_t count) override {
-    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("reduce_scatter", count, in));
-    SumInOrder(PartsAt(calls, rank_ * count), count, out);
+  // Each rank reads its part where the others have it: nothing is moved, so there is no use for scratch.
+  absl::Status ReduceScatter(void* in, void* /*scratch*/, float* out, int64_t count, DType wire) override {
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("reduce_scatter", count, wire, in));
+    SumInOrder(PartsAt(calls, rank_ * count * BytesOf(wire)), wire, count, out);
     group_->Meet();
     return absl::OkStatus();
   }
 
   // Each rank sums one piece into its own buffer, then all copy each other's pieces.
   absl::Status AllReduce(float* buffer, int64_t count) override {
-    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_reduce", count, buffer));
-    const Piece own = PieceOf(rank_, size_, count);
-    SumInOrder(PartsAt(calls, own.begin), own.count, buffer + own.begin);
-    group_->Meet();
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_reduce", count, DType::kFp32, buffer));
     constexpr int64_t kWidth = sizeof(float);
+    const Piece own = PieceOf(rank_, size_, count);
+    SumInOrder(PartsAt(calls, own.begin * kWidth), DType::kFp32, own.count, buffer + own.begin);
+    group_->Meet();
     CopyOthersParts(calls, [&](int r) {
       const Piece piece = PieceOf(r, size_, count);
       return Piece{piece.begin * kWidth, piece.count * kWidth};
@@ -107,8 +120,27 @@ class LocalCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
+  absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_to_all", count, dtype, const_cast<void*>(in)));
+    const int64_t bytes = count * BytesOf(dtype);
+    for (int r = 0; r < size_ && bytes > 0; ++r) {
+      std::memcpy(static_cast<char*>(out) + r * bytes, calls[r].buffer + rank_ * bytes, bytes);
+    }
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
+    FSDPD_CHECK(root >= 0 && root < size_);
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("broadcast", count, dtype, buffer, root));
+    const int64_t bytes = count * BytesOf(dtype);
+    if (rank_ != root && bytes > 0) std::memcpy(buffer, calls[root].buffer, bytes);
+    group_->Meet();
+    return absl::OkStatus();
+  }
+
   absl::Status Barrier() override {
-    FSDPD_RETURN_IF_ERROR(Begin("barrier", 0, nullptr).status());
+    FSDPD_RETURN_IF_ERROR(Begin("barrier", 0, DType::kFp32, nullptr).status());
     group_->Meet();
     return absl::OkStatus();
   }
@@ -116,18 +148,15 @@ class LocalCommunicator : public Communicator {
   void Abort() override { group_->Abort(absl::StrFormat("aborted by rank %d", rank_)); }
 
  private:
-  absl::StatusOr<std::vector<Call>> Begin(const char* operation, int64_t count, void* buffer,
-                                          const char* unit = "elements") {
-    const Call own{operation, count, unit, static_cast<char*>(buffer)};
+  absl::StatusOr<std::vector<Call>> Begin(const char* operation, int64_t count, DType dtype, void* buffer,
+                                          int root = -1) {
+    const Call own{operation, count, dtype, root, static_cast<char*>(buffer)};
     FSDPD_ASSIGN_OR_RETURN(auto calls, group_->Begin(rank_, own));
     for (int r = 1; r < size_; ++r) {
-      const Call& a = calls[0];
-      const Call& b = calls[r];
-      if (a.count == b.count && std::strcmp(a.operation, b.operation) == 0) continue;
+      if (Alike(calls[0], calls[r])) continue;
       group_->Meet();
       return absl::FailedPreconditionError(
-          absl::StrFormat("rank 0 called %s of %d %s, rank %d called %s of %d %s", a.operation, a.count,
-                          a.unit, r, b.operation, b.count, b.unit));
+          absl::StrFormat("rank 0 called %s, rank %d called %s", Describe(calls[0]), r, Describe(calls[r])));
     }
     return calls;
   }
@@ -142,9 +171,9 @@ class LocalCommunicator : public Communicator {
     }
   }
 
-  static std::vector<const float*> PartsAt(const std::vector<Call>& calls, int64_t begin) {
-    std::vector<const float*> parts;
-    for (const Call& call : calls) parts.push_back(reinterpret_cast<const float*>(call.buffer) + begin);
+  static std::vector<const void*> PartsAt(const std::vector<Call>& calls, int64_t begin_bytes) {
+    std::vector<const void*> parts;
+    for (const Call& call : calls) parts.push_back(call.buffer + begin_bytes);
     return parts;
   }
 

@@ -1,6 +1,7 @@
-// The groups that a rank communicates in: `gather` and `reduce` over its shard group (the inner axis), `outer`
-// over the ranks that hold the same shard in other groups, `world` over all. A group that would repeat another
-// does not exist: without an outer axis there is neither `outer` nor `world`, and all() is `reduce`.
+// The groups that a rank communicates in: `gather` and `reduce` over its shard group (the inner axis),
+// `outer` over the ranks that hold the same shard in other groups, `world` over all. A group that would
+// repeat another does not exist: without an outer axis there is neither `outer` nor `world`, and all() is
+// `reduce`.
 //
 // rank = outer index x inner size + inner index: shard groups are neighbours, which share a node first.
 #pragma once
@@ -33,8 +34,8 @@ struct Mesh {
   void Abort() const;  // Every communicator. Any thread.
 };
 
-// Blocks until all ranks have called it; errors are MakeCommunicator's. `options` as for the world: rank, size,
-// device, address and timeouts; names of groups are made here.
+// Blocks until all ranks have called it; errors are MakeCommunicator's. `options` as for the world: rank,
+// size, device, address and timeouts; names of groups are made here.
 absl::StatusOr<Mesh> ConnectMesh(const CommunicatorOptions& options, int outer_size, Store* store);
 
 // Ranks as threads of one process: the mesh of each.

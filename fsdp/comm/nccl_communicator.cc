@@ -1,6 +1,8 @@
 #include "fsdp/comm/nccl_communicator.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <absl/strings/str_format.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -30,6 +32,18 @@ absl::Status StatusOfNccl(ncclResult_t result, ncclComm_t communicator, const st
   return callers_mistake ? absl::InternalError(message) : absl::UnavailableError(message);
 }
 
+ncclDataType_t TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return ncclFloat32;
+    case DType::kBf16:
+      return ncclBfloat16;
+    case DType::kFp16:
+      return ncclFloat16;
+  }
+  FSDPD_CHECK(false);
+}
+
 class NcclCommunicator : public Communicator {
  public:
   // Takes over `communicator`. `token`: one float on the device, for Barrier.
@@ -51,20 +65,37 @@ class NcclCommunicator : public Communicator {
   absl::Status AllGather(void* buffer, int64_t count, DType dtype) override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("all_gather"));
     char* own = static_cast<char*>(buffer) + rank() * count * BytesOf(dtype);
-    const ncclDataType_t type = dtype == DType::kFp32 ? ncclFloat32 : ncclBfloat16;
-    return Enqueued("all_gather", ncclAllGather(own, buffer, count, type, communicator_, Stream()));
+    return Enqueued("all_gather", ncclAllGather(own, buffer, count, TypeOf(dtype), communicator_, Stream()));
   }
 
-  absl::Status ReduceScatter(float* in, float* out, int64_t count) override {
-    FSDPD_RETURN_IF_ERROR(CheckUsable("reduce_scatter"));
-    return Enqueued("reduce_scatter",
-                    ncclReduceScatter(in, out, count, ncclFloat32, ncclSum, communicator_, Stream()));
+  // NCCL would add bf16 in bf16, once per hop: so a narrow wire carries the parts and they are summed here.
+  absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
+    constexpr const char* kOperation = "reduce_scatter";
+    FSDPD_RETURN_IF_ERROR(CheckUsable(kOperation));
+    if (wire == DType::kFp32) {
+      return Enqueued(kOperation,
+                      ncclReduceScatter(in, out, count, ncclFloat32, ncclSum, communicator_, Stream()));
+    }
+    FSDPD_RETURN_IF_ERROR(ExchangeParts(kOperation, in, scratch, count, wire));
+    return SumParts(scratch, out, count, wire);
   }
 
   absl::Status AllReduce(float* buffer, int64_t count) override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("all_reduce"));
     return Enqueued("all_reduce",
                     ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, communicator_, Stream()));
+  }
+
+  absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
+    FSDPD_RETURN_IF_ERROR(CheckUsable("all_to_all"));
+    return ExchangeParts("all_to_all", in, out, count, dtype);
+  }
+
+  absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
+    FSDPD_CHECK(root >= 0 && root < size());
+    FSDPD_RETURN_IF_ERROR(CheckUsable("broadcast"));
+    return Enqueued("broadcast",
+                    ncclBroadcast(buffer, buffer, count, TypeOf(dtype), root, communicator_, Stream()));
   }
 
   absl::Status Barrier() override {
@@ -99,6 +130,43 @@ class NcclCommunicator : public Communicator {
   absl::Status Enqueued(const char* operation, ncclResult_t result) {
     FSDPD_RETURN_IF_ERROR(CheckUsable(operation));
     return StatusOfNccl(result, communicator_, Where(operation));
+  }
+
+  // Part r of `in` goes to rank r, part r of `out` comes from it; the own part is a copy on the device.
+  absl::Status ExchangeParts(const char* operation, const void* in, void* out, int64_t count, DType dtype) {
+    if (count == 0) return absl::OkStatus();
+    const int64_t bytes = count * BytesOf(dtype);
+    const char* from = static_cast<const char*>(in);
+    char* to = static_cast<char*>(out);
+    const cudaError_t copied = cudaMemcpyAsync(to + rank() * bytes, from + rank() * bytes, bytes,
+                                               cudaMemcpyDeviceToDevice, Stream());
+    if (copied != cudaSuccess) {
+      return absl::InternalError(Where(operation) + ": " + cudaGetErrorString(copied));
+    }
+    ncclResult_t result = ncclGroupStart();
+    for (int step = 1; step < size() && result == ncclSuccess; ++step) {
+      const int receiver = (rank() + step) % size(), sender = (rank() + size() - step) % size();
+      result = ncclSend(from + receiver * bytes, count, TypeOf(dtype), receiver, communicator_, Stream());
+      if (result != ncclSuccess) break;
+      result = ncclRecv(to + sender * bytes, count, TypeOf(dtype), sender, communicator_, Stream());
+    }
+    // Ended whatever happened: the group is a state of this thread.
+    const ncclResult_t ended = ncclGroupEnd();
+    return Enqueued(operation, result == ncclSuccess ? ended : result);
+  }
+
+  // One kernel: reads each part once, adds in fp32, writes fp32.
+  absl::Status SumParts(void* parts, float* out, int64_t count, DType type) const {
+    if (count == 0) return absl::OkStatus();
+    return CatchTorch([&] {
+      const auto memory =
+          at::TensorOptions().device(at::kCUDA, static_cast<at::DeviceIndex>(options_.device_index));
+      const at::ScalarType narrow = type == DType::kBf16 ? at::kBFloat16 : at::kHalf;
+      const at::Tensor whole = at::from_blob(parts, {size(), count}, memory.dtype(narrow));
+      at::Tensor sum = at::from_blob(out, {count}, memory.dtype(at::kFloat));
+      at::sum_out(sum, whole, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);
+      return absl::OkStatus();
+    });
   }
 
   // Not cudaStreamSynchronize: a kernel that waits for a lost peer ends only when somebody sees the error.

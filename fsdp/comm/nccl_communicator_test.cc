@@ -39,7 +39,8 @@ Transport Nccl() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
-                         testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)), NameOf);
+                         testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)),
+                         NameOfCase);
 
 TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";

@@ -1,5 +1,8 @@
 #include "fsdp/comm/ordered_sum.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,19 +13,32 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // 4 KiB: stays in the first-level cache while all parts are added to it.
 
-}  // namespace
-
-void SumInOrder(const std::vector<const float*>& parts, int64_t count, float* out) {
-  FSDPD_CHECK(!parts.empty());
+template <typename Element>
+void Sum(const std::vector<const void*>& parts, int64_t count, float* out) {
   float sum[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    std::memcpy(sum, parts[0] + begin, n * sizeof(float));
+    const Element* first = static_cast<const Element*>(parts[0]) + begin;
+    for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<float>(first[i]);
     for (size_t p = 1; p < parts.size(); ++p) {
-      const float* part = parts[p] + begin;
-      for (int64_t i = 0; i < n; ++i) sum[i] += part[i];
+      const Element* part = static_cast<const Element*>(parts[p]) + begin;
+      for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<float>(part[i]);
     }
     std::memcpy(out + begin, sum, n * sizeof(float));
+  }
+}
+
+}  // namespace
+
+void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count, float* out) {
+  FSDPD_CHECK(!parts.empty());
+  switch (type) {
+    case DType::kFp32:
+      return Sum<float>(parts, count, out);
+    case DType::kBf16:
+      return Sum<c10::BFloat16>(parts, count, out);
+    case DType::kFp16:
+      return Sum<c10::Half>(parts, count, out);
   }
 }
 

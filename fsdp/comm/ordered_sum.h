@@ -1,15 +1,18 @@
-// Sums of fp32 in rank order: part 0 + part 1 + ... The local and the Gloo communicator both reduce by it, so
-// a sum has the same bits whichever of them made it, on every rank, and as reduce-scatter or as all-reduce.
+// Sums in rank order, in fp32: part 0 + part 1 + ... The local and the Gloo communicator both reduce by it,
+// so a sum has the same bits whichever of them made it, on every rank, and as reduce-scatter or as
+// all-reduce.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "fsdp/plan/spec.h"
+
 namespace fsdpd {
 
-// `out` may be one of the parts; otherwise none overlaps another.
+// Parts are of `type`. Of fp32 parts, `out` may be one; otherwise nothing overlaps.
 // REQUIRES: at least one part; each, and `out`, of `count` elements.
-void SumInOrder(const std::vector<const float*>& parts, int64_t count, float* out);
+void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count, float* out);
 
 // The piece of `count` elements that `rank` of `size` sums in an all-reduce: all of equal size but the last
 // ones.

@@ -1,18 +1,36 @@
 #include "fsdp/comm/ordered_sum.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 #include <gtest/gtest.h>
 
 namespace fsdpd {
 namespace {
 
+template <typename Element>
+float SumOfThree(DType type, float a, float b, float c) {
+  const Element parts[] = {static_cast<Element>(a), static_cast<Element>(b), static_cast<Element>(c)};
+  float out = -1;
+  SumInOrder({&parts[0], &parts[1], &parts[2]}, type, 1, &out);
+  return out;
+}
+
 TEST(OrderedSum, AddsInTheOrderOfTheParts) {
-  // In fp32, 1 is lost beside 1e8: only the order given leaves 1.
-  const float big = 1e8f, minus = -1e8f, one = 1;
-  float out = 0;
-  SumInOrder({&big, &minus, &one}, 1, &out);
-  EXPECT_EQ(out, 1);
-  SumInOrder({&one, &big, &minus}, 1, &out);
-  EXPECT_EQ(out, 0);
+  // Beside the big one, the small one is lost in fp32, though both are exact in every type: only the order
+  // given leaves it.
+  const float big = 32768, small = 1.0f / (1 << 14);
+  EXPECT_EQ(SumOfThree<float>(DType::kFp32, big, -big, small), small);
+  EXPECT_EQ(SumOfThree<float>(DType::kFp32, small, big, -big), 0);
+  EXPECT_EQ(SumOfThree<c10::BFloat16>(DType::kBf16, big, -big, small), small);
+  EXPECT_EQ(SumOfThree<c10::BFloat16>(DType::kBf16, small, big, -big), 0);
+  EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, big, -big, small), small);
+  EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, small, big, -big), 0);
+}
+
+TEST(OrderedSum, OfNarrowPartsIsNotRoundedToTheirType) {
+  EXPECT_EQ(SumOfThree<c10::BFloat16>(DType::kBf16, 256, 1, 0), 257);  // bf16 has 256 and 258.
+  EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, 2048, 1, 0), 2049);    // fp16 has 2048 and 2050.
+  EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, 65504, 65504, 65504), 3 * 65504);
 }
 
 TEST(OrderedSum, WritesOverAnyOfItsParts) {
@@ -21,7 +39,7 @@ TEST(OrderedSum, WritesOverAnyOfItsParts) {
     for (int i = 0; i < 5000; ++i) {
       for (int p = 0; p < 3; ++p) parts[p][i] = i + p;
     }
-    SumInOrder({parts[0].data(), parts[1].data(), parts[2].data()}, 5000, parts[target].data());
+    SumInOrder({parts[0].data(), parts[1].data(), parts[2].data()}, DType::kFp32, 5000, parts[target].data());
     for (int i = 0; i < 5000; ++i) ASSERT_EQ(parts[target][i], 3 * i + 3);
   }
 }

@@ -1,0 +1,186 @@
+#include "fsdp/comm/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/check.h"
+#include "fsdp/comm/communicator_test_ranks.h"
+#include "fsdp/comm/lane.h"
+
+namespace fsdpd {
+namespace {
+
+std::vector<Mesh> MakeGlooMesh(int world, int outer_size) {
+  LocalStore store;
+  std::vector<Mesh> ranks(world);
+  OnEveryRank(world, [&](int rank) {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.size = world;
+    auto mesh = ConnectMesh(options, outer_size, &store);
+    FSDPD_CHECK_OK(mesh.status());
+    ranks[rank] = std::move(*mesh);
+  });
+  return ranks;
+}
+
+struct Maker {
+  std::string name;
+  std::function<std::vector<Mesh>(int world, int outer_size)> make;
+};
+
+struct Shape {
+  int world = 1;
+  int outer_size = 1;
+};
+
+class EveryMesh : public testing::TestWithParam<std::tuple<Maker, Shape>> {
+ protected:
+  void SetUp() override {
+    const auto [world, outer_size] = std::get<1>(GetParam());
+    world_ = world;
+    outer_size_ = outer_size;
+    ranks_ = std::get<0>(GetParam()).make(world, outer_size);
+  }
+
+  int world_ = 0;
+  int outer_size_ = 0;
+  std::vector<Mesh> ranks_;
+};
+
+std::string NameOfCase(const testing::TestParamInfo<std::tuple<Maker, Shape>>& info) {
+  const Shape& shape = std::get<1>(info.param);
+  return std::get<0>(info.param).name + std::to_string(shape.world) + "By" + std::to_string(shape.outer_size);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryMesh,
+                         testing::Combine(testing::Values(Maker{"Local", MakeLocalMesh},
+                                                          Maker{"Gloo", MakeGlooMesh}),
+                                          testing::Values(Shape{1, 1}, Shape{3, 1}, Shape{2, 2}, Shape{4, 2},
+                                                          Shape{6, 3}, Shape{8, 4})),
+                         NameOfCase);
+
+// The ranks that `group` of `rank` joins, found by asking all of them.
+std::vector<float> MembersOf(Communicator* group, int rank) {
+  std::vector<float> members(group->size());
+  members[group->rank()] = static_cast<float>(rank);
+  EXPECT_EQ(group->AllGather(members.data(), 1, DType::kFp32), absl::OkStatus());
+  return members;
+}
+
+TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
+  const int inner_size = world_ / outer_size_;
+  OnEveryRank(world_, [&](int rank) {
+    const Mesh& mesh = ranks_[rank];
+    EXPECT_EQ(mesh.position.inner_index, rank % inner_size);
+    EXPECT_EQ(mesh.position.outer_index, rank / inner_size);
+    EXPECT_EQ(mesh.position.inner_size, inner_size);
+    EXPECT_EQ(mesh.position.outer_size, outer_size_);
+    std::vector<float> neighbours, replicas, everyone;
+    for (int r = 0; r < world_; ++r) {
+      everyone.push_back(static_cast<float>(r));
+      if (r / inner_size == rank / inner_size) neighbours.push_back(static_cast<float>(r));
+      if (r % inner_size == rank % inner_size) replicas.push_back(static_cast<float>(r));
+    }
+    EXPECT_EQ(MembersOf(mesh.gather.get(), rank), neighbours);
+    EXPECT_EQ(MembersOf(mesh.reduce.get(), rank), neighbours);
+    EXPECT_EQ(MembersOf(mesh.all(), rank), everyone);
+    // A group that would repeat another does not exist.
+    ASSERT_EQ(mesh.outer != nullptr, outer_size_ > 1);
+    EXPECT_EQ(mesh.world != nullptr, outer_size_ > 1);
+    if (mesh.outer != nullptr) EXPECT_EQ(MembersOf(mesh.outer.get(), rank), replicas);
+  });
+}
+
+constexpr int kRounds = 20;
+constexpr int64_t kCount = 1001;
+
+// Ever other values, so that a result that crossed into another round or group is seen.
+float Value(int rank, int round) { return static_cast<float>(rank * 3 + round); }
+
+// The sum of Value over all ranks of the group, in every round.
+absl::Status AllReduceRounds(Communicator* group, int rank, const std::vector<int>& members) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<float> buffer(kCount, Value(rank, round));
+    FSDPD_RETURN_IF_ERROR(group->AllReduce(buffer.data(), kCount));
+    float sum = 0;
+    for (const int member : members) sum += Value(member, round);
+    EXPECT_EQ(buffer, std::vector<float>(kCount, sum));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AllGatherRounds(Communicator* group, int rank, const std::vector<int>& members) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<float> buffer(kCount * group->size(), -1), expected;
+    for (int64_t i = 0; i < kCount; ++i) buffer[group->rank() * kCount + i] = Value(rank, round);
+    FSDPD_RETURN_IF_ERROR(group->AllGather(buffer.data(), kCount, DType::kFp32));
+    for (const int member : members) expected.insert(expected.end(), kCount, Value(member, round));
+    EXPECT_EQ(buffer, expected);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReduceScatterRounds(Communicator* group, int rank, const std::vector<int>& members) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<float> in(kCount * group->size(), Value(rank, round)), out(kCount);
+    FSDPD_RETURN_IF_ERROR(group->ReduceScatter(in.data(), nullptr, out.data(), kCount, DType::kFp32));
+    float sum = 0;
+    for (const int member : members) sum += Value(member, round);
+    EXPECT_EQ(out, std::vector<float>(kCount, sum));
+  }
+  return absl::OkStatus();
+}
+
+TEST_P(EveryMesh, ItsGroupsWorkAtOnceEachOnALaneOfItsOwn) {
+  const int inner_size = world_ / outer_size_;
+  OnEveryRank(world_, [&](int rank) {
+    std::vector<int> neighbours, replicas, everyone;
+    for (int r = 0; r < world_; ++r) {
+      everyone.push_back(r);
+      if (r / inner_size == rank / inner_size) neighbours.push_back(r);
+      if (r % inner_size == rank % inner_size) replicas.push_back(r);
+    }
+    const Mesh& mesh = ranks_[rank];
+    const auto gather = MakeThreadLane(), reduce = MakeThreadLane(), outer = MakeThreadLane(),
+               world = MakeThreadLane();
+    gather->Submit([&] { return AllGatherRounds(mesh.gather.get(), rank, neighbours); });
+    reduce->Submit([&] { return ReduceScatterRounds(mesh.reduce.get(), rank, neighbours); });
+    if (mesh.outer != nullptr) {
+      outer->Submit([&] { return AllReduceRounds(mesh.outer.get(), rank, replicas); });
+      world->Submit([&] { return AllReduceRounds(mesh.world.get(), rank, everyone); });
+    }
+    for (Lane* lane : {gather.get(), reduce.get(), outer.get(), world.get()}) {
+      EXPECT_EQ(lane->Synchronize(), absl::OkStatus());
+    }
+    // Before any rank takes its connections down.
+    EXPECT_EQ(mesh.all()->Barrier(), absl::OkStatus());
+  });
+}
+
+TEST_P(EveryMesh, AbortEndsEveryGroup) {
+  for (const Mesh& mesh : ranks_) mesh.Abort();
+  for (const Mesh& mesh : ranks_) {
+    for (Communicator* group : {mesh.gather.get(), mesh.reduce.get(), mesh.outer.get(), mesh.world.get()}) {
+      if (group != nullptr) EXPECT_EQ(group->Barrier().code(), absl::StatusCode::kUnavailable);
+    }
+  }
+}
+
+TEST(Mesh, ThatCannotConnectSaysWhichGroup) {
+  LocalStore store;
+  CommunicatorOptions options;
+  options.rank = 3;
+  options.size = 4;
+  options.rendezvous_timeout = absl::Milliseconds(50);
+  const auto mesh = ConnectMesh(options, 2, &store);
+  EXPECT_EQ(mesh.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(mesh.status().ToString().find("gather/1"), std::string::npos) << mesh.status();
+}
+
+}  // namespace
+}  // namespace fsdpd
