@@ -1,50 +1,119 @@
 #include "fsdp/engine/agreement.h"
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
-#include <vector>
+#include <algorithm>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/version.h"
+#include "fsdp/plan/fingerprint.h"
 
 namespace fsdpd {
 namespace {
 
+using Lines = std::vector<std::string>;
+
 constexpr char kAgreed[] = "agreed";
 constexpr size_t kMaxNamed = 8;  // Ranks that a message names; more say nothing new.
 
-std::string ProgramKey(int rank) { return absl::StrCat("program/", rank); }
+// A store's value is limited; this leaves room for what a transport adds.
+constexpr size_t kChunkBytes = kMaxRendezvousValueBytes / 2;
 
-absl::StatusOr<std::string> Compare(Store* store, int world, const std::string& own, absl::Duration timeout) {
-  std::vector<std::string> differ;
-  for (int rank = 1; rank < world; ++rank) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string theirs, store->Get(ProgramKey(rank), timeout));
-    if (theirs != own) differ.push_back(absl::StrFormat("rank %d has %s", rank, theirs));
+std::string HashKey(int rank) { return absl::StrCat("program/", rank); }
+std::string ChunkKey(int rank, int64_t chunk) { return absl::StrCat("program/", rank, "/lines/", chunk); }
+std::string ChunksKey(int rank) { return absl::StrCat("program/", rank, "/chunks"); }
+
+absl::Status SendLines(Store* store, int rank, const Lines& lines) {
+  const std::string text = absl::StrJoin(lines, "\n");
+  int64_t chunks = 0;
+  for (size_t begin = 0; begin < text.size(); begin += kChunkBytes) {
+    FSDPD_RETURN_IF_ERROR(store->Set(ChunkKey(rank, chunks++), text.substr(begin, kChunkBytes)));
   }
-  if (differ.empty()) return std::string(kAgreed);
-  const size_t total = differ.size();
-  if (total > kMaxNamed) differ.resize(kMaxNamed);
+  return store->Set(ChunksKey(rank), absl::StrCat(chunks));
+}
+
+absl::StatusOr<Lines> ReceiveLines(Store* store, int rank, absl::Duration timeout) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string count, store->Get(ChunksKey(rank), timeout));
+  int64_t chunks = 0;
+  if (!absl::SimpleAtoi(count, &chunks)) {
+    return absl::InternalError(absl::StrCat(ChunksKey(rank), " is '", count, "'"));
+  }
+  std::string text;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string part, store->Get(ChunkKey(rank, chunk), timeout));
+    text += part;
+  }
+  return Lines(absl::StrSplit(text, '\n'));
+}
+
+// "spec.global_batch = 64, not 32" for lines that give one name two values, else both lines.
+std::string DifferenceText(const Lines& own, const Lines& theirs) {
+  const Difference difference = FirstDifference(own, theirs);
+  const std::pair<std::string, std::string> mine =
+      absl::StrSplit(difference.first, absl::MaxSplits(" = ", 1));
+  const std::pair<std::string, std::string> other =
+      absl::StrSplit(difference.second, absl::MaxSplits(" = ", 1));
+  if (!mine.second.empty() && mine.first == other.first) {
+    return absl::StrCat(difference.second, ", not ", mine.second);
+  }
+  return absl::StrFormat("'%s', not '%s'", difference.second, difference.first);
+}
+
+absl::StatusOr<std::vector<int>> RanksThatDiffer(Store* store, int world, const std::string& own,
+                                                 absl::Duration timeout) {
+  std::vector<int> differ;
+  for (int rank = 1; rank < world; ++rank) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string theirs, store->Get(HashKey(rank), timeout));
+    if (theirs != own) differ.push_back(rank);
+  }
+  return differ;
+}
+
+absl::StatusOr<std::string> Explain(Store* store, const std::vector<int>& differ, int world,
+                                    const std::string& own, const Lines& lines, absl::Duration timeout) {
+  const int first = differ.front();
+  FSDPD_ASSIGN_OR_RETURN(const std::string hash, store->Get(HashKey(first), timeout));
+  FSDPD_ASSIGN_OR_RETURN(const Lines theirs, ReceiveLines(store, first, timeout));
+  const std::string what =
+      theirs == lines ? absl::StrFormat("%s, not %s", hash, own) : DifferenceText(lines, theirs);
+  const std::vector<int> named(differ.begin(), differ.begin() + std::min(differ.size(), kMaxNamed));
   return absl::StrFormat(
-      "ranks compiled different programs from the job's spec: rank 0 has %s, but %s (%d of %d differ)", own,
-      absl::StrJoin(differ, ", "), total, world);
+      "ranks compiled different programs from the job's spec: rank %d differs from rank 0: %s (%d of %d "
+      "differ: rank %s%s)",
+      first, what, differ.size(), world, absl::StrJoin(named, ", "),
+      named.size() < differ.size() ? ", ..." : "");
 }
 
 }  // namespace
 
 std::string HashText(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 
-absl::Status AgreeOnProgram(Store* store, int rank, int world, uint64_t program_hash,
+absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fingerprint,
                             absl::Duration timeout) {
-  const std::string own = absl::StrCat(HashText(program_hash), " (version ", kVersion, ")");
-  FSDPD_RETURN_IF_ERROR(store->Set(ProgramKey(rank), own));
+  const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
+  FSDPD_RETURN_IF_ERROR(store->Set(HashKey(rank), own));
+  std::vector<int> differ;
   if (rank == 0) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, Compare(store, world, own, timeout));
-    FSDPD_RETURN_IF_ERROR(store->Set("program/verdict", verdict));
+    FSDPD_ASSIGN_OR_RETURN(differ, RanksThatDiffer(store, world, own, timeout));
+    FSDPD_RETURN_IF_ERROR(
+        store->Set("program/verdict", differ.empty() ? kAgreed : absl::StrCat(differ.front())));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get("program/verdict", timeout));
-  return verdict == kAgreed ? absl::OkStatus() : absl::FailedPreconditionError(verdict);
+  if (verdict == kAgreed) return absl::OkStatus();
+  // Rank 0 differs from itself in nothing, so it is never the one that is asked.
+  if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, rank, fingerprint));
+  if (rank == 0) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string text, Explain(store, differ, world, own, fingerprint, timeout));
+    FSDPD_RETURN_IF_ERROR(store->Set("program/difference", text));
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, store->Get("program/difference", timeout));
+  return absl::FailedPreconditionError(text);
 }
 
 }  // namespace fsdpd

@@ -2,7 +2,11 @@
 // all of them in a collective, or sum what does not belong together. Rank 0 compares and everybody gets its
 // verdict, so all ranks fail with the same words and the first exit names the cause.
 //
-// Errors: FAILED_PRECONDITION naming the ranks that differ and their hashes; the store's errors pass through.
+// Only hashes travel while ranks agree. Where they do not, the first rank that differs hands in the lines
+// behind its hash (fingerprint.h), and the verdict names the first line that is another.
+//
+// Errors: FAILED_PRECONDITION, such as "... rank 3 differs from rank 0: spec.global_batch = 64, not 32 ...";
+// the store's errors pass through.
 #pragma once
 
 #include <absl/status/status.h>
@@ -10,13 +14,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fsdp/comm/store.h"
 
 namespace fsdpd {
 
-// `program_hash` is Program::hash; this binary's version is compared with it.
-absl::Status AgreeOnProgram(Store* store, int rank, int world, uint64_t program_hash, absl::Duration timeout);
+// `fingerprint`: Fingerprint() of the rank's plan. This binary's version is compared with it.
+absl::Status AgreeOnProgram(Store* store, int rank, int world, const std::vector<std::string>& fingerprint,
+                            absl::Duration timeout);
 
 // A hash as plans and logs write it.
 std::string HashText(uint64_t hash);

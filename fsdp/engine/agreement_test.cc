@@ -1,45 +1,87 @@
 #include "fsdp/engine/agreement.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
+#include "base/limits.h"
+
 namespace fsdpd {
 namespace {
 
-std::vector<absl::Status> Agree(const std::vector<uint64_t>& hashes) {
-  LocalStore store;
-  std::vector<absl::Status> results(hashes.size());
+using ::testing::HasSubstr;
+using Lines = std::vector<std::string>;
+
+// A store with the bound that the real one has.
+class BoundedStore : public LocalStore {
+ public:
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    if (value.size() > kMaxRendezvousValueBytes) return absl::InvalidArgumentError("value too large");
+    return LocalStore::Set(key, value);
+  }
+};
+
+std::vector<absl::Status> Agree(const std::vector<Lines>& fingerprints) {
+  BoundedStore store;
+  std::vector<absl::Status> results(fingerprints.size());
   std::vector<std::thread> ranks;
-  for (size_t rank = 0; rank < hashes.size(); ++rank) {
+  for (size_t rank = 0; rank < fingerprints.size(); ++rank) {
     ranks.emplace_back([&, rank] {
-      results[rank] = AgreeOnProgram(&store, rank, hashes.size(), hashes[rank], absl::Seconds(30));
+      results[rank] = AgreeOnProgram(&store, static_cast<int>(rank), static_cast<int>(fingerprints.size()),
+                                     fingerprints[rank], absl::Seconds(30));
     });
   }
   for (std::thread& rank : ranks) rank.join();
   return results;
 }
 
-TEST(Agreement, EqualHashesAgreeInEveryWorld) {
-  for (int world : {1, 2, 3, 8}) {
-    for (const absl::Status& status : Agree(std::vector<uint64_t>(world, 42)))
+TEST(Agreement, EqualProgramsAgreeInEveryWorld) {
+  for (const int world : {1, 2, 3, 8}) {
+    for (const absl::Status& status : Agree(std::vector<Lines>(world, {"spec.steps = 3"}))) {
       EXPECT_TRUE(status.ok()) << status;
+    }
   }
 }
 
-TEST(Agreement, EveryRankNamesWhoDiffers) {
-  for (const absl::Status& status : Agree({1, 1, 2, 1})) {
+TEST(Agreement, EveryRankNamesWhoDiffersAndInWhat) {
+  const Lines usual = {"spec.steps = 3", "spec.global_batch = 32", "spec.seed = 1"};
+  const Lines other = {"spec.steps = 3", "spec.global_batch = 64", "spec.seed = 2"};
+  for (const absl::Status& status : Agree({usual, usual, usual, other, usual})) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("rank 2 has 0000000000000002"));
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("1 of 4 differ"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("rank 3 differs from rank 0: spec.global_batch = 64, not 32"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("1 of 5 differ: rank 3)"));
   }
+}
+
+TEST(Agreement, LinesOfAnotherKindAreNamedWhole) {
+  const absl::Status status = Agree({{"#0 Gather"}, {"#0 Forward"}})[0];
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'#0 Forward', not '#0 Gather'"));
+}
+
+TEST(Agreement, AFingerprintLargerThanAStoreValueTravelsInParts) {
+  Lines usual;
+  while (usual.size() < 20'000) usual.push_back(absl::StrCat("instruction.", usual.size(), " = Gather"));
+  Lines other = usual;
+  other.back() = "instruction.19999 = Release";
+  for (const absl::Status& status : Agree({usual, other})) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("instruction.19999 = Release, not Gather"));
+  }
+}
+
+TEST(Agreement, WhenAllDifferOnlyTheFirstFewAreNamed) {
+  std::vector<Lines> fingerprints(12, {"spec.steps = 3"});
+  fingerprints[0] = {"spec.steps = 4"};
+  EXPECT_THAT(std::string(Agree(fingerprints)[11].message()),
+              HasSubstr("11 of 12 differ: rank 1, 2, 3, 4, 5, 6, 7, 8, ..."));
 }
 
 TEST(Agreement, ARankThatNeverComesIsATimeout) {
   LocalStore store;
-  EXPECT_TRUE(absl::IsDeadlineExceeded(AgreeOnProgram(&store, 0, 2, 1, absl::Milliseconds(10))));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(AgreeOnProgram(&store, 0, 2, {"x"}, absl::Milliseconds(10))));
 }
 
 }  // namespace

@@ -33,24 +33,36 @@ double Overlap(const Interval& interval, const std::vector<Interval>& busy) {
   return seconds;
 }
 
+double LengthOf(const std::vector<Interval>& disjoint) {
+  double seconds = 0;
+  for (const Interval& interval : disjoint) seconds += interval.second - interval.first;
+  return seconds;
+}
+
 }  // namespace
 
 StepTiming SummariseStep(const std::vector<Span>& spans) {
   StepTiming timing;
   if (spans.empty()) return timing;
-  std::vector<Interval> computing;
+  std::vector<Interval> computing, communicating;
   double first = spans[0].start_seconds;
   double last = spans[0].end_seconds;
   for (const Span& span : spans) {
     first = std::min(first, span.start_seconds);
     last = std::max(last, span.end_seconds);
-    if (span.lane == LaneId::kCompute && span.op == v1::COMM_OP_UNSPECIFIED) {
-      computing.emplace_back(span.start_seconds, span.end_seconds);
+    const Interval interval(span.start_seconds, span.end_seconds);
+    if (span.op != v1::COMM_OP_UNSPECIFIED) {
+      communicating.push_back(interval);
+    } else if (span.lane == LaneId::kCompute) {
+      computing.push_back(interval);
     }
   }
   timing.step_seconds = last - first;
   const std::vector<Interval> busy = Union(std::move(computing));
-  for (const Interval& interval : busy) timing.compute_seconds += interval.second - interval.first;
+  timing.compute_seconds = LengthOf(busy);
+  const std::vector<Interval> communication = Union(std::move(communicating));
+  timing.exposed_seconds = LengthOf(communication);
+  for (const Interval& interval : communication) timing.exposed_seconds -= Overlap(interval, busy);
 
   std::map<v1::CommOp, v1::OpTime> ops;
   for (const Span& span : spans) {

@@ -2,7 +2,8 @@
 // compute lane did not hide, and how busy that lane was. A pure function over intervals.
 //
 // Exposed time of a collective is the part of its interval in which the compute lane ran nothing. Waiting for
-// a peer that is late counts as communication: seen from this rank it is.
+// a peer that is late counts as communication: seen from this rank it is. Collectives of two lanes may be
+// exposed at once; the step's own exposed time counts that moment once.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,15 @@ struct Span {
 struct StepTiming {
   double step_seconds = 0;      // From the first start to the last end.
   double compute_seconds = 0;   // Compute lane busy, communication on it left out.
+  double exposed_seconds = 0;   // Any communication under way and compute idle.
   std::vector<v1::OpTime> ops;  // One for each operation that occurred, in the enum's order.
 };
 
 StepTiming SummariseStep(const std::vector<Span>& spans);
 
-// Bytes that one rank of `size` receives for an operation over `total_bytes`: the whole gathered or reduced
-// buffer. All-reduce is counted as a reduce-scatter and an all-gather, as rings do it.
+// Bytes that one rank of `size` receives for an all-gather, reduce-scatter or all-reduce over `total_bytes`:
+// the whole gathered or reduced buffer. All-reduce is counted as a reduce-scatter and an all-gather, as rings
+// do it.
 int64_t ReceivedBytes(v1::CommOp op, int64_t total_bytes, int64_t size);
 
 }  // namespace fsdpd

@@ -29,7 +29,21 @@ TEST(StepTiming, WhatReachesIntoGapsIsExposed) {
       {LaneId::kReduce, 1, 9.5, kReduceScatter, 0},  // Gaps 2-4 and 6-9.
   });
   EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 5);
+  EXPECT_DOUBLE_EQ(timing.exposed_seconds, 5);
   EXPECT_DOUBLE_EQ(timing.compute_seconds, 5);
+}
+
+TEST(StepTiming, AMomentExposedOnTwoLanesCountsOnce) {
+  const StepTiming timing = SummariseStep({
+      {LaneId::kCompute, 0, 2, kNone, 0},
+      {LaneId::kReduce, 1, 5, kReduceScatter, 0},
+      {LaneId::kOuter, 4, 7, v1::COMM_OP_OUTER_REDUCE, 0},
+      {LaneId::kGather, 8, 9, kAllGather, 0},
+  });
+  EXPECT_DOUBLE_EQ(timing.exposed_seconds, 6);  // 2-7 and 8-9.
+  double by_operation = 0;
+  for (const v1::OpTime& op : timing.ops) by_operation += op.exposed_seconds();
+  EXPECT_DOUBLE_EQ(by_operation, 7);
 }
 
 TEST(StepTiming, SumsByOperationInEnumOrder) {
