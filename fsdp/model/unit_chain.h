@@ -1,0 +1,55 @@
+// For tests: a model's units run one after the other as the executor does it, on plain tensors of one rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "fsdp/model/unit.h"
+
+namespace fsdpd {
+
+using TensorsByUnit = std::vector<std::vector<at::Tensor>>;  // Own parameters in the facts' order.
+
+// Gives every parameter a value that leaves the linear range of attention, gates and norms: matrices `scale`
+// times their initial values, vectors shifted by 0.1 times the element's number.
+TensorsByUnit TestParams(const ModelFacts& facts, const std::vector<std::unique_ptr<Unit>>& units,
+                         double scale);
+
+class UnitChain {
+ public:
+  // Binds the units to `params`; gradients are of type `grads`.
+  UnitChain(ModelFacts facts, std::vector<std::unique_ptr<Unit>> units, TensorsByUnit params,
+            at::ScalarType grads = at::kFloat);
+
+  at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets, Keep keep, int slot = 0);
+
+  // Forward and backward; grads() hold the gradients of grad_loss times the loss. A frozen parameter's stay
+  // NaN.
+  at::Tensor LossAndGradients(const at::Tensor& tokens, const at::Tensor& targets, Keep keep,
+                              double grad_loss = 1);
+
+  const ModelFacts& facts() const { return facts_; }
+  const TensorsByUnit& params() const { return params_; }
+  const TensorsByUnit& grads() const { return grads_; }
+
+  // Fails the test unless each gradient is within `relative` of `expected` by norm.
+  void ExpectGradients(const TensorsByUnit& expected, double relative) const;
+
+ private:
+  // In Bind's order: own ones, then those of the lender.
+  std::vector<at::Tensor> WithBorrowed(const TensorsByUnit& own, size_t unit) const;
+  bool IsLender(size_t unit) const;
+
+  const ModelFacts facts_;
+  const std::vector<std::unique_ptr<Unit>> units_;
+  TensorsByUnit params_;
+  TensorsByUnit grads_;
+};
+
+// Leaves in double with the same values, for a reference as one graph.
+TensorsByUnit DoubleLeaves(const TensorsByUnit& params);
+TensorsByUnit GradsOf(const TensorsByUnit& leaves);
+
+}  // namespace fsdpd
