@@ -115,6 +115,25 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   plan->add_flag("--program", line->program, "List every instruction of the step");
 }
 
+void AddMigrateCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* migrate = AddCommand(
+      app, "migrate",
+      "Write the spec that does what a Megatron run does, from Megatron Bridge's run_config.yaml or the "
+      "arguments of a Megatron-LM script. What is refused, changed or left behind is told on stderr.",
+      "  fsdpctl migrate -f run_config.yaml > job.yaml\n"
+      "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
+  migrate->add_option("-f,--file", line->file, "run_config.yaml, or arguments; - reads stdin")
+      ->required()
+      ->type_name("FILE");
+  migrate->add_option("--nodes", line->nodes, "Nodes of the job; default 1")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  migrate->add_option("--ranks-per-node", line->ranks_per_node, "GPUs of each node; default 8")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  migrate->add_option("--name", line->name, "The job's name")->type_name("NAME");
+}
+
 void AddJobArgument(CLI::App* command, CommandLine* line) {
   command->add_option("JOB", line->job, "The job's id")->required()->type_name("");
 }
@@ -237,6 +256,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   app.get_formatter()->column_width(34);
   AddGlobalFlags(&app, line);
   AddSpecCommands(&app, line);
+  AddMigrateCommand(&app, line);
   AddWatchCommands(&app, line);
   AddOtherCommands(&app, line);
   try {

@@ -16,10 +16,13 @@ struct CommandLine {
   std::string output = "table";  // table, json, yaml
   double timeout_seconds = 10;   // Of a unary call.
 
-  std::string file;               // submit, validate, plan
+  std::string file;               // submit, validate, plan, migrate
   std::vector<std::string> sets;  // submit, validate, plan
   bool offline = false;           // validate, plan
   bool program = false;           // plan
+  int64_t nodes = 1;              // migrate
+  int64_t ranks_per_node = 8;     // migrate
+  std::string name = "migrated";  // migrate
   std::string request_id;         // submit; empty: one is made.
   std::string record;             // submit, watch; empty: none.
   bool follow = false;            // submit, logs

@@ -15,6 +15,9 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console);
 // Those that read a spec: submit, validate, plan.
 int RunSpecCommand(const CommandLine& line, Console* console);
 
+// From another system's configuration to a spec: migrate.
+int RunMigrateCommand(const CommandLine& line, Console* console);
+
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);
 

@@ -121,6 +121,7 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
 int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   CommandLine line;
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
+  if (line.command == "migrate") return RunMigrateCommand(line, console);
   return line.file.empty() ? RunJobCommand(line, console) : RunSpecCommand(line, console);
 }
 

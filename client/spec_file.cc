@@ -65,15 +65,15 @@ void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadText(const std::string& path, std::istream& input) {
+  if (path == "-") return ReadBounded(input);
+  return ReadFile(path);
+}
+
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input) {
   const bool from_stdin = path == "-";
-  std::string text;
-  if (from_stdin) {
-    text = ReadBounded(input);
-  } else {
-    FSDPD_ASSIGN_OR_RETURN(text, ReadFile(path));
-  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(path, input));
   SpecText spec = ParseSpec(text, from_stdin ? "<stdin>" : path, sets);
   if (!spec.faults.empty()) return spec;
   std::error_code ignored;
@@ -81,8 +81,9 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
                                                   : std::filesystem::absolute(path, ignored).parent_path();
   InlineHfConfig(folder, &spec);
   if (!spec.spec.has_data()) return spec;
-  for (v1::TokenFile& tokens : *spec.spec.mutable_data()->mutable_tokens()) {
-    tokens.set_path(Absolute(tokens.path(), folder));
+  v1::Data* data = spec.spec.mutable_data();
+  for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {
+    for (v1::TokenFile& file : *files) file.set_path(Absolute(file.path(), folder));
   }
   return spec;
 }

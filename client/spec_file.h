@@ -18,4 +18,7 @@ namespace fsdpd {
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input);
 
+// The text alone, at most one byte over kMaxJobSpecBytes.
+absl::StatusOr<std::string> ReadText(const std::string& path, std::istream& input);
+
 }  // namespace fsdpd

@@ -1,0 +1,352 @@
+#include "client/migrate/megatron_rules.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <optional>
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+struct Finding {
+  const char* setting;  // By name: where it is told.
+  std::string reason;
+  std::string fix;
+  std::string before = {};
+  std::string after = {};
+};
+using Findings = std::vector<Finding>;
+
+struct Rule {
+  const char* id;
+  FaultLevel level;
+  const char* text;  // What must hold.
+  Findings (*check)(Settings* s);
+};
+
+std::string Strategy(Settings* s) {
+  return s->Lower("data_parallel_sharding_strategy").value_or("optim_grads_params");
+}
+
+bool IsFullySharded(Settings* s) { return Strategy(s) == "optim_grads_params"; }
+
+bool UsesCheckpoints(Settings* s) {
+  return s->Find("save") != nullptr || s->Find("load") != nullptr ||
+         s->Find("pretrained_checkpoint") != nullptr;
+}
+
+bool UsesMegatronFsdp(Settings* s) { return s->Flag("use_megatron_fsdp", !s->Flag("use_torch_fsdp2")); }
+
+int64_t Size(Settings* s, const char* name) { return s->Integer(name).value_or(1); }
+
+bool IsOneOf(const std::string& value, std::initializer_list<const char*> known) {
+  for (const char* each : known) {
+    if (value == each) return true;
+  }
+  return false;
+}
+
+std::string Environment(Settings* s, const std::string& name) {
+  const auto found = s->environment().find(name);
+  return found == s->environment().end() ? "" : found->second;
+}
+
+// A flag that means nothing here, or has one value here: it is turned to `value` and told.
+Findings Turn(Settings* s, const char* name, bool value, const std::string& reason, bool otherwise = false) {
+  if (s->Flag(name, otherwise) == value) return {};
+  s->Set(name, value ? "true" : "false");
+  return {{name, reason, "", value ? "false" : "true", value ? "true" : "false"}};
+}
+
+// Sections that hold the same setting and disagree.
+Findings Agree(Settings* s, const char* name) {
+  const std::vector<const Setting*> all = s->FindAll(name);
+  for (const Setting* other : all) {
+    if (other->values == all.front()->values) continue;
+    const std::string before = other->values.empty() ? "true" : other->values.front();
+    s->Set(name, "true");
+    return {
+        {name, absl::StrCat(all.front()->written, " and ", other->written, " disagree"), "", before, "true"}};
+  }
+  return {};
+}
+
+const Rule kRules[] = {
+    {"one_fsdp", kError, "use_megatron_fsdp and use_torch_fsdp2 exclude each other",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("use_torch_fsdp2") || !s->Flag("use_megatron_fsdp")) return {};
+       return {
+           {"use_torch_fsdp2", "Megatron-FSDP and PyTorch's FSDP2 are mutually exclusive", "leave one out"}};
+     }},
+    {"fsdp_flags_agree", kAdjust, "use_megatron_fsdp is the same in dist and ddp",
+     [](Settings* s) { return Agree(s, "use_megatron_fsdp"); }},
+    {"fsdp_version_known", kError, "megatron_fsdp_version is 1 or 2",
+     [](Settings* s) -> Findings {
+       const std::optional<int64_t> version = s->Integer("megatron_fsdp_version");
+       if (!version.has_value() || *version == 1 || *version == 2) return {};
+       return {
+           {"megatron_fsdp_version", absl::StrCat("there is no engine of version ", *version), "write 1"}};
+     }},
+    {"strategy_known", kError, "the sharding strategies are known ones",
+     [](Settings* s) -> Findings {
+       Findings findings;
+       if (!IsOneOf(Strategy(s), {"no_shard", "optim", "optim_grads", "optim_grads_params"})) {
+         findings.push_back({"data_parallel_sharding_strategy",
+                             absl::StrCat("there is no strategy '", Strategy(s), "'"),
+                             "write no_shard, optim, optim_grads or optim_grads_params"});
+       }
+       const std::string outer = s->Lower("outer_dp_sharding_strategy").value_or("no_shard");
+       if (!IsOneOf(outer, {"no_shard", "optim"})) {
+         findings.push_back({"outer_dp_sharding_strategy",
+                             absl::StrCat("there is no outer strategy '", outer, "'"),
+                             "write no_shard or optim"});
+       }
+       return findings;
+     }},
+    {"outer_optim_needs_params", kError, "an outer axis that shards goes with optim_grads_params",
+     [](Settings* s) -> Findings {
+       if (s->Lower("outer_dp_sharding_strategy").value_or("no_shard") != "optim" || IsFullySharded(s))
+         return {};
+       return {{"outer_dp_sharding_strategy",
+                "the outer axis can shard only what the inner one shards entirely",
+                "write data_parallel_sharding_strategy: optim_grads_params"}};
+     }},
+    {"distributed_optimizer_on", kAdjust, "use_distributed_optimizer is on",
+     [](Settings* s) {
+       const bool given = s->Find("use_distributed_optimizer") != nullptr;
+       if (!given) return Findings{};
+       return Turn(s, "use_distributed_optimizer", true,
+                   "the sharding strategy says what of the optimizer is sharded");
+     }},
+    {"sections_agree", kAdjust, "ddp and optimizer hold the same overlap_param_gather",
+     [](Settings* s) { return Agree(s, "overlap_param_gather"); }},
+    {"average_in_collective_off", kAdjust, "average_in_collective is off",
+     [](Settings* s) {
+       return Turn(s, "average_in_collective", false,
+                   "gradients are summed, and scaled once by the number of tokens that count");
+     }},
+    {"reuse_grad_buf_off", kAdjust, "reuse_grad_buf_for_mxfp8_param_ag is off",
+     [](Settings* s) {
+       return Turn(s, "reuse_grad_buf_for_mxfp8_param_ag", false,
+                   "the trick is of the unsharded data parallelism");
+     }},
+    {"gradient_accumulation_fusion_off", kAdjust, "gradient_accumulation_fusion is off",
+     [](Settings* s) {
+       return Turn(s, "gradient_accumulation_fusion", false,
+                   "weight gradients are written straight into the buckets without it");
+     }},
+    {"overlap_on", kAdjust, "with sharded gradients and parameters their communication overlaps",
+     [](Settings* s) -> Findings {
+       Findings findings;
+       const auto turn_on = [&](const char* name) {
+         for (Finding& each : Turn(s, name, true, "the strategy overlaps it with compute, always", true)) {
+           findings.push_back(std::move(each));
+         }
+       };
+       if (s->Flag("overlap_param_gather") && !s->Flag("overlap_grad_reduce", true))
+         return {};  // The next rule's.
+       if (Strategy(s) != "no_shard" && Strategy(s) != "optim") turn_on("overlap_grad_reduce");
+       if (IsFullySharded(s)) turn_on("overlap_param_gather");
+       return findings;
+     }},
+    {"overlap_param_needs_grad", kError, "overlap_param_gather goes with overlap_grad_reduce",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("overlap_param_gather") || s->Flag("overlap_grad_reduce", true)) return {};
+       return {{"overlap_param_gather", "overlap_param_gather needs overlap_grad_reduce", "turn both on"}};
+     }},
+    {"precision_aware_optimizer", kAdjust,
+     "use_precision_aware_optimizer becomes precision.moments and main_grads",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("use_precision_aware_optimizer")) return {};
+       return {{"use_precision_aware_optimizer", "the types of gradients and moments are fields of the spec",
+                "", "true", "precision.{main_grads,moments}"}};
+     }},
+    {"nccl_buffers", kAdjust, "buffers have fixed addresses always",
+     [](Settings* s) -> Findings {
+       Findings findings;
+       for (const char* name : {"nccl_ub", "fsdp_double_buffer", "megatron_fsdp_max_pool_double_buffer"}) {
+         if (!s->Flag(name)) continue;
+         findings.push_back({name, "the arena gives every bucket a fixed address and lets units share bytes",
+                             "", "true", "always"});
+       }
+       return findings;
+     }},
+    {"manual_registration_needs_nccl_ub", kError, "fsdp_manual_registration goes with nccl_ub",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("manual_registration") || s->Flag("nccl_ub")) return {};
+       return {{"manual_registration", "manual registration needs nccl_ub", "set nccl_ub, or leave it out"}};
+     }},
+    {"one_bucket_knob", kError, "at most one of bucket_size and num_buckets is set, and it is positive",
+     [](Settings* s) -> Findings {
+       const std::optional<int64_t> buckets = s->Integer("num_buckets");
+       if (buckets.has_value() && s->Find("ddp_bucket_size") == nullptr &&
+           s->Find("bucket_size") == nullptr) {
+         if (*buckets > 0) return {};
+         return {{"num_buckets", absl::StrCat("num_buckets is ", *buckets), "write a positive number"}};
+       }
+       if (!buckets.has_value()) return {};
+       return {{"num_buckets", "bucket_size and num_buckets exclude each other",
+                "leave both out: units are buckets"}};
+     }},
+    {"rank_order", kError, "use_tp_pp_dp_mapping is off",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("use_tp_pp_dp_mapping")) return {};
+       return {{"use_tp_pp_dp_mapping",
+                "shard groups are neighbouring ranks: this rank order is not supported", "leave it out"}};
+     }},
+    {"weight_hash_check", kError, "optim_grads_params goes without a weight hash check",
+     [](Settings* s) -> Findings {
+       if (s->Find("check_weight_hash_across_dp_replicas_interval") == nullptr || !IsFullySharded(s))
+         return {};
+       return {{"check_weight_hash_across_dp_replicas_interval",
+                "with optim_grads_params no rank holds the weights whose hash would be compared",
+                "leave it out"}};
+     }},
+    {"fsdp_dtensor_only", kError, "the checkpoint format is fsdp_dtensor",
+     [](Settings* s) -> Findings {
+       const std::string format = s->Lower("ckpt_format").value_or("torch_dist");
+       if (!UsesCheckpoints(s) || format == "fsdp_dtensor" || !UsesMegatronFsdp(s)) return {};
+       return {{s->Find("ckpt_format") != nullptr ? "ckpt_format" : "save",
+                absl::StrCat("save or load is set and ckpt_format is ", format,
+                             ": sharded checkpoints are fsdp_dtensor only"),
+                "set ckpt_format: fsdp_dtensor; older checkpoints need a conversion first"}};
+     }},
+    {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor goes with Megatron-FSDP",
+     [](Settings* s) -> Findings {
+       if (s->Lower("ckpt_format").value_or("") != "fsdp_dtensor" || UsesMegatronFsdp(s)) return {};
+       return {{"ckpt_format", "only Megatron-FSDP writes fsdp_dtensor", "set use_megatron_fsdp"}};
+     }},
+    {"async_save_format", kError, "async_save goes with torch_dist or fsdp_dtensor",
+     [](Settings* s) -> Findings {
+       const std::string format = s->Lower("ckpt_format").value_or("torch_dist");
+       if (!s->Flag("async_save") || IsOneOf(format, {"torch_dist", "fsdp_dtensor"})) return {};
+       return {{"async_save", absl::StrCat(format, " cannot be saved asynchronously"),
+                "set ckpt_format: fsdp_dtensor"}};
+     }},
+    {"hf_sidecar", kError, "also_save_hf_checkpoint goes without fsdp_dtensor",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("also_save_hf_checkpoint")) return {};
+       return {
+           {"also_save_hf_checkpoint", "fsdp_dtensor has no Hugging Face side export", "export afterwards"}};
+     }},
+    {"meta_init_with_no_shard", kError, "init_model_with_meta_device goes with sharding",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("init_model_with_meta_device") || Strategy(s) != "no_shard") return {};
+       return {{"init_model_with_meta_device",
+                "no_shard has the whole model on every rank: nothing is gained", "leave it out"}};
+     }},
+    {"cpu_offload", kError, "CPU offload goes with one pipeline stage and no recompute",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("cpu_offloading") && !s->Flag("fine_grained_activation_offloading")) return {};
+       const bool recompute = s->Find("recompute_granularity") != nullptr;
+       if (Size(s, "pipeline_model_parallel_size") > 1 || recompute) {
+         return {{s->Flag("cpu_offloading") ? "cpu_offloading" : "fine_grained_activation_offloading",
+                  absl::StrCat("activations are offloaded only without ",
+                               recompute ? "recompute" : "pipeline stages"),
+                  "leave one of the two out"}};
+       }
+       return {{s->Flag("cpu_offloading") ? "cpu_offloading" : "fine_grained_activation_offloading",
+                "offload of activations is not supported yet", "leave it out; recompute saves memory too"}};
+     }},
+    {"hybrid_context_parallel", kError, "hybrid_context_parallel is off",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("hybrid_context_parallel")) return {};
+       return {{"hybrid_context_parallel", "it does not go with FSDP", "leave it out"}};
+     }},
+    {"optimizer_known", kError, "the optimizer is adam or sgd",
+     [](Settings* s) -> Findings {
+       const std::string optimizer = s->Lower("optimizer").value_or("adam");
+       if (IsOneOf(optimizer, {"adam", "adamw", "sgd"})) return {};
+       return {
+           {"optimizer", absl::StrCat("'", optimizer, "' is not supported with FSDP"), "use adam or sgd"}};
+     }},
+    {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("bf16") || !s->Flag("fp16")) return {};
+       return {{"fp16", "bf16 and fp16 exclude each other", "leave one out"}};
+     }},
+    {"fp8_unsupported", kError, "no parameter is in FP8 or FP4",
+     [](Settings* s) -> Findings {
+       for (const char* name :
+            {"fp8", "fp8_format", "fp8_param_gather", "fp4", "fp4_param_gather", "fp8_param"}) {
+         const std::string value = s->Lower(name).value_or("");
+         if (s->Find(name) == nullptr || !s->Flag(name) || value == "null") continue;
+         return {{name, "FP8 and FP4 are not supported yet", "leave it out: bf16 is used"}};
+       }
+       return {};
+     }},
+    {"experts_unsupported", kError, "the model is a dense one",
+     [](Settings* s) -> Findings {
+       for (const char* name : {"num_experts", "num_moe_experts", "moe_single_grouped_weight"}) {
+         if (s->Find(name) == nullptr) continue;
+         return {{name, "mixtures of experts are not supported yet", "use a dense model"}};
+       }
+       return {};
+     }},
+    {"connections", kError, "CUDA_DEVICE_MAX_CONNECTIONS is not 1",
+     [](Settings* s) -> Findings {
+       if (Environment(s, "CUDA_DEVICE_MAX_CONNECTIONS") != "1") return {};
+       return {{"",
+                "CUDA_DEVICE_MAX_CONNECTIONS=1 puts gathers, reductions and compute into one queue: nothing "
+                "would overlap",
+                "leave it unset"}};
+     }},
+    {"expandable_segments", kError, "nccl_ub goes without expandable segments",
+     [](Settings* s) -> Findings {
+       const std::string config = Environment(s, "PYTORCH_CUDA_ALLOC_CONF");
+       if (!s->Flag("nccl_ub") || !absl::StrContains(config, "expandable_segments:True")) return {};
+       return {{"nccl_ub", "registered buffers and expandable segments exclude each other",
+                "unset PYTORCH_CUDA_ALLOC_CONF"}};
+     }},
+    {"graph_checks_nan", kError, "a graph of the whole iteration goes without check_for_nan_in_loss",
+     [](Settings* s) -> Findings {
+       const std::string scope = s->Lower("cuda_graph_scope").value_or("");
+       const bool whole =
+           scope == "full_iteration" || s->Lower("cuda_graph_impl").value_or("") == "full_iteration";
+       if (!whole || !s->Flag("check_for_nan_in_loss_and_grad", s->Flag("check_for_nan_in_loss"))) return {};
+       return {{s->Find("cuda_graph_scope") != nullptr ? "cuda_graph_scope" : "cuda_graph_impl",
+                "a captured iteration cannot stop in its middle", "turn check_for_nan_in_loss off"}};
+     }},
+    {"per_token_loss", kAdjust, "the loss is the mean over tokens that count",
+     [](Settings* s) {
+       if (s->Find("calculate_per_token_loss") == nullptr) return Findings{};
+       return Turn(
+           s, "calculate_per_token_loss", true,
+           "a mean of means weighs tokens by their micro-batch; the two are the same without padding");
+     }},
+    {"version_two", kWarn, "the experimental engine's limits do not apply",
+     [](Settings* s) -> Findings {
+       if (s->Integer("megatron_fsdp_version").value_or(1) != 2) return {};
+       return {{"megatron_fsdp_version", "what the experimental engine cannot do may be used here", ""}};
+     }},
+};
+
+}  // namespace
+
+SpecFaults CheckMegatron(Settings* settings) {
+  SpecFaults faults;
+  for (const Rule& rule : kRules) {
+    for (const Finding& finding : rule.check(settings)) {
+      const Setting* setting = *finding.setting == '\0' ? nullptr : settings->Find(finding.setting);
+      SpecFault fault;
+      if (setting != nullptr) fault.place = setting->place;
+      fault.violation = {rule.id,        rule.level,  setting != nullptr ? setting->written : finding.setting,
+                         finding.reason, finding.fix, finding.before,
+                         finding.after};
+      faults.push_back(std::move(fault));
+    }
+  }
+  return faults;
+}
+
+std::vector<MegatronRuleText> MegatronRules() {
+  std::vector<MegatronRuleText> texts;
+  for (const Rule& rule : kRules) texts.push_back({rule.id, rule.text});
+  return texts;
+}
+
+}  // namespace fsdpd

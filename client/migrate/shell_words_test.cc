@@ -1,0 +1,48 @@
+#include "client/migrate/shell_words.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+std::vector<std::string> Words(const std::string& text) {
+  std::vector<ShellWord> words;
+  EXPECT_TRUE(SplitShellWords(text, "args.sh", &words).empty());
+  std::vector<std::string> texts;
+  for (const ShellWord& word : words) texts.push_back(word.text);
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(ShellWords, AreSplitAsAShellDoes) {
+  EXPECT_EQ(Words("--a 1\t--b\n'two words'"), (Texts{"--a", "1", "--b", "two words"}));
+  EXPECT_EQ(Words("--a \\\n  1 # said why\n--b=\"x y\"z"), (Texts{"--a", "1", "--b=x yz"}));
+  EXPECT_EQ(Words("a\\ b 'it'\\''s'"), (Texts{"a b", "it's"}));
+  EXPECT_EQ(Words(""), Texts{});
+  EXPECT_EQ(Words("x \\"), (Texts{"x", "\\"}));
+}
+
+TEST(ShellWords, KnowTheirPlaces) {
+  std::vector<ShellWord> words;
+  ASSERT_TRUE(SplitShellWords("--a 1 \\\n  --b", "args.sh", &words).empty());
+  ASSERT_EQ(words.size(), 3u);
+  EXPECT_EQ(words[2].place.line, 2);
+  EXPECT_EQ(words[2].place.column, 3);
+}
+
+TEST(ShellWords, RefuseWhatIsNotInTheText) {
+  std::vector<ShellWord> words;
+  const SpecFaults variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
+  ASSERT_EQ(variable.size(), 1u);
+  EXPECT_EQ(variable[0].violation.rule, "shell_variable");
+  EXPECT_EQ(variable[0].place.line, 2);
+  EXPECT_EQ(variable[0].place.column, 7);
+  const SpecFaults quote = SplitShellWords("--name 'open\n", "args.sh", &words);
+  ASSERT_EQ(quote.size(), 1u);
+  EXPECT_EQ(quote[0].violation.rule, "open_quote");
+  EXPECT_EQ(quote[0].place.column, 8);
+}
+
+}  // namespace
+}  // namespace fsdpd
