@@ -1,10 +1,14 @@
 #include "fsdp/rank_log.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/text.h"
 #include "fsdp/engine/agreement.h"
@@ -14,7 +18,22 @@ namespace {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
-const char* NameOf(DType dtype) { return dtype == DType::kBf16 ? "bf16" : "fp32"; }
+// An enum's value as YAML writes it: STRATEGY_NO_SHARD is no_shard.
+std::string ShortName(const std::string& full, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(full, prefix));
+}
+
+std::string ModelText(const LlamaConfig& model) {
+  return absl::StrFormat("%d layers, hidden %d, ffn %d, heads %d/%d, vocab %d", model.layers,
+                         model.hidden_size, model.intermediate_size, model.heads, model.kv_heads,
+                         model.vocab_size);
+}
+
+std::string ModelText(const Gpt2Config& model) {
+  return absl::StrFormat("%d layers, hidden %d, ffn %d, heads %d, positions %d, vocab %d", model.layers,
+                         model.hidden_size, model.intermediate_size, model.heads, model.positions,
+                         model.vocab_size);
+}
 
 std::string DataText(const Spec& spec) {
   if (spec.data.tokens.empty()) return absl::StrCat("synthetic, vocab ", spec.data.synthetic_vocab);
@@ -25,41 +44,87 @@ std::string DataText(const Spec& spec) {
   return text;
 }
 
+std::string EvaluationText(const EvaluationConfig& evaluation) {
+  if (evaluation.every_steps == 0) return "none";
+  return absl::StrFormat("every %d steps, %s samples", evaluation.every_steps,
+                         evaluation.samples == 0 ? "all" : absl::StrCat(evaluation.samples));
+}
+
+std::string OptimizerText(const OptimizerConfig& optimizer) {
+  const std::string groups =
+      optimizer.groups.empty() ? "" : absl::StrFormat(", %d groups", optimizer.groups.size());
+  if (optimizer.kind == OptimizerKind::kSgd) {
+    return absl::StrFormat("sgd: lr %g, momentum %g%s, weight decay %g%s", optimizer.lr, optimizer.momentum,
+                           optimizer.nesterov ? " (nesterov)" : "", optimizer.weight_decay, groups);
+  }
+  return absl::StrFormat("adamw: lr %g, betas %g %g, eps %g, weight decay %g%s", optimizer.lr,
+                         optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay, groups);
+}
+
 std::string ScheduleText(const ScheduleConfig& schedule) {
-  const char* shape = schedule.shape == ScheduleShape::kCosine   ? "cosine"
-                      : schedule.shape == ScheduleShape::kLinear ? "linear"
-                                                                 : "constant";
-  return absl::StrFormat("%s, warmup %d steps, min lr ratio %g", shape, schedule.warmup_steps,
-                         schedule.min_lr_ratio);
+  switch (schedule.shape) {
+    case ScheduleShape::kConstant:
+      return absl::StrFormat("constant, warmup %d steps", schedule.warmup_steps);
+    case ScheduleShape::kCosine:
+      return absl::StrFormat("cosine, warmup %d steps, min lr ratio %g", schedule.warmup_steps,
+                             schedule.min_lr_ratio);
+    case ScheduleShape::kLinear:
+      return absl::StrFormat("linear, warmup %d steps, min lr ratio %g", schedule.warmup_steps,
+                             schedule.min_lr_ratio);
+    case ScheduleShape::kWsd:
+      return absl::StrFormat("wsd, warmup %d steps, decay %d steps, min lr ratio %g", schedule.warmup_steps,
+                             schedule.decay_steps, schedule.min_lr_ratio);
+  }
+  return "?";
+}
+
+std::string PrecisionText(const Spec& spec) {
+  const std::string scale =
+      spec.compute == DType::kFp16 ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial) : "";
+  return absl::StrFormat("compute %s, gradients %s and %s on the wire, moments %s%s", NameOf(spec.compute),
+                         NameOf(spec.main_grads), NameOf(spec.grad_comm), NameOf(spec.moments), scale);
+}
+
+std::string StrategyText(const Plan& plan) {
+  const v1::Fsdp& fsdp = plan.resolved.fsdp();
+  const std::string inner = ShortName(v1::Strategy_Name(fsdp.strategy()), "STRATEGY_");
+  const std::string keeps = plan.spec.keep_gathered ? ", parameters stay gathered" : "";
+  if (plan.spec.outer_size == 1) return inner + keeps;
+  return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.inner_size(), keeps,
+                         ShortName(v1::Strategy_Name(fsdp.outer().strategy()), "STRATEGY_"),
+                         plan.spec.outer_size);
+}
+
+std::string RecomputeText(const Plan& plan) {
+  const std::string kind = ShortName(v1::Recompute_Name(plan.resolved.fsdp().recompute()), "RECOMPUTE_");
+  if (plan.spec.recompute == Recompute::kNone) return kind;
+  return absl::StrFormat("%s, the first %d layers", kind, plan.spec.recompute_layers);
 }
 
 Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   const Spec& spec = plan.spec;
-  const LlamaConfig& model = spec.model;
   return {
       {"job", absl::StrFormat("%s, attempt %d", launch.job_id(), launch.attempt())},
       {"rank",
        absl::StrFormat("%d of %d on %s", launch.rank(), launch.world(),
                        spec.device == DeviceKind::kCuda ? absl::StrCat("cuda:", launch.device()) : "cpu")},
-      {"model", absl::StrFormat("%s parameters: %d layers, hidden %d, ffn %d, heads %d/%d, vocab %d",
-                                HumanCount(static_cast<double>(plan.layout.elements())), model.layers,
-                                model.hidden_size, model.intermediate_size, model.heads, model.kv_heads,
-                                model.vocab_size)},
+      {"model", absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.layout.elements())),
+                                std::visit([](const auto& model) { return ModelText(model); }, spec.model))},
       {"data", DataText(spec)},
       {"sequence_length", absl::StrCat(spec.data.sequence_length)},
       {"steps", absl::StrCat(spec.steps)},
       {"batch", absl::StrFormat("%d samples: %d micro-batches of %d on each of %d ranks", spec.global_batch,
                                 spec.micro_batches_per_step(), spec.micro_batch, spec.world)},
+      {"evaluation", EvaluationText(spec.evaluation)},
       {"seed", absl::StrCat(spec.seed)},
-      {"adamw", absl::StrFormat("lr %g, betas %g %g, eps %g, weight decay %g", spec.adamw.lr,
-                                spec.adamw.beta1, spec.adamw.beta2, spec.adamw.eps, spec.adamw.weight_decay)},
-      {"clip_norm", spec.clip_norm > 0 ? absl::StrFormat("%g", spec.clip_norm) : "none"},
+      {"optimizer", OptimizerText(spec.optimizer)},
+      {"clip_norm", spec.optimizer.clip_norm > 0 ? absl::StrFormat("%g", spec.optimizer.clip_norm) : "none"},
       {"schedule", ScheduleText(spec.schedule)},
-      {"precision",
-       absl::StrFormat("compute %s, gradients on the wire %s", NameOf(spec.compute), NameOf(spec.grad_comm))},
-      {"strategy", spec.strategy == Strategy::kNoShard ? "no_shard" : "optim_grads_params"},
+      {"frozen", spec.frozen.empty() ? "none" : absl::StrJoin(spec.frozen, ", ")},
+      {"precision", PrecisionText(spec)},
+      {"strategy", StrategyText(plan)},
       {"prefetch", HumanBytes(spec.prefetch_bytes)},
-      {"recompute", spec.recompute == Recompute::kFull ? "full" : "none"},
+      {"recompute", RecomputeText(plan)},
       {"program", absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(),
                                   HashText(plan.program.hash))},
       {"planned memory", absl::StrFormat("%s at the peak, %s of it arena", HumanBytes(plan.memory.peak_bytes),
@@ -86,10 +151,19 @@ std::string StepLine(const v1::StepReport& report, int64_t steps) {
   }
   const double overlap = comm > 0 ? 1 - exposed / comm : 1;  // As fsdpctl shows it.
   const double seconds = std::max(report.step_seconds(), 1e-9);
-  return absl::StrFormat(
+  std::string line = absl::StrFormat(
       "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  overlap %3.0f%%  peak %s",
       report.step(), steps, report.loss(), report.grad_norm(), report.learning_rate(), seconds,
       report.tokens() / seconds, 100 * overlap, HumanBytes(report.memory().peak_bytes()));
+  if (report.has_loss_scale()) absl::StrAppend(&line, "  scale ", report.loss_scale());
+  if (report.skipped()) absl::StrAppend(&line, "  skipped: not finite");
+  return line;
+}
+
+std::string EvaluationLine(const v1::StepReport& report, int64_t steps) {
+  const v1::StepReport::Evaluation& evaluation = report.evaluation();
+  return absl::StrFormat("eval %5d/%d  loss %8.4f  over %d tokens  %.3f s", report.step(), steps,
+                         evaluation.loss(), evaluation.tokens(), evaluation.seconds());
 }
 
 }  // namespace fsdpd

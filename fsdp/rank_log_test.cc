@@ -7,6 +7,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::Contains;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
@@ -36,6 +37,27 @@ TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
   }
 }
 
+TEST(RankLog, TableNamesBothAxesOfTheMesh) {
+  v1::JobSpec job;
+  job.set_name("test");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_train()->set_steps(10);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  job.mutable_resources()->set_ranks_per_node(4);
+  job.mutable_optimizer()->mutable_sgd()->set_lr(0.5);
+  job.mutable_fsdp()->set_keep_gathered(true);
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  job.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted());
+  const std::vector<std::string> table = ConfigTable(plan, v1::RankLaunch());
+  EXPECT_THAT(table, Contains("strategy         optim_grads_params over 2 ranks, parameters stay gathered, "
+                              "optim over 2 groups"));
+  EXPECT_THAT(table, Contains("optimizer        sgd: lr 0.5, momentum 0, weight decay 0"));
+}
+
 TEST(RankLog, StepLineKeepsItsPlaces) {
   v1::StepReport report;
   report.set_step(12);
@@ -54,6 +76,23 @@ TEST(RankLog, StepLineKeepsItsPlaces) {
   report.set_step(100);
   report.set_loss(10.5);
   EXPECT_THAT(StepLine(report, 200), HasSubstr("step   100/200  loss  10.5000  norm"));
+}
+
+TEST(RankLog, StepLineSaysWhatFp16Skipped) {
+  v1::StepReport report;
+  report.set_loss_scale(32768);
+  EXPECT_THAT(StepLine(report, 2), EndsWith("scale 32768"));
+  report.set_skipped(true);
+  EXPECT_THAT(StepLine(report, 2), EndsWith("scale 32768  skipped: not finite"));
+}
+
+TEST(RankLog, EvaluationHasALineOfItsOwn) {
+  v1::StepReport report;
+  report.set_step(12);
+  report.mutable_evaluation()->set_loss(3.25);
+  report.mutable_evaluation()->set_tokens(65536);
+  report.mutable_evaluation()->set_seconds(1.25);
+  EXPECT_EQ(EvaluationLine(report, 200), "eval    12/200  loss   3.2500  over 65536 tokens  1.250 s");
 }
 
 }  // namespace

@@ -17,11 +17,12 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "fsdp/comm/communicator.h"
 #include "fsdp/comm/cuda_device.h"
+#include "fsdp/comm/mesh.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
+#include "fsdp/plan/fingerprint.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
@@ -57,27 +58,23 @@ absl::Status PrepareDevice(const Spec& spec, int device_index) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(const char* name, const Spec& spec,
-                                                      const v1::RankLaunch& launch, Store* store) {
+absl::StatusOr<Mesh> Connect(const Spec& spec, const v1::RankLaunch& launch, Store* store) {
   CommunicatorOptions options;
   options.device = spec.device;
   options.rank = launch.rank();
   options.size = launch.world();
   options.device_index = launch.device();
   if (!launch.bind_address().empty()) options.bind_address = launch.bind_address();
-  options.name = name;
-  return MakeCommunicator(options, store);
+  return ConnectMesh(options, static_cast<int>(spec.outer_size), store);
 }
 
 absl::StatusOr<TrainerOptions> ConnectAll(const Plan& plan, const v1::RankLaunch& launch, Store* store) {
-  FSDPD_RETURN_IF_ERROR(
-      AgreeOnProgram(store, launch.rank(), launch.world(), plan.program.hash, kAgreementTimeout));
+  FSDPD_RETURN_IF_ERROR(AgreeOnProgram(store, launch.rank(), launch.world(),
+                                       Fingerprint(plan.spec, plan.layout, plan.program), kAgreementTimeout));
   TrainerOptions options;
   options.plan = &plan;
-  options.rank = launch.rank();
   options.device_index = launch.device();
-  FSDPD_ASSIGN_OR_RETURN(options.gather, Connect("gather", plan.spec, launch, store));
-  FSDPD_ASSIGN_OR_RETURN(options.reduce, Connect("reduce", plan.spec, launch, store));
+  FSDPD_ASSIGN_OR_RETURN(options.mesh, Connect(plan.spec, launch, store));
   return options;
 }
 
@@ -99,6 +96,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
   stop->SetAbort([&trainer] { trainer->Abort(); });
   const absl::Status status = trainer->Run([&](const v1::StepReport& report) {
     Log(Severity::kInfo, StepLine(report, plan.spec.steps));
+    if (report.has_evaluation()) Log(Severity::kInfo, EvaluationLine(report, plan.spec.steps));
     v1::RankToAgent message;
     *message.mutable_step() = report;
     return channel->Send(message);

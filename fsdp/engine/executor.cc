@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "fsdp/memory/torch_status.h"
 
@@ -12,25 +14,75 @@ absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
 
+// What an instruction receives over the wire; an operation of UNSPECIFIED when it does not communicate.
+Span CommunicationOf(const Instruction& instruction, const Plan& plan) {
+  const Spec& spec = plan.spec;
+  const bool sharded = spec.shards_optimizer();
+  const Bucket none;
+  const Bucket& bucket = instruction.bucket < 0 ? none : plan.layout.buckets[instruction.bucket];
+  Span span;
+  span.lane = instruction.lane;
+  const auto set = [&span](v1::CommOp op, v1::CommOp traffic, int64_t bytes, int64_t ranks) {
+    span.op = op;
+    span.received_bytes = ReceivedBytes(traffic, bytes, ranks);
+  };
+  switch (instruction.op) {
+    case Op::kPublish:
+      set(v1::COMM_OP_OUTER_GATHER, v1::COMM_OP_ALL_GATHER, bucket.shard_elements * BytesOf(spec.compute),
+          spec.outer_size);
+      break;
+    case Op::kGather:
+      if (!sharded) break;
+      set(v1::COMM_OP_ALL_GATHER, v1::COMM_OP_ALL_GATHER, bucket.bucket_elements * BytesOf(spec.compute),
+          spec.inner_size());
+      break;
+    case Op::kReduce: {
+      const v1::CommOp op = sharded ? v1::COMM_OP_REDUCE_SCATTER : v1::COMM_OP_ALL_REDUCE;
+      set(op, op, bucket.bucket_elements * BytesOf(GradType(spec)), spec.inner_size());
+      break;
+    }
+    case Op::kReduceOuter:
+      set(v1::COMM_OP_OUTER_REDUCE,
+          plan.layout.outer_shards > 1 ? v1::COMM_OP_REDUCE_SCATTER : v1::COMM_OP_ALL_REDUCE,
+          bucket.shard_elements * BytesOf(DType::kFp32), spec.outer_size);
+      break;
+    case Op::kNorm:
+    case Op::kLoss:
+      set(v1::COMM_OP_ALL_REDUCE, v1::COMM_OP_ALL_REDUCE, 3 * BytesOf(DType::kFp32), spec.world);
+      break;
+    case Op::kForward:
+    case Op::kRelease:
+    case Op::kBackward:
+    case Op::kUpdate:
+      break;
+  }
+  return span;
+}
+
 }  // namespace
 
 Lanes MakeLanes(DeviceKind device, int device_index) {
   Lanes lanes;
-  if (device == DeviceKind::kCpu) {
-    lanes[static_cast<int>(LaneId::kCompute)] = MakeInlineLane();
-    lanes[static_cast<int>(LaneId::kGather)] = MakeThreadLane();
-    lanes[static_cast<int>(LaneId::kReduce)] = MakeThreadLane();
-  } else {
-    lanes[static_cast<int>(LaneId::kCompute)] = MakeStreamLane(device_index, /*high_priority=*/false);
-    lanes[static_cast<int>(LaneId::kGather)] = MakeStreamLane(device_index, /*high_priority=*/true);
-    lanes[static_cast<int>(LaneId::kReduce)] = MakeStreamLane(device_index, /*high_priority=*/true);
+  for (int i = 0; i < kLanes; ++i) {
+    const bool compute = static_cast<LaneId>(i) == LaneId::kCompute;
+    if (device == DeviceKind::kCuda) {
+      lanes[i] = MakeStreamLane(device_index, /*high_priority=*/!compute);
+    } else {
+      lanes[i] = compute ? MakeInlineLane() : MakeThreadLane();
+    }
   }
   return lanes;
 }
 
-absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& parts, Lanes lanes) {
-  std::unique_ptr<Executor> executor(new Executor(parts, std::move(lanes)));
-  executor->marks_.resize(parts.plan->program.instructions.size());
+Lanes MakeRunAheadLanes() {
+  Lanes lanes;
+  for (std::unique_ptr<Lane>& lane : lanes) lane = MakeThreadLane();
+  return lanes;
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& parts, Lanes lanes,
+                                                         const std::atomic<bool>* stop) {
+  std::unique_ptr<Executor> executor(new Executor(parts, std::move(lanes), stop));
   Lane* compute = executor->lane(LaneId::kCompute);
   compute->Submit([&executor] {
     executor->operations_ = std::make_unique<Operations>(executor->parts_);
@@ -40,86 +92,113 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
   return executor;
 }
 
-absl::StatusOr<Operations::StepResult> Executor::Step(int64_t step, double learning_rate,
-                                                      const std::vector<Batch>& batches,
-                                                      const std::atomic<bool>& stop,
-                                                      const std::function<void()>& while_running) {
-  Lane* compute = lane(LaneId::kCompute);
-  const MarkPtr begin = compute->Record();
-  compute->Submit([&] {
-    operations_->BeginStep(step, learning_rate, batches);
+absl::Status Executor::Submit(int64_t step, double learning_rate, std::vector<Batch> batches) {
+  FSDPD_CHECK(in_flight() < kMaxInFlight);
+  const auto execution = std::make_shared<Execution>();
+  execution->program = &parts_.plan->program;
+  execution->name = absl::StrCat("step ", step);
+  execution->result_slot = static_cast<int>(submitted_++ % kMaxInFlight);
+  FSDPD_RETURN_IF_ERROR(SubmitAll(execution.get(), [this, step, learning_rate, batches = std::move(batches),
+                                                    slot = execution->result_slot] {
+    operations_->BeginStep(step, learning_rate, batches, slot);
     return absl::OkStatus();
-  });
-  for (size_t i = 0; i < marks_.size(); ++i) {
-    if (stop.load(std::memory_order_relaxed)) return Fail(absl::CancelledError("asked to stop"));
-    SubmitInstruction(static_cast<int>(i));
-    if (!FirstError().ok()) return Fail(FirstError());
-  }
-  while_running();
-  const absl::Status drained = Drain();
-  if (!drained.ok()) return Fail(drained);
-  MeasureSpans(*begin);
-  Operations::StepResult result;
-  const absl::Status read = CatchTorch([&] {
-    result = operations_->Result();
-    return absl::OkStatus();
-  });
-  if (!read.ok()) return Fail(read);
+  }));
+  open_.push_back(execution);
+  previous_ = execution;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Executor::Collect() {
+  FSDPD_CHECK(!open_.empty());
+  const ExecutionPtr execution = std::move(open_.front());
+  open_.pop_front();
+  FSDPD_ASSIGN_OR_RETURN(const StepResult result, Await(*execution));
+  MeasureSpans(*execution);
   return result;
 }
 
-void Executor::SubmitInstruction(int index) {
-  const Instruction& instruction = parts_.plan->program.instructions[index];
+absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batch& batch) {
+  FSDPD_CHECK(open_.empty());
+  Execution execution;
+  execution.program = &program;
+  execution.name = "evaluation";
+  FSDPD_RETURN_IF_ERROR(SubmitAll(&execution, [this, &batch] {
+    operations_->BeginEvaluation(batch, /*result_slot=*/0);
+    return absl::OkStatus();
+  }));
+  return Await(execution);
+}
+
+absl::Status Executor::SubmitAll(Execution* execution, std::function<absl::Status()> begin) {
+  execution->marks.resize(execution->program->instructions.size());
+  execution->begin = lane(LaneId::kCompute)->Record();
+  SubmitWork(LaneId::kCompute, execution->name, std::move(begin));
+  for (size_t i = 0; i < execution->marks.size(); ++i) {
+    if (stop_->load(std::memory_order_relaxed)) return Fail(absl::CancelledError("asked to stop"));
+    SubmitInstruction(execution, static_cast<int>(i));
+    const absl::Status error = FirstError();
+    if (!error.ok()) return Fail(error);
+  }
+  return absl::OkStatus();
+}
+
+void Executor::SubmitInstruction(Execution* execution, int index) {
+  const Instruction& instruction = execution->program->instructions[index];
   Lane* lane = this->lane(instruction.lane);
-  for (int earlier : instruction.after) lane->Wait(marks_[earlier].end);
-  marks_[index].start = lane->Record();
-  lane->Submit([this, &instruction, index] {
+  for (const int earlier : instruction.after) lane->Wait(execution->marks[earlier].end);
+  if (previous_ != nullptr && previous_->program == execution->program) {
+    for (const int earlier : instruction.after_previous) lane->Wait(previous_->marks[earlier].end);
+  }
+  Marks& marks = execution->marks[index];
+  marks.start = lane->Record();
+  lane->Submit([this, &instruction, index, program = execution->program, name = execution->name] {
     const absl::Status status = CatchTorch([&] { return operations_->Run(instruction); });
     if (!status.ok()) {
-      RecordError(Annotate(status, Describe(parts_.plan->program, parts_.plan->layout, index)));
+      RecordError(Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index))));
     }
     return status;
   });
-  marks_[index].end = lane->Record();
+  marks.end = lane->Record();
 }
 
-// Waits for every lane, the failed ones included: nothing runs when a step returns.
-absl::Status Executor::Drain() {
+void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work) {
+  this->lane(lane)->Submit([this, where = std::move(where), work = std::move(work)] {
+    const absl::Status status = CatchTorch(work);
+    if (!status.ok()) RecordError(Annotate(status, where));
+    return status;
+  });
+}
+
+// Waits for the last instruction of each lane, and so for all.
+absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
+  std::array<Mark*, kLanes> last = {};
+  for (size_t i = 0; i < execution.marks.size(); ++i) {
+    last[static_cast<int>(execution.program->instructions[i].lane)] = execution.marks[i].end.get();
+  }
   absl::Status status;
-  for (const std::unique_ptr<Lane>& lane : lanes_) status.Update(lane->Synchronize());
+  for (Mark* mark : last) {
+    if (mark != nullptr) status.Update(mark->Await());
+  }
   const absl::Status first = FirstError();
-  return first.ok() ? status : first;
+  if (!first.ok()) return Fail(first);
+  if (!status.ok()) return Fail(Annotate(status, execution.name));
+  return operations_->Result(execution.result_slot);
 }
 
-absl::Status Executor::Fail(absl::Status status) {
-  parts_.gather->Abort();
-  parts_.reduce->Abort();
-  Drain().IgnoreError();  // `status` came first; what the abort caused is a consequence.
+// Waits for every lane, the failed ones included: nothing runs when a failed step returns. `status` came
+// first; what the abort causes is a consequence.
+absl::Status Executor::Fail(const absl::Status& status) {
+  parts_.mesh->Abort();
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
   return status;
 }
 
-void Executor::MeasureSpans(const Mark& begin) {
-  const Plan& plan = *parts_.plan;
-  const bool sharded = plan.spec.strategy == Strategy::kOptimGradsParams;
+void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
-  for (size_t i = 0; i < marks_.size(); ++i) {
-    const Instruction& instruction = plan.program.instructions[i];
-    Span span;
-    span.lane = instruction.lane;
-    span.start_seconds = marks_[i].start->SecondsSince(begin);
-    span.end_seconds = marks_[i].end->SecondsSince(begin);
-    int64_t bytes = 0;
-    if (instruction.op == Op::kGather && sharded) {
-      span.op = v1::COMM_OP_ALL_GATHER;
-      bytes = plan.layout.units[instruction.unit].bucket_elements * BytesOf(plan.spec.compute);
-    } else if (instruction.op == Op::kReduce) {
-      span.op = sharded ? v1::COMM_OP_REDUCE_SCATTER : v1::COMM_OP_ALL_REDUCE;
-      bytes = plan.layout.units[instruction.unit].bucket_elements * BytesOf(DType::kFp32);
-    } else if (instruction.op == Op::kNorm) {
-      span.op = v1::COMM_OP_ALL_REDUCE;
-      bytes = 2 * BytesOf(DType::kFp32);
-    }
-    span.received_bytes = ReceivedBytes(span.op, bytes, plan.spec.world);
+  for (size_t i = 0; i < execution.marks.size(); ++i) {
+    Span span = CommunicationOf(execution.program->instructions[i], *parts_.plan);
+    span.start_seconds = execution.marks[i].start->SecondsSince(*execution.begin);
+    span.end_seconds = execution.marks[i].end->SecondsSince(*execution.begin);
     spans_.push_back(span);
   }
 }

@@ -1,10 +1,13 @@
-// Runs a program once per step over three lanes: each instruction waits for the marks it depends on, is
-// submitted to its lane, and leaves marks for others and for telemetry. It knows lanes and marks; what an
-// instruction does is operations.h, when it is due is the program.
+// Runs programs over four lanes: each instruction waits for the marks it depends on, of its own step and of
+// the step before, is submitted to its lane, and leaves marks for others and for telemetry. It knows lanes
+// and marks; what an instruction does is operations.h, when it is due is the program.
 //
-// The host runs ahead of the lanes and waits for nothing until all instructions of the step are submitted. An
-// error of one lane stops the submission, aborts both communicators (so that no lane stays blocked in a
-// collective) and comes back with the instruction in its text.
+// Call order: Submit a step, later Collect it; steps are collected in the order they were submitted. On CUDA
+// the host may submit the next step before it collects, so that the device never waits for the host; at most
+// kMaxInFlight steps are open. Evaluate runs one round from start to end, while no step is open.
+//
+// An error of one lane stops the submission, aborts all communicators (so that no lane stays blocked in a
+// collective) and comes back with step and instruction in its text.
 //
 // Thread safety: one thread drives it. Errors: that of the first instruction that failed; CANCELLED when
 // `stop` was seen between two instructions. After any error the executor is unusable.
@@ -12,8 +15,10 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -25,23 +30,35 @@ namespace fsdpd {
 
 using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId.
 
-// CPU: compute on the calling thread, gather and reduce on threads of their own. CUDA: three streams, none of
-// them the default one, which would order itself with all others; the two that communicate have high
-// priority, so that their small kernels start although compute fills the device.
+// CPU: compute on the calling thread, the others on threads of their own. CUDA: four streams, none of them
+// the default one, which would order itself with all others; those that communicate have high priority, so
+// that their small kernels start although compute fills the device.
 Lanes MakeLanes(DeviceKind device, int device_index);
+
+// For tests of what happens between two steps: CPU lanes on which the host can run ahead, as it does on CUDA.
+Lanes MakeRunAheadLanes();
 
 class Executor {
  public:
-  // Makes the operations on the compute lane. LibTorch's errors come back as Status.
-  static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes);
+  static constexpr int kMaxInFlight = 2;  // Results have two slots.
 
-  // `while_running` is called once, when all instructions are submitted: host work that need not wait.
-  absl::StatusOr<Operations::StepResult> Step(int64_t step, double learning_rate,
-                                              const std::vector<Batch>& batches,
-                                              const std::atomic<bool>& stop,
-                                              const std::function<void()>& while_running);
+  // Makes the operations on the compute lane. LibTorch's errors come back as Status. `stop` and `parts`
+  // outlive the executor.
+  static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
+                                                        const std::atomic<bool>* stop);
 
-  // Of the last step, in the program's order.
+  // REQUIRES: fewer than kMaxInFlight steps are open.
+  absl::Status Submit(int64_t step, double learning_rate, std::vector<Batch> batches);
+
+  // Waits for the oldest open step.
+  absl::StatusOr<StepResult> Collect();
+
+  int in_flight() const { return static_cast<int>(open_.size()); }
+
+  // One round of `program`. REQUIRES: in_flight() is 0.
+  absl::StatusOr<StepResult> Evaluate(const Program& program, const Batch& batch);
+
+  // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
   const std::vector<Span>& spans() const { return spans_; }
 
  private:
@@ -49,21 +66,36 @@ class Executor {
     MarkPtr start;
     MarkPtr end;
   };
+  // A program once through.
+  struct Execution {
+    const Program* program = nullptr;
+    std::string name;  // "step 12", for errors.
+    int result_slot = 0;
+    MarkPtr begin;
+    std::vector<Marks> marks;  // By instruction.
+  };
+  using ExecutionPtr = std::shared_ptr<Execution>;
 
-  Executor(const OperationParts& parts, Lanes lanes) : parts_(parts), lanes_(std::move(lanes)) {}
+  Executor(const OperationParts& parts, Lanes lanes, const std::atomic<bool>* stop)
+      : parts_(parts), lanes_(std::move(lanes)), stop_(stop) {}
 
   Lane* lane(LaneId id) { return lanes_[static_cast<int>(id)].get(); }
-  void SubmitInstruction(int index);
-  absl::Status Drain();
-  absl::Status Fail(absl::Status status);
-  void MeasureSpans(const Mark& begin);
+  void SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work);
+  absl::Status SubmitAll(Execution* execution, std::function<absl::Status()> begin);
+  void SubmitInstruction(Execution* execution, int index);
+  absl::StatusOr<StepResult> Await(const Execution& execution);
+  absl::Status Fail(const absl::Status& status);
+  void MeasureSpans(const Execution& execution);
   void RecordError(const absl::Status& status);
   absl::Status FirstError() const;
 
   const OperationParts parts_;
   Lanes lanes_;
+  const std::atomic<bool>* const stop_;
   std::unique_ptr<Operations> operations_;
-  std::vector<Marks> marks_;  // By instruction.
+  std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
+  ExecutionPtr previous_;          // The training step submitted last.
+  int64_t submitted_ = 0;
   std::vector<Span> spans_;
 
   mutable Mutex mutex_;

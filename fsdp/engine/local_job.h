@@ -1,5 +1,6 @@
-// A whole job in one process: ranks are threads over local communicators, everything else is what a rank
-// process runs. For tests, and for comparing losses with other engines.
+// A whole job in one process: ranks are threads, everything else is what a rank process runs. On CPU they
+// meet in memory; on CUDA each has a device of its own and they meet over NCCL. For tests, and for comparing
+// losses with other engines.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -8,20 +9,30 @@
 #include <vector>
 
 #include "fsdp/plan/plan.h"
+#include "fsdp/telemetry/trace_writer.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
 
+struct LocalJobOptions {
+  // Initial values, in the order of LocalJobResult::weights; empty: the model's own.
+  std::vector<float> weights = {};
+  bool run_ahead_on_cpu = false;  // TrainerOptions.
+};
+
 struct LocalJobResult {
   std::vector<std::vector<v1::StepReport>> reports;  // By rank, then by step.
-  std::vector<float> weights;  // After the last step: all parameters, one after the other in layout order.
+  std::vector<float> weights;  // After the last step: all parameters, in the order of SlotOffsets().
+  std::vector<Trace> traces;   // By rank: of the last step.
 };
 
 // The plan of a spec as text of JobSpec in JSON; INVALID_ARGUMENT with every fault when it is refused.
 absl::StatusOr<Plan> PlanOfJson(const std::string& json);
 
-// `weights`: initial values in the order of LocalJobResult::weights; empty for the model's own.
-// Returns the first error of the lowest rank that has one.
-absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const std::vector<float>& weights = {});
+// The same for a job that is in memory already.
+absl::StatusOr<Plan> PlanOfJob(const v1::JobSpec& job);
+
+// Returns the first error of the lowest rank that has one; an error that others caused counts last.
+absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptions& options = {});
 
 }  // namespace fsdpd

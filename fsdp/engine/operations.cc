@@ -1,13 +1,14 @@
 #include "fsdp/engine/operations.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -18,102 +19,170 @@ namespace {
 // As PyTorch's clip_grad_norm_ has it: keeps a gradient of norm zero out of a division by zero.
 constexpr double kClipEpsilon = 1e-6;
 
-at::ScalarType ScalarTypeOf(DType dtype) { return dtype == DType::kBf16 ? at::kBFloat16 : at::kFloat; }
+constexpr double kLossScaleGrowth = 2;
+constexpr double kLossScaleBackoff = 0.5;
 
-std::vector<at::Tensor> ParamViews(const UnitLayout& unit, const at::Tensor& flat) {
-  std::vector<at::Tensor> views;
-  for (const ParamSlot& param : unit.params) {
-    views.push_back(flat.narrow(0, param.offset, param.elements).view(param.shape));
+constexpr int kSums = 3;
+constexpr int kSquares = 0;
+constexpr int kLossSum = 1;
+constexpr int kCounted = 2;
+constexpr int kResults = 5;
+
+Keep KeepOf(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return Keep::kAll;
+    case Recompute::kSelective:
+      return Keep::kSelective;
+    case Recompute::kFull:
+      return Keep::kInput;
   }
-  return views;
+  return Keep::kAll;
 }
+
+std::vector<at::Tensor> PaddingOf(const Bucket& bucket, const at::Tensor& flat) {
+  std::vector<at::Tensor> padding;
+  int64_t end = 0;
+  for (const ParamSlot& param : bucket.params) {
+    if (param.offset > end) padding.push_back(flat.narrow(0, end, param.offset - end));
+    end = param.offset + param.elements;
+  }
+  if (bucket.bucket_elements > end) padding.push_back(flat.narrow(0, end, bucket.bucket_elements - end));
+  return padding;
+}
+
+// The same bytes that a collective reads and writes as fp32.
+float* Floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 }  // namespace
 
 Operations::Operations(const OperationParts& parts)
     : parts_(parts),
-      sharded_(spec().strategy == Strategy::kOptimGradsParams),
-      shard_(sharded_ ? parts.rank : 0),
-      adamw_(spec().adamw, parts.plan->layout, shard_, parts.device),
-      gathered_(parts.units->size()),
+      optimizer_(MakeOptimizer(spec(), layout(), position(), parts.device)),
+      buffers_(layout().buckets.size()),
+      param_grads_(layout().units.size()),
       micro_batches_(spec().micro_batches_per_step()) {
-  const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(parts.device);
-  sums_ = at::zeros({2}, fp32);
-  loss_ = sums_.select(0, 1);
-  if (spec().clip_norm > 0) grad_divisor_ = at::ones({}, fp32);
-  const std::vector<Buffer>& buffers = parts.plan->program.buffers;
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b].kind == BufferKind::kGathered) {
-      gathered_[buffers[b].unit] = parts.arena->View(buffers[b], ScalarTypeOf(spec().compute));
-    } else {
-      gradients_[static_cast<int>(b)] = MakeGradientBucket(buffers[b]);
+  const at::NoGradGuard no_grad;
+  MakeScalars();
+  MakeBuffers();
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const auto bucket = static_cast<int>(b);
+    if (!layout().buckets[b].trainable) continue;
+    // Gradients that are not sharded stay in their buffer.
+    if (!spec().shards_optimizer()) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
+    const at::Tensor& grad = parts_.params->bucket(bucket).grad;
+    if (grad.numel() > 0) grads_.push_back(grad);
+  }
+  for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
+}
+
+void Operations::MakeScalars() {
+  const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(parts_.device);
+  const double initial_scale = spec().compute == DType::kFp16 ? spec().loss_scale.initial : 1.0;
+  sums_ = at::zeros({kSums}, fp32);
+  grad_loss_ = at::zeros({}, fp32);
+  divisor_ = at::ones({}, fp32);
+  not_finite_ = at::zeros({}, fp32);
+  loss_scale_ = at::full({}, initial_scale, fp32);
+  good_steps_ = at::zeros({}, fp32.dtype(at::kInt));
+  for (at::Tensor& result : results_) {
+    result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
+    if (parts_.device.is_cuda()) result = result.pin_memory();
+  }
+}
+
+void Operations::MakeBuffers() {
+  const at::ScalarType compute = ScalarTypeOf(spec().compute);
+  const at::ScalarType gradient = ScalarTypeOf(GradType(spec()));
+  for (const Buffer& buffer : parts_.plan->program.buffers) {
+    BucketBuffers& of = buffers_[buffer.bucket];
+    switch (buffer.kind) {
+      case BufferKind::kGathered:
+        of.gathered = parts_.arena->View(buffer, compute);
+        of.gathered.zero_();  // Padding is never written; autograd may look at it.
+        break;
+      case BufferKind::kReplica:
+        of.replica = parts_.arena->View(buffer, compute);
+        break;
+      case BufferKind::kReduce:
+        of.reduce = parts_.arena->View(buffer, gradient);
+        of.padding = PaddingOf(layout().buckets[buffer.bucket], of.reduce);
+        break;
+      case BufferKind::kWire:
+        of.wire = parts_.arena->View(buffer, gradient);
+        break;
     }
   }
-  for (int u = 0; u < parts.params->size(); ++u) BindUnit(u);
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const Bucket& bucket = layout().buckets[b];
+    FSDPD_CHECK(buffers_[b].gathered.defined() && buffers_[b].gathered.numel() == bucket.bucket_elements);
+    FSDPD_CHECK(buffers_[b].reduce.defined() == bucket.trainable);
+  }
 }
 
+// Own parameters, then those that are borrowed.
 void Operations::BindUnit(int unit) {
-  FSDPD_CHECK(gathered_[unit].defined());
-  // Forward and backward see the same bytes, at first zero instead of whatever the allocation held.
-  gathered_[unit].zero_();
-  (*parts_.units)[unit]->Bind(ParamViews(layout(unit), gathered_[unit]));
-  UnitShard& shard = parts_.params->unit(unit);
-  if (sharded_) {
-    shard.grad = at::zeros_like(shard.main);
-    return;
+  std::vector<at::Tensor> params;
+  for (int from = unit; from >= 0; from = from == unit ? layout().units[unit].borrows : -1) {
+    for (const ParamPlace& place : layout().units[from].params) {
+      const ParamSlot& slot = layout().buckets[place.bucket].params[place.slot];
+      const BucketBuffers& bucket = buffers_[place.bucket];
+      const auto view = [&slot](const at::Tensor& flat) {
+        return flat.narrow(0, slot.offset, slot.elements).view(slot.shape);
+      };
+      params.push_back(view(bucket.gathered));
+      param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
+    }
   }
-  // Gradients that are not sharded stay in their bucket.
-  for (const auto& [buffer, gradient] : gradients_) {
-    if (parts_.plan->program.buffers[buffer].unit == unit) shard.grad = gradient.flat;
-  }
+  (*parts_.units)[unit]->Bind(params);
 }
 
-Operations::GradientBucket Operations::MakeGradientBucket(const Buffer& buffer) const {
-  const UnitLayout& unit = layout(buffer.unit);
-  GradientBucket bucket;
-  bucket.flat = parts_.arena->View(buffer, at::kFloat);
-  FSDPD_CHECK(bucket.flat.numel() == unit.bucket_elements);
-  bucket.params = ParamViews(unit, bucket.flat);
-  int64_t end = 0;
-  for (const ParamSlot& param : unit.params) {
-    if (param.offset > end) bucket.padding.push_back(bucket.flat.narrow(0, end, param.offset - end));
-    end = param.offset + param.elements;
-  }
-  if (unit.bucket_elements > end) {
-    bucket.padding.push_back(bucket.flat.narrow(0, end, unit.bucket_elements - end));
-  }
-  return bucket;
-}
-
-const Operations::GradientBucket& Operations::GradientOf(const Instruction& instruction) const {
-  for (const BufferUse& use : instruction.uses) {
-    const auto found = gradients_.find(use.buffer);
-    if (found != gradients_.end()) return found->second;
-  }
-  FSDPD_CHECK(false);  // The verifier saw to it that Backward and Reduce use one.
-  return gradients_.begin()->second;
-}
-
-void Operations::BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches) {
+void Operations::BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches,
+                           int result_slot) {
   FSDPD_CHECK(batches.size() == micro_batches_.size());
-  at::NoGradGuard no_grad;
-  adamw_.BeginStep(step, learning_rate);
-  sums_.zero_();
+  const at::NoGradGuard no_grad;
+  evaluating_ = false;
+  result_slot_ = result_slot;
+  optimizer_->BeginStep(step, learning_rate);
+  int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
-    micro_batches_[m].input.tokens = batches[m].tokens.to(parts_.device);
-    micro_batches_[m].input.targets = batches[m].targets.to(parts_.device);
-    micro_batches_[m].input.hidden = at::Tensor();
-    micro_batches_[m].grad_hidden = at::Tensor();
+    LoadBatch(batches[m], &micro_batches_[m]);
+    counted += batches[m].counted;
   }
+  sums_.zero_();
+  sums_.select(0, kCounted).fill_(static_cast<double>(counted));
+  grad_loss_.copy_(loss_scale_).div_(static_cast<double>(spec().tokens_per_step()));
+}
+
+void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
+  const at::NoGradGuard no_grad;
+  evaluating_ = true;
+  result_slot_ = result_slot;
+  LoadBatch(batch, &micro_batches_[0]);
+  sums_.zero_();
+  sums_.select(0, kCounted).fill_(static_cast<double>(batch.counted));
+}
+
+void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
+  // From pageable memory the host would wait for the stream, and with it for the step before.
+  const auto load = [&](const at::Tensor& tokens) {
+    return parts_.device.is_cuda() ? tokens.pin_memory().to(parts_.device, /*non_blocking=*/true) : tokens;
+  };
+  to->input.tokens = load(batch.tokens);
+  to->input.targets = load(batch.targets);
+  to->input.hidden = at::Tensor();
+  to->grad_hidden = at::Tensor();
 }
 
 absl::Status Operations::Run(const Instruction& instruction) {
-  at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
+  const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
   switch (instruction.op) {
+    case Op::kPublish:
+      return Publish(instruction.bucket);
     case Op::kGather:
-      return Gather(instruction.unit);
+      return Gather(instruction.bucket);
     case Op::kForward:
-      Forward(instruction.unit, instruction.micro_batch);
+      Forward(instruction);
       return absl::OkStatus();
     case Op::kRelease:
       return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
@@ -121,80 +190,145 @@ absl::Status Operations::Run(const Instruction& instruction) {
       Backward(instruction);
       return absl::OkStatus();
     case Op::kReduce:
-      return Reduce(instruction);
+      return Reduce(instruction.bucket, instruction.accumulate);
+    case Op::kReduceOuter:
+      return ReduceOuter(instruction.bucket);
     case Op::kNorm:
       return Norm();
     case Op::kUpdate:
-      Update(instruction.unit);
+      optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), divisor_,
+                         not_finite_);
       return absl::OkStatus();
+    case Op::kLoss:
+      return Loss();
   }
   return absl::OkStatus();
 }
 
-absl::Status Operations::Gather(int unit) {
-  const int64_t elements = layout(unit).shard_elements;
-  at::Tensor& bucket = gathered_[unit];
-  bucket.narrow(0, shard_ * elements, elements).copy_(parts_.params->unit(unit).main);
-  if (!sharded_) return absl::OkStatus();
-  return parts_.gather->AllGather(bucket.mutable_data_ptr(), elements, spec().compute);
+absl::Status Operations::Publish(int bucket) {
+  const at::Tensor& replica = buffers_[bucket].replica;
+  const int64_t elements = layout().buckets[bucket].main_elements;
+  replica.narrow(0, position().outer_index * elements, elements).copy_(parts_.params->bucket(bucket).main);
+  return parts_.mesh->outer->AllGather(replica.mutable_data_ptr(), elements, spec().compute);
 }
 
-void Operations::Forward(int unit, int micro_batch) {
-  MicroBatch& current = micro_batches_[micro_batch];
-  const bool keep = spec().recompute == Recompute::kNone;
-  UnitOutput output = (*parts_.units)[unit]->Forward(micro_batch, current.input, keep);
+absl::Status Operations::Gather(int bucket) {
+  const BucketBuffers& buffers = buffers_[bucket];
+  const BucketRange own = OwnShardRange(layout(), layout().buckets[bucket], position());
+  buffers.gathered.narrow(0, own.begin, own.elements)
+      .copy_(buffers.replica.defined() ? buffers.replica : parts_.params->bucket(bucket).main);
+  if (!spec().shards_optimizer()) return absl::OkStatus();
+  return parts_.mesh->gather->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, spec().compute);
+}
+
+void Operations::Forward(const Instruction& instruction) {
+  MicroBatch& current = micro_batches_[instruction.micro_batch];
+  UnitOutput output = (*parts_.units)[instruction.unit]->Forward(
+      instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
-  if (IsLast(unit)) loss_.add_(output.loss, 1.0 / (micro_batches_.size() * spec().world));
+  if (IsLast(instruction.unit)) sums_.select(0, kLossSum).add_(output.loss);
 }
 
 void Operations::Backward(const Instruction& instruction) {
-  const GradientBucket& bucket = GradientOf(instruction);
+  const UnitLayout& unit = layout().units[instruction.unit];
   // A shard is reduced, measured and updated as a whole, padding included.
-  if (!instruction.accumulate) {
-    for (at::Tensor padding : bucket.padding) padding.zero_();
+  for (int from = instruction.unit; !instruction.accumulate && from >= 0;
+       from = from == instruction.unit ? unit.borrows : -1) {
+    for (const int bucket : layout().units[from].buckets) {
+      for (const at::Tensor& padding : buffers_[bucket].padding) padding.zero_();
+    }
   }
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  const double scale = 1.0 / (micro_batches_.size() * spec().world);
   const at::Tensor grad_hidden = std::move(current.grad_hidden);
-  current.grad_hidden = (*parts_.units)[instruction.unit]->Backward(
-      instruction.micro_batch, grad_hidden, scale, instruction.accumulate, bucket.params);
+  current.grad_hidden =
+      (*parts_.units)[instruction.unit]->Backward(instruction.micro_batch, grad_hidden, grad_loss_,
+                                                  instruction.accumulate, param_grads_[instruction.unit]);
 }
 
-absl::Status Operations::Reduce(const Instruction& instruction) {
-  const GradientBucket& bucket = GradientOf(instruction);
-  float* data = bucket.flat.mutable_data_ptr<float>();
-  if (!sharded_) return parts_.reduce->AllReduce(data, bucket.flat.numel());
-  const int64_t elements = layout(instruction.unit).shard_elements;
-  at::Tensor& grad = parts_.params->unit(instruction.unit).grad;
-  if (!instruction.accumulate) {
-    return parts_.reduce->ReduceScatter(data, grad.mutable_data_ptr<float>(), elements);
+absl::Status Operations::Reduce(int bucket, bool accumulate) {
+  const at::Tensor& whole = buffers_[bucket].reduce;
+  if (!spec().shards_optimizer()) return parts_.mesh->reduce->AllReduce(Floats(whole), whole.numel());
+  const at::Tensor& grad = parts_.params->grad_shard(bucket);
+  const int64_t elements = grad.numel();
+  const DType wire = GradType(spec());
+  // fp32 sums: where they belong, or on their way there.
+  at::Tensor sum = grad;
+  if (accumulate || grad.scalar_type() != at::kFloat) {
+    sum = wire == DType::kFp32 ? whole.narrow(0, position().inner_index * elements, elements)
+                               : at::empty({elements}, grad.options().dtype(at::kFloat));
   }
-  FSDPD_RETURN_IF_ERROR(parts_.reduce->ReduceScatter(data, data + shard_ * elements, elements));
-  grad.add_(bucket.flat.narrow(0, shard_ * elements, elements));
+  void* scratch = wire == DType::kFp32 ? nullptr : buffers_[bucket].wire.mutable_data_ptr();
+  FSDPD_RETURN_IF_ERROR(
+      parts_.mesh->reduce->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, wire));
+  if (accumulate) {
+    grad.add_(sum);
+  } else if (!sum.is_same(grad)) {
+    grad.copy_(sum);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Operations::ReduceOuter(int bucket) {
+  const at::Tensor& grad = parts_.params->grad_shard(bucket);
+  const at::Tensor sum = grad.to(at::kFloat);  // Itself, unless it is narrower.
+  const int64_t own = layout().buckets[bucket].main_elements;
+  if (layout().outer_shards > 1) {
+    FSDPD_RETURN_IF_ERROR(parts_.mesh->outer->ReduceScatter(
+        sum.mutable_data_ptr(), nullptr, Floats(sum) + position().outer_index * own, own, DType::kFp32));
+  } else {
+    FSDPD_RETURN_IF_ERROR(parts_.mesh->outer->AllReduce(Floats(sum), sum.numel()));
+  }
+  if (!sum.is_same(grad)) grad.copy_(sum);
   return absl::OkStatus();
 }
 
 absl::Status Operations::Norm() {
-  std::vector<at::Tensor> grads;
-  for (int u = 0; u < parts_.params->size(); ++u) grads.push_back(parts_.params->unit(u).grad);
-  const at::Tensor norms = at::stack(at::_foreach_norm(grads, 2));
-  at::Tensor squares = sums_.select(0, 0);
-  squares.copy_(norms.square().sum());
-  // Ranks that all hold the whole gradient give their part of it to the sum.
-  if (!sharded_) squares.div_(static_cast<double>(spec().world));
-  FSDPD_RETURN_IF_ERROR(parts_.reduce->AllReduce(sums_.mutable_data_ptr<float>(), 2));
-  if (grad_divisor_.defined()) {
-    grad_divisor_.copy_(squares.sqrt().add_(kClipEpsilon).div_(spec().clip_norm).clamp_min_(1.0));
+  const at::Tensor squares = sums_.select(0, kSquares);
+  if (!grads_.empty()) squares.copy_(at::stack(at::_foreach_norm(grads_, 2, at::kFloat)).square().sum());
+  // Ranks that hold the same piece each give their part of it to the sum.
+  squares.div_(static_cast<double>(spec().world / (layout().shards * layout().outer_shards)));
+  FSDPD_RETURN_IF_ERROR(parts_.mesh->all()->AllReduce(Floats(sums_), kSums));
+  const at::Tensor unfinished = sums_.isfinite().all().logical_not();
+  if (spec().compute == DType::kFp16) {
+    not_finite_.copy_(unfinished);
+  } else {
+    not_finite_.add_(unfinished).clamp_max_(1);
+  }
+  divisor_.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
+  divisor_.mul_(loss_scale_);
+  const at::Tensor norm = squares.sqrt().div_(divisor_);
+  if (spec().optimizer.clip_norm > 0) {
+    divisor_.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
+  }
+  PublishResult(norm);
+  if (spec().compute == DType::kFp16) {
+    at::_amp_update_scale_(loss_scale_, good_steps_, not_finite_, kLossScaleGrowth, kLossScaleBackoff,
+                           spec().loss_scale.growth_interval);
   }
   return absl::OkStatus();
 }
 
-void Operations::Update(int unit) { adamw_.Update(unit, parts_.params->unit(unit), grad_divisor_); }
+absl::Status Operations::Loss() {
+  FSDPD_RETURN_IF_ERROR(parts_.mesh->all()->AllReduce(Floats(sums_), kSums));
+  PublishResult(sums_.select(0, kSquares));
+  return absl::OkStatus();
+}
 
-Operations::StepResult Operations::Result() const {
-  const at::Tensor sums = sums_.cpu();
-  const float* values = sums.const_data_ptr<float>();
-  return {values[1], std::sqrt(static_cast<double>(values[0]))};
+void Operations::PublishResult(const at::Tensor& norm) {
+  const at::Tensor result =
+      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale_, not_finite_});
+  results_[result_slot_].copy_(result, /*non_blocking=*/true);
+}
+
+StepResult Operations::Result(int result_slot) const {
+  const float* values = results_[result_slot].const_data_ptr<float>();
+  StepResult result;
+  result.grad_norm = values[0];
+  result.loss_sum = values[1];
+  result.counted = std::llround(values[2]);
+  result.loss_scale = values[3];
+  result.not_finite = values[4] != 0;
+  return result;
 }
 
 }  // namespace fsdpd

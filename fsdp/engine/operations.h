@@ -1,24 +1,34 @@
 // What each of a program's instructions does to tensors. It knows operations, not their order: the executor
-// says when, the program decides. Whether a gather or a reduction communicates is the layout's matter:
-// parameters that are not sharded are cast locally and their gradients all-reduced.
+// says when, the program decides. Which of them communicate, and over what, is the strategy's and the mesh's
+// matter.
 //
-// Call order: BeginStep, then Run for each instruction on its lane, then Result. Each function runs on the
-// lane that the executor chose, with that lane's stream current. Gradient scale: the last unit's backward
-// starts from 1 / (micro-batches of the whole step over all ranks); nothing else scales, so a sum over ranks
-// and micro-batches is the mean over the global batch. Thread safety: the program's dependencies order all
-// shared tensors; there is no lock. LibTorch's exceptions pass through (lanes catch them).
+// Call order: BeginStep or BeginEvaluation, then Run for each instruction on its lane; Result once the Norm
+// or Loss is done, and before the second BeginStep after. Each function runs on the lane that the executor
+// chose, with that lane's stream current; Result on the host.
+//
+// Scale: backward starts from loss scale / tokens of the global batch, for a loss that is a sum over targets.
+// So the reduced gradient is the true one, of the mean over the targets that count, times
+// loss scale x counted / tokens. Norm has that factor out of the norm and into the divisor which Update
+// applies; nothing else scales.
+//
+// A step whose gradient or loss is not finite updates nothing, on every rank together: Norm leaves a flag on
+// the device, computed from sums that all ranks share. Without a loss scale the flag stays up, since the job
+// ends there and the host may have submitted a step more.
+//
+// Thread safety: the program's dependencies order all shared tensors; there is no lock. LibTorch's exceptions
+// pass through (lanes catch them).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <absl/status/status.h>
 
-#include <map>
+#include <array>
 #include <memory>
 #include <vector>
 
-#include "fsdp/comm/communicator.h"
+#include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
-#include "fsdp/engine/adamw.h"
+#include "fsdp/engine/optimizer.h"
 #include "fsdp/engine/sharded_params.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit.h"
@@ -29,13 +39,22 @@ namespace fsdpd {
 // Everything that instructions act on. Owned by the trainer; outlives the operations.
 struct OperationParts {
   const Plan* plan = nullptr;
-  int rank = 0;
   at::Device device = at::kCPU;
   std::vector<std::unique_ptr<Unit>>* units = nullptr;
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
-  Communicator* gather = nullptr;
-  Communicator* reduce = nullptr;
+  const Mesh* mesh = nullptr;
+};
+
+// Of a step or of one round of evaluation; the same on all ranks.
+struct StepResult {
+  double loss_sum = 0;  // Over the targets that count.
+  int64_t counted = 0;
+  double grad_norm = 0;     // Of the true gradient, before clipping.
+  double loss_scale = 1;    // That the step ran with.
+  bool not_finite = false;  // Nothing was updated.
+
+  double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
 };
 
 class Operations {
@@ -43,54 +62,65 @@ class Operations {
   // On the compute lane: units take their views here, and CUDA's autograd remembers the stream.
   explicit Operations(const OperationParts& parts);
 
-  // On the compute lane. Moves the batches of this rank's micro-batches to the device.
-  void BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches);
+  // On the compute lane. Moves the batches of this rank's micro-batches to the device. The result goes to
+  // `result_slot`, 0 or 1, so that the next step may run before the host has read this one's.
+  void BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches, int result_slot);
+  void BeginEvaluation(const Batch& batch, int result_slot);
 
   absl::Status Run(const Instruction& instruction);
 
-  // Loss and gradient norm of the step, the same on all ranks. Waits for the device: the step's one host
-  // synchronisation, after all lanes are done.
-  struct StepResult {
-    double loss = 0;
-    double grad_norm = 0;
-  };
-  StepResult Result() const;
+  // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
+  StepResult Result(int result_slot) const;
 
  private:
-  struct GradientBucket {
-    at::Tensor flat;
-    std::vector<at::Tensor> params;
-    std::vector<at::Tensor> padding;
+  struct BucketBuffers {
+    at::Tensor gathered;  // Flat, as are the others; undefined where the program has none.
+    at::Tensor replica;
+    at::Tensor reduce;
+    at::Tensor wire;
+    std::vector<at::Tensor> padding;  // Of `reduce`.
   };
   struct MicroBatch {
     UnitInput input;         // Hidden states move through it from unit to unit.
     at::Tensor grad_hidden;  // Moves back.
   };
 
+  void MakeBuffers();
+  void MakeScalars();
   void BindUnit(int unit);
-  GradientBucket MakeGradientBucket(const Buffer& buffer) const;
-  const GradientBucket& GradientOf(const Instruction& instruction) const;
-  absl::Status Gather(int unit);
-  void Forward(int unit, int micro_batch);
+  void LoadBatch(const Batch& batch, MicroBatch* to) const;
+  absl::Status Publish(int bucket);
+  absl::Status Gather(int bucket);
+  void Forward(const Instruction& instruction);
   void Backward(const Instruction& instruction);
-  absl::Status Reduce(const Instruction& instruction);
+  absl::Status Reduce(int bucket, bool accumulate);
+  absl::Status ReduceOuter(int bucket);
   absl::Status Norm();
-  void Update(int unit);
+  absl::Status Loss();
+  void PublishResult(const at::Tensor& norm);
 
   const Spec& spec() const { return parts_.plan->spec; }
-  const UnitLayout& layout(int unit) const { return parts_.plan->layout.units[unit]; }
+  const Layout& layout() const { return parts_.plan->layout; }
+  const MeshPosition& position() const { return parts_.mesh->position; }
   bool IsLast(int unit) const { return unit + 1 == static_cast<int>(parts_.units->size()); }
 
   const OperationParts parts_;
-  const bool sharded_;   // Parameters are cut over all ranks; else every rank has them all.
-  const int64_t shard_;  // This rank's.
-  AdamW adamw_;
-  std::vector<at::Tensor> gathered_;         // Each unit's bucket, flat, in compute precision.
-  std::map<int, GradientBucket> gradients_;  // By the program's buffer.
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<BucketBuffers> buffers_;                // By bucket.
+  std::vector<std::vector<at::Tensor>> param_grads_;  // By unit, as Unit::Backward wants them.
+  std::vector<at::Tensor> grads_;                     // Own gradient pieces, as the norm wants them.
   std::vector<MicroBatch> micro_batches_;
-  at::Tensor sums_;          // fp32 [2]: squares of the gradient, loss. Of this rank, after Norm of all.
-  at::Tensor loss_;          // View of sums_[1].
-  at::Tensor grad_divisor_;  // What brings the gradient to the clip norm; undefined without clipping.
+  bool evaluating_ = false;
+  int result_slot_ = 0;
+
+  // fp32 scalars on the device.
+  at::Tensor sums_;  // [3]: squares of the gradient, loss, targets that count. Of this rank, then of all.
+  at::Tensor grad_loss_;   // What backward starts from.
+  at::Tensor divisor_;     // What Update divides the gradient by.
+  at::Tensor not_finite_;  // 1: Update does nothing.
+  at::Tensor loss_scale_;
+  at::Tensor good_steps_;              // int32: since the loss scale changed.
+  std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA: norm, loss, counted, scale, flag.
 };
 
 }  // namespace fsdpd

@@ -1,11 +1,15 @@
 // Trains a job in one process, ranks as threads, and prints one loss a line: what parity tests compare with
 // another engine that was given the same weights and tokens.
 //
-//   train_local --spec job.json [--weights in.f32] [--dump-weights out.f32] [--dump-batches out.i64]
+//   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
+//               [--dump-batches out.i64] [--trace out.json]
 //
-// Weight files hold all parameters as fp32, one after the other in layout order (fsdp/plan/model_facts.h
-// lists it). A batches file holds int64: for each step all tokens, then all targets of the global batch, in
-// sample order.
+// Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
+// fsdp/plan/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all targets
+// of the global batch, in sample order. A trace shows the last step of every rank
+// (fsdp/telemetry/trace_writer.h).
+#include <google/protobuf/util/json_util.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
@@ -24,9 +28,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-absl::Status WriteWeights(const std::string& path, const std::vector<float>& weights) {
+absl::Status WriteFile(const std::string& path, const void* bytes, size_t size) {
   std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
+  file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
   file.close();
   return file ? absl::OkStatus() : absl::DataLossError(path + ": cannot be written");
 }
@@ -64,21 +68,41 @@ struct Files {
   std::string weights;  // The others may be empty.
   std::string dump_weights;
   std::string dump_batches;
+  std::string trace;
 };
 
-absl::Status Train(const Files& files) {
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadFile(files.spec));
-  FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanOfJson(json));
+// The device of the command line, not of the spec: specs for GPUs can be tried on a CPU.
+absl::StatusOr<Plan> ReadPlan(const std::string& path, bool cuda) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
+  if (!parsed.ok()) return absl::InvalidArgumentError(path + ": " + parsed.ToString());
+  job.mutable_resources()->set_device(cuda ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
+  return PlanOfJob(job);
+}
+
+absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  std::vector<float> weights(bytes.size() / sizeof(float));
+  bytes.copy(reinterpret_cast<char*>(weights.data()), weights.size() * sizeof(float));
+  return weights;
+}
+
+absl::Status Train(const Files& files, bool cuda) {
+  FSDPD_ASSIGN_OR_RETURN(const Plan plan, ReadPlan(files.spec, cuda));
   if (!files.dump_batches.empty()) FSDPD_RETURN_IF_ERROR(WriteBatches(files.dump_batches, plan.spec));
-  std::vector<float> weights;
+  LocalJobOptions options;
   if (!files.weights.empty()) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(files.weights));
-    weights.resize(bytes.size() / sizeof(float));
-    bytes.copy(reinterpret_cast<char*>(weights.data()), weights.size() * sizeof(float));
+    FSDPD_ASSIGN_OR_RETURN(options.weights, ReadWeights(files.weights));
   }
-  FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, RunLocalJob(plan, weights));
+  FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, RunLocalJob(plan, options));
   for (const v1::StepReport& report : result.reports[0]) std::printf("%.9g\n", report.loss());
-  return files.dump_weights.empty() ? absl::OkStatus() : WriteWeights(files.dump_weights, result.weights);
+  if (!files.trace.empty()) {
+    const std::string json = TraceJson(result.traces);
+    FSDPD_RETURN_IF_ERROR(WriteFile(files.trace, json.data(), json.size()));
+  }
+  if (files.dump_weights.empty()) return absl::OkStatus();
+  return WriteFile(files.dump_weights, result.weights.data(), result.weights.size() * sizeof(float));
 }
 
 }  // namespace
@@ -92,8 +116,12 @@ int main(int argc, char** argv) {
                  "Initial parameters, fp32 in layout order (default: from the seed)");
   app.add_option("--dump-weights", files.dump_weights, "Where to write the parameters after the last step");
   app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
+  app.add_option("--trace", files.trace, "Where to write the timeline of the last step, for ui.perfetto.dev");
+  std::string device = "cpu";
+  app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = fsdpd::Train(files);
+  const absl::Status status = fsdpd::Train(files, device == "cuda");
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;

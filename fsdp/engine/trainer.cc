@@ -1,65 +1,84 @@
 #include "fsdp/engine/trainer.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 
-#include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "fsdp/engine/schedule.h"
 #include "fsdp/memory/counters.h"
 #include "fsdp/memory/torch_status.h"
-#include "fsdp/model/llama.h"
+#include "fsdp/model/model.h"
 
 namespace fsdpd {
 namespace {
+
+// Below it a gradient overflows fp16 although the loss was made smaller: the step itself is at fault.
+constexpr double kSmallestLossScale = 1;
 
 at::Device DeviceOf(const TrainerOptions& options) {
   if (options.plan->spec.device == DeviceKind::kCpu) return at::kCPU;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index));
 }
 
-int64_t ShardOf(const TrainerOptions& options) { return options.plan->layout.shards == 1 ? 0 : options.rank; }
-
-absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeUnits(const Plan& plan, at::Device device) {
+absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeModel(const Plan& plan, at::Device device) {
   std::vector<std::unique_ptr<Unit>> units;
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    units = MakeLlama(plan.spec.model, plan.model, plan.spec.data.sequence_length, device);
+    units = MakeUnits(plan.spec, plan.model, device);
     return absl::OkStatus();
   }));
   return units;
+}
+
+Lanes LanesOf(const TrainerOptions& options) {
+  if (options.run_ahead_on_cpu) return MakeRunAheadLanes();
+  return MakeLanes(options.plan->spec.device, options.device_index);
+}
+
+absl::Status AtStep(int64_t step, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrFormat("step %d: %s", step, status.message()));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   const Plan& plan = *options.plan;
-  FSDPD_CHECK(plan.accepted() && options.gather != nullptr && options.reduce != nullptr);
-  FSDPD_CHECK(options.gather->size() == plan.spec.world && options.reduce->size() == plan.spec.world);
+  const MeshPosition position = options.mesh.position;
+  FSDPD_CHECK(plan.accepted() && options.stop != nullptr);
+  FSDPD_CHECK(position.inner_size == plan.spec.inner_size() && position.outer_size == plan.spec.outer_size);
+  const int rank = position.outer_index * position.inner_size + position.inner_index;
   const at::Device device = DeviceOf(options);
-  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, options.rank));
+  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank));
+  std::optional<EvaluationBatches> evaluation;
+  if (plan.spec.evaluation.every_steps > 0) {
+    FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
+  }
   FSDPD_ASSIGN_OR_RETURN(Arena arena, Arena::Make(plan.program.arena_bytes, device));
-  FSDPD_ASSIGN_OR_RETURN(auto units, MakeUnits(plan, device));
+  FSDPD_ASSIGN_OR_RETURN(auto units, MakeModel(plan, device));
   InitialValues initial = options.initial;
   if (!initial) {
-    initial = [&](int unit, int param) { return units[unit]->InitialValue(param, plan.spec.seed); };
+    initial = [&](int unit, int param, int64_t begin, int64_t elements) {
+      return units[unit]->InitialValue(param, plan.spec.seed, begin, elements);
+    };
   }
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
-                         ShardedParams::Make(plan.layout, ShardOf(options), device, initial));
+                         ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(options), std::move(batches), std::move(arena), std::move(params)));
+  trainer->evaluation_ = std::move(evaluation);
   trainer->units_ = std::move(units);
   OperationParts parts;
   parts.plan = &plan;
-  parts.rank = trainer->options_.rank;
   parts.device = device;
   parts.units = &trainer->units_;
   parts.params = &trainer->params_;
   parts.arena = &trainer->arena_;
-  parts.gather = trainer->options_.gather.get();
-  parts.reduce = trainer->options_.reduce.get();
+  parts.mesh = &trainer->options_.mesh;
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
-                         Executor::Make(parts, MakeLanes(plan.spec.device, trainer->options_.device_index)));
+                         Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop));
   return trainer;
 }
 
@@ -67,86 +86,135 @@ Trainer::Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedPa
     : options_(std::move(options)),
       batches_(std::move(batches)),
       arena_(std::move(arena)),
-      params_(std::move(params)),
-      next_batches_(std::vector<Batch>()) {}
+      params_(std::move(params)) {}
 
-int64_t Trainer::shard() const { return ShardOf(options_); }
+void Trainer::Abort() { options_.mesh.Abort(); }
 
-void Trainer::Abort() {
-  options_.gather->Abort();
-  options_.reduce->Abort();
+void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
+
+Trace Trainer::LastTrace() const {
+  return TraceOf(options_.plan->program, options_.plan->layout, executor_->spans());
 }
 
-void Trainer::AwaitOthers() { options_.reduce->Barrier().IgnoreError(); }
+absl::Status Trainer::Run(const OnStep& on_step) {
+  const absl::Status status = RunSteps(on_step);
+  if (status.ok()) return status;
+  Abort();
+  // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
+  if (!options_.stop->load()) return status;
+  const int64_t step = open_.empty() ? 0 : open_.front().step;
+  return absl::CancelledError(absl::StrFormat("stopped at step %d", step));
+}
 
-absl::Status Trainer::Run(const std::function<absl::Status(const v1::StepReport&)>& on_step) {
-  next_batches_ = ReadBatches(1);
+absl::Status Trainer::RunSteps(const OnStep& on_step) {
+  const bool runs_ahead = spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu;
   for (int64_t step = 1; step <= spec().steps; ++step) {
-    absl::StatusOr<v1::StepReport> report = Step(step);
-    absl::Status status = report.ok() ? on_step(*report) : report.status();
-    if (status.ok()) continue;
-    Abort();
-    // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
-    if (options_.stop->load()) return absl::CancelledError(absl::StrFormat("stopped at step %d", step));
-    return absl::Status(status.code(), absl::StrFormat("step %d: %s", step, status.message()));
+    FSDPD_RETURN_IF_ERROR(Submit(step));
+    const bool drains = !runs_ahead || step == spec().steps || EvaluatesAfter(step);
+    while (open_.size() > (drains ? 0 : Executor::kMaxInFlight - 1)) {
+      FSDPD_RETURN_IF_ERROR(Finish(on_step));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Batch>> Trainer::ReadBatches(int64_t step) const {
+absl::Status Trainer::Submit(int64_t step) {
+  OpenStep open;
+  open.step = step;
+  open.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
+  open_.push_back(open);
   std::vector<Batch> batches;
   for (int64_t m = 0; m < spec().micro_batches_per_step(); ++m) {
-    FSDPD_ASSIGN_OR_RETURN(Batch batch, batches_.Read(step, m));
-    batches.push_back(std::move(batch));
+    absl::StatusOr<Batch> batch = batches_.Read(step, m);
+    if (!batch.ok()) return AtStep(step, batch.status());
+    batches.push_back(*std::move(batch));
   }
-  return batches;
-}
-
-absl::StatusOr<v1::StepReport> Trainer::Step(int64_t step) {
-  FSDPD_RETURN_IF_ERROR(next_batches_.status());
   ResetPeakMemory(spec().device, options_.device_index);
-  const std::vector<Batch> batches = *std::move(next_batches_);
-  const double learning_rate = LearningRate(spec().schedule, spec().adamw.lr, spec().steps, step);
-  FSDPD_ASSIGN_OR_RETURN(const Operations::StepResult result,
-                         executor_->Step(step, learning_rate, batches, *options_.stop, [&] {
-                           if (step < spec().steps) next_batches_ = ReadBatches(step + 1);
-                         }));
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "not finite: loss %g, gradient norm %g (learning rate %g); lower optimizer.adamw.lr, add "
-        "warmup_steps or set optimizer.clip_norm",
-        result.loss, result.grad_norm, learning_rate));
-  }
-  return Report(step, learning_rate, result);
+  FSDPD_RETURN_IF_ERROR(executor_->Submit(step, open.learning_rate, std::move(batches)));
+  // The allocator works when work is submitted, not when it runs: now its counters are this step's.
+  open_.back().memory = ReadMemory();
+  return absl::OkStatus();
 }
 
-v1::StepReport Trainer::Report(int64_t step, double learning_rate, const Operations::StepResult& result) {
+absl::Status Trainer::Finish(const OnStep& on_step) {
+  const OpenStep& step = open_.front();
+  FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
+  FSDPD_RETURN_IF_ERROR(AtStep(step.step, CheckFinite(step, result)));
+  v1::StepReport report = Report(step, result);
+  if (EvaluatesAfter(step.step)) {
+    FSDPD_RETURN_IF_ERROR(AtStep(step.step, Evaluate(report.mutable_evaluation())));
+  }
+  FSDPD_RETURN_IF_ERROR(AtStep(step.step, on_step(report)));
+  open_.pop_front();
+  return absl::OkStatus();
+}
+
+bool Trainer::EvaluatesAfter(int64_t step) const {
+  return evaluation_.has_value() && (step % spec().evaluation.every_steps == 0 || step == spec().steps);
+}
+
+absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
+  const absl::Time begin = absl::Now();
+  StepResult total;
+  for (int64_t round = 0; round < evaluation_->rounds(); ++round) {
+    FSDPD_ASSIGN_OR_RETURN(const Batch batch, evaluation_->Read(round));
+    FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Evaluate(options_.plan->evaluation, batch));
+    total.loss_sum += result.loss_sum;
+    total.counted += result.counted;
+  }
+  report->set_loss(total.loss());
+  report->set_tokens(total.counted);
+  report->set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::CheckFinite(const OpenStep& step, const StepResult& result) const {
+  if (!result.not_finite) return absl::OkStatus();
+  if (spec().compute != DType::kFp16) {
+    return absl::OutOfRangeError(absl::StrFormat(
+        "not finite: loss %g, gradient norm %g (learning rate %g); lower optimizer.%s.lr, add warmup_steps "
+        "or set optimizer.clip_norm",
+        result.loss(), result.grad_norm, step.learning_rate,
+        spec().optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd"));
+  }
+  if (result.loss_scale >= kSmallestLossScale) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrFormat("not finite although the loss scale came down to %g: loss %g, gradient norm %g",
+                      result.loss_scale, result.loss(), result.grad_norm));
+}
+
+v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
   v1::StepReport report;
-  report.set_step(step);
-  report.set_loss(result.loss);
+  report.set_step(step.step);
+  report.set_loss(result.loss());
   report.set_grad_norm(result.grad_norm);
-  report.set_learning_rate(learning_rate);
+  report.set_learning_rate(step.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   const StepTiming timing = SummariseStep(executor_->spans());
   report.set_step_seconds(timing.step_seconds);
   report.set_compute_seconds(timing.compute_seconds);
+  report.set_exposed_seconds(timing.exposed_seconds);
   for (const v1::OpTime& op : timing.ops) *report.add_ops() = op;
-  ReportMemory(report.mutable_memory());
+  *report.mutable_memory() = step.memory;
+  report.set_skipped(result.not_finite);
+  if (spec().compute == DType::kFp16) report.set_loss_scale(result.loss_scale);
   return report;
 }
 
-void Trainer::ReportMemory(v1::MemoryReport* report) {
+v1::MemoryReport Trainer::ReadMemory() {
   const MemoryCounters counters = ReadMemoryCounters(spec().device, options_.device_index);
-  report->set_allocated_bytes(counters.allocated_bytes);
-  report->set_reserved_bytes(counters.reserved_bytes);
-  report->set_peak_bytes(counters.peak_bytes);
-  report->set_device_mallocs(counters.device_mallocs);
-  report->set_device_frees(counters.device_frees);
-  report->set_allocations(counters.allocations);
-  report->set_arena_bytes(arena_.bytes());
+  v1::MemoryReport report;
+  report.set_allocated_bytes(counters.allocated_bytes);
+  report.set_reserved_bytes(counters.reserved_bytes);
+  report.set_peak_bytes(counters.peak_bytes);
+  report.set_device_mallocs(counters.device_mallocs);
+  report.set_device_frees(counters.device_frees);
+  report.set_allocations(counters.allocations);
+  report.set_arena_bytes(arena_.bytes());
   spikes_.Add(counters.peak_bytes);
-  report->set_spikes(spikes_.spikes());
+  report.set_spikes(spikes_.spikes());
+  return report;
 }
 
 }  // namespace fsdpd

@@ -1,37 +1,46 @@
 // One rank of one job, from an accepted plan to its last step: owns the sharded parameters, the units, the
-// arena and the executor, feeds batches, and reports each step.
+// arena and the executor, feeds batches, evaluates, and reports each step.
 //
-// Call order: Make (allocates and initialises; no communication), Run (all steps). Communicators come from
-// the caller, so ranks are processes over Gloo or NCCL in a job and threads over local memory in a test.
-// Callers make sure beforehand that all ranks have the same program (agreement.h). REQUIRES: plan.accepted();
-// the plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
-// current. Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set;
-// OUT_OF_RANGE naming the step when loss or gradient norm is not finite; those of data, communication and
-// device with their place. The communicators are aborted after any error: the other ranks learn of it at
-// their next collective.
+// Call order: Make (allocates and initialises; no communication), Run (all steps). The mesh comes from the
+// caller, so ranks are processes over Gloo or NCCL in a job and threads over local memory in a test. Callers
+// make sure beforehand that all ranks have the same program (agreement.h). REQUIRES: plan.accepted(); the
+// plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
+// current.
+//
+// Steps overlap: with CUDA the host submits a step before it reads the result of the one before, so that the
+// device never waits for it. Reports keep their order, and an evaluation runs when nothing else does.
+//
+// Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set; OUT_OF_RANGE naming
+// the step when loss or gradient norm is not finite (with fp16, only once the loss scale has become useless);
+// those of data, communication and device with their place. The communicators are aborted after any error:
+// the other ranks learn of it at their next collective.
 #pragma once
 
 #include <absl/status/statusor.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
-#include "fsdp/comm/communicator.h"
+#include "fsdp/comm/mesh.h"
 #include "fsdp/engine/executor.h"
 #include "fsdp/memory/spike_detector.h"
+#include "fsdp/telemetry/trace_writer.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
 
 struct TrainerOptions {
   const Plan* plan = nullptr;
-  int rank = 0;
+  Mesh mesh;
   int device_index = 0;
-  std::unique_ptr<Communicator> gather;     // For parameters.
-  std::unique_ptr<Communicator> reduce;     // For gradients; not the same, since one communicator serialises.
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
+  // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
+  bool run_ahead_on_cpu = false;
 };
 
 class Trainer {
@@ -47,16 +56,31 @@ class Trainer {
   // Wakes the lanes from collectives whose peers are gone; Run then fails. Any thread.
   void Abort();
 
+  // Of the step reported last.
+  Trace LastTrace() const;
+
   const ShardedParams& params() const { return params_; }
-  int64_t shard() const;
 
  private:
-  explicit Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedParams params);
+  using OnStep = std::function<absl::Status(const v1::StepReport&)>;
 
-  absl::StatusOr<std::vector<Batch>> ReadBatches(int64_t step) const;
-  absl::StatusOr<v1::StepReport> Step(int64_t step);
-  v1::StepReport Report(int64_t step, double learning_rate, const Operations::StepResult& result);
-  void ReportMemory(v1::MemoryReport* report);
+  // Submitted and not yet reported.
+  struct OpenStep {
+    int64_t step = 0;
+    double learning_rate = 0;
+    v1::MemoryReport memory;
+  };
+
+  Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedParams params);
+
+  absl::Status RunSteps(const OnStep& on_step);
+  absl::Status Submit(int64_t step);
+  absl::Status Finish(const OnStep& on_step);
+  bool EvaluatesAfter(int64_t step) const;
+  absl::Status Evaluate(v1::StepReport::Evaluation* report);
+  absl::Status CheckFinite(const OpenStep& step, const StepResult& result) const;
+  v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
+  v1::MemoryReport ReadMemory();
 
   const Spec& spec() const { return options_.plan->spec; }
 
@@ -64,9 +88,10 @@ class Trainer {
   const Batches batches_;
   const Arena arena_;
   ShardedParams params_;
+  std::optional<EvaluationBatches> evaluation_;  // Set when the spec asks for evaluation.
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<Executor> executor_;
-  absl::StatusOr<std::vector<Batch>> next_batches_;  // Read while the step before ran.
+  std::deque<OpenStep> open_;  // The oldest first.
   SpikeDetector spikes_;
 };
 
