@@ -64,6 +64,23 @@ TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
   EXPECT_TRUE(Has("fsdpd_loss{job=\"job\",rank=\"0\"} 2.5"));
 }
 
+TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  v1::StepReport report = Step(1);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_FALSE(Mentions("fsdpd_validation_loss"));
+  EXPECT_FALSE(Mentions("fsdpd_loss_scale"));
+  report.mutable_evaluation()->set_loss(1.5);
+  report.set_loss_scale(1024);
+  report.set_skipped(true);
+  report.set_exposed_seconds(0.25);
+  exporter_.RankStepped(kFirst, 4, report);
+  exporter_.RankStepped(kFirst, 4, Step(3));
+  EXPECT_TRUE(Has("fsdpd_validation_loss{job=\"job\",rank=\"0\"} 1.5"));
+  EXPECT_TRUE(Has("fsdpd_skipped_steps_total{job=\"job\",rank=\"0\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{job=\"job\",rank=\"0\"} 0.25"));
+}
+
 TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 4, Step(1));

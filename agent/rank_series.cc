@@ -17,9 +17,9 @@ struct OpName {
   const char* name;
 };
 constexpr OpName kOps[] = {
-    {v1::COMM_OP_ALL_GATHER, "all_gather"},
-    {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter"},
-    {v1::COMM_OP_ALL_REDUCE, "all_reduce"},
+    {v1::COMM_OP_ALL_GATHER, "all_gather"},     {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter"},
+    {v1::COMM_OP_ALL_REDUCE, "all_reduce"},     {v1::COMM_OP_OUTER_REDUCE, "outer_reduce"},
+    {v1::COMM_OP_OUTER_GATHER, "outer_gather"},
 };
 
 std::vector<ClientMetric::Label> Labels(const RankId& id) {
@@ -45,6 +45,9 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   step_seconds_ += report.step_seconds();
   tokens_ += static_cast<double>(report.tokens()) / std::max(1, world);
   compute_seconds_ += report.compute_seconds();
+  exposed_seconds_ += report.exposed_seconds();
+  skipped_steps_ += report.skipped() ? 1 : 0;
+  if (report.has_evaluation()) validation_loss_ = report.evaluation().loss();
   for (const v1::OpTime& time : report.ops()) {
     if (!v1::CommOp_IsValid(time.op())) continue;  // From a newer rank.
     OpTotals& totals = ops_[static_cast<size_t>(time.op())];
@@ -70,6 +73,7 @@ class SeriesTable {
 
  private:
   using Value = double (*)(const RankSeries&);
+  using MaybeValue = std::optional<double> (*)(const RankSeries&);
   using OpValue = double (*)(const RankSeries::OpTotals&);
 
   void Counter(const char* name, const char* help, Value value) {
@@ -86,6 +90,15 @@ class SeriesTable {
         labels.push_back({"op", op.name});
         AddSample(&family, std::move(labels), value(rank->ops_[op.op]));
       }
+    }
+    Keep(std::move(family));
+  }
+
+  // For what only some jobs have.
+  void MaybeGauge(const char* name, const char* help, MaybeValue value) {
+    MetricFamily family = Family(name, help, MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      if (const auto known = value(*rank)) AddSample(&family, Labels(rank->id_), *known);
     }
     Keep(std::move(family));
   }
@@ -107,6 +120,10 @@ class SeriesTable {
             [](const RankSeries& r) { return r.tokens_; });
     Counter("fsdpd_compute_seconds_total", "Time that the compute lane was busy.",
             [](const RankSeries& r) { return r.compute_seconds_; });
+    Counter("fsdpd_exposed_seconds_total", "Time with the compute lane idle and any communication under way.",
+            [](const RankSeries& r) { return r.exposed_seconds_; });
+    Counter("fsdpd_skipped_steps_total", "Steps without an update, since a gradient was not finite.",
+            [](const RankSeries& r) { return r.skipped_steps_; });
     Counter("fsdpd_memory_spikes_total", "Steps whose peak was over 1.1 times the median of those before.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
     Counter("fsdpd_cuda_malloc_total", "cudaMalloc calls; on CPU ranks mallocs by the caching allocator.",
@@ -121,7 +138,8 @@ class SeriesTable {
     Operation("fsdpd_comm_seconds_total", "Time that communication lanes were busy, by operation.",
               [](const RankSeries::OpTotals& t) { return t.seconds; });
     Operation("fsdpd_comm_exposed_seconds_total",
-              "Communication time with the compute lane idle, by operation.",
+              "Communication time with the compute lane idle, by operation; what is exposed at the same time "
+              "counts for each.",
               [](const RankSeries::OpTotals& t) { return t.exposed_seconds; });
     Operation("fsdpd_comm_bytes_total", "Bytes that this rank received, by operation.",
               [](const RankSeries::OpTotals& t) { return t.bytes; });
@@ -136,6 +154,11 @@ class SeriesTable {
               [](const RankSeries& r) { return r.last_.grad_norm(); });
     StepGauge("fsdpd_learning_rate", "Learning rate of the last step.",
               [](const RankSeries& r) { return r.last_.learning_rate(); });
+    MaybeGauge("fsdpd_loss_scale", "Loss scale of the last step; fp16 only.", [](const RankSeries& r) {
+      return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
+    });
+    MaybeGauge("fsdpd_validation_loss", "Mean loss over the validation data, of the last evaluation.",
+               [](const RankSeries& r) { return r.validation_loss_; });
     StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
     StepGauge("fsdpd_memory_allocated_bytes", "Live tensors and arena at the end of the last step.",

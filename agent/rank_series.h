@@ -8,6 +8,7 @@
 #include <prometheus/metric_family.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ class RankSeries {
   double step_seconds_ = 0;
   double tokens_ = 0;
   double compute_seconds_ = 0;
+  double exposed_seconds_ = 0;
+  double skipped_steps_ = 0;
+  std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   v1::StepReport last_;
   v1::MemoryPlan plan_;

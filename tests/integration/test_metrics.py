@@ -8,24 +8,28 @@ import pytest
 
 from harness import dashboards
 from harness.prometheus import Prometheus
-from harness.specs import ENDLESS, spec
+from harness.specs import ENDLESS, corpus, spec
 from harness.wait import wait_until
 
-OPS = {"all_gather", "reduce_scatter", "all_reduce"}
-COMPONENTS = {"main_params", "optimizer", "gradients", "gather_buffers", "reduce_buffers", "activations", "workspace"}
+OPS = {"all_gather", "reduce_scatter", "all_reduce", "outer_reduce", "outer_gather"}
+COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers", "activations",
+              "workspace", "library", "fragmentation"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
-            "fsdpd_memory_spikes_total", "fsdpd_cuda_malloc_total", "fsdpd_cuda_free_total", "fsdpd_allocations_total"]
-GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
+            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_memory_spikes_total", "fsdpd_cuda_malloc_total", "fsdpd_cuda_free_total", "fsdpd_allocations_total"]
+GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
 
 
 @pytest.fixture(scope="module")
-def job(shared):
+def job(shared, tmp_path_factory):
     """The id of a job that runs for as long as the module's tests do."""
     shared.wait_idle()
-    job_id = shared.submit(spec(steps=ENDLESS, name="watched"))
+    text = corpus(tmp_path_factory.mktemp("validation") / "text.bin", tokens=500)
+    made = spec(steps=ENDLESS, name="watched", data={"validation": [{"path": str(text), "type": "u8"}]},
+                train={"evaluation": {"every_steps": 2}})
+    job_id = shared.submit(made)
     shared.wait_step(job_id, 3)
     yield job_id
     shared.cancel(job_id)
