@@ -173,11 +173,12 @@ std::optional<Fix> SmallestFix(const Spec& spec) {
     if (fix = Together(spec, kinds); fix.has_value()) break;
   }
   if (!fix.has_value()) return fix;
-  for (size_t i = 0; i + 1 < kinds.size();) {  // Without what turned out not to be needed.
+  // Without what turned out not to be needed; the last change must not grow for it.
+  for (size_t i = 0; i + 1 < kinds.size();) {
     std::vector<Kind> fewer = kinds;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     std::optional<Fix> smaller = Together(spec, fewer);
-    if (smaller.has_value()) {
+    if (smaller.has_value() && smaller->texts.back() == fix->texts.back()) {
       kinds = std::move(fewer);
       fix = std::move(smaller);
     } else {
