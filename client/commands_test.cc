@@ -51,18 +51,45 @@ class CommandsTest : public testing::Test {
 
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {
   EXPECT_EQ(Run({"--help"}), 0);
-  for (const char* command :
-       {"submit", "validate", "plan", "get", "describe", "watch", "logs", "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "get", "describe", "watch", "logs",
+                              "cancel", "nodes", "version"}) {
     EXPECT_NE(out_.find(absl::StrCat("\n  ", command, " ")), std::string::npos) << command;
   }
 }
 
 TEST_F(CommandsTest, EveryCommandHasExamples) {
-  for (const char* command :
-       {"submit", "validate", "plan", "get", "describe", "watch", "logs", "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "get", "describe", "watch", "logs",
+                              "cancel", "nodes", "version"}) {
     EXPECT_EQ(Run({command, "--help"}), 0);
     EXPECT_NE(out_.find(absl::StrCat("Examples:\n  fsdpctl ", command)), std::string::npos) << out_;
   }
+}
+
+constexpr char kMegatron[] =
+    "--use-megatron-fsdp --num-layers 2 --hidden-size 64 --num-attention-heads 4 --ffn-hidden-size 128 "
+    "--swiglu "
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --vocab-size 256 "
+    "--seq-length 64 "
+    "--attention-dropout 0 --hidden-dropout 0 --train-iters 9 --lr 1e-3 --bf16 --mock-data ";
+
+TEST_F(CommandsTest, MigrateWritesASpecThatIsValidAndTellsWhatChanged) {
+  const std::string changed = std::string(kMegatron) + "--average-in-collective --log-interval 5";
+  EXPECT_EQ(Run({"migrate", "-f", "-", "--ranks-per-node", "4", "--name", "moved"}, changed), 0) << err_;
+  EXPECT_NE(err_.find("adjusted: --average-in-collective: "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("(true -> false) [average_in_collective_off]"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--log-interval"), std::string::npos) << err_;
+  EXPECT_NE(out_.find("name: moved\n"), std::string::npos) << out_;
+  const std::string spec = out_;
+  EXPECT_EQ(Run({"validate", "-f", "-", "--offline"}, spec), 0) << err_ << spec;
+}
+
+TEST_F(CommandsTest, MigrateRefusesWhatMegatronRefusesAndWritesNothing) {
+  const std::string refused = std::string(kMegatron) + "\n--save /c --use-tp-pp-dp-mapping";
+  EXPECT_EQ(Run({"migrate", "-f", "-"}, refused), kExitSpecRefused);
+  EXPECT_EQ(out_, "");
+  EXPECT_NE(err_.find("<stdin>:2:11: error: --use-tp-pp-dp-mapping: "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("[fsdp_dtensor_only]"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"migrate", "-f", dir_.File("absent")}), kExitUsage);
 }
 
 TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
