@@ -5,137 +5,121 @@
 
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "client/yaml_tree.h"
 
 namespace fsdpd {
 namespace {
 
+constexpr size_t kShown = 80;  // Of a wrong value, in a message.
+
+// Reads values by key and collects the faults.
 class HfReader {
  public:
-  explicit HfReader(const TextNode& root) : root_(root) {}
+  explicit HfReader(const TextNode& root) : root_(root) { CheckKeysAreUnique(root, ""); }
 
-  SpecFaults Read(v1::Llama* llama) {
-    if (!CheckFamily()) return faults_;
-    CheckKeysAreUnique();
-    llama->set_vocab_size(Integer("vocab_size", 0));
-    llama->set_hidden_size(Integer("hidden_size", 0));
-    llama->set_intermediate_size(Integer("intermediate_size", 0));
-    llama->set_layers(Integer("num_hidden_layers", 0));
-    llama->set_heads(Integer("num_attention_heads", 0));
-    llama->set_kv_heads(Integer("num_key_value_heads", llama->heads()));
-    llama->set_rope_theta(RopeTheta());
-    llama->set_norm_epsilon(Number(root_, "rms_norm_eps", 1e-6));
-    llama->set_tied_embeddings(Flag("tie_word_embeddings"));
-    CheckWhatIsNotSupported(*llama);
-    return faults_;
-  }
+  const TextNode& root() const { return root_; }
+  size_t faults() const { return faults_.size(); }
+  SpecFaults TakeFaults() { return std::move(faults_); }
 
- private:
-  void Fault(const Place& place, std::string rule, std::string reason, std::string fix) {
+  void Fault(const Place& place, std::string rule, std::string reason, std::string fix = "") {
     faults_.push_back({place,
                        {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
                         std::move(fix), "", ""}});
   }
-  void NotSupported(const TextNode& node, absl::string_view what) {
-    Fault(node.key_place, "hf_not_supported", absl::StrCat(what, " is not supported yet"), "");
+  void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
+    Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
+          absl::StrCat(what, " is not supported"), std::move(fix));
   }
 
-  bool CheckFamily() {
-    if (root_.kind != TextNode::Kind::kMap) {
-      Fault(root_.place, "hf_no_config", "is not a config.json",
-            "give the file that lies beside the weights");
-      return false;
-    }
-    const TextNode* type = root_.Find("model_type");
-    if (type == nullptr) {
-      Fault(root_.place, "hf_no_config", "has no model_type", "give the file that lies beside the weights");
-      return false;
-    }
-    if (type->text != "llama") {
-      NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, 80), "' (only llama is)"));
-      return false;
-    }
-    const TextNode* architectures = root_.Find("architectures");
-    if (architectures == nullptr) return true;
-    for (const TextNode& name : architectures->children) {
-      if (name.text == "LlamaForCausalLM") return true;
-    }
-    NotSupported(*architectures, "an architecture other than LlamaForCausalLM");
-    return false;
-  }
-
-  void CheckKeysAreUnique() {
-    std::set<std::string> seen;
-    for (const TextNode& child : root_.children) {
-      if (seen.insert(child.key).second) continue;
-      Fault(child.key_place, "duplicate_field", absl::StrCat(child.key, " is written twice"), "keep one");
-    }
-  }
-
-  // Null when absent or null, which mean the same in these files.
-  const TextNode* Present(const TextNode& parent, absl::string_view key) const {
-    const TextNode* node = parent.Find(key);
+  // Null when absent or null, which mean the same but for mistral's sliding_window.
+  static const TextNode* Present(const TextNode& parent, absl::string_view key) {
+    const TextNode* node = parent.kind == TextNode::Kind::kMap ? parent.Find(key) : nullptr;
     return node == nullptr || node->kind == TextNode::Kind::kNull ? nullptr : node;
   }
+  const TextNode* Present(absl::string_view key) const { return Present(root_, key); }
 
-  // `otherwise` 0: the field is required.
-  int64_t Integer(absl::string_view key, int64_t otherwise) {
-    const TextNode* node = Present(root_, key);
+  // A positive integer; `otherwise` 0: the field is required.
+  int64_t Integer(const TextNode& parent, absl::string_view key, int64_t otherwise = 0) {
+    const TextNode* node = Present(parent, key);
     int64_t value = 0;
     if (node == nullptr) {
-      if (otherwise == 0) Fault(root_.place, "hf_no_config", absl::StrCat("has no ", key), "");
+      if (otherwise == 0) Missing(parent, key);
       return otherwise;
     }
-    if (absl::SimpleAtoi(node->text, &value) && value > 0) return value;
-    Fault(node->place, "wrong_type", absl::StrCat(key, " '", node->text.substr(0, 80), "' is not a size"),
-          "");
+    if (IsPlain(*node) && absl::SimpleAtoi(node->text, &value) && value > 0) return value;
+    WrongType(parent, *node, "is not a size");
     return 0;
   }
+  int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
 
-  double Number(const TextNode& parent, absl::string_view key, double otherwise) {
+  // A number above 0; `otherwise` 0: the field is required.
+  double Number(const TextNode& parent, absl::string_view key, double otherwise = 0) {
     const TextNode* node = Present(parent, key);
     double value = 0;
-    if (node == nullptr) return otherwise;
-    if (absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0) return value;
-    Fault(node->place, "wrong_type",
-          absl::StrCat(key, " '", node->text.substr(0, 80), "' is not a number above 0"), "");
-    return otherwise;
+    if (node == nullptr) {
+      if (otherwise == 0) Missing(parent, key);
+      return otherwise;
+    }
+    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0)
+      return value;
+    WrongType(parent, *node, "is not a number above 0");
+    return otherwise == 0 ? 1 : otherwise;
   }
 
-  bool Flag(absl::string_view key) {
-    const TextNode* node = Present(root_, key);
-    if (node == nullptr || node->text == "false") return false;
-    if (node->text != "true") {
-      Fault(node->place, "wrong_type",
-            absl::StrCat(key, " '", node->text.substr(0, 80), "' is not true or false"), "");
+  bool Flag(absl::string_view key, bool otherwise = false) {
+    const TextNode* node = Present(key);
+    if (node == nullptr) return otherwise;
+    if (!IsPlain(*node) || (node->text != "true" && node->text != "false")) {
+      WrongType(root_, *node, "is not true or false");
+      return otherwise;
     }
     return node->text == "true";
   }
 
-  // At the top in most files; newer ones group it with its kind under rope_parameters.
-  double RopeTheta() {
-    if (const TextNode* scaling = Present(root_, "rope_scaling")) NotSupported(*scaling, "rope_scaling");
-    const TextNode* parameters = Present(root_, "rope_parameters");
-    if (parameters == nullptr) return Number(root_, "rope_theta", 10000);
-    const TextNode* type = Present(*parameters, "rope_type");
-    if (type != nullptr && type->text != "default")
-      NotSupported(*type, absl::StrCat("rope_type '", type->text, "'"));
-    return Number(*parameters, "rope_theta", Number(root_, "rope_theta", 10000));
+  // A name; `otherwise` when absent.
+  std::string Text(const TextNode& parent, absl::string_view key, absl::string_view otherwise) {
+    const TextNode* node = Present(parent, key);
+    if (node == nullptr) return std::string(otherwise);
+    if (node->kind == TextNode::Kind::kScalar) return node->text;
+    WrongType(parent, *node, "is not a name");
+    return std::string(otherwise);
   }
 
-  void CheckWhatIsNotSupported(const v1::Llama& llama) {
-    for (const char* bias : {"attention_bias", "mlp_bias"}) {
-      if (Flag(bias)) NotSupported(*root_.Find(bias), bias);
-    }
-    const TextNode* activation = Present(root_, "hidden_act");
-    if (activation != nullptr && activation->text != "silu") {
-      NotSupported(*activation,
-                   absl::StrCat("hidden_act '", activation->text.substr(0, 80), "' (only silu is)"));
-    }
-    if (Present(root_, "head_dim") != nullptr && llama.heads() > 0 &&
-        Integer("head_dim", 0) != llama.hidden_size() / llama.heads()) {
-      NotSupported(*root_.Find("head_dim"), "a head_dim other than hidden_size / num_attention_heads");
+  // The field must be absent, or have this value.
+  void Only(absl::string_view key, bool value, absl::string_view what) {
+    if (Flag(key, value) != value)
+      NotSupported(*root_.Find(key), absl::StrCat(key, value ? " false: " : " true: ", what));
+  }
+
+  void WrongType(const TextNode& parent, const TextNode& node, absl::string_view what) {
+    const std::string value = node.kind == TextNode::Kind::kScalar
+                                  ? absl::StrCat("'", node.text.substr(0, kShown), "'")
+                                  : absl::StrCat("(", NameOf(node.kind), ")");
+    Fault(node.place, "wrong_type", absl::StrCat(PathOf(parent, node.key), " ", value, " ", what));
+  }
+
+ private:
+  // JSON's numbers and flags are not in quotes.
+  static bool IsPlain(const TextNode& node) { return node.kind == TextNode::Kind::kScalar && !node.quoted; }
+
+  std::string PathOf(const TextNode& parent, absl::string_view key) const {
+    return &parent == &root_ ? std::string(key) : absl::StrCat(parent.key, ".", key);
+  }
+
+  void Missing(const TextNode& parent, absl::string_view key) {
+    Fault(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
+  }
+
+  void CheckKeysAreUnique(const TextNode& node, const std::string& path) {
+    std::set<std::string> seen;
+    for (const TextNode& child : node.children) {
+      const std::string name = path + child.key;
+      if (node.kind == TextNode::Kind::kMap && !seen.insert(child.key).second) {
+        Fault(child.key_place, "duplicate_field", absl::StrCat(name, " is written twice"), "keep one");
+      }
+      CheckKeysAreUnique(child, name + ".");
     }
   }
 
@@ -143,14 +127,220 @@ class HfReader {
   SpecFaults faults_;
 };
 
+// What a family's configuration class says where a file says nothing, and what its layers always have.
+struct LlamaFamily {
+  const char* model_type;
+  int64_t kv_heads;  // 0: as many as heads.
+  int64_t head_dim;  // 0: hidden_size / num_attention_heads.
+  bool qk_norm;
+  bool qkv_bias;
+  int64_t positions;
+  int64_t window_layers;  // Layers before it have no sliding window.
+};
+
+constexpr LlamaFamily kLlama{"llama", 0, 0, false, false, 2048, 0};
+constexpr LlamaFamily kMistral{"mistral", 8, 0, false, false, 131072, 0};
+constexpr LlamaFamily kQwen2{"qwen2", 32, 0, false, true, 32768, 28};
+constexpr LlamaFamily kQwen3{"qwen3", 32, 128, true, false, 32768, 28};
+
+void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
+  const size_t before = in->faults();
+  scaling->set_factor(in->Number(rope, "factor"));
+  scaling->set_low_freq_factor(in->Number(rope, "low_freq_factor"));
+  scaling->set_high_freq_factor(in->Number(rope, "high_freq_factor"));
+  scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
+  if (in->faults() != before) return;
+  if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
+  if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
+    in->WrongType(rope, *rope.Find("high_freq_factor"), "is not more than low_freq_factor");
+  }
+}
+
+// At the top in most files; newer ones group it with its kind under rope_parameters.
+void ReadRope(HfReader* in, v1::Llama* llama) {
+  const double theta = in->Number(in->root(), "rope_theta", 10000);
+  llama->set_rope_theta(theta);
+  for (const char* group : {"rope_scaling", "rope_parameters"}) {
+    const TextNode* rope = in->Present(group);
+    if (rope == nullptr) continue;
+    if (rope->kind != TextNode::Kind::kMap) {
+      in->WrongType(in->root(), *rope, "is not an object");
+      continue;
+    }
+    llama->set_rope_theta(in->Number(*rope, "rope_theta", llama->rope_theta()));
+    const std::string type = in->Text(*rope, "rope_type", in->Text(*rope, "type", "default"));
+    if (type == "default") continue;
+    if (type != "llama3") {
+      in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, kShown), "'"),
+                       "only default and llama3 are");
+      continue;
+    }
+    ReadLlama3Scaling(in, *rope, llama->mutable_rope_scaling());
+  }
+  if (const TextNode* part = in->Present("partial_rotary_factor")) {
+    if (in->Number(in->root(), "partial_rotary_factor", 1) != 1)
+      in->NotSupported(*part, "partial_rotary_factor");
+  }
+}
+
+// A window at least as long as the longest sequence cuts nothing.
+void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t window,
+                            const TextNode& said_by) {
+  const int64_t positions = in->Integer("max_position_embeddings", family.positions);
+  if (window == 0 || positions == 0 || window >= positions) return;
+  in->NotSupported(said_by,
+                   absl::StrCat("sliding_window ", window, ", less than max_position_embeddings ", positions,
+                                ": attention over a part of the sequence"),
+                   "write null when sequences are trained no longer than the window");
+}
+
+// `layer_types` of newer files says for each layer what older ones say by rules.
+bool CheckLayerTypes(HfReader* in) {
+  const TextNode* types = in->Present("layer_types");
+  if (types == nullptr) return false;
+  for (const TextNode& type : types->children) {
+    if (type.text == "full_attention") continue;
+    in->NotSupported(*types, absl::StrCat("layer_types with '", type.text.substr(0, kShown), "'"),
+                     "only full_attention is");
+    break;
+  }
+  return true;
+}
+
+void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
+  if (CheckLayerTypes(in) || family.model_type == kLlama.model_type) return;
+  const TextNode* window = in->root().Find("sliding_window");
+  if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
+  if (family.model_type != kMistral.model_type) {
+    if (!in->Flag("use_sliding_window")) return;
+    const TextNode* full = in->Present("max_window_layers");
+    const bool none_full = full != nullptr && full->text == "0";
+    if (!none_full && in->Integer("max_window_layers", family.window_layers) >= layers) return;
+  }
+  CheckWindowCutsNothing(in, family, in->Integer("sliding_window", 4096),
+                         window == nullptr ? in->root() : *window);
+}
+
+void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+  llama->set_vocab_size(in->Integer("vocab_size"));
+  llama->set_hidden_size(in->Integer("hidden_size"));
+  llama->set_intermediate_size(in->Integer("intermediate_size"));
+  llama->set_layers(in->Integer("num_hidden_layers"));
+  llama->set_heads(in->Integer("num_attention_heads"));
+  // Absent is the family's own number, null is as many as heads.
+  const bool written = in->root().Find("num_key_value_heads") != nullptr;
+  const int64_t kv_heads = written || family.kv_heads == 0 ? llama->heads() : family.kv_heads;
+  if (llama->heads() > 0) llama->set_kv_heads(in->Integer("num_key_value_heads", kv_heads));
+  if (in->Present("head_dim") != nullptr || family.head_dim > 0) {
+    llama->set_head_size(in->Integer("head_dim", family.head_dim));
+  } else if (llama->heads() > 0 && llama->hidden_size() % llama->heads() == 0) {
+    llama->set_head_size(llama->hidden_size() / llama->heads());  // Else the rules say why not.
+  }
+  llama->set_norm_epsilon(in->Number(in->root(), "rms_norm_eps", 1e-6));
+  llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
+  llama->set_qk_norm(family.qk_norm);
+  llama->set_attention_bias(family.qkv_bias);
+  ReadRope(in, llama);
+  CheckWindow(in, family, llama->layers());
+  // Of qwen2 the class itself decides. The others' flag gives the output projection a bias too.
+  if (!family.qkv_bias) in->Only("attention_bias", false, "a bias of the attention's output projection");
+  in->Only("mlp_bias", false, "a bias in the feed-forward layer");
+  const std::string activation = in->Text(in->root(), "hidden_act", "silu");
+  if (activation != "silu") {
+    in->NotSupported(*in->root().Find("hidden_act"),
+                     absl::StrCat("hidden_act '", activation.substr(0, kShown), "'"), "only silu is");
+  }
+}
+
+void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
+  gpt2->set_vocab_size(in->Integer("vocab_size"));
+  gpt2->set_hidden_size(in->Integer("n_embd"));
+  gpt2->set_layers(in->Integer("n_layer"));
+  gpt2->set_heads(in->Integer("n_head"));
+  gpt2->set_positions(in->Integer("n_positions"));
+  const int64_t four_times = 4 * gpt2->hidden_size();
+  if (four_times > 0) gpt2->set_intermediate_size(in->Integer("n_inner", four_times));
+  gpt2->set_norm_epsilon(in->Number(in->root(), "layer_norm_epsilon", 1e-5));
+  gpt2->set_untied_embeddings(!in->Flag("tie_word_embeddings", true));
+  const std::string activation = in->Text(in->root(), "activation_function", "gelu_new");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {  // Two names of one formula.
+    in->NotSupported(*in->root().Find("activation_function"),
+                     absl::StrCat("activation_function '", activation.substr(0, kShown), "'"),
+                     "only gelu_new is");
+  }
+  in->Only("scale_attn_weights", true, "scores without a scale");
+  in->Only("scale_attn_by_inverse_layer_idx", false, "scores scaled by the layer's number");
+  in->Only("add_cross_attention", false, "attention to an encoder");
+}
+
+struct Architecture {
+  const char* model_type;
+  const char* name;          // Among `architectures`.
+  const LlamaFamily* llama;  // Null: gpt2.
+};
+
+constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", &kLlama},
+                                           {"mistral", "MistralForCausalLM", &kMistral},
+                                           {"qwen2", "Qwen2ForCausalLM", &kQwen2},
+                                           {"qwen3", "Qwen3ForCausalLM", &kQwen3},
+                                           {"gpt2", "GPT2LMHeadModel", nullptr}};
+
+std::string KnownTypes() {
+  std::string known;
+  for (const Architecture& a : kArchitectures)
+    absl::StrAppend(&known, known.empty() ? "" : ", ", a.model_type);
+  return absl::StrCat("known are ", known);
+}
+
+// Null after a fault.
+const Architecture* FindArchitecture(HfReader* in) {
+  const char* fix = "give the file that lies beside the weights";
+  if (in->root().kind != TextNode::Kind::kMap) {
+    in->Fault(in->root().place, "hf_no_config", "is not a config.json", fix);
+    return nullptr;
+  }
+  const TextNode* type = in->Present("model_type");
+  if (type == nullptr) {
+    in->Fault(in->root().place, "hf_no_config", "has no model_type", fix);
+    return nullptr;
+  }
+  const Architecture* found = nullptr;
+  for (const Architecture& architecture : kArchitectures) {
+    if (type->text == architecture.model_type) found = &architecture;
+  }
+  if (found == nullptr) {
+    in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, kShown), "'"), KnownTypes());
+    return nullptr;
+  }
+  const TextNode* names = in->Present("architectures");
+  if (names == nullptr) return found;
+  if (names->kind != TextNode::Kind::kSequence) {
+    in->WrongType(in->root(), *names, "is not a list");
+    return nullptr;
+  }
+  for (const TextNode& name : names->children) {
+    if (name.text == found->name) return found;
+  }
+  in->NotSupported(*names, absl::StrCat("architectures without ", found->name));
+  return nullptr;
+}
+
 }  // namespace
 
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Llama* llama) {
+SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model) {
   TextNode root;
   SpecFaults faults = ParseYaml(text, file, &root);
   for (SpecFault& fault : faults) fault.violation.field = "model.hf_config";
   if (!faults.empty()) return faults;
-  return HfReader(root).Read(llama);
+  HfReader reader(root);
+  const Architecture* architecture = FindArchitecture(&reader);
+  if (architecture == nullptr) return reader.TakeFaults();
+  if (architecture->llama == nullptr) {
+    ReadGpt2(&reader, model->mutable_gpt2());
+  } else {
+    ReadLlama(&reader, *architecture->llama, model->mutable_llama());
+  }
+  return reader.TakeFaults();
 }
 
 }  // namespace fsdpd

@@ -1,8 +1,15 @@
-// A Hugging Face config.json to v1::Llama: what `model.hf_config` becomes before a spec leaves the client.
+// A Hugging Face config.json to a model's sizes: what `model.hf_config` becomes before a spec leaves the
+// client.
 //
-// Taken: model_type "llama" with plain rotary positions. Everything that would train another model than the
-// file describes is a fault that says what is not supported yet; fields that do not change the weights'
-// shapes or the arithmetic (token ids, dtype, dropout of 0, ...) are ignored.
+// Taken, by model_type:
+//   llama    with plain or llama3-scaled rotary positions, tied or not, any head_dim
+//   mistral  without a sliding window that would cut a sequence short
+//   qwen2    with its biases of query, key and value; layers without a sliding window
+//   qwen3    with its norms of query and key; layers without a sliding window
+//   gpt2     gelu_new, tied or not
+// Everything that would train another model than the file describes is a fault with the file, the place and
+// the JSON key. Fields that change neither the weights' shapes nor the arithmetic (token ids, dtype, ...) are
+// ignored, and so is dropout: this engine has none.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -15,7 +22,9 @@
 namespace fsdpd {
 
 // `file` is the name that faults carry. Defaults of absent fields are those of the family's configuration
-// class (rope_theta 10000, rms_norm_eps 1e-6), and are written out. No faults: `*llama` is complete.
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Llama* llama);
+// class (llama: rope_theta 10000, rms_norm_eps 1e-6; qwen3: head_dim 128; ...), and are written out. No
+// faults:
+// `*model` has a complete `llama` or `gpt2`.
+SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model);
 
 }  // namespace fsdpd

@@ -1,5 +1,7 @@
 #include "client/hf_config.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 #include <gtest/gtest.h>
 
@@ -25,76 +27,212 @@ constexpr char kLlama[] = R"({
   "vocab_size": 128256
 })";
 
+constexpr char kMistral[] = R"({
+  "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu",
+  "head_dim": 128, "hidden_size": 5120, "intermediate_size": 14336, "max_position_embeddings": 131072,
+  "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+  "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false, "vocab_size": 131072
+})";
+
+constexpr char kQwen2[] = R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
+  "hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 21,
+  "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+  "rope_theta": 1000000.0, "sliding_window": 4096, "tie_word_embeddings": true, "use_sliding_window": false,
+  "vocab_size": 151936
+})";
+
+constexpr char kQwen3[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": false, "head_dim": 128,
+  "hidden_size": 2560, "intermediate_size": 9728, "max_position_embeddings": 40960, "max_window_layers": 36,
+  "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+  "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+  "use_sliding_window": false, "vocab_size": 151936
+})";
+
+constexpr char kGpt2[] = R"({
+  "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "model_type": "gpt2",
+  "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+  "scale_attn_weights": true, "vocab_size": 50257
+})";
+
+constexpr char kLlama3Scaling[] = R"("rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"})";
+
+std::string With(const char* good, const std::string& piece, const std::string& instead) {
+  EXPECT_TRUE(absl::StrContains(good, piece)) << piece;
+  return absl::StrReplaceAll(good, {{piece, instead}});
+}
+
+v1::Model Read(const std::string& text) {
+  v1::Model model;
+  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) ADD_FAILURE() << Render(fault);
+  return model;
+}
+
+std::string FaultsOf(const std::string& text) {
+  v1::Model model;
+  std::string faults;
+  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) faults += Render(fault) + "\n";
+  return faults;
+}
+
 // The faults of the good file with one piece of text exchanged.
 std::string FaultsWith(const std::string& piece, const std::string& instead) {
-  v1::Llama llama;
-  std::string text;
-  for (const SpecFault& fault :
-       ReadHfConfig(absl::StrReplaceAll(kLlama, {{piece, instead}}), "c.json", &llama)) {
-    text += Render(fault) + "\n";
-  }
-  return text;
+  return FaultsOf(With(kLlama, piece, instead));
 }
 
 TEST(HfConfig, ReadsLlama3) {
-  v1::Llama llama;
-  ASSERT_TRUE(ReadHfConfig(kLlama, "c.json", &llama).empty());
+  const v1::Llama llama = Read(kLlama).llama();
   EXPECT_EQ(llama.vocab_size(), 128256);
   EXPECT_EQ(llama.hidden_size(), 4096);
   EXPECT_EQ(llama.intermediate_size(), 14336);
   EXPECT_EQ(llama.layers(), 32);
   EXPECT_EQ(llama.heads(), 32);
   EXPECT_EQ(llama.kv_heads(), 8);
+  EXPECT_EQ(llama.head_size(), 128);
   EXPECT_EQ(llama.rope_theta(), 500000);
   EXPECT_EQ(llama.norm_epsilon(), 1e-5);
   EXPECT_FALSE(llama.tied_embeddings());
+  EXPECT_FALSE(llama.qk_norm());
+  EXPECT_FALSE(llama.attention_bias());
+  EXPECT_FALSE(llama.has_rope_scaling());
 }
 
-TEST(HfConfig, TakesTiedEmbeddingsOver) {
-  v1::Llama llama;
-  const std::string text =
-      absl::StrReplaceAll(kLlama, {{"\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"}});
-  ASSERT_TRUE(ReadHfConfig(text, "c.json", &llama).empty());
-  EXPECT_TRUE(llama.tied_embeddings());
-}
-
-TEST(HfConfig, FillsTheFamilysOwnDefaults) {
-  v1::Llama llama;
-  ASSERT_TRUE(
-      ReadHfConfig(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 4, "intermediate_size": 4,
-                               "num_hidden_layers": 1, "num_attention_heads": 2})",
-                   "c.json", &llama)
-          .empty());
-  EXPECT_EQ(llama.kv_heads(), 2);
-  EXPECT_EQ(llama.rope_theta(), 10000);
-  EXPECT_EQ(llama.norm_epsilon(), 1e-6);
+TEST(HfConfig, ReadsTheScalingOfLlama31) {
+  const v1::Llama llama = Read(With(kLlama, "\"rope_scaling\": null", kLlama3Scaling)).llama();
+  EXPECT_EQ(llama.rope_scaling().factor(), 8);
+  EXPECT_EQ(llama.rope_scaling().low_freq_factor(), 1);
+  EXPECT_EQ(llama.rope_scaling().high_freq_factor(), 4);
+  EXPECT_EQ(llama.rope_scaling().original_positions(), 8192);
 }
 
 TEST(HfConfig, ReadsRopeParametersOfNewerFiles) {
-  v1::Llama llama;
-  const std::string text = absl::StrReplaceAll(
-      kLlama, {{"\"rope_theta\": 500000.0",
-                "\"rope_parameters\": {\"rope_theta\": 1e6, \"rope_type\": \"default\"}"}});
-  ASSERT_TRUE(ReadHfConfig(text, "c.json", &llama).empty());
-  EXPECT_EQ(llama.rope_theta(), 1e6);
+  const v1::Llama plain = Read(With(kLlama, "\"rope_theta\": 500000.0",
+                                    R"("rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})"))
+                              .llama();
+  EXPECT_EQ(plain.rope_theta(), 1e6);
+  EXPECT_FALSE(plain.has_rope_scaling());
+  const std::string scaled = absl::StrReplaceAll(kLlama3Scaling, {{"rope_scaling", "rope_parameters"}});
+  EXPECT_EQ(Read(With(kLlama, "\"rope_scaling\": null", scaled)).llama().rope_scaling().factor(), 8);
+}
+
+TEST(HfConfig, ReadsMistralWithHeadsNarrowerThanTheModel) {
+  const v1::Llama llama = Read(kMistral).llama();
+  EXPECT_EQ(llama.head_size(), 128);
+  EXPECT_EQ(llama.hidden_size(), 5120);
+  EXPECT_FALSE(llama.attention_bias());
+  EXPECT_FALSE(llama.qk_norm());
+}
+
+TEST(HfConfig, Qwen2HasBiasesAndQwen3HasNormsOfItsHeads) {
+  const v1::Llama qwen2 = Read(kQwen2).llama();
+  EXPECT_TRUE(qwen2.attention_bias());
+  EXPECT_FALSE(qwen2.qk_norm());
+  EXPECT_TRUE(qwen2.tied_embeddings());
+  EXPECT_EQ(qwen2.head_size(), 64);
+  const v1::Llama qwen3 = Read(kQwen3).llama();
+  EXPECT_FALSE(qwen3.attention_bias());
+  EXPECT_TRUE(qwen3.qk_norm());
+  EXPECT_EQ(qwen3.head_size(), 128);
+}
+
+TEST(HfConfig, ReadsGpt2) {
+  const v1::Model model = Read(kGpt2);
+  ASSERT_TRUE(model.has_gpt2());
+  EXPECT_EQ(model.gpt2().vocab_size(), 50257);
+  EXPECT_EQ(model.gpt2().hidden_size(), 768);
+  EXPECT_EQ(model.gpt2().layers(), 12);
+  EXPECT_EQ(model.gpt2().heads(), 12);
+  EXPECT_EQ(model.gpt2().positions(), 1024);
+  EXPECT_EQ(model.gpt2().intermediate_size(), 3072);
+  EXPECT_EQ(model.gpt2().norm_epsilon(), 1e-5);
+  EXPECT_FALSE(model.gpt2().untied_embeddings());
+  const v1::Model wide =
+      Read(With(kGpt2, "\"n_ctx\": 1024", "\"n_inner\": 1000, \"tie_word_embeddings\": false"));
+  EXPECT_EQ(wide.gpt2().intermediate_size(), 1000);
+  EXPECT_TRUE(wide.gpt2().untied_embeddings());
+}
+
+TEST(HfConfig, FillsTheFamilysOwnDefaults) {
+  const auto of = [](const char* type) {
+    return Read(absl::StrCat(
+                    R"({"vocab_size": 8, "hidden_size": 640, "intermediate_size": 4, "sliding_window": null,
+                                 "num_hidden_layers": 1, "num_attention_heads": 64, "model_type": ")",
+                    type, "\"}"))
+        .llama();
+  };
+  EXPECT_EQ(of("llama").kv_heads(), 64);
+  EXPECT_EQ(of("mistral").kv_heads(), 8);
+  EXPECT_EQ(of("qwen2").kv_heads(), 32);
+  EXPECT_EQ(of("llama").head_size(), 10);
+  EXPECT_EQ(of("qwen3").head_size(), 128);
+  EXPECT_EQ(of("llama").rope_theta(), 10000);
+  EXPECT_EQ(of("llama").norm_epsilon(), 1e-6);
+  EXPECT_EQ(
+      Read(With(kQwen3, "\"num_key_value_heads\": 8", "\"num_key_value_heads\": null")).llama().kv_heads(),
+      32);
+}
+
+TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
+  EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_moe\""),
+            "c.json:9:3: error: model.hf_config: model_type 'qwen3_moe' is not supported; known are llama, "
+            "mistral, "
+            "qwen2, qwen3, gpt2 [hf_not_supported]\n");
+  EXPECT_EQ(FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
+            "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
+            "[hf_not_supported]\n");
+  EXPECT_EQ(
+      FaultsWith("[\"LlamaForCausalLM\"]", "\"LlamaForCausalLM\""),
+      "c.json:2:20: error: model.hf_config: architectures 'LlamaForCausalLM' is not a list [wrong_type]\n");
 }
 
 TEST(HfConfig, RefusesWhatWouldBeAnotherModel) {
-  EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen2\""),
-            "c.json:9:3: error: model.hf_config: model_type 'qwen2' (only llama is) is not supported yet "
+  EXPECT_EQ(FaultsWith("\"attention_bias\": false", "\"attention_bias\": true"),
+            "c.json:3:3: error: model.hf_config: attention_bias true: a bias of the attention's output "
+            "projection is "
+            "not supported [hf_not_supported]\n");
+  EXPECT_EQ(
+      FaultsWith("\"attention_bias\": false", "\"mlp_bias\": true"),
+      "c.json:3:3: error: model.hf_config: mlp_bias true: a bias in the feed-forward layer is not supported "
+      "[hf_not_supported]\n");
+  EXPECT_EQ(FaultsWith("\"silu\"", "\"gelu\""),
+            "c.json:6:3: error: model.hf_config: hidden_act 'gelu' is not supported; only silu is "
             "[hf_not_supported]\n");
   EXPECT_EQ(
-      FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
-      "c.json:2:3: error: model.hf_config: an architecture other than LlamaForCausalLM is not supported yet "
-      "[hf_not_supported]\n");
-  EXPECT_EQ(FaultsWith("\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"llama3\"}"),
-            "c.json:14:3: error: model.hf_config: rope_scaling is not supported yet [hf_not_supported]\n");
-  EXPECT_EQ(FaultsWith("\"attention_bias\": false", "\"attention_bias\": true"),
-            "c.json:3:3: error: model.hf_config: attention_bias is not supported yet [hf_not_supported]\n");
+      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"type": "yarn", "factor": 4})"),
+      "c.json:14:3: error: model.hf_config: rope_scaling of type 'yarn' is not supported; only default and "
+      "llama3 are [hf_not_supported]\n");
+  for (const auto& [piece, instead] : std::vector<std::pair<std::string, std::string>>{
+           {"\"gelu_new\"", "\"relu\""},
+           {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false"},
+           {"\"n_ctx\": 1024", "\"scale_attn_by_inverse_layer_idx\": true"},
+           {"\"n_ctx\": 1024", "\"add_cross_attention\": true"}}) {
+    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kGpt2, piece, instead)), "[hf_not_supported]")) << instead;
+  }
+}
+
+TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
+  const std::string fault = FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 4096"));
   EXPECT_EQ(
-      FaultsWith("\"attention_dropout\": 0.0", "\"head_dim\": 64"),
-      "c.json:4:3: error: model.hf_config: a head_dim other than hidden_size / num_attention_heads is not "
-      "supported yet [hf_not_supported]\n");
+      fault,
+      "c.json:5:28: error: model.hf_config: sliding_window 4096, less than max_position_embeddings 131072: "
+      "attention over a part of the sequence is not supported; write null when sequences are trained no "
+      "longer "
+      "than the window [hf_not_supported]\n");
+  // Where mistral's file says nothing, its class says 4096.
+  EXPECT_TRUE(absl::StartsWith(FaultsOf(With(kMistral, "\"sliding_window\": null,", "")),
+                               "c.json:1:1: error: model.hf_config: sliding_window 4096, less than"));
+  EXPECT_EQ(FaultsOf(With(kMistral, "\"sliding_window\": null", "\"sliding_window\": 131072")), "");
+  const char* off = "\"use_sliding_window\": false";
+  const char* on = "\"use_sliding_window\": true";
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen2, off, on)), "sliding_window 4096, less than"));
+  const std::string layers = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 24");
+  EXPECT_EQ(FaultsOf(With(layers.c_str(), off, on)), "");  // Layers from 24 on, of 24.
+  const std::string none = With(kQwen2, "\"max_window_layers\": 21", "\"max_window_layers\": 0");
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
+  const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "layer_types with 'sliding_attention'"));
 }
 
 TEST(HfConfig, NamesEveryFaultOfTheFile) {
@@ -103,10 +241,37 @@ TEST(HfConfig, NamesEveryFaultOfTheFile) {
             "c.json:7:18: error: model.hf_config: hidden_size 'wide' is not a size [wrong_type]\n");
   EXPECT_EQ(FaultsWith("\"vocab_size\"", "\"vocab\""),
             "c.json:1:1: error: model.hf_config: has no vocab_size [hf_no_config]\n");
+  EXPECT_EQ(
+      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
+"low_freq_factor": 4, "high_freq_factor": [1], "original_max_position_embeddings": "8192"})"),
+      "c.json:15:43: error: model.hf_config: rope_scaling.high_freq_factor (a list) is not a number above 0 "
+      "[wrong_type]\n"
+      "c.json:15:84: error: model.hf_config: rope_scaling.original_max_position_embeddings '8192' is not a "
+      "size "
+      "[wrong_type]\n");
+  EXPECT_EQ(FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 0.5,
+"low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 8192})"),
+            "c.json:14:53: error: model.hf_config: rope_scaling.factor '0.5' is less than 1 [wrong_type]\n"
+            "c.json:15:43: error: model.hf_config: rope_scaling.high_freq_factor '4' is not more than "
+            "low_freq_factor [wrong_type]\n");
+  EXPECT_EQ(FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
+"low_freq_factor": 1, "high_freq_factor": 4})"),
+            "c.json:14:19: error: model.hf_config: has no rope_scaling.original_max_position_embeddings "
+            "[hf_no_config]\n");
+  EXPECT_EQ(
+      FaultsWith("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0"),
+      "c.json:16:26: error: model.hf_config: tie_word_embeddings '0' is not true or false [wrong_type]\n");
+}
+
+TEST(HfConfig, SaysWhatIsNoConfigAtAll) {
   EXPECT_EQ(FaultsWith("{\n", "[").substr(0, 7), "c.json:");
   EXPECT_EQ(
-      FaultsWith(kLlama, "[]"),
+      FaultsOf("[]"),
       "c.json:1:1: error: model.hf_config: is not a config.json; give the file that lies beside the weights "
+      "[hf_no_config]\n");
+  EXPECT_EQ(
+      FaultsOf("{}"),
+      "c.json:1:1: error: model.hf_config: has no model_type; give the file that lies beside the weights "
       "[hf_no_config]\n");
 }
 

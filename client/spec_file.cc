@@ -55,12 +55,13 @@ void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
     spec->faults.push_back(Locate(cannot_read, spec->places));
     return;
   }
-  v1::Llama llama;
-  const SpecFaults faults = ReadHfConfig(*text, path, &llama);
+  v1::Model model;
+  const SpecFaults faults = ReadHfConfig(*text, path, &model);
   spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
-  *spec->spec.mutable_model()->mutable_llama() = std::move(llama);
+  if (!faults.empty()) return;
   // What is said about the sizes later is said where they came from.
-  spec->places["model.llama"] = {path, 1, 1};
+  spec->places[model.has_gpt2() ? "model.gpt2" : "model.llama"] = {path, 1, 1};
+  *spec->spec.mutable_model() = std::move(model);
 }
 
 }  // namespace
