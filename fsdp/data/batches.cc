@@ -1,6 +1,7 @@
 #include "fsdp/data/batches.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "base/check.h"
 #include "fsdp/data/permutation.h"
+#include "fsdp/model/unit.h"
 
 namespace fsdpd {
 namespace {
@@ -15,19 +17,53 @@ namespace {
 constexpr int64_t kBlock = 4096;
 constexpr size_t kMaxFiles = 1024;  // Every file has a place in a block, and a descriptor open.
 
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+absl::Status CheckFileCount(const char* field, size_t files) {
+  if (files <= kMaxFiles) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s names %d files; at most %d", field, files, kMaxFiles));
+}
+
+// Rows of token 0 and ignored targets.
+Batch EmptyBatch(const Spec& spec) {
+  const std::vector<int64_t> shape = {spec.micro_batch, spec.data.sequence_length};
+  return {at::zeros(shape, at::kLong), at::full(shape, kIgnoredTarget, at::kLong), 0};
+}
+
+// The first `count` tokens of a sample: inputs, and as targets the same moved on by one.
+void SetRow(const Spec& spec, const int64_t* sample, int64_t count, int64_t row, Batch* batch) {
+  const int64_t sequence = spec.data.sequence_length;
+  std::copy_n(sample, std::min(count, sequence), batch->tokens.mutable_data_ptr<int64_t>() + row * sequence);
+  int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * sequence;
+  for (int64_t i = 0; i + 1 < count; ++i) {
+    if (sample[i + 1] == spec.data.ignored_token) continue;
+    targets[i] = sample[i + 1];
+    ++batch->counted;
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t block) {
   FSDPD_CHECK(!weights.empty() && static_cast<int64_t>(weights.size()) <= block);
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<int64_t> places;
+  std::vector<double> missing;  // Of each source's share.
   for (double weight : weights) {
     FSDPD_CHECK(weight > 0);
-    places.push_back(std::max<int64_t>(1, static_cast<int64_t>(weight / total * block)));
+    const double share = weight / total * static_cast<double>(block);
+    places.push_back(std::max<int64_t>(1, static_cast<int64_t>(share)));
+    missing.push_back(share - static_cast<double>(places.back()));
   }
-  // What rounding left over, or took too much, belongs to the largest source: there it matters least.
-  const auto largest = std::max_element(places.begin(), places.end());
-  *largest += block - std::accumulate(places.begin(), places.end(), int64_t{0});
+  int64_t left = block - std::accumulate(places.begin(), places.end(), int64_t{0});
+  for (; left > 0; --left) {
+    const auto neediest = std::max_element(missing.begin(), missing.end());
+    ++places[neediest - missing.begin()];
+    *neediest -= 1;
+  }
+  // The sources that got a whole place for less than one take from the largest, where it matters least.
+  for (; left < 0; ++left) --*std::max_element(places.begin(), places.end());
   return places;
 }
 
@@ -35,16 +71,14 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank) {
   FSDPD_CHECK(rank >= 0 && rank < spec.world);
   FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.world);
   Batches batches(spec, rank);
-  TokenReaderOptions options{spec.data.sequence_length + 1, spec.model.vocab_size, spec.seed};
+  TokenReaderOptions options{spec.data.sequence_length + 1, VocabSize(spec.model), spec.seed};
   if (spec.data.tokens.empty()) {
     options.vocab_size = spec.data.synthetic_vocab;
     batches.sources_.push_back({MakeSyntheticTokens(options), kBlock});
+    batches.SpreadPlaces();
     return batches;
   }
-  if (spec.data.tokens.size() > kMaxFiles) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("data.tokens names %d files; at most %d", spec.data.tokens.size(), kMaxFiles));
-  }
+  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.tokens", spec.data.tokens.size()));
   std::vector<double> weights;
   for (const TokenSource& file : spec.data.tokens) weights.push_back(file.weight);
   const std::vector<int64_t> places = SharePlaces(weights, kBlock);
@@ -53,34 +87,87 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank) {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenReader> reader, OpenTokenFile(spec.data.tokens[i], options));
     batches.sources_.push_back({std::move(reader), places[i]});
   }
+  batches.SpreadPlaces();
   return batches;
 }
 
-absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
-  const int64_t block = number / kBlock;
-  int64_t place = Permute(Mix(spec_.seed, static_cast<uint64_t>(block)), number % kBlock, kBlock);
-  for (const Source& source : sources_) {
-    if (place < source.places) return source.reader->Read(block * source.places + place, out);
-    place -= source.places;
+void Batches::SpreadPlaces() {
+  std::vector<int64_t> owners;  // By source, before they are spread.
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    owners.insert(owners.end(), sources_[i].places, static_cast<int64_t>(i));
   }
-  FSDPD_CHECK(false);  // Places sum to the block.
-  return absl::OkStatus();
+  std::vector<int64_t> taken(sources_.size(), 0);
+  const auto size = static_cast<int64_t>(owners.size());
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t source = owners[Permute(spec_.seed, i, size)];
+    block_.push_back({source, taken[source]++});
+  }
+}
+
+absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
+  const Place& place = block_[number % kBlock];
+  const Source& source = sources_[place.source];
+  return source.reader->Read(number / kBlock * source.places + place.ordinal, out);
 }
 
 absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
   FSDPD_CHECK(step >= 1 && micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
-  const int64_t sequence = spec_.data.sequence_length;
   const int64_t per_rank = spec_.global_batch / spec_.world;
   const int64_t first = (step - 1) * spec_.global_batch + rank_ * per_rank + micro_batch * spec_.micro_batch;
-  Batch batch;
-  batch.tokens = at::empty({spec_.micro_batch, sequence}, at::kLong);
-  batch.targets = at::empty({spec_.micro_batch, sequence}, at::kLong);
-  std::vector<int64_t> window(sequence + 1);
-  for (int64_t i = 0; i < spec_.micro_batch; ++i) {
-    FSDPD_RETURN_IF_ERROR(ReadSample(first + i, window.data()));
-    std::copy_n(window.data(), sequence, batch.tokens.mutable_data_ptr<int64_t>() + i * sequence);
-    std::copy_n(window.data() + 1, sequence, batch.targets.mutable_data_ptr<int64_t>() + i * sequence);
+  Batch batch = EmptyBatch(spec_);
+  std::vector<int64_t> sample(spec_.data.sequence_length + 1);
+  for (int64_t row = 0; row < spec_.micro_batch; ++row) {
+    FSDPD_RETURN_IF_ERROR(ReadSample(first + row, sample.data()));
+    SetRow(spec_, sample.data(), static_cast<int64_t>(sample.size()), row, &batch);
   }
+  return batch;
+}
+
+absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
+  FSDPD_CHECK(rank >= 0 && rank < spec.world && spec.micro_batch > 0);
+  FSDPD_CHECK(spec.evaluation.every_steps > 0 && !spec.data.validation.empty());
+  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
+  EvaluationBatches batches(spec, rank);
+  for (const TokenSource& source : spec.data.validation) {
+    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(source, VocabSize(spec.model)));
+    const int64_t targets = file->tokens() - 1;
+    if (targets < 1) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: holds %d tokens, but evaluation needs a token and the next", file->path(), file->tokens()));
+    }
+    const int64_t samples = CeilDivide(targets, spec.data.sequence_length);
+    batches.files_.push_back({std::move(file), samples});
+    batches.samples_ += samples;
+  }
+  if (spec.evaluation.samples > 0) batches.samples_ = std::min(batches.samples_, spec.evaluation.samples);
+  batches.rounds_ = CeilDivide(batches.samples_, spec.world * spec.micro_batch);
+  return batches;
+}
+
+absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* batch) const {
+  for (const File& file : files_) {
+    if (sample >= file.samples) {
+      sample -= file.samples;
+      continue;
+    }
+    const int64_t sequence = spec_.data.sequence_length;
+    const int64_t begin = sample * sequence;
+    std::vector<int64_t> tokens(std::min(sequence + 1, file.file->tokens() - begin));
+    const auto count = static_cast<int64_t>(tokens.size());
+    FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, tokens.data()));
+    SetRow(spec_, tokens.data(), count, row, batch);
+    return absl::OkStatus();
+  }
+  FSDPD_CHECK(false);  // The files' samples sum to samples_ or more.
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Batch> EvaluationBatches::Read(int64_t round) const {
+  FSDPD_CHECK(round >= 0 && round < rounds_);
+  const int64_t first = (round * spec_.world + rank_) * spec_.micro_batch;
+  const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
+  Batch batch = EmptyBatch(spec_);
+  for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, &batch));
   return batch;
 }
 

@@ -2,8 +2,10 @@
 // batch. Worlds of every size see the same global batches, and a run resumes from its step number alone.
 //
 // Sample i of step s is number g = s x global_batch + i of the run. Numbers go in blocks of 4096; within a
-// block every source has its weight's share of the places (so shares are exact, not drawn), in a shuffled
-// order. Rank r of w takes samples [r x n/w, (r+1) x n/w) in micro-batches.
+// block every source has its weight's share of the places (so shares are exact, not drawn), spread by the
+// seed and the same in each block. A source gives its windows in its own order (token_source.h), so an epoch
+// of a file takes each window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w)
+// in micro-batches.
 //
 // Thread safety: const, several threads may read. Errors: those of token_source.h.
 #pragma once
@@ -13,13 +15,15 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp/data/token_file.h"
 #include "fsdp/data/token_source.h"
 
 namespace fsdpd {
 
 struct Batch {
-  at::Tensor tokens;   // [micro_batch, sequence_length] int64, on the CPU.
-  at::Tensor targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
+  at::Tensor tokens;  // [micro_batch, sequence_length] int64, on the CPU.
+  at::Tensor
+      targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
   int64_t counted = 0;  // Targets that count.
 };
 
@@ -34,34 +38,52 @@ class Batches {
  private:
   struct Source {
     std::unique_ptr<TokenReader> reader;
-    int64_t places = 0;  // Of a block's 4096.
+    int64_t places = 0;  // Of a block's.
+  };
+  struct Place {
+    int64_t source = 0;
+    int64_t ordinal = 0;  // Among the source's places of the block.
   };
 
   Batches(const Spec& spec, int rank) : spec_(spec), rank_(rank) {}
+  void SpreadPlaces();
   absl::Status ReadSample(int64_t number, int64_t* out) const;
 
   Spec spec_;
   int rank_;
   std::vector<Source> sources_;
+  std::vector<Place> block_;
 };
 
-// The validation data, cut into samples in file order: round k holds samples [k x world x micro_batch, ...), of
-// which each rank takes micro_batch neighbours. Every rank runs every round: samples beyond the last are a row of
-// ignored targets, so uneven ends need no agreement.
+// The validation data, cut into samples in file order, the same each time. Sample k of a file starts at token
+// k x sequence_length and takes one token more for its last target, so each token but a file's first is a
+// target once. A file's last sample may be short: targets beyond its end are ignored ones.
+//
+// Round k holds samples [k x world x micro_batch, ...), of which each rank takes micro_batch neighbours.
+// Every rank runs every round: samples beyond the last are rows of ignored targets, so uneven ends need no
+// agreement.
+//
+// Thread safety and errors as above; a file without a single target is INVALID_ARGUMENT.
 class EvaluationBatches {
  public:
-  // REQUIRES: spec.evaluation.every_steps > 0.
+  // REQUIRES: 0 <= rank < spec.world, and the spec has evaluation and validation files.
   static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
 
   int64_t rounds() const { return rounds_; }
-  absl::StatusOr<Batch> Read(int64_t round) const;
+  absl::StatusOr<Batch> Read(int64_t round) const;  // REQUIRES: 0 <= round < rounds().
 
  private:
+  struct File {
+    std::unique_ptr<TokenFile> file;
+    int64_t samples = 0;
+  };
+
   EvaluationBatches(const Spec& spec, int rank) : spec_(spec), rank_(rank) {}
+  absl::Status ReadSample(int64_t sample, int64_t row, Batch* batch) const;
 
   Spec spec_;
   int rank_;
-  std::vector<std::unique_ptr<TokenReader>> readers_;
+  std::vector<File> files_;
   int64_t samples_ = 0;
   int64_t rounds_ = 0;
 };

@@ -3,43 +3,80 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
+#include <numeric>
+#include <set>
 
 #include "base/temp_dir.h"
+#include "fsdp/model/unit.h"
 
 namespace fsdpd {
 namespace {
 
-Spec SyntheticSpec(int64_t world, int64_t micro_batch) {
+using ::testing::HasSubstr;
+using Rows = std::vector<std::vector<int64_t>>;
+
+constexpr int64_t kSequence = 6;
+
+Spec BaseSpec(int64_t world, int64_t micro_batch) {
+  LlamaConfig model;
+  model.vocab_size = 256;
   Spec spec;
-  spec.model.vocab_size = 50;
-  spec.data.synthetic_vocab = 50;
-  spec.data.sequence_length = 6;
+  spec.model = model;
+  spec.data.sequence_length = kSequence;
   spec.global_batch = 8;
   spec.micro_batch = micro_batch;
   spec.world = world;
   return spec;
 }
 
+Spec SyntheticSpec(int64_t world, int64_t micro_batch) {
+  Spec spec = BaseSpec(world, micro_batch);
+  spec.data.synthetic_vocab = 50;
+  return spec;
+}
+
+// Appends each row's inputs and targets to `rows`.
+void AddRows(const absl::StatusOr<Batch>& batch, Rows* rows) {
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  const int64_t sequence = batch->tokens.size(1);
+  int64_t counted = 0;
+  for (int64_t i = 0; i < batch->tokens.size(0); ++i) {
+    const int64_t* tokens = batch->tokens.const_data_ptr<int64_t>() + i * sequence;
+    const int64_t* targets = batch->targets.const_data_ptr<int64_t>() + i * sequence;
+    rows->emplace_back(tokens, tokens + sequence);
+    rows->back().insert(rows->back().end(), targets, targets + sequence);
+    counted += sequence - std::count(targets, targets + sequence, kIgnoredTarget);
+  }
+  EXPECT_EQ(batch->counted, counted);
+}
+
 // All inputs and targets of one step, by sample.
-std::vector<std::vector<int64_t>> GlobalBatch(const Spec& spec, int64_t step) {
-  std::vector<std::vector<int64_t>> samples;
+Rows GlobalBatch(const Spec& spec, int64_t step) {
+  Rows rows;
   for (int rank = 0; rank < spec.world; ++rank) {
     const auto batches = Batches::Open(spec, rank);
     EXPECT_TRUE(batches.ok()) << batches.status();
-    for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) {
-      const auto batch = batches->Read(step, m);
-      EXPECT_TRUE(batch.ok()) << batch.status();
-      for (int64_t i = 0; i < spec.micro_batch; ++i) {
-        const int64_t* tokens = batch->tokens.const_data_ptr<int64_t>() + i * spec.data.sequence_length;
-        const int64_t* targets = batch->targets.const_data_ptr<int64_t>() + i * spec.data.sequence_length;
-        samples.emplace_back(tokens, tokens + spec.data.sequence_length);
-        samples.back().insert(samples.back().end(), targets, targets + spec.data.sequence_length);
-      }
-    }
+    for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) AddRows(batches->Read(step, m), &rows);
   }
-  return samples;
+  return rows;
 }
+
+class FileBatches : public ::testing::Test {
+ protected:
+  // A u8 file that repeats the ids 0 .. ids-1 from `first` on.
+  TokenSource Write(const std::string& name, int64_t tokens, int first = 0, int ids = 1, double weight = 1) {
+    std::ofstream out(dir_.File(name), std::ios::binary);
+    for (int64_t i = 0; i < tokens; ++i) out.put(static_cast<char>(first + i % ids));
+    return TokenSource{dir_.File(name), weight, TokenType::kU8};
+  }
+
+  TempDir dir_;
+};
+
+using EvaluationTest = FileBatches;
 
 TEST(Batches, GiveEveryWorldTheSameGlobalBatch) {
   for (int64_t step : {1, 2, 1000}) {
@@ -62,30 +99,204 @@ TEST(Batches, StepsDiffer) {
   EXPECT_NE(GlobalBatch(SyntheticSpec(1, 8), 1), GlobalBatch(SyntheticSpec(1, 8), 2));
 }
 
-TEST(Batches, TakeFromEachFileByItsWeight) {
-  TempDir dir;
-  Spec spec = SyntheticSpec(1, 8);
-  for (int i = 0; i < 2; ++i) {
-    std::ofstream(dir.File(std::to_string(i)), std::ios::binary) << std::string(700, static_cast<char>(i));
-    spec.data.tokens.push_back({dir.File(std::to_string(i)), i == 0 ? 3.0 : 1.0, TokenType::kU8});
-  }
-  int from_second = 0;
+TEST_F(FileBatches, TakeFromEachFileByItsWeightWhateverItsSize) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("large", 70000, 0, 1, 3.0), Write("small", 7, 1, 1, 1.0),
+                      Write("two", 999, 2, 1, 4.0)};
+  std::map<int64_t, int> from;
   for (int64_t step = 1; step <= 512; ++step) {  // One block of 4096 samples: shares are exact.
-    for (const auto& sample : GlobalBatch(spec, step)) from_second += sample[0];
+    for (const auto& sample : GlobalBatch(spec, step)) ++from[sample[0]];
   }
-  EXPECT_EQ(from_second, 1024);
+  EXPECT_EQ(from, (std::map<int64_t, int>{{0, 1536}, {1, 512}, {2, 2048}}));
 }
 
-TEST(Batches, NameTheFileThatIsMissing) {
-  Spec spec = SyntheticSpec(1, 8);
-  spec.data.tokens.push_back({"/nonexistent/corpus.bin", 1, TokenType::kU8});
-  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(), ::testing::HasSubstr("/nonexistent/corpus.bin"));
+TEST_F(FileBatches, AnyStepCanBeTheFirstAfterARestart) {
+  Spec spec = BaseSpec(2, 2);
+  spec.data.tokens = {Write("a", 400, 0, 97, 3.0), Write("b", 100, 100, 89, 1.0)};
+  const auto straight = Batches::Open(spec, 1);
+  ASSERT_TRUE(straight.ok());
+  for (int64_t step = 1; step <= 60; ++step) {  // 480 samples: several epochs of both files.
+    Rows expected;
+    Rows resumed;
+    for (int64_t m = 0; m < 2; ++m) AddRows(straight->Read(step, m), &expected);
+    const auto fresh = Batches::Open(spec, 1);
+    for (int64_t m = 0; m < 2; ++m) AddRows(fresh->Read(step, m), &resumed);
+    EXPECT_EQ(resumed, expected) << step;
+  }
+}
+
+// Once, samples were drawn from all of a block's epochs at a time.
+TEST_F(FileBatches, AnEpochTakesEveryWindowOnceAndEachInAnotherOrder) {
+  Spec spec = BaseSpec(2, 1);
+  spec.data.tokens = {Write("a", 224, 0, 224)};  // 32 windows of 7 tokens: four steps of 8 samples.
+  std::set<Rows> orders;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    Rows samples;
+    for (int64_t step = 1; step <= 4; ++step) {
+      for (const auto& sample : GlobalBatch(spec, epoch * 4 + step)) samples.push_back(sample);
+    }
+    std::vector<int64_t> ids;
+    for (const auto& sample : samples) {
+      ids.insert(ids.end(), sample.begin(), sample.begin() + kSequence);
+      ids.push_back(sample.back());
+    }
+    std::sort(ids.begin(), ids.end());
+    std::vector<int64_t> all(224);
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(ids, all) << epoch;
+    orders.insert(samples);
+  }
+  EXPECT_EQ(orders.size(), 3u);
+}
+
+TEST_F(FileBatches, AFilesWindowsKeepTheirOrderBesideOtherFiles) {
+  Spec alone = BaseSpec(1, 8);
+  alone.data.tokens = {Write("a", 140, 0, 140)};
+  Spec mixed = alone;
+  mixed.data.tokens.push_back(Write("b", 50, 200, 50, 2.5));
+  Rows expected;
+  Rows from_first;
+  for (int64_t step = 1; step <= 512; ++step) {
+    for (const auto& sample : GlobalBatch(alone, step)) expected.push_back(sample);
+    for (const auto& sample : GlobalBatch(mixed, step)) {
+      if (sample[0] < 200) from_first.push_back(sample);
+    }
+  }
+  ASSERT_EQ(from_first.size(), 1170u);  // 4096 / 3.5.
+  expected.resize(from_first.size());
+  EXPECT_EQ(from_first, expected);
+}
+
+TEST_F(FileBatches, TargetsEqualToTheIgnoredTokenDoNotCount) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 700, 0, 3)};  // 0 1 2 0 1 2 ...
+  spec.data.ignored_token = 2;
+  const auto batches = Batches::Open(spec, 0);
+  const auto batch = batches->Read(1, 0);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->counted, 8 * 4);  // A third of six targets each.
+  Rows rows;
+  AddRows(batch, &rows);
+  for (const auto& row : rows) {
+    for (int k = 0; k < 5; ++k) EXPECT_EQ(row[6 + k], row[k + 1] == 2 ? kIgnoredTarget : row[k + 1]);
+  }
+}
+
+TEST_F(FileBatches, NameTheFileThatIsMissing) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("there", 100), {"/nonexistent/corpus.bin", 1, TokenType::kU8}};
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(), HasSubstr("/nonexistent/corpus.bin"));
+}
+
+Spec EvaluationSpec(int64_t world, int64_t micro_batch, std::vector<TokenSource> files) {
+  Spec spec = BaseSpec(world, micro_batch);
+  spec.data.sequence_length = 4;
+  spec.data.validation = std::move(files);
+  spec.evaluation.every_steps = 1;
+  return spec;
+}
+
+// All rows of one evaluation, by round and rank.
+Rows Evaluate(const Spec& spec) {
+  Rows rows;
+  std::vector<EvaluationBatches> ranks;
+  for (int rank = 0; rank < spec.world; ++rank) {
+    auto batches = EvaluationBatches::Open(spec, rank);
+    EXPECT_TRUE(batches.ok()) << batches.status();
+    ranks.push_back(std::move(*batches));
+    EXPECT_EQ(ranks.back().rounds(), ranks.front().rounds());
+  }
+  for (int64_t round = 0; round < ranks.front().rounds(); ++round) {
+    for (const EvaluationBatches& rank : ranks) AddRows(rank.Read(round), &rows);
+  }
+  return rows;
+}
+
+constexpr int64_t kX = kIgnoredTarget;
+
+const Rows kElevenTokens = {
+    {0, 1, 2, 3, 1, 2, 3, 4}, {4, 5, 6, 7, 5, 6, 7, 8}, {8, 9, 10, 0, 9, 10, kX, kX}};  // The tail is padded.
+
+TEST_F(EvaluationTest, EachTokenButAFilesFirstIsATargetOnce) {
+  EXPECT_EQ(Evaluate(EvaluationSpec(1, 1, {Write("a", 11, 0, 11)})), kElevenTokens);
+}
+
+TEST_F(EvaluationTest, AFileWhoseLastTargetFillsASampleHasNoShortOne) {
+  EXPECT_EQ(Evaluate(EvaluationSpec(1, 1, {Write("a", 9, 0, 9)})),
+            (Rows{kElevenTokens[0], kElevenTokens[1]}));
+  const Rows one_more = Evaluate(EvaluationSpec(1, 1, {Write("a", 10, 0, 10)}));
+  ASSERT_EQ(one_more.size(), 3u);
+  EXPECT_EQ(one_more[2], (std::vector<int64_t>{8, 9, 0, 0, 9, kX, kX, kX}));
+}
+
+TEST_F(EvaluationTest, FilesFollowEachOtherAndDoNotMix) {
+  const Spec spec =
+      EvaluationSpec(1, 1, {Write("a", 11, 0, 11), Write("b", 2, 50, 2), Write("c", 5, 100, 5)});
+  Rows expected = kElevenTokens;
+  expected.push_back({50, 51, 0, 0, 51, kX, kX, kX});
+  expected.push_back({100, 101, 102, 103, 101, 102, 103, 104});
+  EXPECT_EQ(Evaluate(spec), expected);
+}
+
+TEST_F(EvaluationTest, EveryWorldSeesTheSameSamplesAndThenRowsThatDoNotCount) {
+  for (int64_t world : {1, 2, 3, 4, 8}) {
+    for (int64_t micro_batch : {1, 2, 5}) {
+      const Rows rows = Evaluate(EvaluationSpec(world, micro_batch, {Write("a", 11, 0, 11)}));
+      ASSERT_EQ(rows.size() % (world * micro_batch), 0u);
+      ASSERT_LT(rows.size(), 3u + world * micro_batch);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        EXPECT_EQ(rows[i], i < 3 ? kElevenTokens[i] : (std::vector<int64_t>{0, 0, 0, 0, kX, kX, kX, kX}))
+            << i;
+      }
+    }
+  }
+}
+
+TEST_F(EvaluationTest, TheSpecBoundsTheSamples) {
+  Spec spec = EvaluationSpec(1, 1, {Write("a", 11, 0, 11)});
+  spec.evaluation.samples = 2;
+  EXPECT_EQ(Evaluate(spec), (Rows{kElevenTokens[0], kElevenTokens[1]}));
+  spec.evaluation.samples = 100;
+  EXPECT_EQ(Evaluate(spec), kElevenTokens);
+  spec.evaluation.samples = 1;
+  spec.world = 2;
+  EXPECT_EQ(Evaluate(spec)[1], (std::vector<int64_t>{0, 0, 0, 0, kX, kX, kX, kX}));
+}
+
+TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
+  Spec spec = EvaluationSpec(1, 1, {Write("a", 5, 0, 5)});
+  spec.data.ignored_token = 3;
+  EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, 2, kX, 4}}));
+}
+
+TEST_F(EvaluationTest, AFileWithoutATargetIsAnErrorWithItsName) {
+  const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
+  EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(), HasSubstr("short: holds 1 tokens"));
+}
+
+TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
+  LlamaConfig model;
+  model.vocab_size = 8;
+  Spec spec = EvaluationSpec(1, 1, {Write("a", 11, 0, 11)});
+  spec.model = model;
+  const auto batches = EvaluationBatches::Open(spec, 0);
+  EXPECT_TRUE(batches->Read(0).ok());
+  EXPECT_THAT(batches->Read(1).status().ToString(),
+              HasSubstr("a: token 8 at byte 8 is not below vocab_size 8"));
 }
 
 TEST(SharePlaces, AreProportionalAndNeverZero) {
   EXPECT_EQ(SharePlaces({3, 1}, 4096), (std::vector<int64_t>{3072, 1024}));
   EXPECT_EQ(SharePlaces({1, 1, 1}, 10), (std::vector<int64_t>{4, 3, 3}));
   EXPECT_EQ(SharePlaces({1e9, 1}, 4096), (std::vector<int64_t>{4095, 1}));
+  EXPECT_EQ(SharePlaces({1, 1e-9, 1, 1e-9}, 4), (std::vector<int64_t>{1, 1, 1, 1}));
+}
+
+// What rounding left over once went to the largest source, here 96 places beside the 4 of each.
+TEST(SharePlaces, OfAThousandEqualSourcesDifferByOne) {
+  const std::vector<int64_t> places = SharePlaces(std::vector<double>(1000, 1), 4096);
+  EXPECT_EQ(std::accumulate(places.begin(), places.end(), int64_t{0}), 4096);
+  for (int64_t source_places : places) EXPECT_TRUE(source_places == 4 || source_places == 5) << source_places;
 }
 
 }  // namespace

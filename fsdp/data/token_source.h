@@ -1,20 +1,18 @@
-// Where tokens come from: a flat file of ids, or random ids. A source is a ring of windows of `window_tokens`
-// tokens each; reading window k of any epoch needs no state, so a run resumes from its step number alone.
+// Where training samples come from: a file of tokens, or random ids. A source is a ring of windows of
+// `window_tokens` tokens each; reading window k of any epoch needs no state, so a run resumes from its step
+// number alone.
 //
 // File: epoch e goes through all windows in an order of its own and starts its cuts at an offset of its own,
-// so that the tail that no window covers is another one each time. Read with pread and not mapped: a file
-// that shrinks or a disk that fails is then an error with its offset instead of a SIGBUS, at one system call
-// a sample.
+// so that the tail that no window covers is another one each time.
 //
-// Thread safety: const methods may run on several threads. Errors: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS
-// name the file and the byte offset; they are the user's to repair and are not worth a retry.
+// Thread safety: const methods may run on several threads. Errors: those of token_file.h, and
+// INVALID_ARGUMENT for a file shorter than one window.
 #pragma once
 
 #include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "fsdp/plan/spec.h"
 

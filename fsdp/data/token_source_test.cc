@@ -2,12 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/temp_dir.h"
+#include "fsdp/data/megatron_files.h"
 
 namespace fsdpd {
 namespace {
@@ -16,29 +17,30 @@ using ::testing::HasSubstr;
 
 class TokenSourceTest : public ::testing::Test {
  protected:
-  template <typename T>
-  TokenSource Write(const std::vector<T>& ids, TokenType type) {
-    std::ofstream(dir_.File("tokens.bin"), std::ios::binary)
-        .write(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(T));
-    return TokenSource{dir_.File("tokens.bin"), 1, type};
-  }
-
-  std::string OpenError(const TokenSource& file) {
-    return OpenTokenFile(file, {/*window_tokens=*/5, /*vocab_size=*/100, /*seed=*/1}).status().ToString();
+  // Ids 0, 1, 2, ...
+  TokenSource Write(int tokens) {
+    std::string bytes;
+    for (int i = 0; i < tokens; ++i) Append(static_cast<uint16_t>(i), &bytes);
+    WriteBytes(dir_.File("tokens.bin"), bytes);
+    return TokenSource{dir_.File("tokens.bin"), 1, TokenType::kU16};
   }
 
   TempDir dir_;
 };
 
-template <typename T>
-std::vector<T> Iota(int count) {
-  std::vector<T> ids(count);
-  for (int i = 0; i < count; ++i) ids[i] = static_cast<T>(i);
-  return ids;
+// First tokens of windows [begin, end) of a source.
+std::vector<int64_t> Starts(const TokenReader& reader, int64_t window_tokens, int64_t begin, int64_t end) {
+  std::vector<int64_t> starts;
+  std::vector<int64_t> window(window_tokens);
+  for (int64_t i = begin; i < end; ++i) {
+    EXPECT_TRUE(reader.Read(i, window.data()).ok());
+    starts.push_back(window[0]);
+  }
+  return starts;
 }
 
 TEST_F(TokenSourceTest, AnEpochReadsEveryWindowOnceAndConsecutively) {
-  const auto file = OpenTokenFile(Write(Iota<uint16_t>(23), TokenType::kU16), {5, 100, 1});
+  const auto file = OpenTokenFile(Write(23), {5, 100, 1});
   ASSERT_TRUE(file.ok());
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
@@ -52,49 +54,41 @@ TEST_F(TokenSourceTest, AnEpochReadsEveryWindowOnceAndConsecutively) {
   }
 }
 
-TEST_F(TokenSourceTest, ReadsAllWidths) {
-  int64_t window[5];
-  const auto u8 = OpenTokenFile(Write(std::vector<uint8_t>(5, 200), TokenType::kU8), {5, 1 << 20, 1});
-  ASSERT_TRUE((*u8)->Read(0, window).ok());
-  EXPECT_EQ(window[3], 200);
-  const auto u32 = OpenTokenFile(Write(std::vector<uint32_t>(5, 70000), TokenType::kU32), {5, 1 << 20, 1});
-  ASSERT_TRUE((*u32)->Read(0, window).ok());
-  EXPECT_EQ(window[3], 70000);
+TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
+  const auto file = OpenTokenFile(Write(500), {5, 1000, 1});
+  ASSERT_TRUE(file.ok());
+  const auto place_in_file =
+      [](std::vector<int64_t> starts) {  // Which window, whatever the epoch's offset is.
+        const int64_t offset = *std::min_element(starts.begin(), starts.end());
+        for (int64_t& start : starts) start = (start - offset) / 5;
+        return starts;
+      };
+  const auto first = Starts(**file, 5, 0, 100);
+  const auto second = Starts(**file, 5, 100, 200);
+  EXPECT_NE(place_in_file(first), place_in_file(second));
+  EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 100u);
+  EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
 }
 
-TEST_F(TokenSourceTest, NamesAMissingFile) {
-  EXPECT_THAT(OpenError({dir_.File("absent.bin"), 1, TokenType::kU8}),
-              HasSubstr("absent.bin: open: No such"));
+TEST_F(TokenSourceTest, AnotherSeedIsAnotherOrder) {
+  const TokenSource source = Write(500);
+  EXPECT_NE(Starts(**OpenTokenFile(source, {5, 1000, 1}), 5, 0, 100),
+            Starts(**OpenTokenFile(source, {5, 1000, 2}), 5, 0, 100));
 }
 
-TEST_F(TokenSourceTest, RefusesADirectory) {
-  EXPECT_THAT(OpenError({dir_.path(), 1, TokenType::kU8}), HasSubstr("not a regular file"));
+TEST_F(TokenSourceTest, MegatronsDocumentsGiveTheWindowsOfAFlatFile) {
+  std::vector<uint16_t> ids(50);
+  std::iota(ids.begin(), ids.end(), 0);
+  WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {7, 0, 13, 30}, ids);
+  const auto megatron = OpenTokenFile({dir_.File("corpus"), 1, TokenType::kMegatron}, {5, 100, 1});
+  ASSERT_TRUE(megatron.ok()) << megatron.status();
+  EXPECT_EQ(Starts(**megatron, 5, 0, 30), Starts(**OpenTokenFile(Write(50), {5, 100, 1}), 5, 0, 30));
 }
 
 TEST_F(TokenSourceTest, RefusesAnEmptyOrShortFileWithItsSize) {
-  EXPECT_THAT(OpenError(Write(std::vector<uint8_t>{}, TokenType::kU8)), HasSubstr("holds 0 tokens"));
-  EXPECT_THAT(OpenError(Write(Iota<uint16_t>(4), TokenType::kU16)),
-              HasSubstr("holds 4 tokens (8 bytes), but one sample takes 5"));
-}
-
-TEST_F(TokenSourceTest, RefusesATornLastTokenWithItsOffset) {
-  EXPECT_THAT(OpenError(Write(Iota<uint8_t>(23), TokenType::kU32)), HasSubstr("byte 20 starts a torn one"));
-}
-
-TEST_F(TokenSourceTest, NamesATokenOutsideTheVocabularyByItsOffset) {
-  const auto file =
-      OpenTokenFile(Write(std::vector<uint16_t>{1, 2, 3, 100, 4}, TokenType::kU16), {5, 100, 1});
-  int64_t window[5];
-  EXPECT_THAT((*file)->Read(0, window).ToString(),
-              HasSubstr("token 100 at byte 6 is not below vocab_size 100"));
-}
-
-TEST_F(TokenSourceTest, SaysWhereAFileThatShrankEnds) {
-  const TokenSource source = Write(Iota<uint8_t>(50), TokenType::kU8);
-  const auto file = OpenTokenFile(source, {5, 100, 1});
-  ASSERT_EQ(truncate(source.path.c_str(), 0), 0);
-  int64_t window[5];
-  EXPECT_THAT((*file)->Read(0, window).ToString(), HasSubstr("had 50 bytes when the job started"));
+  EXPECT_THAT(OpenTokenFile(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(OpenTokenFile(Write(4), {5, 100, 1}).status().ToString(),
+              HasSubstr("tokens.bin: holds 4 tokens, but one sample takes 5"));
 }
 
 TEST(SyntheticTokens, RepeatForTheSameSeedAndStayInTheVocabulary) {

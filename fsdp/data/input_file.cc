@@ -1,0 +1,58 @@
+#include "fsdp/data/input_file.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+absl::Status ErrnoStatus(const std::string& path, const std::string& what) {
+  const int error = errno;
+  const std::string message = absl::StrCat(path, ": ", what, ": ", strerror(error));
+  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+  if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
+  return absl::DataLossError(message);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
+  // O_NONBLOCK: a named pipe would otherwise wait for its writer before it could be refused.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return ErrnoStatus(path, "open");
+  std::unique_ptr<InputFile> file(new InputFile(path, fd));
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoStatus(path, "stat");
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
+  file->size_ = info.st_size;
+  return file;
+}
+
+InputFile::~InputFile() { close(fd_); }
+
+absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
+  FSDPD_CHECK(begin >= 0 && size >= 0 && begin <= size_ - size);
+  int64_t done = 0;
+  while (done < size) {
+    const ssize_t got = pread(fd_, static_cast<char*>(out) + done, size - done, begin + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(path_, absl::StrFormat("read at byte %d", begin + done));
+    if (got == 0) {
+      return absl::DataLossError(absl::StrFormat("%s: ends at byte %d, but had %d bytes when it was opened",
+                                                 path_, begin + done, size_));
+    }
+    done += got;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,60 @@
+#include "fsdp/data/input_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class InputFileTest : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& text) {
+    std::ofstream(dir_.File("data"), std::ios::binary) << text;
+    return dir_.File("data");
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(InputFileTest, ReadsAnyRange) {
+  const auto file = InputFile::Open(Write("0123456789"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->size(), 10);
+  std::string text(4, ' ');
+  ASSERT_TRUE((*file)->Read(6, 4, &text[0]).ok());
+  EXPECT_EQ(text, "6789");
+  EXPECT_TRUE((*file)->Read(10, 0, nullptr).ok());
+}
+
+TEST_F(InputFileTest, NamesAMissingFile) {
+  const absl::Status status = InputFile::Open(dir_.File("absent")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.ToString(), HasSubstr("absent: open: No such"));
+}
+
+TEST_F(InputFileTest, RefusesADirectoryAndAPipeWithoutWaiting) {
+  EXPECT_THAT(InputFile::Open(dir_.path()).status().ToString(), HasSubstr("not a regular file"));
+  ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(InputFile::Open(dir_.File("pipe")).status().ToString(), HasSubstr("not a regular file"));
+}
+
+TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {
+  const auto file = InputFile::Open(Write("0123456789"));
+  ASSERT_EQ(truncate((*file)->path().c_str(), 7), 0);
+  char text[10];
+  EXPECT_TRUE((*file)->Read(0, 7, text).ok());
+  const absl::Status status = (*file)->Read(2, 8, text);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.ToString(), HasSubstr("data: ends at byte 7, but had 10 bytes when it was opened"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,82 @@
+#include "fsdp/data/token_file.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <vector>
+
+#include "base/check.h"
+#include "fsdp/data/megatron_index.h"
+
+namespace fsdpd {
+namespace {
+
+StoredId FlatIdOf(TokenType type) {
+  switch (type) {
+    case TokenType::kU8:
+      return StoredId::kU8;
+    case TokenType::kU16:
+      return StoredId::kU16;
+    case TokenType::kU32:
+      return StoredId::kU32;
+    case TokenType::kMegatron:
+      break;
+  }
+  FSDPD_CHECK(false);  // The index says.
+  return StoredId::kU16;
+}
+
+// Half of a Megatron pair, with a hint for who named one of the two files.
+absl::StatusOr<std::unique_ptr<InputFile>> OpenHalf(const std::string& path, const char* extension) {
+  auto file = InputFile::Open(path + extension);
+  const bool names_one = absl::EndsWith(path, ".bin") || absl::EndsWith(path, ".idx");
+  if (file.ok() || !absl::IsNotFound(file.status()) || !names_one) return file;
+  return absl::NotFoundError(
+      absl::StrCat(file.status().message(), " (type megatron: the path goes without .bin and .idx)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const TokenSource& source, int64_t vocab_size) {
+  FSDPD_CHECK(vocab_size > 0);
+  if (source.type == TokenType::kMegatron) return OpenMegatron(source.path, vocab_size);
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(source.path));
+  const StoredId type = FlatIdOf(source.type);
+  const int64_t width = BytesOf(type);
+  const int64_t torn = file->size() % width;
+  if (torn != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d bytes are not a whole number of %d-byte tokens (byte %d starts a torn one)",
+                        source.path, file->size(), width, file->size() - torn));
+  }
+  const int64_t tokens = file->size() / width;
+  return std::unique_ptr<TokenFile>(
+      new TokenFile(std::move(file), type, tokens, vocab_size, "is data.tokens[].type right?"));
+}
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::OpenMegatron(const std::string& path,
+                                                                   int64_t vocab_size) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> idx, OpenHalf(path, ".idx"));
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> bin, OpenHalf(path, ".bin"));
+  FSDPD_ASSIGN_OR_RETURN(const MegatronIndex index, ReadMegatronIndex(*idx, *bin));
+  return std::unique_ptr<TokenFile>(new TokenFile(std::move(bin), index.type, index.tokens, vocab_size,
+                                                  "does the model have this data's tokenizer?"));
+}
+
+absl::Status TokenFile::Read(int64_t begin, int64_t count, int64_t* out) const {
+  FSDPD_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count);
+  const int64_t width = BytesOf(type_);
+  std::vector<char> bytes(count * width);
+  FSDPD_RETURN_IF_ERROR(file_->Read(begin * width, count * width, bytes.data()));
+  Widen(type_, bytes.data(), count, out);
+  for (int64_t i = 0; i < count; ++i) {
+    if (out[i] >= 0 && out[i] < vocab_size_) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: token %d at byte %d is %s (%s)", path(), out[i], (begin + i) * width,
+                        out[i] < 0 ? "negative" : absl::StrCat("not below vocab_size ", vocab_size_), hint_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,44 @@
+// One file of token ids as a stream: flat, or Megatron's pair of PATH.bin and PATH.idx (megatron_index.h).
+// What is read is checked to be in the vocabulary.
+//
+// Thread safety: const methods may run on several threads. Errors: those of input_file.h and
+// megatron_index.h; INVALID_ARGUMENT for a torn last token and for an id outside the vocabulary. Each names
+// the file and the byte.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "fsdp/data/input_file.h"
+#include "fsdp/data/stored_id.h"
+#include "fsdp/plan/spec.h"
+
+namespace fsdpd {
+
+class TokenFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const TokenSource& source, int64_t vocab_size);
+
+  // Of the file that holds the ids: PATH.bin where there are two.
+  const std::string& path() const { return file_->path(); }
+  int64_t tokens() const { return tokens_; }
+
+  // Tokens [begin, begin + count) into `out`. REQUIRES: they lie within tokens().
+  absl::Status Read(int64_t begin, int64_t count, int64_t* out) const;
+
+ private:
+  TokenFile(std::unique_ptr<InputFile> file, StoredId type, int64_t tokens, int64_t vocab_size,
+            const char* hint)
+      : file_(std::move(file)), type_(type), tokens_(tokens), vocab_size_(vocab_size), hint_(hint) {}
+  static absl::StatusOr<std::unique_ptr<TokenFile>> OpenMegatron(const std::string& path, int64_t vocab_size);
+
+  const std::unique_ptr<InputFile> file_;
+  const StoredId type_;
+  const int64_t tokens_;
+  const int64_t vocab_size_;
+  const char* const hint_;  // What to look at when ids are out of range.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,108 @@
+#include "fsdp/data/token_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/temp_dir.h"
+#include "fsdp/data/megatron_files.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TokenFileTest : public ::testing::Test {
+ protected:
+  template <typename T>
+  TokenSource Write(const std::vector<T>& ids, TokenType type) {
+    std::string bytes;
+    for (T id : ids) Append(id, &bytes);
+    WriteBytes(dir_.File("tokens.bin"), bytes);
+    return TokenSource{dir_.File("tokens.bin"), 1, type};
+  }
+
+  TokenSource Megatron() const { return TokenSource{dir_.File("corpus"), 1, TokenType::kMegatron}; }
+
+  std::string OpenError(const TokenSource& source) {
+    return TokenFile::Open(source, /*vocab_size=*/100).status().ToString();
+  }
+
+  TempDir dir_;
+};
+
+std::vector<int64_t> ReadAll(const TokenFile& file) {
+  std::vector<int64_t> ids(file.tokens());
+  const absl::Status status = file.Read(0, file.tokens(), ids.data());
+  EXPECT_TRUE(status.ok()) << status;
+  return ids;
+}
+
+TEST_F(TokenFileTest, ReadsFlatFilesOfAllWidths) {
+  const std::vector<int64_t> ids = {1, 200, 3};
+  EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint8_t>({1, 200, 3}, TokenType::kU8), 1000)), ids);
+  EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint16_t>({1, 200, 3}, TokenType::kU16), 1000)), ids);
+  EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint32_t>({1, 200, 3}, TokenType::kU32), 1000)), ids);
+}
+
+TEST_F(TokenFileTest, ReadsARange) {
+  const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
+  int64_t ids[2];
+  ASSERT_TRUE((*file)->Read(1, 2, ids).ok());
+  EXPECT_EQ(ids[0], 11);
+  EXPECT_EQ(ids[1], 12);
+  EXPECT_TRUE((*file)->Read(4, 0, nullptr).ok());
+}
+
+TEST_F(TokenFileTest, ReadsMegatronsDocumentsAsOneStream) {
+  WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0, 3}, {1, 2, 3, 4, 5});
+  const auto file = TokenFile::Open(Megatron(), 100);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(ReadAll(**file), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  WriteMegatron<int64_t>(dir_.File("corpus"), 5, {2, 3}, {1, 2, 3, 4, 99});
+  EXPECT_EQ(ReadAll(**TokenFile::Open(Megatron(), 100)), (std::vector<int64_t>{1, 2, 3, 4, 99}));
+}
+
+TEST_F(TokenFileTest, NamesTheHalfOfAMegatronPairThatIsMissing) {
+  EXPECT_THAT(OpenError(Megatron()), HasSubstr("corpus.idx: open: No such"));
+  WriteBytes(dir_.File("corpus.idx"), "");
+  EXPECT_THAT(OpenError(Megatron()), HasSubstr("corpus.bin: open: No such"));
+  WriteBytes(dir_.File("corpus.bin"), "");
+  EXPECT_THAT(OpenError(Megatron()), HasSubstr("corpus.idx: ends at byte 0"));
+  EXPECT_THAT(
+      OpenError({dir_.File("corpus.bin"), 1, TokenType::kMegatron}),
+      HasSubstr("corpus.bin.idx: open: No such file or directory (type megatron: the path goes without"));
+}
+
+TEST_F(TokenFileTest, RefusesATornLastTokenWithItsOffset) {
+  EXPECT_THAT(OpenError(Write(std::vector<uint8_t>(23, 0), TokenType::kU32)),
+              HasSubstr("byte 20 starts a torn one"));
+}
+
+TEST_F(TokenFileTest, NamesATokenOutsideTheVocabularyByItsOffset) {
+  const auto flat = TokenFile::Open(Write<uint16_t>({1, 2, 3, 100, 4}, TokenType::kU16), 100);
+  int64_t ids[5];
+  EXPECT_TRUE((*flat)->Read(0, 3, ids).ok());
+  EXPECT_THAT(
+      (*flat)->Read(2, 3, ids).ToString(),
+      HasSubstr(
+          "tokens.bin: token 100 at byte 6 is not below vocab_size 100 (is data.tokens[].type right?)"));
+  WriteMegatron<int64_t>(dir_.File("corpus"), 5, {4}, {1, -7, 1, int64_t{1} << 40});
+  const auto megatron = TokenFile::Open(Megatron(), 100);
+  EXPECT_THAT((*megatron)->Read(0, 4, ids).ToString(),
+              HasSubstr("corpus.bin: token -7 at byte 8 is negative"));
+  EXPECT_THAT((*megatron)->Read(2, 2, ids).ToString(),
+              HasSubstr("token 1099511627776 at byte 24 is not below"));
+}
+
+TEST_F(TokenFileTest, SaysWhereAFileThatShrankEnds) {
+  const TokenSource source = Write(std::vector<uint16_t>(50, 0), TokenType::kU16);
+  const auto file = TokenFile::Open(source, 100);
+  ASSERT_EQ(truncate(source.path.c_str(), 10), 0);
+  int64_t ids[50];
+  EXPECT_THAT((*file)->Read(0, 50, ids).ToString(),
+              HasSubstr("ends at byte 10, but had 100 bytes when it was opened"));
+}
+
+}  // namespace
+}  // namespace fsdpd
