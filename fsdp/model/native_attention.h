@@ -1,0 +1,46 @@
+// Causal attention with an explicit backward, by the fastest kernel that takes the tensors.
+//
+// On one H200 (bf16, head size 128, sequence 8192) cuDNN runs at 623 TFLOP/s forward and 496 backward, flash
+// attention at 318 and 277; LibTorch's own order puts cuDNN first there, from cuDNN 9.15 on (the
+// environment's TORCH_CUDNN_SDPA_DEPRIORITIZED=1 turns that off), and so does this. All of them keep one fp32
+// number per row and head instead of the [sequence x sequence] weights, and take fewer key and value heads
+// than query heads, apart from:
+//   kEfficient   CUDA's kernel for fp32: key and value heads are repeated for it and their gradients summed.
+//   kComposed    for what no kernel takes (odd head sizes on CUDA): holds the weights of one whole
+//                micro-batch in fp32.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdpd {
+
+enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
+
+// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]; all contiguous.
+// REQUIRES: kv_heads divides heads.
+struct AttentionInput {
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+};
+
+// The forward's result, and what backward needs of it.
+struct AttentionOutput {
+  AttentionKernel kernel = AttentionKernel::kHost;
+  at::Tensor out;          // [batch, sequence, heads, head_size]
+  at::Tensor log_sum_exp;  // fp32, one a row and head, in the kernel's own shape.
+  at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
+  at::Tensor offset;
+};
+
+AttentionKernel ChooseAttentionKernel(const AttentionInput& input);
+
+AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel kernel);
+
+// The gradients of q, k and v, contiguous and in their shapes.
+AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
+                                 const AttentionOutput& output);
+
+}  // namespace fsdpd

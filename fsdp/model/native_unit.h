@@ -1,0 +1,68 @@
+// What the native units share: parameters by number, initial values, and what a forward leaves for its
+// backward.
+//
+// A native unit's forward and backward are written by hand on LibTorch's operators, without autograd: it
+// decides what is kept, writes gradients straight into the buckets, and frees each tensor after its last use.
+// The same code runs on the CPU and on CUDA; where the fastest operator differs, native_ops and
+// native_attention choose.
+//
+// REQUIRES: parameters and hidden states are in one type, the compute type; gradients may be in any.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "fsdp/model/unit.h"
+
+namespace fsdpd {
+
+class NativeUnit : public Unit {
+ public:
+  void Bind(const std::vector<at::Tensor>& params) final;
+  at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const final;
+
+ protected:
+  // `borrowed`: how many parameters Bind adds to the unit's own.
+  NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed);
+
+  // The own parameter with this name; -1 where the configuration has none.
+  int IndexOf(const std::string& name) const;
+
+  // The bound parameter; undefined for -1.
+  at::Tensor param(int index) const;
+
+  // REQUIRES: Bind was called, and there is a gradient, or an undefined tensor, for each of its parameters.
+  void CheckGrads(const std::vector<at::Tensor>& param_grads) const;
+
+ private:
+  const UnitFacts facts_;
+  const at::ScalarType compute_;
+  const size_t borrowed_;
+  std::vector<at::Tensor> params_;
+};
+
+// What forwards left for their backwards, by slot.
+template <typename Kept>
+class KeptSlots {
+ public:
+  void Put(int slot, Kept kept) {
+    const bool is_new = slots_.emplace(slot, std::move(kept)).second;
+    FSDPD_CHECK(is_new);
+  }
+
+  Kept Take(int slot) {
+    const auto found = slots_.find(slot);
+    FSDPD_CHECK(found != slots_.end());
+    Kept kept = std::move(found->second);
+    slots_.erase(found);
+    return kept;
+  }
+
+ private:
+  std::map<int, Kept> slots_;
+};
+
+}  // namespace fsdpd
