@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "fsdp/plan/budget.h"
+#include "fsdp/plan/cost.h"
 #include "fsdp/plan/rules.h"
 
 namespace fsdpd {
@@ -19,13 +20,6 @@ v1::Severity ToProto(FaultLevel level) {
       return v1::SEVERITY_WARN;
   }
   return v1::SEVERITY_UNSPECIFIED;
-}
-
-// Forward and backward: a product of matrices costs twice its forward again in backward.
-double FlopsPerStep(const Plan& plan) {
-  double forward = 0;
-  for (const UnitFacts& unit : plan.model.units) forward += unit.forward_flops;
-  return 3 * forward * static_cast<double>(plan.spec.micro_batches_per_step() * plan.spec.world);
 }
 
 void AddUnits(const Plan& plan, v1::Plan* proto) {
@@ -95,7 +89,7 @@ v1::Plan ToProto(const Plan& plan) {
   AddUnits(plan, &proto);
   AddInstructions(plan, &proto);
   proto.set_program_hash(absl::StrFormat("%016x", plan.program.hash));
-  proto.set_flops_per_step(FlopsPerStep(plan));
+  proto.set_flops_per_step(StepFlops(plan.spec, plan.model));
   return proto;
 }
 

@@ -137,15 +137,26 @@ TEST(Plan, CountsLlama8bAt8And64Ranks) {
   }
 }
 
-TEST(Plan, RecomputesOnlyWhenTheBudgetDemandsIt) {
+// Offers to resolve: what the nodes report, so that a rank may use `bytes`.
+int64_t FreeFor(int64_t bytes) { return bytes + (int64_t{2} << 30); }
+
+TEST(Plan, RecomputesOnlyWhatTheBudgetDemands) {
   const Plan roomy = MakePlan(Llama8b(8), int64_t{130} << 30);
   ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
   EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
-  const Plan tight = MakePlan(Llama8b(8), roomy.memory.peak_bytes - 1);
-  ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
-  EXPECT_EQ(tight.spec.recompute, Recompute::kFull);
-  EXPECT_LT(tight.memory.peak_bytes, roomy.memory.peak_bytes);
-  EXPECT_NE(Find(tight, "fsdp.recompute")->reason.find("GiB"), std::string::npos);
+  int64_t last = roomy.memory.peak_bytes;
+  int64_t last_layers = 0;
+  for (const int64_t less : {1, 3, 6}) {
+    const Plan tight = MakePlan(Llama8b(8), FreeFor(roomy.memory.peak_bytes - (less << 30)));
+    ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
+    EXPECT_EQ(tight.spec.recompute, Recompute::kSelective);
+    EXPECT_GT(tight.spec.recompute_layers, last_layers);
+    EXPECT_LT(tight.memory.peak_bytes, last);
+    EXPECT_NE(Find(tight, "fsdp.recompute")->reason.find("GiB"), std::string::npos);
+    EXPECT_EQ(Find(tight, "fsdp.recompute_layers")->value, std::to_string(tight.spec.recompute_layers));
+    last = tight.memory.peak_bytes;
+    last_layers = tight.spec.recompute_layers;
+  }
 }
 
 TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
@@ -154,7 +165,41 @@ TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
   ASSERT_FALSE(plan.accepted());
   ASSERT_EQ(plan.faults.size(), 1u);
   EXPECT_EQ(plan.faults[0].rule, "memory_over_budget");
-  EXPECT_EQ(ToProto(plan).memory().components_size(), 7);
+  EXPECT_EQ(ToProto(plan).memory().components_size(), 10);
+}
+
+TEST(Plan, HasAnEvaluationInTheSameArena) {
+  v1::JobSpec job = TinyJob();
+  for (const bool asked : {false, true}) {
+    if (asked) {
+      v1::TokenFile* file = job.mutable_data()->add_validation();
+      file->set_path("/data/validation.txt");
+      file->set_type(v1::TOKEN_TYPE_U8);
+      job.mutable_train()->mutable_evaluation()->set_every_steps(10);
+    }
+    const Plan plan = MakePlan(job, 0);
+    ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+    EXPECT_EQ(plan.evaluation.kind, ProgramKind::kEvaluation);
+    EXPECT_FALSE(plan.evaluation.instructions.empty());
+    EXPECT_LE(plan.evaluation.arena_bytes, plan.program.arena_bytes);
+  }
+}
+
+TEST(Plan, EveryStrategyAndMeshIsAccepted) {
+  for (const v1::Strategy strategy : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM, v1::STRATEGY_OPTIM_GRADS,
+                                      v1::STRATEGY_OPTIM_GRADS_PARAMS}) {
+    v1::JobSpec job = TinyJob();
+    job.mutable_fsdp()->set_strategy(strategy);
+    const Plan plan = MakePlan(job, 0);
+    EXPECT_TRUE(plan.accepted()) << Text(plan.faults);
+    EXPECT_GT(plan.memory.peak_bytes, 0);
+  }
+  for (const v1::Strategy outer : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM}) {
+    v1::JobSpec job = TinyJob();
+    job.mutable_fsdp()->mutable_outer()->set_size(2);
+    job.mutable_fsdp()->mutable_outer()->set_strategy(outer);
+    EXPECT_TRUE(MakePlan(job, 0).accepted()) << Text(MakePlan(job, 0).faults);
+  }
 }
 
 TEST(Plan, AdjustsPrefetchAndSaysSo) {

@@ -10,6 +10,10 @@
 namespace fsdpd {
 namespace {
 
+// What a rank's process holds of a GPU before it allocates anything: context, kernels, and the buffers of its
+// communicators.
+constexpr int64_t kCudaProcessBytes = int64_t{2} << 30;
+
 class Resolver {
  public:
   Resolver(const v1::JobSpec& job, int64_t budget_bytes, std::vector<Choice>* choices)
@@ -96,14 +100,24 @@ class Resolver {
       resources->set_device(v1::DEVICE_CUDA);
       Chose("resources.device", "cuda", "default");
     }
-    if (!resources->has_memory_budget_bytes() && budget_bytes_ > 0) {
-      resources->set_memory_budget_bytes(budget_bytes_);
-      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_), "what the nodes report as free");
-    }
+    if (!resources->has_memory_budget_bytes() && budget_bytes_ > 0) ResolveBudget(resources);
     if (job_.restart().max_attempts() == 0) {
       job_.mutable_restart()->set_max_attempts(1);
       Chose("restart.max_attempts", "1", "default: a failed job is not launched again");
     }
+  }
+
+  void ResolveBudget(v1::Resources* resources) {
+    if (resources->device() != v1::DEVICE_CUDA) {
+      resources->set_memory_budget_bytes(budget_bytes_);
+      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_), "what the nodes report as free");
+      return;
+    }
+    const int64_t usable = std::max<int64_t>(budget_bytes_ - kCudaProcessBytes, 1);
+    resources->set_memory_budget_bytes(usable);
+    Chose("resources.memory_budget_bytes", HumanBytes(usable),
+          absl::StrCat("what the nodes report as free, less ", HumanBytes(kCudaProcessBytes),
+                       " for CUDA's context and NCCL's buffers"));
   }
 
   void ResolveData() {

@@ -36,13 +36,19 @@ TEST(Resolve, FillsEveryDefault) {
   EXPECT_EQ(spec.micro_batch, 1);
   EXPECT_EQ(spec.global_batch, 1);
   EXPECT_EQ(spec.seed, 1u);
-  EXPECT_EQ(spec.adamw.lr, 3e-4);
-  EXPECT_EQ(spec.adamw.beta2, 0.95);
-  EXPECT_EQ(spec.adamw.weight_decay, 0.1);
-  EXPECT_EQ(spec.clip_norm, 0);
+  EXPECT_EQ(spec.optimizer.lr, 3e-4);
+  EXPECT_EQ(spec.optimizer.beta2, 0.95);
+  EXPECT_EQ(spec.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(spec.optimizer.clip_norm, 0);
   EXPECT_EQ(spec.schedule.shape, ScheduleShape::kConstant);
   EXPECT_EQ(spec.strategy, Strategy::kOptimGradsParams);
   EXPECT_EQ(spec.recompute, Recompute::kNone);
+  EXPECT_EQ(spec.outer_size, 1);
+  EXPECT_EQ(spec.outer_strategy, Strategy::kNoShard);
+  EXPECT_EQ(spec.main_grads, DType::kFp32);
+  EXPECT_EQ(spec.grad_comm, DType::kFp32);
+  EXPECT_EQ(spec.moments, DType::kFp32);
+  EXPECT_EQ(spec.evaluation.every_steps, 0);
   EXPECT_EQ(spec.data.synthetic_vocab, 256);
   EXPECT_EQ(spec.memory_budget_bytes, 0);
   EXPECT_EQ(ValueOf(choices, "precision.compute"), "bf16");
@@ -55,7 +61,7 @@ TEST(Resolve, KeepsAZeroThatSomebodyWrote) {
   job.mutable_fsdp()->set_prefetch_bytes(0);
   std::vector<Choice> choices;
   const Spec spec = ToSpec(Resolve(job, 0, &choices));
-  EXPECT_EQ(spec.adamw.weight_decay, 0);
+  EXPECT_EQ(spec.optimizer.weight_decay, 0);
   EXPECT_EQ(spec.prefetch_bytes, 0);
   EXPECT_EQ(ValueOf(choices, "fsdp.prefetch_bytes"), "(not chosen)");
 }
@@ -72,9 +78,18 @@ TEST(Resolve, PrefetchIsTheLargestUnitInComputePrecision) {
 
 TEST(Resolve, ASetBudgetWinsOverWhatNodesReport) {
   v1::JobSpec job = LeastJob();
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
   EXPECT_EQ(ToSpec(Resolve(job, 1 << 30, nullptr)).memory_budget_bytes, 1 << 30);
   job.mutable_resources()->set_memory_budget_bytes(1 << 29);
   EXPECT_EQ(ToSpec(Resolve(job, 1 << 30, nullptr)).memory_budget_bytes, 1 << 29);
+}
+
+// Context and communicators are in no plan; a budget without them would be promised twice.
+TEST(Resolve, AGpusProcessTakesItsShareOfWhatIsFree) {
+  v1::JobSpec job = LeastJob();
+  const int64_t free = int64_t{80} << 30;
+  EXPECT_EQ(ToSpec(Resolve(job, free, nullptr)).memory_budget_bytes, free - (int64_t{2} << 30));
+  EXPECT_EQ(ToSpec(Resolve(job, 1000, nullptr)).memory_budget_bytes, 1) << "never `not known`";
 }
 
 TEST(Resolve, TakesTokenFilesAsTheyAre) {
@@ -101,6 +116,103 @@ TEST(Resolve, SchedulesKeepTheirNumbers) {
   EXPECT_EQ(schedule.shape, ScheduleShape::kLinear);
   EXPECT_EQ(schedule.warmup_steps, 3);
   EXPECT_EQ(schedule.min_lr_ratio, 0.25);
+}
+
+TEST(Resolve, WsdKeepsItsDecay) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_schedule()->mutable_wsd()->set_warmup_steps(1);
+  job.mutable_schedule()->mutable_wsd()->set_decay_steps(4);
+  const ScheduleConfig schedule = ToSpec(Resolve(job, 0, nullptr)).schedule;
+  EXPECT_EQ(schedule.shape, ScheduleShape::kWsd);
+  EXPECT_EQ(schedule.decay_steps, 4);
+}
+
+TEST(Resolve, FillsTheSizesOfBothFamilies) {
+  v1::JobSpec job = LeastJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(64);
+  llama->set_hidden_size(32);
+  llama->set_intermediate_size(48);
+  llama->set_layers(1);
+  llama->set_heads(4);
+  llama->mutable_rope_scaling()->set_factor(8);
+  std::vector<Choice> choices;
+  const v1::Llama got = Resolve(job, 0, &choices).model().llama();
+  EXPECT_EQ(got.kv_heads(), 4);
+  EXPECT_EQ(got.head_size(), 8);
+  EXPECT_EQ(got.rope_scaling().low_freq_factor(), 1);
+  EXPECT_EQ(got.rope_scaling().high_freq_factor(), 4);
+  EXPECT_EQ(got.rope_scaling().original_positions(), 8192);
+  EXPECT_EQ(ValueOf(choices, "model.llama.head_size"), "8");
+  v1::Gpt2* gpt2 = job.mutable_model()->mutable_gpt2();
+  gpt2->set_vocab_size(64);
+  gpt2->set_hidden_size(32);
+  gpt2->set_layers(1);
+  gpt2->set_heads(4);
+  gpt2->set_positions(64);
+  EXPECT_EQ(Resolve(job, 0, nullptr).model().gpt2().intermediate_size(), 128);
+  EXPECT_EQ(Resolve(job, 0, nullptr).model().gpt2().norm_epsilon(), 1e-5);
+}
+
+TEST(Resolve, SgdStandsAlone) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+  std::vector<Choice> choices;
+  const v1::JobSpec resolved = Resolve(job, 0, &choices);
+  EXPECT_FALSE(resolved.optimizer().has_adamw());
+  EXPECT_EQ(ToSpec(resolved).optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(ValueOf(choices, "optimizer.adamw.lr"), "(not chosen)");
+}
+
+TEST(Resolve, LossScaleIsForFp16Alone) {
+  v1::JobSpec job = LeastJob();
+  EXPECT_FALSE(Resolve(job, 0, nullptr).precision().has_loss_scale());
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  job.mutable_precision()->mutable_loss_scale()->set_initial(1024);
+  const Spec spec = ToSpec(Resolve(job, 0, nullptr));
+  EXPECT_EQ(spec.loss_scale.initial, 1024);
+  EXPECT_EQ(spec.loss_scale.growth_interval, 2000);
+}
+
+TEST(Resolve, KeepsAnOuterAxisThatSomebodyChose) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_resources()->set_nodes(2);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  std::vector<Choice> choices;
+  EXPECT_EQ(ToSpec(Resolve(job, 0, &choices)).inner_size(), 2);
+  EXPECT_EQ(ValueOf(choices, "fsdp.outer.strategy"), "no_shard");
+  job.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+  EXPECT_TRUE(ToSpec(Resolve(job, 0, nullptr)).shards_over_outer());
+}
+
+TEST(Resolve, ExplicitRecomputeIsOnAllLayersUnlessSaid) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
+  EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).recompute_layers, 4);
+  job.mutable_fsdp()->set_recompute_layers(3);
+  EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).recompute_layers, 3);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+  job.mutable_fsdp()->clear_recompute_layers();
+  EXPECT_FALSE(Resolve(job, 0, nullptr).fsdp().has_recompute_layers());
+}
+
+TEST(Resolve, WhatStaysGatheredHasNothingToPrefetch) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_fsdp()->set_keep_gathered(true);
+  EXPECT_EQ(ToSpec(Resolve(job, 0, nullptr)).prefetch_bytes, 0);
+}
+
+TEST(Resolve, ResolvingAgainChangesNothing) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_data()->add_validation()->set_path("/v");
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  const v1::JobSpec once = Resolve(job, 0, nullptr);
+  std::vector<Choice> choices;
+  EXPECT_EQ(Resolve(once, 0, &choices).SerializeAsString(), once.SerializeAsString());
+  EXPECT_TRUE(choices.empty());
 }
 
 }  // namespace

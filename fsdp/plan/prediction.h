@@ -1,0 +1,16 @@
+// A plan's step in simulated time, as the plan's message says it.
+#pragma once
+
+#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/plan.h"
+
+namespace fsdpd {
+
+// Adds Plan.prediction. REQUIRES: the plan was accepted or is over budget only, and the profile has no
+// faults. `timeline`: Prediction.timeline too.
+void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline, v1::Plan* proto);
+
+v1::DeviceProfile ToProto(const DeviceProfile& profile);
+DeviceProfile FromProto(const v1::DeviceProfile& profile);
+
+}  // namespace fsdpd

@@ -1,0 +1,57 @@
+#include "fsdp/plan/prediction.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec TinyJob() {
+  v1::JobSpec job;
+  job.set_name("tiny");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_train()->set_steps(10);
+  job.mutable_resources()->set_ranks_per_node(4);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return job;
+}
+
+TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
+  EXPECT_EQ(v1::DeviceProfile::descriptor()->field_count(), static_cast<int>(ProfileFields().size()) + 1);
+  for (const std::string& name : ProfileNames()) {
+    const DeviceProfile& profile = *FindProfile(name);
+    const DeviceProfile again = FromProto(ToProto(profile));
+    EXPECT_EQ(again.name, name);
+    for (const ProfileField& field : ProfileFields()) EXPECT_EQ(again.*field.value, profile.*field.value);
+  }
+}
+
+TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
+  const Plan plan = MakePlan(TinyJob(), 0);
+  ASSERT_TRUE(plan.accepted());
+  v1::Plan proto = ToProto(plan);
+  AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/false, &proto);
+  const v1::Prediction& prediction = proto.prediction();
+  EXPECT_EQ(prediction.profile().name(), "cpu");
+  EXPECT_GT(prediction.step_seconds(), prediction.compute_seconds());
+  EXPECT_GT(prediction.tokens_per_second(), 0);
+  ASSERT_EQ(prediction.ops_size(), 2);
+  EXPECT_EQ(prediction.ops(0).op(), v1::COMM_OP_ALL_GATHER);
+  EXPECT_EQ(prediction.ops(1).op(), v1::COMM_OP_REDUCE_SCATTER);
+  EXPECT_EQ(prediction.ops(1).count(), 6);
+  EXPECT_FALSE(prediction.has_timeline());
+}
+
+TEST(Prediction, ATimelineHasASpanForEachInstruction) {
+  const Plan plan = MakePlan(TinyJob(), 0);
+  v1::Plan proto = ToProto(plan);
+  AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/true, &proto);
+  const v1::Prediction::Timeline& timeline = proto.prediction().timeline();
+  EXPECT_EQ(timeline.spans_size(), proto.instructions_size());
+  EXPECT_GT(timeline.memory_size(), 10);
+  for (const auto& sample : timeline.memory()) EXPECT_EQ(sample.bytes_size(), timeline.components_size());
+}
+
+}  // namespace
+}  // namespace fsdpd
