@@ -22,8 +22,9 @@
 //                       gradient shard.
 //   optim_grads         Gather once per step. Each Backward sets the reduce buffer, in grad_comm precision; each
 //                       is followed by a Reduce, the first micro-batch's setting the shard, later ones adding.
-//   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; the last unit keeps
-//                       its buckets from its forward to its backward. With keep_gathered: as optim_grads, and a
+//   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; a unit that the next
+//                       pass needs too stays (the last one from forward to backward, the first one from
+//                       backward to the next micro-batch's forward). With keep_gathered: as optim_grads, and a
 //                       Release after each unit's last use.
 // A gather starts as soon as its bytes are free and no more than prefetch_bytes would wait ahead of compute
 // (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.

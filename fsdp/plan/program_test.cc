@@ -2,64 +2,130 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <map>
+#include <algorithm>
+
+#include "fsdp/plan/program_cases.h"
 
 namespace fsdpd {
 namespace {
 
-Spec SpecOf(const char* preset, int64_t world, int64_t micro_batches, DType compute = DType::kBf16) {
-  Spec spec;
-  spec.model = *FindPreset(preset);
-  spec.data.sequence_length = 128;
-  spec.steps = 1;
-  spec.world = world;
-  spec.global_batch = world * micro_batches;
-  spec.compute = compute;
-  return spec;
+using Lines = std::vector<std::string>;
+
+void TwoMicroBatches(Spec* spec) { spec->global_batch *= 2; }
+
+void PrefetchOneUnit(Spec* spec) { spec->prefetch_bytes = LargestGatheredBytes(*spec); }
+
+void Outer(Spec* spec, Strategy strategy) {
+  spec->world *= 2;
+  spec->global_batch *= 2;
+  spec->outer_size = 2;
+  spec->outer_strategy = strategy;
 }
 
-Layout LayoutOf(const Spec& spec) {
-  const ModelFacts model =
-      DescribeLlama(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
-  return MakeLayout(model, spec.strategy == Strategy::kNoShard ? 1 : spec.world, spec.compute);
+ProgramCase TiedEvaluationOverAnOuterAxis() {
+  Spec spec = SmallSpec(Strategy::kOptimGradsParams);
+  Outer(&spec, Strategy::kOptim);
+  Tie(&spec);
+  return CompiledEvaluation(spec);
 }
 
-int64_t LargestGathered(const Spec& spec) {
-  int64_t largest = 0;
-  for (const UnitLayout& unit : LayoutOf(spec).units) {
-    largest = std::max(largest, unit.bucket_elements * BytesOf(spec.compute));
-  }
-  return largest;
+TEST(NoShard, GathersByCastingAndReducesTheWholeSumOnce) {
+  EXPECT_EQ(ThreeUnits(Strategy::kNoShard, TwoMicroBatches).Lines(),
+            (Lines{
+                "#0 Gather embedding on compute",
+                "#1 Gather layer.0 on compute",
+                "#2 Gather head on compute",
+                "#3 Forward embedding mb 0 on compute",
+                "#4 Forward layer.0 mb 0 on compute",
+                "#5 Forward head mb 0 on compute",
+                "#6 Backward head mb 0 on compute",
+                "#7 Backward layer.0 mb 0 on compute",
+                "#8 Backward embedding mb 0 on compute",
+                "#9 Forward embedding mb 1 on compute",
+                "#10 Forward layer.0 mb 1 on compute",
+                "#11 Forward head mb 1 on compute",
+                "#12 Backward head mb 1 adding on compute",
+                "#13 Reduce head mb 1 on reduce after #12",
+                "#14 Backward layer.0 mb 1 adding on compute",
+                "#15 Reduce layer.0 mb 1 on reduce after #14",
+                "#16 Backward embedding mb 1 adding on compute",
+                "#17 Reduce embedding mb 1 on reduce after #16",
+                "#18 Norm on reduce",
+                "#19 Update embedding on compute after #18",
+                "#20 Update layer.0 on compute",
+                "#21 Update head on compute",
+            }));
 }
 
-std::map<Op, int> CountOps(const Program& program) {
-  std::map<Op, int> count;
-  for (const Instruction& at : program.instructions) ++count[at.op];
-  return count;
+TEST(Optim, GathersOnceAndReducesTheWholeSumOnce) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptim, TwoMicroBatches).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #19",
+                "#1 Gather layer.0 on gather after previous #20",
+                "#2 Gather head on gather after previous #21",
+                "#3 Forward embedding mb 0 on compute after #0",
+                "#4 Forward layer.0 mb 0 on compute after #1",
+                "#5 Forward head mb 0 on compute after #2",
+                "#6 Backward head mb 0 on compute",
+                "#7 Backward layer.0 mb 0 on compute",
+                "#8 Backward embedding mb 0 on compute",
+                "#9 Forward embedding mb 1 on compute",
+                "#10 Forward layer.0 mb 1 on compute",
+                "#11 Forward head mb 1 on compute",
+                "#12 Backward head mb 1 adding on compute",
+                "#13 Reduce head mb 1 on reduce after #12",
+                "#14 Backward layer.0 mb 1 adding on compute",
+                "#15 Reduce layer.0 mb 1 on reduce after #14",
+                "#16 Backward embedding mb 1 adding on compute",
+                "#17 Reduce embedding mb 1 on reduce after #16",
+                "#18 Norm on reduce",
+                "#19 Update embedding on compute after #18",
+                "#20 Update layer.0 on compute",
+                "#21 Update head on compute",
+            }));
 }
 
-std::vector<std::string> Lines(const Program& program, const Layout& layout) {
-  std::vector<std::string> lines;
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    lines.push_back(Describe(program, layout, static_cast<int>(i)));
-  }
-  return lines;
+TEST(OptimGrads, ReducesEveryMicroBatchWithTwoReducesInFlight) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGrads, TwoMicroBatches).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #22",
+                "#1 Gather layer.0 on gather after previous #23",
+                "#2 Gather head on gather after previous #24",
+                "#3 Forward embedding mb 0 on compute after #0",
+                "#4 Forward layer.0 mb 0 on compute after #1",
+                "#5 Forward head mb 0 on compute after #2",
+                "#6 Backward head mb 0 on compute",
+                "#7 Reduce head mb 0 on reduce after #6",
+                "#8 Backward layer.0 mb 0 on compute",
+                "#9 Reduce layer.0 mb 0 on reduce after #8",
+                "#10 Backward embedding mb 0 on compute after #7",
+                "#11 Reduce embedding mb 0 on reduce after #10",
+                "#12 Forward embedding mb 1 on compute",
+                "#13 Forward layer.0 mb 1 on compute",
+                "#14 Forward head mb 1 on compute",
+                "#15 Backward head mb 1 on compute after #9",
+                "#16 Reduce head mb 1 adding on reduce after #15",
+                "#17 Backward layer.0 mb 1 on compute after #11",
+                "#18 Reduce layer.0 mb 1 adding on reduce after #17",
+                "#19 Backward embedding mb 1 on compute after #16",
+                "#20 Reduce embedding mb 1 adding on reduce after #19",
+                "#21 Norm on reduce",
+                "#22 Update embedding on compute after #21",
+                "#23 Update layer.0 on compute",
+                "#24 Update head on compute",
+            }));
 }
 
-TEST(Program, IsTheExpectedOneForTwoLayersAndNoPrefetch) {
-  Spec spec = SpecOf("tiny", 2, 1);
-  spec.model.layers = 1;
-  const Layout layout = LayoutOf(spec);
-  EXPECT_EQ(Lines(CompileProgram(spec, layout), layout),
-            (std::vector<std::string>{
-                "#0 Gather embedding on gather",
+TEST(OptimGradsParams, GathersForEachPassAndReleasesAfterIt) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #20",
                 "#1 Forward embedding mb 0 on compute after #0",
                 "#2 Release embedding on compute",
-                "#3 Gather layer.0 on gather after #2",
+                "#3 Gather layer.0 on gather after #2, previous #21",
                 "#4 Forward layer.0 mb 0 on compute after #3",
                 "#5 Release layer.0 on compute",
-                "#6 Gather head on gather after #5",
+                "#6 Gather head on gather after #5, previous #22",
                 "#7 Forward head mb 0 on compute after #6",
                 "#8 Backward head mb 0 on compute",
                 "#9 Release head on compute",
@@ -79,123 +145,430 @@ TEST(Program, IsTheExpectedOneForTwoLayersAndNoPrefetch) {
             }));
 }
 
-TEST(Program, CountsItsInstructions) {
-  for (const int64_t micro_batches : {1, 2, 4}) {
-    Spec spec = SpecOf("tiny", 4, micro_batches);
-    std::map<Op, int> count = CountOps(CompileProgram(spec, LayoutOf(spec)));
-    const int units = 6, m = static_cast<int>(micro_batches);
-    EXPECT_EQ(count[Op::kForward], units * m);
-    EXPECT_EQ(count[Op::kBackward], units * m);
-    EXPECT_EQ(count[Op::kReduce], units * m);
-    EXPECT_EQ(count[Op::kGather], (2 * units - 1) * m);
-    EXPECT_EQ(count[Op::kRelease], (2 * units - 1) * m);
-    EXPECT_EQ(count[Op::kUpdate], units);
-    EXPECT_EQ(count[Op::kNorm], 1);
-    spec.strategy = Strategy::kNoShard;
-    count = CountOps(CompileProgram(spec, LayoutOf(spec)));
-    EXPECT_EQ(count[Op::kGather], units);
-    EXPECT_EQ(count[Op::kReduce], units);
-    EXPECT_EQ(count[Op::kRelease], 0);
-  }
+TEST(OptimGradsParams, AccumulatesWithTheFirstUnitKeptBetweenMicroBatches) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams, TwoMicroBatches).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #37",
+                "#1 Forward embedding mb 0 on compute after #0",
+                "#2 Release embedding on compute",
+                "#3 Gather layer.0 on gather after #2, previous #38",
+                "#4 Forward layer.0 mb 0 on compute after #3",
+                "#5 Release layer.0 on compute",
+                "#6 Gather head on gather after #5, previous #39",
+                "#7 Forward head mb 0 on compute after #6",
+                "#8 Backward head mb 0 on compute",
+                "#9 Release head on compute",
+                "#10 Reduce head mb 0 on reduce after #8",
+                "#11 Gather layer.0 on gather after #9",
+                "#12 Backward layer.0 mb 0 on compute after #11",
+                "#13 Release layer.0 on compute",
+                "#14 Reduce layer.0 mb 0 on reduce after #12",
+                "#15 Gather embedding on gather after #13",
+                "#16 Backward embedding mb 0 on compute after #10, #15",
+                "#17 Reduce embedding mb 0 on reduce after #16",
+                "#18 Forward embedding mb 1 on compute",
+                "#19 Release embedding on compute",
+                "#20 Gather layer.0 on gather after #19",
+                "#21 Forward layer.0 mb 1 on compute after #20",
+                "#22 Release layer.0 on compute",
+                "#23 Gather head on gather after #22",
+                "#24 Forward head mb 1 on compute after #23",
+                "#25 Backward head mb 1 on compute after #14",
+                "#26 Release head on compute",
+                "#27 Reduce head mb 1 adding on reduce after #25",
+                "#28 Gather layer.0 on gather after #26",
+                "#29 Backward layer.0 mb 1 on compute after #17, #28",
+                "#30 Release layer.0 on compute",
+                "#31 Reduce layer.0 mb 1 adding on reduce after #29",
+                "#32 Gather embedding on gather after #30",
+                "#33 Backward embedding mb 1 on compute after #27, #32",
+                "#34 Release embedding on compute",
+                "#35 Reduce embedding mb 1 adding on reduce after #33",
+                "#36 Norm on reduce",
+                "#37 Update embedding on compute after #36",
+                "#38 Update layer.0 on compute",
+                "#39 Update head on compute",
+            }));
 }
 
-// At no point of the list does more wait ahead of compute than prefetch_bytes allows, one unit excepted.
-TEST(Program, PrefetchStaysWithinItsBound) {
-  for (const int units_ahead : {0, 1, 2, 5}) {
-    Spec spec = SpecOf("llama3-1b", 8, 2);
-    const Layout layout = LayoutOf(spec);
-    spec.prefetch_bytes = layout.units[1].bucket_elements * 2 * units_ahead;
-    const Program program = CompileProgram(spec, layout);
-    int64_t resident = 0;
-    int64_t most_waiting = 0;
-    std::vector<int64_t> rows;  // Bytes of gathered and not yet released units, oldest first.
-    for (const Instruction& at : program.instructions) {
-      if (at.op == Op::kGather) rows.push_back(layout.units[at.unit].bucket_elements * 2);
-      if (at.op == Op::kRelease) rows.erase(rows.begin());
-      resident = 0;
-      for (size_t i = 1; i < rows.size(); ++i) resident += rows[i];
-      most_waiting = std::max(most_waiting, resident);
-      ASSERT_LE(resident, spec.prefetch_bytes);
+TEST(OptimGradsParams, GathersOneUnitAheadWhenItsBytesAreWithinTheBound) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams, PrefetchOneUnit).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #20",
+                "#1 Gather layer.0 on gather after previous #21",
+                "#2 Forward embedding mb 0 on compute after #0",
+                "#3 Release embedding on compute",
+                "#4 Gather head on gather after #3, previous #22",
+                "#5 Forward layer.0 mb 0 on compute after #1",
+                "#6 Release layer.0 on compute",
+                "#7 Gather layer.0 on gather after #6",
+                "#8 Forward head mb 0 on compute after #4",
+                "#9 Backward head mb 0 on compute",
+                "#10 Release head on compute",
+                "#11 Reduce head mb 0 on reduce after #9",
+                "#12 Gather embedding on gather after #10",
+                "#13 Backward layer.0 mb 0 on compute after #7",
+                "#14 Release layer.0 on compute",
+                "#15 Reduce layer.0 mb 0 on reduce after #13",
+                "#16 Backward embedding mb 0 on compute after #11, #12",
+                "#17 Release embedding on compute",
+                "#18 Reduce embedding mb 0 on reduce after #16",
+                "#19 Norm on reduce",
+                "#20 Update embedding on compute after #19",
+                "#21 Update layer.0 on compute",
+                "#22 Update head on compute",
+            }));
+}
+
+TEST(OptimGradsParams, KeepsGatheredBucketsUntilTheLastUse) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
+                       [](Spec* spec) {
+                         TwoMicroBatches(spec);
+                         spec->keep_gathered = true;
+                       })
+                .Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #25",
+                "#1 Gather layer.0 on gather after previous #26",
+                "#2 Gather head on gather after previous #27",
+                "#3 Forward embedding mb 0 on compute after #0",
+                "#4 Forward layer.0 mb 0 on compute after #1",
+                "#5 Forward head mb 0 on compute after #2",
+                "#6 Backward head mb 0 on compute",
+                "#7 Reduce head mb 0 on reduce after #6",
+                "#8 Backward layer.0 mb 0 on compute",
+                "#9 Reduce layer.0 mb 0 on reduce after #8",
+                "#10 Backward embedding mb 0 on compute after #7",
+                "#11 Reduce embedding mb 0 on reduce after #10",
+                "#12 Forward embedding mb 1 on compute",
+                "#13 Forward layer.0 mb 1 on compute",
+                "#14 Forward head mb 1 on compute",
+                "#15 Backward head mb 1 on compute after #9",
+                "#16 Release head on compute",
+                "#17 Reduce head mb 1 adding on reduce after #15",
+                "#18 Backward layer.0 mb 1 on compute after #11",
+                "#19 Release layer.0 on compute",
+                "#20 Reduce layer.0 mb 1 adding on reduce after #18",
+                "#21 Backward embedding mb 1 on compute after #17",
+                "#22 Release embedding on compute",
+                "#23 Reduce embedding mb 1 adding on reduce after #21",
+                "#24 Norm on reduce",
+                "#25 Update embedding on compute after #24",
+                "#26 Update layer.0 on compute",
+                "#27 Update head on compute",
+            }));
+}
+
+TEST(Hsdp, ReducesOverTheOuterAxisAfterTheLastMicroBatch) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
+                       [](Spec* spec) {
+                         TwoMicroBatches(spec);
+                         Outer(spec, Strategy::kNoShard);
+                       })
+                .Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #40",
+                "#1 Forward embedding mb 0 on compute after #0",
+                "#2 Release embedding on compute",
+                "#3 Gather layer.0 on gather after #2, previous #41",
+                "#4 Forward layer.0 mb 0 on compute after #3",
+                "#5 Release layer.0 on compute",
+                "#6 Gather head on gather after #5, previous #42",
+                "#7 Forward head mb 0 on compute after #6",
+                "#8 Backward head mb 0 on compute",
+                "#9 Release head on compute",
+                "#10 Reduce head mb 0 on reduce after #8",
+                "#11 Gather layer.0 on gather after #9",
+                "#12 Backward layer.0 mb 0 on compute after #11",
+                "#13 Release layer.0 on compute",
+                "#14 Reduce layer.0 mb 0 on reduce after #12",
+                "#15 Gather embedding on gather after #13",
+                "#16 Backward embedding mb 0 on compute after #10, #15",
+                "#17 Reduce embedding mb 0 on reduce after #16",
+                "#18 Forward embedding mb 1 on compute",
+                "#19 Release embedding on compute",
+                "#20 Gather layer.0 on gather after #19",
+                "#21 Forward layer.0 mb 1 on compute after #20",
+                "#22 Release layer.0 on compute",
+                "#23 Gather head on gather after #22",
+                "#24 Forward head mb 1 on compute after #23",
+                "#25 Backward head mb 1 on compute after #14",
+                "#26 Release head on compute",
+                "#27 Reduce head mb 1 adding on reduce after #25",
+                "#28 ReduceOuter head on outer after #27",
+                "#29 Gather layer.0 on gather after #26",
+                "#30 Backward layer.0 mb 1 on compute after #17, #29",
+                "#31 Release layer.0 on compute",
+                "#32 Reduce layer.0 mb 1 adding on reduce after #30",
+                "#33 ReduceOuter layer.0 on outer after #32",
+                "#34 Gather embedding on gather after #31",
+                "#35 Backward embedding mb 1 on compute after #27, #34",
+                "#36 Release embedding on compute",
+                "#37 Reduce embedding mb 1 adding on reduce after #35",
+                "#38 ReduceOuter embedding on outer after #37",
+                "#39 Norm on reduce after #38",
+                "#40 Update embedding on compute after #39",
+                "#41 Update layer.0 on compute",
+                "#42 Update head on compute",
+            }));
+}
+
+TEST(Hfsdp, PublishesMainPiecesBeforeTheyAreGathered) {
+  EXPECT_EQ(
+      ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) { Outer(spec, Strategy::kOptim); }).Lines(),
+      (Lines{
+          "#0 Publish embedding on outer after previous #26",
+          "#1 Publish layer.0 on outer after previous #27",
+          "#2 Publish head on outer after previous #28",
+          "#3 Gather embedding on gather after #0",
+          "#4 Forward embedding mb 0 on compute after #3",
+          "#5 Release embedding on compute",
+          "#6 Gather layer.0 on gather after #1, #5",
+          "#7 Forward layer.0 mb 0 on compute after #6",
+          "#8 Release layer.0 on compute",
+          "#9 Gather head on gather after #2, #8",
+          "#10 Forward head mb 0 on compute after #9",
+          "#11 Backward head mb 0 on compute",
+          "#12 Release head on compute",
+          "#13 Reduce head mb 0 on reduce after #11",
+          "#14 ReduceOuter head on outer after #13",
+          "#15 Gather layer.0 on gather after #12",
+          "#16 Backward layer.0 mb 0 on compute after #15",
+          "#17 Release layer.0 on compute",
+          "#18 Reduce layer.0 mb 0 on reduce after #16",
+          "#19 ReduceOuter layer.0 on outer after #18",
+          "#20 Gather embedding on gather after #17",
+          "#21 Backward embedding mb 0 on compute after #13, #20",
+          "#22 Release embedding on compute",
+          "#23 Reduce embedding mb 0 on reduce after #21",
+          "#24 ReduceOuter embedding on outer after #23",
+          "#25 Norm on reduce after #24",
+          "#26 Update embedding on compute after #25",
+          "#27 Update layer.0 on compute",
+          "#28 Update head on compute",
+      }));
+}
+
+TEST(Tied, GathersTheLenderForItsBorrowerAndAddsInTheLender) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams, Tie).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #22",
+                "#1 Forward embedding mb 0 on compute after #0",
+                "#2 Release embedding on compute",
+                "#3 Gather layer.0 on gather after #2, previous #23",
+                "#4 Forward layer.0 mb 0 on compute after #3",
+                "#5 Release layer.0 on compute",
+                "#6 Gather embedding on gather after #5",
+                "#7 Gather head on gather after previous #24",
+                "#8 Forward head mb 0 on compute after #7",
+                "#9 Backward head mb 0 on compute",
+                "#10 Release embedding on compute",
+                "#11 Release head on compute",
+                "#12 Reduce head mb 0 on reduce after #9",
+                "#13 Gather layer.0 on gather after #11",
+                "#14 Backward layer.0 mb 0 on compute after #13",
+                "#15 Release layer.0 on compute",
+                "#16 Reduce layer.0 mb 0 on reduce after #14",
+                "#17 Gather embedding on gather after #15",
+                "#18 Backward embedding mb 0 adding on compute after #12, #17",
+                "#19 Release embedding on compute",
+                "#20 Reduce embedding mb 0 on reduce after #18",
+                "#21 Norm on reduce",
+                "#22 Update embedding on compute after #21",
+                "#23 Update layer.0 on compute",
+                "#24 Update head on compute",
+            }));
+}
+
+TEST(Tied, AddsInTheLenderWhereGradientsAreWhole) {
+  EXPECT_EQ(ThreeUnits(Strategy::kNoShard, Tie).Lines(), (Lines{
+                                                             "#0 Gather embedding on compute",
+                                                             "#1 Gather layer.0 on compute",
+                                                             "#2 Gather head on compute",
+                                                             "#3 Forward embedding mb 0 on compute",
+                                                             "#4 Forward layer.0 mb 0 on compute",
+                                                             "#5 Forward head mb 0 on compute",
+                                                             "#6 Backward head mb 0 on compute",
+                                                             "#7 Reduce head mb 0 on reduce after #6",
+                                                             "#8 Backward layer.0 mb 0 on compute",
+                                                             "#9 Reduce layer.0 mb 0 on reduce after #8",
+                                                             "#10 Backward embedding mb 0 adding on compute",
+                                                             "#11 Reduce embedding mb 0 on reduce after #10",
+                                                             "#12 Norm on reduce",
+                                                             "#13 Update embedding on compute after #12",
+                                                             "#14 Update layer.0 on compute",
+                                                             "#15 Update head on compute",
+                                                         }));
+}
+
+TEST(Frozen, BucketsAreGatheredAndNeverReducedOrUpdated) {
+  EXPECT_EQ(ThreeUnits(Strategy::kOptimGradsParams,
+                       [](Spec* spec) {
+                         spec->frozen = {"embedding.*", "layer.0.attention*"};
+                       })
+                .Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #21",
+                "#1 Forward embedding mb 0 on compute after #0",
+                "#2 Release embedding on compute",
+                "#3 Gather layer.0/0 on gather after #2",
+                "#4 Gather layer.0/1 on gather",
+                "#5 Forward layer.0 mb 0 on compute after #4",
+                "#6 Release layer.0 on compute",
+                "#7 Gather head on gather after #6, previous #22",
+                "#8 Forward head mb 0 on compute after #7",
+                "#9 Backward head mb 0 on compute",
+                "#10 Release head on compute",
+                "#11 Reduce head mb 0 on reduce after #9",
+                "#12 Gather layer.0/0 on gather after #10",
+                "#13 Gather layer.0/1 on gather",
+                "#14 Backward layer.0 mb 0 on compute after #13",
+                "#15 Release layer.0 on compute",
+                "#16 Reduce layer.0/0 mb 0 on reduce after #14",
+                "#17 Gather embedding on gather after #15",
+                "#18 Backward embedding mb 0 on compute after #17",
+                "#19 Release embedding on compute",
+                "#20 Norm on reduce after #18",
+                "#21 Update layer.0/0 on compute after #20",
+                "#22 Update head on compute",
+            }));
+}
+
+TEST(Evaluation, IsOneForwardPassOfTheSameUnits) {
+  EXPECT_EQ(CompiledEvaluation(SmallSpec(Strategy::kOptimGradsParams)).Lines(),
+            (Lines{
+                "#0 Gather embedding on gather after previous #9",
+                "#1 Forward embedding mb 0 on compute after #0",
+                "#2 Release embedding on compute",
+                "#3 Gather layer.0 on gather after #2",
+                "#4 Forward layer.0 mb 0 on compute after #3",
+                "#5 Release layer.0 on compute",
+                "#6 Gather head on gather after #5",
+                "#7 Forward head mb 0 on compute after #6",
+                "#8 Release head on compute",
+                "#9 Loss on reduce after #8",
+            }));
+}
+
+TEST(Evaluation, GathersOnTheLaneOfTheStrategy) {
+  EXPECT_EQ(CompiledEvaluation(SmallSpec(Strategy::kNoShard)).Lines(),
+            (Lines{
+                "#0 Gather embedding on compute after previous #9",
+                "#1 Gather layer.0 on compute",
+                "#2 Gather head on compute",
+                "#3 Forward embedding mb 0 on compute",
+                "#4 Release embedding on compute",
+                "#5 Forward layer.0 mb 0 on compute",
+                "#6 Release layer.0 on compute",
+                "#7 Forward head mb 0 on compute",
+                "#8 Release head on compute",
+                "#9 Loss on reduce after #8",
+            }));
+}
+
+TEST(Evaluation, PublishesFirstWhereTheOuterAxisShards) {
+  EXPECT_EQ(TiedEvaluationOverAnOuterAxis().Lines(), (Lines{
+                                                         "#0 Publish embedding on outer after previous #14",
+                                                         "#1 Publish layer.0 on outer",
+                                                         "#2 Publish head on outer",
+                                                         "#3 Gather embedding on gather after #0",
+                                                         "#4 Forward embedding mb 0 on compute after #3",
+                                                         "#5 Release embedding on compute",
+                                                         "#6 Gather layer.0 on gather after #1, #5",
+                                                         "#7 Forward layer.0 mb 0 on compute after #6",
+                                                         "#8 Release layer.0 on compute",
+                                                         "#9 Gather embedding on gather after #8",
+                                                         "#10 Gather head on gather after #2",
+                                                         "#11 Forward head mb 0 on compute after #10",
+                                                         "#12 Release embedding on compute",
+                                                         "#13 Release head on compute",
+                                                         "#14 Loss on reduce after #13",
+                                                     }));
+}
+
+TEST(Program, RunsBackwardWithWhatItsForwardKept) {
+  const ProgramCase made = Compiled([] {
+    Spec spec = PresetSpec("tiny", 2, 1);
+    spec.recompute = Recompute::kFull;
+    spec.recompute_layers = 1;
+    return spec;
+  }());
+  for (const Instruction& at : made.program.instructions) {
+    if (at.op != Op::kForward && at.op != Op::kBackward) continue;
+    EXPECT_EQ(at.recompute, RecomputeOf(made.spec, made.model, at.unit));
+  }
+  EXPECT_EQ(made.program.instructions[1].recompute, Recompute::kNone);  // Of the embedding.
+}
+
+TEST(Program, ABorrowerReadsAndFillsTheLendersBuffers) {
+  const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, Tie);
+  const auto uses = [&](int instruction) {
+    std::string text;
+    for (const BufferUse& use : made.program.instructions[instruction].uses) {
+      const Buffer& buffer = made.program.buffers[use.buffer];
+      text += std::string(use.access == Access::kRead ? " reads " : " writes ") + NameOf(buffer.kind) + " " +
+              made.layout.units[made.layout.buckets[buffer.bucket].unit].name;
     }
-    EXPECT_EQ(most_waiting > 0, units_ahead > 0);
+    return text;
+  };
+  EXPECT_EQ(uses(8), " reads gathered embedding reads gathered head");  // Forward head.
+  EXPECT_EQ(uses(9),
+            " reads gathered embedding reads gathered head writes reduce embedding writes reduce head");
+  EXPECT_EQ(uses(10), " reads gathered embedding");  // Its Release.
+  EXPECT_EQ(uses(18), " reads gathered embedding reads reduce embedding writes reduce embedding");
+  EXPECT_EQ(uses(20), " reads reduce embedding writes reduce embedding");
+  for (const Buffer& buffer : made.program.buffers) {
+    if (buffer.bucket != 0 || buffer.kind != BufferKind::kReduce) continue;
+    ASSERT_EQ(buffer.live.size(), 1u);
+    EXPECT_EQ(buffer.live[0].born, 9);  // The head's Backward.
+    EXPECT_EQ(buffer.live[0].dies, 20);
   }
 }
 
-TEST(Program, MorePrefetchMeansEarlierGathersAndNoOtherWork) {
-  Spec spec = SpecOf("llama3-1b", 8, 1);
-  const Layout layout = LayoutOf(spec);
-  const std::map<Op, int> count = CountOps(CompileProgram(spec, layout));
-  int64_t arena = 0;
-  for (const int64_t prefetch : {int64_t{0}, int64_t{1} << 28, int64_t{1} << 30, int64_t{1} << 40}) {
-    spec.prefetch_bytes = prefetch;
-    const Program program = CompileProgram(spec, layout);
-    EXPECT_EQ(CountOps(program), count);
-    EXPECT_GE(program.arena_bytes, arena);
-    arena = program.arena_bytes;
-  }
-}
-
-TEST(Program, ArenaIsNearItsLowerBoundOnRealShapes) {
-  for (const char* preset : {"tiny", "llama3-1b", "llama3-8b", "llama3-70b"}) {
-    for (const int64_t micro_batches : {1, 4}) {
-      for (const double units_ahead : {0.0, 1.0, 3.0}) {
-        Spec spec = SpecOf(preset, 8, micro_batches);
-        spec.prefetch_bytes = static_cast<int64_t>(units_ahead * static_cast<double>(LargestGathered(spec)));
-        const Program program = CompileProgram(spec, LayoutOf(spec));
-        const double ratio =
-            static_cast<double>(program.arena_bytes) / static_cast<double>(program.live_peak_bytes);
-        std::printf("%-10s mb %d prefetch %.0f units: arena %.2f GiB, %.3f x the live peak\n", preset,
-                    static_cast<int>(micro_batches), units_ahead,
-                    static_cast<double>(program.arena_bytes) / (1 << 30), ratio);
-        EXPECT_GE(ratio, 1);
-        EXPECT_LE(ratio, 1.01) << preset;
+TEST(Program, AWireBufferIsThereOnlyForReducesInLessThanFp32) {
+  for (const Strategy strategy : kStrategies) {
+    for (const DType grad_comm : {DType::kFp32, DType::kBf16}) {
+      const ProgramCase made = ThreeUnits(strategy, [&](Spec* spec) { spec->grad_comm = grad_comm; });
+      const bool wanted = grad_comm == DType::kBf16 && made.spec.shards_grads();
+      EXPECT_EQ(GradType(made.spec), wanted ? DType::kBf16 : DType::kFp32);
+      int wires = 0;
+      for (const Buffer& buffer : made.program.buffers) {
+        if (buffer.kind == BufferKind::kReduce) {
+          EXPECT_EQ(buffer.bytes, made.layout.buckets[buffer.bucket].bucket_elements * (wanted ? 2 : 4));
+        }
+        if (buffer.kind != BufferKind::kWire) continue;
+        ++wires;
+        ASSERT_EQ(buffer.live.size(), 1u);
+        EXPECT_EQ(buffer.live[0].born, buffer.live[0].dies);
+        const Instruction& reduce = made.program.instructions[buffer.live[0].born];
+        EXPECT_EQ(reduce.op, Op::kReduce);
+        EXPECT_EQ(reduce.bucket, buffer.bucket);
       }
+      EXPECT_EQ(wires, wanted ? 3 : 0) << TextOf(strategy);
     }
   }
 }
 
-TEST(Program, AUnitHasOnePlaceAndReduceBuffersDiffer) {
-  Spec spec = SpecOf("llama3-8b", 8, 2);
-  spec.prefetch_bytes = LargestGathered(spec);
-  const Layout layout = LayoutOf(spec);
-  const Program program = CompileProgram(spec, layout);
-  EXPECT_EQ(program.buffers.size(), 2 * layout.units.size());
-  std::map<int, const Buffer*> reduce;
-  for (const Buffer& buffer : program.buffers) {
-    EXPECT_EQ(buffer.offset % 256, 0);
-    if (buffer.kind == BufferKind::kReduce) reduce[buffer.unit] = &buffer;
-  }
-  // While one unit's gradient is reduced, the next unit's Backward writes elsewhere.
-  for (size_t u = 1; u < layout.units.size(); ++u) {
-    const Buffer& a = *reduce[static_cast<int>(u)];
-    const Buffer& b = *reduce[static_cast<int>(u) - 1];
-    EXPECT_TRUE(a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset) << layout.units[u].name;
+TEST(Program, UpdateReadsTheWholeGradientOnlyWhereThereIsNoOther) {
+  for (const Strategy strategy : kStrategies) {
+    const ProgramCase made = ThreeUnits(strategy);
+    for (const Instruction& at : made.program.instructions) {
+      if (at.op != Op::kUpdate) continue;
+      EXPECT_EQ(at.uses.size(), strategy == Strategy::kNoShard ? 1u : 0u) << TextOf(strategy);
+    }
   }
 }
 
-TEST(ProgramHash, IsStableAndSeesEveryNumber) {
-  const Spec base = SpecOf("tiny", 2, 2);
-  const uint64_t hash = CompileProgram(base, LayoutOf(base)).hash;
-  EXPECT_EQ(CompileProgram(base, LayoutOf(base)).hash, hash);
-  std::vector<Spec> others(11, base);
-  others[0].adamw.lr = 1e-3;
-  others[1].seed = 2;
-  others[2].steps = 2;
-  others[3].world = 4;
-  others[4].compute = DType::kFp32;
-  others[5].prefetch_bytes = 1;
-  others[6].recompute = Recompute::kFull;
-  others[7].strategy = Strategy::kNoShard;
-  others[8].model.rope_theta = 500000;
-  others[9].clip_norm = 1;
-  others[10].schedule.warmup_steps = 1;
-  for (size_t i = 0; i < others.size(); ++i) {
-    EXPECT_NE(CompileProgram(others[i], LayoutOf(others[i])).hash, hash) << i;
+TEST(Program, HashIsStableAndDiffersBetweenPrograms) {
+  std::vector<uint64_t> hashes;
+  for (const Strategy strategy : kStrategies) {
+    hashes.push_back(ThreeUnits(strategy).program.hash);
+    EXPECT_EQ(ThreeUnits(strategy).program.hash, hashes.back());
+    hashes.push_back(ThreeUnits(strategy, Tie).program.hash);
+    hashes.push_back(CompiledEvaluation(SmallSpec(strategy)).program.hash);
   }
-  Spec same = base;
-  same.name = "another";
-  same.memory_budget_bytes = int64_t{1} << 40;
-  EXPECT_EQ(CompileProgram(same, LayoutOf(same)).hash, hash);
+  std::sort(hashes.begin(), hashes.end());
+  EXPECT_EQ(std::unique(hashes.begin(), hashes.end()), hashes.end());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "fsdp/plan/program_writer.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -68,7 +67,7 @@ void ProgramWriter::AfterPrevious(int instruction, int previous) {
   done = previous;
 }
 
-void ProgramWriter::OccupyAlways(int buffer) { Occupy(buffer, 0, std::numeric_limits<int>::max()); }
+void ProgramWriter::OccupyAlways(int buffer) { Occupy(buffer, 0, kAlways); }
 
 Program ProgramWriter::Finish() {
   std::vector<int64_t> bytes;
