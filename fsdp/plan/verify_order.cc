@@ -36,10 +36,6 @@ absl::Status CheckEdges(const VerifyCase& verified, int i) {
 }  // namespace
 
 absl::StatusOr<StepOrder> StepOrder::Make(const VerifyCase& verified) {
-  for (int i = 0; i < verified.count(); ++i) {
-    const auto lane = static_cast<int>(verified.At(i).lane);
-    if (lane < 0 || lane >= kLanes) return Broken(1, absl::StrCat("#", i, " is on no known lane"));
-  }
   for (int i = 0; i < verified.count(); ++i) FSDPD_RETURN_IF_ERROR(CheckEdges(verified, i));
   StepOrder order(verified);
   order.AddStep();

@@ -17,7 +17,8 @@ using Moment = int;
 
 class StepOrder {
  public:
-  // REQUIRES: `verified` outlives the result. An error names what breaks rule 1.
+  // REQUIRES: lanes that exist (CheckShape), and that `verified` outlives the result. An error names what
+  // breaks rule 1.
   static absl::StatusOr<StepOrder> Make(const VerifyCase& verified);
 
   // `first` is complete before `second` starts.
