@@ -1,11 +1,13 @@
-"""One rank of PyTorch FSDP2 on Gloo: trains parity/llama.py on given weights and batches.
+"""One rank of PyTorch FSDP2 on Gloo: trains reference models on given weights and batches, one job after the other.
 
-    RANK=r WORLD_SIZE=n fsdp2_rank.py JOB.json
+    RANK=r WORLD_SIZE=n fsdp2_rank.py JOBS.json
 
-JOB.json: model, steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm,
-learning_rates (one per step), rendezvous, weights, batches, losses_out, weights_out. Weights are fp32, the
-parameters one after the other; batches are int64, for each step all tokens and then all targets of the global
-batch in sample order.
+JOBS.json: rendezvous (a file that is not there yet) and jobs, each with model (as in a JobSpec), steps, micro_batch,
+global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm, learning_rates (one per step), weights, batches,
+and where to write losses_out and weights_out. Weights are fp32, the parameters one after the other; batches are int64,
+for each step all tokens and then all targets of the global batch in sample order.
+
+Several jobs in one start, because importing torch takes longer than training any of them.
 """
 
 import json
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
-from llama import Llama
+from models import build
 
 
 def load(model, path):
@@ -31,7 +33,9 @@ def load(model, path):
 
 
 def shard(model):
-    for unit in (model.embedding, *model.layers, model.head, model):
+    # A parameter that two modules share must be in the group of one that holds both: here the root.
+    ends = () if model.tied else (model.embedding, model.head)
+    for unit in (*ends, *model.layers, model):
         fully_shard(unit, reshard_after_forward=True)
         # Gloo cannot average: sum, and scale the sum.
         unit.set_force_sum_reduction_for_comms(True)
@@ -52,45 +56,56 @@ def micro_batches(batch, job):
     return own.split(job["micro_batch"], dim=1)
 
 
-def train(model, batches, job):
-    adamw = optimizer(model, job)
-    losses = []
-    for step, batch in enumerate(batches):
-        for group in adamw.param_groups:
-            group["lr"] = job["learning_rates"][step]
-        adamw.zero_grad()
-        parts = micro_batches(batch, job)
-        total = torch.zeros(())
-        for index, (tokens, targets) in enumerate(parts):
-            model.set_requires_gradient_sync(index == len(parts) - 1)
-            loss = model(tokens, targets) / len(parts)
-            loss.backward()
-            total += loss.detach()
-        if job["clip_norm"]:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_norm"])
-        adamw.step()
-        dist.all_reduce(total)
-        losses.append((total / dist.get_world_size()).item())
-    return losses
+def train_step(model, adamw, batch, job):
+    """The mean loss of this rank's samples, as a tensor."""
+    adamw.zero_grad()
+    parts = micro_batches(batch, job)
+    total = torch.zeros(())
+    for index, (tokens, targets) in enumerate(parts):
+        model.set_requires_gradient_sync(index == len(parts) - 1)
+        loss = model(tokens, targets) / len(parts)
+        loss.backward()
+        total += loss.detach()
+    if job["clip_norm"]:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_norm"])
+    adamw.step()
+    return total
 
 
-def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        job = json.load(file)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{job['rendezvous']}", rank=int(os.environ["RANK"]),
-                            world_size=int(os.environ["WORLD_SIZE"]))
-    model = Llama(job["model"])
+def prepare(job):
+    """(model, optimizer, batches by step)."""
+    model = build(job["model"])
     load(model, job["weights"])
     shard(model)
     shape = (job["steps"], 2, job["global_batch"], job["sequence_length"])
     batches = torch.from_numpy(numpy.fromfile(job["batches"], dtype=numpy.int64).reshape(shape))
-    losses = train(model, batches, job)
+    return model, optimizer(model, job), batches
+
+
+def train(job):
+    model, adamw, batches = prepare(job)
+    losses = []
+    for rate, batch in zip(job["learning_rates"], batches):
+        for group in adamw.param_groups:
+            group["lr"] = rate
+        total = train_step(model, adamw, batch, job)
+        dist.all_reduce(total)
+        losses.append((total / dist.get_world_size()).item())
     flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
     if dist.get_rank() == 0:
         flat.detach().numpy().tofile(job["weights_out"])
         with open(job["losses_out"], "w", encoding="utf-8") as file:
             json.dump(losses, file)
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        work = json.load(file)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{work['rendezvous']}", rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]))
+    for job in work["jobs"]:
+        train(job)
     dist.destroy_process_group()
 
 

@@ -1,8 +1,9 @@
 """A Llama-family decoder in plain PyTorch, written from the architecture and not from the engine: the reference
 that the engine's units are compared with.
 
-RMSNorm, rotary positions over the two halves of a head, grouped-query attention, SwiGLU. Attention is spelt out
-rather than left to a fused operator, so that this file says what is meant.
+RMSNorm, rotary positions over the two halves of a head, grouped-query attention, SwiGLU; as configured, norms and
+biases of queries and keys, and one matrix for embedding and output. Attention is spelt out rather than left to a
+fused operator, so that this file says what is meant.
 """
 
 import math
@@ -26,14 +27,17 @@ class Attention(nn.Module):
         super().__init__()
         hidden, heads, kv_heads = config["hidden_size"], config["heads"], config["kv_heads"]
         self.head, self.groups, self.theta = hidden // heads, heads // kv_heads, config["rope_theta"]
-        self.wq = nn.Linear(hidden, heads * self.head, bias=False)
-        self.wk = nn.Linear(hidden, kv_heads * self.head, bias=False)
-        self.wv = nn.Linear(hidden, kv_heads * self.head, bias=False)
+        bias = config.get("attention_bias", False)
+        self.wq = nn.Linear(hidden, heads * self.head, bias=bias)
+        self.wk = nn.Linear(hidden, kv_heads * self.head, bias=bias)
+        self.wv = nn.Linear(hidden, kv_heads * self.head, bias=bias)
+        self.q_norm, self.k_norm = (nn.RMSNorm(self.head, eps=config["norm_epsilon"]) if config.get("qk_norm") else
+                                    nn.Identity() for _ in range(2))
         self.wo = nn.Linear(heads * self.head, hidden, bias=False)
 
     def forward(self, x):
         query, key, value = (weight(x).unflatten(-1, (-1, self.head)) for weight in (self.wq, self.wk, self.wv))
-        query, key = rotate(query, self.theta), rotate(key, self.theta)
+        query, key = rotate(self.q_norm(query), self.theta), rotate(self.k_norm(key), self.theta)
         # Each key and value head serves a group of neighbouring query heads.
         key, value = (each.repeat_interleave(self.groups, dim=2) for each in (key, value))
         scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(self.head)
@@ -78,13 +82,16 @@ class Head(nn.Module):
 
 
 class Llama(nn.Module):
-    """parameters() come in the order of fsdp/plan/model_facts.h: embedding, layers, head."""
+    """parameters() come in the order of fsdp/plan/model_facts.h: embedding, layers, head. A shared one comes once."""
 
     def __init__(self, config):
         super().__init__()
         self.embedding = nn.Embedding(config["vocab_size"], config["hidden_size"])
         self.layers = nn.ModuleList(Block(config) for _ in range(config["layers"]))
         self.head = Head(config)
+        self.tied = config.get("tied_embeddings", False)
+        if self.tied:
+            self.head.output.weight = self.embedding.weight
 
     def forward(self, tokens, targets):
         """The mean loss over all tokens."""

@@ -1,0 +1,143 @@
+"""What both engines are given: models, sizes, optimizer and schedule; and how each is started on it.
+
+Ours is //fsdp/engine:train_local (ranks as threads), theirs fsdp2_rank.py (ranks as processes on Gloo).
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy
+import torch
+from google.protobuf import json_format
+from models import build
+
+from harness.programs import ROOT, program
+from harness.specs import to_message
+
+# Every world and accumulation divides the batch, so all settings train on the same samples.
+STEPS, GLOBAL_BATCH, SEQUENCE = 20, 12, 24
+LLAMA = {"llama": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4,
+                   "kv_heads": 2, "rope_theta": 10000.0, "norm_epsilon": 1e-5}}
+# Biases, norms of queries and keys, and a shared matrix at once: no model has all of them, ours may.
+QWEN = {"llama": {**LLAMA["llama"], "attention_bias": True, "qk_norm": True, "tied_embeddings": True}}
+GPT2 = {"gpt2": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 256, "layers": 3, "heads": 4,
+                 "positions": 32, "norm_epsilon": 1e-5}}
+LR, BETAS, DECAY, WARMUP, FLOOR = 1e-2, [0.9, 0.95], 0.1, 3, 0.1
+# AdamW divides the mean of gradients by the root of their mean square plus this. At the usual 1e-8, where a gradient
+# is nearly zero, that enlarges its round-off to any size; at 1e-5 weights can be compared as closely as losses.
+EPSILON = 1e-5
+# Clipping must bite in some steps and not in others, or one of its two branches is not compared.
+CLIP_NORM = 1.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What decides the result but for round-off. `model`: a key of MODELS."""
+
+    world: int
+    accumulation: int
+    clip: bool
+    model: str = "llama"
+
+    @property
+    def micro_batch(self):
+        return GLOBAL_BATCH // (self.world * self.accumulation)
+
+    def __str__(self):
+        return f"{self.model} world {self.world} x {self.accumulation}{' clipped' if self.clip else ''}"
+
+
+MODELS = {"llama": LLAMA, "qwen": QWEN, "gpt2": GPT2}
+
+
+def job_spec(setting, fsdp, decay=DECAY):
+    return {
+        "name": "parity",
+        "model": MODELS[setting.model],
+        "data": {"synthetic": {}, "sequence_length": SEQUENCE},
+        "train": {"steps": STEPS, "micro_batch": setting.micro_batch, "global_batch": GLOBAL_BATCH, "seed": 7},
+        "optimizer": {"adamw": {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": decay},
+                      "clip_norm": CLIP_NORM if setting.clip else 0.0},
+        "schedule": {"cosine": {"warmup_steps": WARMUP, "min_lr_ratio": FLOOR}},
+        "precision": {"compute": "fp32"},
+        "fsdp": fsdp,
+        "resources": {"nodes": 1, "ranks_per_node": setting.world, "device": "cpu"},
+    }
+
+
+def learning_rate(step):
+    """Of step 1, 2, ...: a linear rise to the peak, then half a cosine down to the floor."""
+    if step < WARMUP:
+        return LR * step / WARMUP
+    progress = (step - WARMUP) / (STEPS - WARMUP)
+    return LR * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+@dataclass
+class Result:
+    losses: list
+    weights: numpy.ndarray
+
+
+def read_weights(path):
+    return numpy.fromfile(path, dtype=numpy.float32)
+
+
+def write_start_weights(model, path):
+    torch.manual_seed(11)
+    # Norms and biases too get random weights: where they all start they would be alike.
+    flat = [torch.randn(each.numel()) * (0.1 if each.dim() == 1 else 0.05) + (each.dim() == 1)
+            for each in build(model).parameters()]
+    torch.cat(flat).numpy().tofile(path)
+
+
+def run_ours(folder, made, start, *flags):
+    """Trains the spec from the weights file `start` and returns the Result."""
+    spec, weights = folder / "job.json", folder / "weights.out"
+    spec.write_text(json_format.MessageToJson(to_message(made)))
+    command = [program("fsdp/engine/train_local"), "--spec", spec, "--weights", start, "--dump-weights", weights, *flags]
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    return Result([float(line) for line in done.stdout.split()], read_weights(weights))
+
+
+def their_job(setting, folder, number):
+    return {"model": MODELS[setting.model], "steps": STEPS, "micro_batch": setting.micro_batch,
+            "global_batch": GLOBAL_BATCH, "sequence_length": SEQUENCE, "lr": LR, "betas": BETAS, "eps": EPSILON,
+            "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
+            "learning_rates": [learning_rate(step) for step in range(1, STEPS + 1)],
+            "weights": str(folder / setting.model), "batches": str(folder / "batches"),
+            "losses_out": str(folder / f"{number}.losses"), "weights_out": str(folder / f"{number}.weights")}
+
+
+def run_theirs(folder, settings):
+    """Trains all settings, which are of one world, from folder/MODEL on folder/batches: {setting: Result}."""
+    world, = {setting.world for setting in settings}
+    jobs = [their_job(setting, folder, f"world-{world}.{number}") for number, setting in enumerate(settings)]
+    path = folder / f"world-{world}.json"
+    path.write_text(json.dumps({"rendezvous": str(folder / f"world-{world}.rendezvous"), "jobs": jobs}))
+    run_processes([sys.executable, str(ROOT / "tests/parity/fsdp2_rank.py"), str(path)], world, folder)
+    return {setting: Result(json.loads(open(job["losses_out"], encoding="utf-8").read()),
+                            read_weights(job["weights_out"])) for setting, job in zip(settings, jobs)}
+
+
+def run_processes(command, world, folder):
+    logs = [folder / f"world-{world}.rank-{rank}.log" for rank in range(world)]
+    ranks = []
+    try:
+        for rank, log in enumerate(logs):
+            with open(log, "w", encoding="utf-8") as out:
+                ranks.append(subprocess.Popen(command, stdout=out, stderr=out,
+                                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
+                                                   "OMP_NUM_THREADS": "1"}))
+        codes = [rank.wait(100) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert not any(codes), "\n".join(log.read_text() for log in logs)
