@@ -106,13 +106,21 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   CLI::App* plan =
       AddCommand(app, "plan",
                  "Show what a spec would do: what `auto` becomes and why, memory per rank, the step's "
-                 "program.",
+                 "program and how long it would take.",
                  "  fsdpctl plan -f job.yaml\n"
-                 "  fsdpctl plan -f job.yaml --offline --program");
+                 "  fsdpctl plan -f job.yaml --offline --program\n"
+                 "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg");
   AddSpecFlags(plan, line);
   plan->add_flag("--offline", line->offline,
-                 "Plan here, without a coordinator (no memory budget is known then)");
+                 "Plan here, without a coordinator (no memory budget is known then, except a profile's)");
   plan->add_flag("--program", line->program, "List every instruction of the step");
+  plan->add_option("--profile", line->profile,
+                   "The device to predict for: cpu, h100, h200, or a file; its memory is the budget too")
+      ->type_name("NAME|FILE");
+  plan->add_option("--trace", line->trace, "Write the predicted step for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  plan->add_option("--picture", line->picture, "Write the predicted step as SVG: lanes and memory over time")
+      ->type_name("FILE");
 }
 
 void AddMigrateCommand(CLI::App* app, CommandLine* line) {

@@ -20,6 +20,9 @@ struct CommandLine {
   std::vector<std::string> sets;  // submit, validate, plan
   bool offline = false;           // validate, plan
   bool program = false;           // plan
+  std::string profile;            // plan; empty: by the spec's device.
+  std::string trace;              // plan; a file, or empty.
+  std::string picture;            // plan; a file, or empty.
   int64_t nodes = 1;              // migrate
   int64_t ranks_per_node = 8;     // migrate
   std::string name = "migrated";  // migrate

@@ -168,6 +168,60 @@ TEST_F(CommandsTest, ValidatesAndPlansWithoutACoordinator) {
   EXPECT_NE(err_.find("--set train.steps=-1:1:1: error: "), std::string::npos) << err_;
 }
 
+TEST_F(CommandsTest, PlanPredictsAndDraws) {
+  server_.Stop();
+  const std::string trace = dir_.File("step.json"), picture = dir_.File("step.svg");
+  EXPECT_EQ(
+      Run({"plan", "-f", file_, "--offline", "--profile", "h100", "--trace", trace, "--picture", picture}), 0)
+      << err_;
+  for (const char* word : {"prediction for h100", "tokens/s", "exposed", "resources.memory_budget_bytes"}) {
+    EXPECT_NE(out_.find(word), std::string::npos) << out_;
+  }
+  std::stringstream written;
+  written << std::ifstream(trace).rdbuf() << std::ifstream(picture).rdbuf();
+  EXPECT_EQ(written.str().find("{\"traceEvents\":["), 0u);
+  EXPECT_NE(written.str().find("<svg "), std::string::npos);
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "-o", "json"}), 0) << err_;
+  EXPECT_NE(out_.find("\"step_seconds\""), std::string::npos);
+  EXPECT_EQ(out_.find("start_seconds"), std::string::npos) << "the timeline is for the files";
+}
+
+TEST_F(CommandsTest, PlanSaysWhichProfileOrFileIsWrong) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h2O0"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean h200? the profiles are cpu, h100, h200"), std::string::npos) << err_;
+  const std::string profile = dir_.File("profile.json");
+  std::ofstream(profile) << "{\"base\": \"cpu\", \"memory_bytes\": -1}";
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", profile}), kExitUsage);
+  EXPECT_EQ(err_.find(profile + ":1:33: error: memory_bytes: is -1"), 0u) << err_;
+  for (const char* flag : {"--trace", "--picture"}) {
+    EXPECT_EQ(Run({"plan", "-f", file_, "--offline", flag, dir_.File("no/such/folder")}), kExitUsage);
+    EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", flag, " ", dir_.File("no/such/folder"),
+                                 ": No such file or directory\n"));
+    EXPECT_EQ(out_, "");
+  }
+}
+
+TEST_F(CommandsTest, PlanAsksTheCoordinatorWithTheProfile) {
+  server_.on_plan = [](const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
+    EXPECT_EQ(request.profile().name(), "h100");
+    EXPECT_TRUE(request.timeline());
+    response->mutable_plan()->set_world(2);
+    response->mutable_plan()->mutable_prediction()->set_step_seconds(1.25);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--profile", "h100", "--trace", dir_.File("t")}), kExitUsage);
+  EXPECT_NE(err_.find("sent no timeline"), std::string::npos) << err_;
+  server_.on_plan = [](const v1::PlanJobRequest& request, v1::PlanJobResponse* response) {
+    EXPECT_FALSE(request.has_profile());
+    EXPECT_FALSE(request.timeline());
+    response->mutable_plan()->mutable_prediction()->set_step_seconds(1.25);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_}), 0) << err_;
+  EXPECT_NE(out_.find("1250 ms"), std::string::npos) << out_;
+}
+
 TEST_F(CommandsTest, GetReadsAllPages) {
   server_.on_list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
     EXPECT_EQ(request.states_size(), 1);

@@ -4,6 +4,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.h"
@@ -14,7 +15,9 @@ namespace {
 
 std::string MemoryText(const v1::MemoryPlan& memory) {
   TextTable table({"COMPONENT", "BYTES", "NOTE"});
-  for (const auto& c : memory.components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
+  for (const auto& c : memory.components()) {
+    if (c.bytes() > 0) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
+  }
   table.Add({"peak", HumanBytes(memory.peak_bytes()), ""});
   return absl::StrCat("\nmemory per rank:\n", table.Render(2));
 }
@@ -37,6 +40,49 @@ std::string UnitText(const v1::Plan& plan) {
     i = end;
   }
   return absl::StrCat("\nunits (each):\n", table.Render(2));
+}
+
+std::string Milliseconds(double seconds) {
+  const double ms = seconds * 1e3;
+  return absl::StrFormat(ms < 10 ? "%.2f ms" : ms < 1000 ? "%.1f ms" : "%.0f ms", ms);
+}
+
+const char* NameOf(v1::CommOp op) {
+  switch (op) {
+    case v1::COMM_OP_ALL_GATHER:
+      return "all_gather";
+    case v1::COMM_OP_REDUCE_SCATTER:
+      return "reduce_scatter";
+    case v1::COMM_OP_ALL_REDUCE:
+      return "all_reduce";
+    case v1::COMM_OP_OUTER_REDUCE:
+      return "outer_reduce";
+    case v1::COMM_OP_OUTER_GATHER:
+      return "outer_gather";
+    default:
+      return "?";
+  }
+}
+
+std::string PredictionText(const v1::Plan& plan) {
+  if (!plan.has_prediction()) return "";
+  const v1::Prediction& p = plan.prediction();
+  const double exposed = p.step_seconds() > 0 ? 100 * p.exposed_seconds() / p.step_seconds() : 0;
+  const double each = p.tokens_per_second() / static_cast<double>(std::max<int64_t>(plan.world(), 1));
+  std::string text = absl::StrCat("\nprediction for ", p.profile().name(), " (an estimate):\n");
+  absl::StrAppendFormat(&text, "  step           %s, compute %s\n", Milliseconds(p.step_seconds()),
+                        Milliseconds(p.compute_seconds()));
+  absl::StrAppendFormat(&text, "  exposed        %s (%.1f%% of the step)\n",
+                        Milliseconds(p.exposed_seconds()), exposed);
+  absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
+  absl::StrAppendFormat(&text, "  mfu            %.1f%%\n", 100 * p.mfu());
+  if (p.ops_size() == 0) return text;
+  TextTable table({"COMMUNICATION", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
+  for (const v1::OpTime& op : p.ops()) {
+    table.Add({NameOf(op.op()), absl::StrCat(op.count()), HumanBytes(op.bytes()), Milliseconds(op.seconds()),
+               Milliseconds(op.exposed_seconds())});
+  }
+  return absl::StrCat(text, table.Render(2));
 }
 
 std::string ProgramText(const v1::Plan& plan, bool program) {
@@ -67,7 +113,8 @@ std::string PlanText(const v1::Plan& plan, bool program) {
   TextTable choices({"FIELD", "BECAME", "BECAUSE"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
-  return absl::StrCat(text, MemoryText(plan.memory()), UnitText(plan), ProgramText(plan, program));
+  return absl::StrCat(text, MemoryText(plan.memory()), PredictionText(plan), UnitText(plan),
+                      ProgramText(plan, program));
 }
 
 }  // namespace fsdpd

@@ -1,15 +1,25 @@
 #include <absl/strings/str_cat.h>
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <utility>
+#include <variant>
+
 #include "base/check.h"
 #include "base/ids.h"
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/plan_text.h"
+#include "client/profile_file.h"
 #include "client/session.h"
 #include "client/spec_file.h"
 #include "fsdp/plan/plan.h"
+#include "fsdp/plan/prediction.h"
 #include "fsdp/plan/rules.h"
+#include "fsdp/plan/timeline.h"
 
 namespace fsdpd {
 namespace {
@@ -62,6 +72,13 @@ int RunSubmit(Session* session, const SpecText& spec) {
   return kExitOk;
 }
 
+bool WantsTimeline(const CommandLine& line) { return !line.trace.empty() || !line.picture.empty(); }
+
+int Usage(Session* session, const absl::Status& status) {
+  session->console().err << "fsdpctl: " << status.message() << "\n";
+  return kExitUsage;
+}
+
 int RunValidate(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
   v1::ValidateJobResponse response;
@@ -82,21 +99,66 @@ int RunValidate(Session* session, const SpecText& spec) {
   return code;
 }
 
+// The plan of a spec, or the exit code of what was told already.
+std::variant<v1::Plan, int> PlanHere(Session* session, const SpecText& spec, const ProfileText* profile) {
+  const int64_t budget = profile == nullptr ? 0 : profile->profile.budget_bytes();
+  const Plan plan = MakePlan(spec.spec, budget);
+  v1::Plan proto = ToProto(plan);
+  const int code = ReportFaults(Located(proto.faults(), spec), &session->console());
+  if (code != kExitOk) return code;
+  AddPrediction(plan, profile == nullptr ? DefaultProfile(plan.spec.device) : profile->profile,
+                WantsTimeline(session->line()), &proto);
+  return proto;
+}
+
+std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, const ProfileText* profile) {
+  if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = spec.spec;
+  if (profile != nullptr) *request.mutable_profile() = ToProto(profile->profile);
+  request.set_timeline(WantsTimeline(session->line()));
+  absl::StatusOr<v1::PlanJobResponse> answer = session->client().PlanJob(request);
+  if (!answer.ok()) return FailSpec(session, answer.status(), spec);
+  ReportFaults(Located(answer->plan().faults(), spec), &session->console());
+  return std::move(*answer->mutable_plan());
+}
+
+absl::Status WriteFile(const char* flag, const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": ", std::strerror(errno)));
+}
+
+absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
+  if (!WantsTimeline(line)) return absl::OkStatus();
+  if (!plan.prediction().has_timeline()) {
+    return absl::UnimplementedError("the coordinator sent no timeline (is it an older one?); add --offline");
+  }
+  const Timeline timeline = TimelineOf(plan);
+  if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteFile("--trace", line.trace, TraceJson(timeline)));
+  if (line.picture.empty()) return absl::OkStatus();
+  return WriteFile("--picture", line.picture, Picture(timeline));
+}
+
 int RunPlan(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
-  v1::Plan plan;
-  if (line.offline) {
-    plan = ToProto(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0));
-  } else {
-    if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
-    v1::PlanJobRequest request;
-    *request.mutable_spec() = spec.spec;
-    absl::StatusOr<v1::PlanJobResponse> answer = session->client().PlanJob(request);
-    if (!answer.ok()) return FailSpec(session, answer.status(), spec);
-    plan = std::move(*answer->mutable_plan());
+  std::optional<ProfileText> profile;
+  if (!line.profile.empty()) {
+    absl::StatusOr<ProfileText> loaded = LoadProfile(line.profile);
+    if (!loaded.ok()) return Usage(session, loaded.status());
+    if (ReportFaults(loaded->faults, &session->console()) != kExitOk) return kExitUsage;
+    profile = *std::move(loaded);
   }
-  const int code = ReportFaults(Located(plan.faults(), spec), &session->console());
-  if (code != kExitOk) return code;
+  const ProfileText* given = profile.has_value() ? &*profile : nullptr;
+  std::variant<v1::Plan, int> result =
+      line.offline ? PlanHere(session, spec, given) : AskForPlan(session, spec, given);
+  if (const int* code = std::get_if<int>(&result)) return *code;
+  v1::Plan& plan = std::get<v1::Plan>(result);
+  if (const absl::Status status = WritePlanFiles(line, plan); !status.ok()) return Usage(session, status);
+  plan.mutable_prediction()->clear_timeline();  // It was for the files.
   session->console().out << (line.output == "table" ? PlanText(plan, line.program)
                                                     : Rendered(plan, line.output));
   return kExitOk;

@@ -17,7 +17,7 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
                                        " are allowed"));
 }
 
-Plan Admission::Examine(const v1::JobSpec& spec) const {
+Plan Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
   Violations shape = CheckShape(spec);
   if (HasErrors(shape)) {
     // The rules would read what the spec does not mean. They are asked all the same, so that every fault is
@@ -27,6 +27,7 @@ Plan Admission::Examine(const v1::JobSpec& spec) const {
     refused.faults.insert(refused.faults.begin(), shape.begin(), shape.end());
     return refused;
   }
+  if (budget_bytes_per_rank > 0) return MakePlan(spec, budget_bytes_per_rank);
   const v1::Device device = spec.resources().device();
   return MakePlan(spec, budget_(device == v1::DEVICE_UNSPECIFIED ? v1::DEVICE_CUDA : device));
 }

@@ -19,8 +19,9 @@ class Admission {
  public:
   explicit Admission(BudgetOf budget) : budget_(std::move(budget)) {}
 
-  // Every fault of the spec is in Plan.faults; accepted() says whether it is let in.
-  Plan Examine(const v1::JobSpec& spec) const;
+  // Every fault of the spec is in Plan.faults; accepted() says whether it is let in. `budget_bytes_per_rank`
+  // above 0 is planned with instead of what nodes offer.
+  Plan Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
 
  private:
   const BudgetOf budget_;

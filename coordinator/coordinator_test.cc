@@ -10,6 +10,7 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/scripted_agent.h"
 #include "coordinator/server.h"
+#include "fsdp/plan/prediction.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -404,6 +405,28 @@ TEST_F(CoordinatorTest, PlanJobAnswersWithProgramAndMemory) {
   EXPECT_GT(response.plan().instructions_size(), 0);
   EXPECT_GT(response.plan().memory().peak_bytes(), 0);
   EXPECT_FALSE(response.plan().program_hash().empty());
+  EXPECT_EQ(response.plan().prediction().profile().name(), "cpu");
+  EXPECT_GT(response.plan().prediction().step_seconds(), 0);
+  EXPECT_FALSE(response.plan().prediction().has_timeline());
+}
+
+// What would another device say: its memory is the budget, in place of the nodes'.
+TEST_F(CoordinatorTest, PlanJobTakesAProfileAndRefusesABadOne) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  request.set_timeline(true);
+  *request.mutable_profile() = ToProto(*FindProfile("cpu"));
+  request.mutable_profile()->set_memory_bytes(1e9);
+  grpc::ClientContext context;
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.plan().resolved().resources().memory_budget_bytes(), 1'000'000'000);
+  EXPECT_EQ(response.plan().prediction().timeline().spans_size(), response.plan().instructions_size());
+  request.mutable_profile()->set_compute_slowdown(0);
+  grpc::ClientContext again;
+  const grpc::Status status = stub_->PlanJob(&again, request, &response);
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(),
+            "profile.compute_slowdown");
 }
 
 TEST_F(CoordinatorTest, ListPagesNewestFirstAndRefusesBadTokens) {

@@ -6,10 +6,12 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/page_token.h"
+#include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
 namespace {
@@ -155,10 +157,21 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
 grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
                                  v1::PlanJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const Plan plan = parts_.admission->Examine(request->spec());
+  const DeviceProfile given = FromProto(request->profile());
+  Violations faults;
+  if (request->has_profile()) faults = CheckProfile(given);
+  for (Violation& fault : faults) fault.field = absl::StrCat("profile.", fault.field);
+  if (!faults.empty()) return ToGrpc(BadSpec(faults));
+  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes());
   if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
   *response->mutable_plan() = ToProto(plan);
-  return grpc::Status::OK;
+  AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device), request->timeline(),
+                response->mutable_plan());
+  if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
+  return ToGrpc(absl::ResourceExhaustedError(
+      absl::StrCat("the plan has ", plan.program.instructions.size(),
+                   " instructions, too many for one message: "
+                   "ask for fewer micro-batches, or plan with fsdpctl --offline")));
 }
 
 // --- Reading -----------------------------------------------------------------------------------------------

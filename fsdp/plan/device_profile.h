@@ -7,6 +7,7 @@
 // Shipped profiles: cpu, h100, h200. Another device is a file with these keys (client/profile_file.h).
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ struct DeviceProfile {
   double matmul_flops(DType dtype) const {
     return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;
   }
+  // For MakePlan(); 0 when not known.
+  int64_t budget_bytes() const { return static_cast<int64_t>(std::min(memory_bytes, 0x1p62)); }
   double peak_flops(DType dtype) const { return dtype == DType::kFp32 ? fp32_peak_flops : half_peak_flops; }
 };
 

@@ -3,7 +3,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace fsdpd {
 namespace {
@@ -15,39 +14,54 @@ constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 // go; in a step of equal layers they fall into the holes of the layer before.
 constexpr int64_t kFragmentationDivisor = 20;
 
-using Range = std::pair<int64_t, int64_t>;
-
-int64_t Covered(std::vector<Range> ranges) {
-  std::sort(ranges.begin(), ranges.end());
-  int64_t covered = 0;
-  int64_t end = 0;
-  for (const auto& [begin, stop] : ranges) {
-    covered += std::max<int64_t>(0, stop - std::max(begin, end));
-    end = std::max(end, stop);
-  }
-  return covered;
-}
-
-// The arena's bytes by what uses them; bytes that several kinds share count for the first of them.
+// The arena's bytes by what they are there for.
 struct ArenaShares {
   int64_t reduce = 0;  // Gradients on their way, with what the wire is received into.
   int64_t replica = 0;
-  int64_t gather = 0;  // The rest.
+  int64_t gather = 0;
 };
 
-ArenaShares SharesOf(const Program& program) {
-  std::vector<Range> reduce, both;
+int64_t BytesOfKind(const Program& program, BufferKind kind) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers) bytes += buffer.kind == kind ? buffer.bytes : 0;
+  return bytes;
+}
+
+// Gathered bytes at the moment when most of all is live.
+int64_t GatheredAtPeak(const Program& program) {
+  std::vector<int64_t> all(program.instructions.size() + 1), gathered(all);
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.kind == BufferKind::kGathered) continue;
-    const Range range{buffer.offset, buffer.offset + buffer.bytes};
-    both.push_back(range);
-    if (buffer.kind != BufferKind::kReplica) reduce.push_back(range);
+    for (const Buffer::Interval& live : buffer.live) {
+      for (std::vector<int64_t>* sums : {&all, &gathered}) {
+        if (sums == &gathered && buffer.kind != BufferKind::kGathered) continue;
+        (*sums)[live.born] += buffer.bytes;
+        (*sums)[live.dies + 1] -= buffer.bytes;
+      }
+    }
   }
+  int64_t now = 0, gathered_now = 0, peak = 0, at_peak = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    now += all[i];
+    gathered_now += gathered[i];
+    if (now <= peak) continue;
+    peak = now;
+    at_peak = gathered_now;
+  }
+  return at_peak;
+}
+
+// Buffers of both kinds share bytes at different times. Whole gradients and replicas share with nobody; of
+// the rest, what is gathered at the peak is there for gathers, and the others for reductions.
+ArenaShares SharesOf(const Spec& spec, const Program& program) {
   ArenaShares shares;
-  shares.reduce = Covered(reduce);
-  const int64_t covered = Covered(both);
-  shares.replica = covered - shares.reduce;
-  shares.gather = program.arena_bytes - covered;
+  shares.replica = BytesOfKind(program, BufferKind::kReplica);
+  if (spec.shards_grads()) {
+    shares.gather = GatheredAtPeak(program);
+    shares.reduce = program.arena_bytes - shares.replica - shares.gather;
+  } else {
+    shares.reduce = BytesOfKind(program, BufferKind::kReduce);
+    shares.gather = program.arena_bytes - shares.replica - shares.reduce;
+  }
   return shares;
 }
 
@@ -140,7 +154,7 @@ LargestUnit FindLargestUnit(const Layout& layout, DType compute) {
 StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
                       const Program& program) {
   const bool cuda = spec.device == DeviceKind::kCuda;
-  const ArenaShares arena = SharesOf(program);
+  const ArenaShares arena = SharesOf(spec, program);
   const ComputePeak compute = PeakOfCompute(spec, model);
   const OwnedElements owned = OwnedBy(layout);
   const int64_t transient = compute.activations + compute.workspace;
@@ -154,9 +168,9 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
        OptimizerNote(spec)},
       Gradients(spec, owned, arena.reduce),
       {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
-      {"gather_buffers", arena.gather, "arena: bytes that hold gathered parameters only"},
+      {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
       {"reduce_buffers", whole ? 0 : arena.reduce,
-       whole ? "none: gradients are whole" : "arena: bytes that hold gradients on their way, or either"},
+       whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
       {"activations", compute.activations, ActivationNote(spec, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
       {"library", cuda ? kCudaLibraryBytes : 0,

@@ -111,7 +111,8 @@ TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
   spec.grad_comm = DType::kBf16;
   const Planned p = PlanOf(spec);
   EXPECT_EQ(p.memory.Of("gather_buffers") + p.memory.Of("reduce_buffers"), p.program.arena_bytes);
-  EXPECT_LE(p.memory.Of("reduce_buffers"), wide);
+  // Half the bytes twice, each rounded to its alignment.
+  EXPECT_NEAR(static_cast<double>(p.memory.Of("reduce_buffers")), static_cast<double>(wide), 1e5);
 }
 
 TEST(Memory, CudaTakesMoreThanTheStep) {

@@ -116,7 +116,7 @@ class Resolver {
     const int64_t usable = std::max<int64_t>(budget_bytes_ - kCudaProcessBytes, 1);
     resources->set_memory_budget_bytes(usable);
     Chose("resources.memory_budget_bytes", HumanBytes(usable),
-          absl::StrCat("what the nodes report as free, less ", HumanBytes(kCudaProcessBytes),
+          absl::StrCat("what a device has free, less ", HumanBytes(kCudaProcessBytes),
                        " for CUDA's context and NCCL's buffers"));
   }
 

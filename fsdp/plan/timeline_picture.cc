@@ -187,7 +187,7 @@ class Drawing {
   }
 
   void Legend() {
-    double y = kTop + 30;
+    double y = kTop + 46;  // Below the peak's line.
     const auto entry = [&](const char* color, const std::string& name) {
       absl::StrAppendFormat(&out_, "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n",
                             kLeft + kWidth + 10, y - 10, color);

@@ -1,0 +1,71 @@
+#include "client/profile_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+std::string Told(const SpecFaults& faults) {
+  std::string text;
+  for (const SpecFault& fault : faults) text += Render(fault) + "\n";
+  return text;
+}
+
+TEST(ProfileFile, AShippedNameIsEnough) {
+  const absl::StatusOr<ProfileText> text = LoadProfile("h200");
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->profile.name, "h200");
+}
+
+TEST(ProfileFile, WhatIsNeitherNameNorFileIsToldWithTheNames) {
+  const absl::StatusOr<ProfileText> text = LoadProfile("h20O");
+  EXPECT_EQ(
+      text.status().message(),
+      "--profile: there is no profile of that name, and no file: h20O: No such file or directory; did you "
+      "mean h200? the profiles are cpu, h100, h200");
+}
+
+TEST(ProfileFile, ChangesOfAShippedOneAreRead) {
+  TempDir dir;
+  const std::string path = dir.File("mine.json");
+  std::ofstream(path) << R"({"base": "h200", "name": "mine", "memory_bytes": 1e9})";
+  const absl::StatusOr<ProfileText> text = LoadProfile(path);
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(Told(text->faults), "");
+  EXPECT_EQ(text->profile.name, "mine");
+  EXPECT_EQ(text->profile.memory_bytes, 1e9);
+  EXPECT_EQ(text->profile.half_matmul_flops, FindProfile("h200")->half_matmul_flops);
+}
+
+TEST(ProfileFile, EveryFaultIsToldAtItsPlace) {
+  EXPECT_EQ(
+      Told(
+          ParseProfile("base: h300\nmemory_byts: 1\ncompute_slowdown: fast\nname: a\nname: b\n", "p").faults),
+      "p:1:7: error: base: there is no profile 'h300'; name one of cpu, h100, h200 [profile_unknown]\n"
+      "p:2:1: error: unknown key memory_byts; did you mean memory_bytes? [unknown_field]\n"
+      "p:3:19: error: compute_slowdown: is 'fast'; write a number, such as 700e12 [wrong_type]\n"
+      "p:5:1: error: name: is written twice [duplicate_field]\n");
+  EXPECT_EQ(Told(ParseProfile("base: cpu\ncompute_slowdown: 0.5\n", "p").faults),
+            "p:2:19: error: compute_slowdown: is 0.5 and has to be at least 1; write a number of at least 1 "
+            "[profile_value]\n");
+}
+
+TEST(ProfileFile, WithoutABaseEveryRateIsAsked) {
+  const SpecFaults faults = ParseProfile("name: a\nfp32_matmul_flops: 1\n", "p").faults;
+  EXPECT_EQ(faults.size(), 12u) << Told(faults);
+  EXPECT_EQ(faults[0].violation.field, "half_matmul_flops");
+  EXPECT_EQ(faults[0].violation.reason, "is missing");
+}
+
+TEST(ProfileFile, WhatIsNoProfileAtAllIsOneFault) {
+  EXPECT_EQ(ParseProfile("[1, 2]", "p").faults.size(), 1u);
+  EXPECT_EQ(ParseProfile("", "p").faults.size(), 1u);
+  EXPECT_EQ(ParseProfile("a: [", "p").faults.size(), 1u);
+}
+
+}  // namespace
+}  // namespace fsdpd
