@@ -43,21 +43,23 @@ int64_t LargestMatrix(const Params& params) {
 
 constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
 
-// Native Llama block: tensors kept for backward, [tokens x width] in compute precision each.
+// Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
-  const int64_t raw_qk = qk_norm ? s.query + s.key : 0;  // Before their norms.
-  const int64_t selective = s.hidden                     // Input: of the attention norm, and of the residual.
-                            + raw_qk + s.query + 2 * s.key  // Rotated q and k; v.
-                            + s.query                       // Attention's output.
-                            + s.hidden                      // After the first residual: of the FFN norm.
-                            + 2 * s.intermediate;           // w1's output and w3's.
-  const int64_t cheap = 2 * s.hidden                        // Both normed: of wq, wk, wv and of w1, w3.
-                        + 2 * s.intermediate;               // silu(w1) and the product, for w2.
-  int64_t statistics = 2 + s.heads;                         // Two norms, attention's log-sum-exp.
-  if (qk_norm) statistics += s.heads + s.heads * s.key / s.query;
-  const int64_t statistic_bytes = s.tokens * statistics * kStatisticBytes;
-  return {s.Bytes(selective + cheap) + statistic_bytes, s.Bytes(selective) + statistic_bytes,
-          s.HiddenBytes()};
+  const int64_t selective = s.hidden               // Input: of the attention norm, and of the residual.
+                            + s.query + s.key      // Rotated q and k (with qk_norm: before their norms).
+                            + s.key                // v.
+                            + s.query              // Attention's output.
+                            + s.hidden             // After the first residual: of the FFN norm.
+                            + 2 * s.intermediate;  // Gate and up.
+  int64_t all = selective + 2 * s.hidden           // Both norms' outputs.
+                + s.intermediate;                  // silu(gate) * up.
+  int64_t statistics = 2 + s.heads;                // 1/rms of two norms, attention's log-sum-exp.
+  if (qk_norm) {
+    all += s.query + s.key;  // Before and after the norms.
+    statistics += s.heads + s.heads * s.key / s.query;
+  }
+  return {s.Bytes(all) + s.tokens * statistics * kStatisticBytes,
+          s.Bytes(selective) + s.tokens * s.heads * kStatisticBytes, s.HiddenBytes()};
 }
 
 // Its backward's peak: gradients of the product and of its two factors, the residual's gradient in and out,
