@@ -32,6 +32,25 @@ TEST(Offsets, RoundsUpTo256Bytes) {
   for (const int64_t offset : offsets.offset) EXPECT_EQ(offset % kBufferAlignBytes, 0);
 }
 
+TEST(Offsets, WhatIsAlwaysOccupiedSharesNothing) {
+  const Offsets offsets = AssignOffsets({256, 512, 512}, {{1, 0, 1}, {0, 7, kAlways}, {2, 2, 3}});
+  EXPECT_EQ(offsets.offset[0], 0);
+  EXPECT_EQ(offsets.offset[1], 256);
+  EXPECT_EQ(offsets.offset[2], 256);
+  EXPECT_EQ(offsets.live_peak_bytes, 768);
+  EXPECT_EQ(AssignOffsets({256}, {{0, 0, kAlways}}).arena_bytes, 256);
+}
+
+TEST(Offsets, TheBoundKnowsThatABufferHasOnePlace) {
+  // Every two meet, and never all three.
+  const std::vector<Occupancy> occupied = {{0, 0, 0}, {1, 0, 0}, {1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {0, 2, 2}};
+  const Offsets offsets = AssignOffsets({256, 256, 256}, occupied);
+  EXPECT_EQ(offsets.live_peak_bytes, 512);
+  EXPECT_EQ(offsets.bound_bytes, 768);
+  EXPECT_EQ(offsets.arena_bytes, 768);
+  EXPECT_EQ(LivePeakBytes({256, 256, 256}, occupied), 512);
+}
+
 TEST(Offsets, NeverOverlapWhatMeets) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -48,7 +67,8 @@ TEST(Offsets, NeverOverlapWhatMeets) {
       }
     }
     const Offsets offsets = AssignOffsets(bytes, occupied);
-    EXPECT_GE(offsets.arena_bytes, offsets.live_peak_bytes);
+    EXPECT_GE(offsets.bound_bytes, offsets.live_peak_bytes);
+    EXPECT_GE(offsets.arena_bytes, offsets.bound_bytes);
     EXPECT_EQ(AssignOffsets(bytes, occupied).offset, offsets.offset);
     for (const Occupancy& a : occupied) {
       ASSERT_LE(offsets.offset[a.buffer] + bytes[a.buffer], offsets.arena_bytes);

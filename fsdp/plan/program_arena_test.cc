@@ -72,7 +72,7 @@ TEST(Arena, IsNearItsLowerBoundWithKeptAndFrozenBuckets) {
 }
 
 // A lent embedding is there at the start, in the middle and at the end of a step, and whatever it meets at
-// either of these needs another place than it. offsets_test shows that no assignment does better.
+// one of these needs another place than it. These arenas are as small as Offsets::bound_bytes lets them be.
 TEST(Arena, TiedEmbeddingsCostOnePlaceForThreeTimes) {
   for (const char* preset : {"gpt2", "llama3-1b", "qwen3-8b"}) {
     for (const Strategy strategy : kStrategies) {

@@ -380,6 +380,16 @@ TEST(Tied, GathersTheLenderForItsBorrowerAndAddsInTheLender) {
             }));
 }
 
+// Both fill the lender's reduce buffer, so what the micro-batch before left there must have gone.
+TEST(Tied, TheBorrowerWaitsForTheLendersReduceOfTheMicroBatchBefore) {
+  const Lines lines = ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) {
+                        TwoMicroBatches(spec);
+                        Tie(spec);
+                      }).Lines();
+  EXPECT_EQ(lines[19], "#19 Reduce embedding mb 0 on reduce after #18");
+  EXPECT_EQ(lines[28], "#28 Backward head mb 1 on compute after #19");
+}
+
 TEST(Tied, AddsInTheLenderWhereGradientsAreWhole) {
   EXPECT_EQ(ThreeUnits(Strategy::kNoShard, Tie).Lines(), (Lines{
                                                              "#0 Gather embedding on compute",

@@ -43,6 +43,7 @@ class ProgramWriter {
   Program FinishWithin(const Program& other);
 
  private:
+  static constexpr size_t kBufferKinds = 4;
   // Per lane: the last instruction known to be complete.
   using Done = std::array<int, kLanes>;
 
@@ -51,7 +52,7 @@ class ProgramWriter {
 
   Program program_;
   std::vector<Occupancy> occupied_;
-  std::vector<int> buffer_of_[4];  // By kind, then bucket.
+  std::array<std::vector<int>, kBufferKinds> buffer_of_;  // By kind, then bucket.
   std::vector<Done> done_;
   std::array<Done, kLanes> lane_done_;
   std::array<int, kLanes> last_;
