@@ -62,8 +62,7 @@ Options MoreRecompute(const Spec& spec) {
   const Spec cut = Shortened(spec);
   const ModelFacts model = DescribeSpec(cut);
   const Layout layout = MakeLayout(model, LayoutOptionsOf(cut));
-  const int64_t blocks = std::count_if(model.units.begin(), model.units.end(),
-                                       [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
+  const int64_t blocks = BlocksOf(model);
   if (spec.recompute == Recompute::kFull && spec.recompute_layers >= blocks) return {};
   const Option everything = WithRecompute(spec, {Recompute::kFull, blocks}, /*all=*/true);
   const auto choice = CheapestRecompute(cut, model, layout, CompileProgram(cut, model, layout));

@@ -119,15 +119,24 @@ MemoryComponent Gradients(const Spec& spec, const OwnedElements& owned, int64_t 
   return {"gradients", shard, absl::StrCat("this rank's shard in ", NameOf(spec.main_grads))};
 }
 
-std::string ActivationNote(const Spec& spec, const std::string& unit) {
-  const char* kinds[] = {"nothing", "selective", "full"};
-  std::string text = absl::StrCat("kept for backward, at ", unit);
+std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std::string& unit) {
+  const std::string text = absl::StrCat("kept for backward, at ", unit);
   if (spec.recompute == Recompute::kNone) return text;
-  return absl::StrCat(text, "; recompute ", kinds[static_cast<int>(spec.recompute)], " on ",
-                      spec.recompute_layers, " layers");
+  const int64_t blocks = BlocksOf(model);
+  const int64_t layers = std::min(spec.recompute_layers, blocks);
+  const bool full = spec.recompute == Recompute::kFull;
+  const char* kind = full ? "full" : "selective";
+  if (layers == blocks) return absl::StrCat(text, "; recompute ", kind, " on all layers");
+  return absl::StrCat(text, "; recompute ", kind, " on ", layers, " of ", blocks, " layers",
+                      full ? ", selective on the others" : "");
 }
 
 }  // namespace
+
+int64_t BlocksOf(const ModelFacts& model) {
+  return std::count_if(model.units.begin(), model.units.end(),
+                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
+}
 
 int64_t StepMemory::Of(absl::string_view component) const {
   for (const MemoryComponent& c : components) {
@@ -171,7 +180,7 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
       {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
       {"reduce_buffers", whole ? 0 : arena.reduce,
        whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
-      {"activations", compute.activations, ActivationNote(spec, compute.unit)},
+      {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
       {"library", cuda ? kCudaLibraryBytes : 0,
        cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "none on CPU"},
@@ -191,8 +200,7 @@ std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFa
     tried.recompute_layers = layers;
     return PlanMemory(tried, model, layout, program).peak_bytes <= spec.memory_budget_bytes;
   };
-  const int64_t blocks = std::count_if(model.units.begin(), model.units.end(),
-                                       [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
+  const int64_t blocks = BlocksOf(model);
   if (fits(Recompute::kNone, 0)) return RecomputeChoice{Recompute::kNone, 0};
   for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
     int64_t enough = only_layers.value_or(blocks);

@@ -42,6 +42,9 @@ struct UnitPeak {
 };
 UnitPeak BackwardPeak(const UnitFacts& unit);
 
+// Units that recompute: the model's layers.
+int64_t BlocksOf(const ModelFacts& model);
+
 // How much is recomputed: the first `layers` blocks use `recompute`, those after it the next cheaper kind.
 struct RecomputeChoice {
   Recompute recompute = Recompute::kNone;

@@ -263,7 +263,7 @@ class Resolver {
     ResolvePrefetch();
     if (fsdp->recompute() == v1::RECOMPUTE_UNSPECIFIED) ChooseRecompute();
     if (fsdp->recompute() != v1::RECOMPUTE_NONE && !fsdp->has_recompute_layers()) {
-      fsdp->set_recompute_layers(Blocks(DescribeSpec(ToSpec(job_))));
+      fsdp->set_recompute_layers(BlocksOf(DescribeSpec(ToSpec(job_))));
       Chose("fsdp.recompute_layers", absl::StrCat(fsdp->recompute_layers()), "all layers");
     }
   }
@@ -289,11 +289,6 @@ class Resolver {
     fsdp->set_prefetch_bytes(std::min<int64_t>(fsdp->prefetch_bytes(), largest.all_bytes));
   }
 
-  static int64_t Blocks(const ModelFacts& model) {
-    return std::count_if(model.units.begin(), model.units.end(),
-                         [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
-  }
-
   void ChooseRecompute() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
@@ -314,7 +309,7 @@ class Resolver {
         " per rank", choice.has_value() ? "" : ", and it is still too much with it on all layers");
     // What does not fit is planned with the least memory, and refused with that.
     const RecomputeChoice chosen =
-        choice.value_or(RecomputeChoice{Recompute::kFull, only_layers.value_or(Blocks(model))});
+        choice.value_or(RecomputeChoice{Recompute::kFull, only_layers.value_or(BlocksOf(model))});
     if (chosen.recompute == Recompute::kNone) {
       Chose("fsdp.recompute", "none", needs);
       return;
