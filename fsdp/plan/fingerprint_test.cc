@@ -132,85 +132,89 @@ Changes TrainingChanges() {
 
 Changes PlanChanges() {
   return {
-    [](Job* j) { j->layout.shards = 4; }, [](Job* j) { j->layout.outer_shards = 2; },
-        [](Job* j) { j->layout.units[1].borrows = -1; },
-        [](Job* j) { j->layout.buckets[0].trainable = false; },
-        [](Job* j) { j->layout.buckets[0].main_elements = 32; },
-        [](Job* j) { j->layout.buckets[0].shard_elements = 32; },
-        [](Job* j) { j->layout.buckets[0].bucket_elements = 256; },
-        [](Job* j) { j->layout.buckets[0].params[0].name = "wait"; }, [](Job* j) {
-          [](Job* j) { j->layout.buckets[0].params[0].offset = 64; },
-              [](Job* j) { j->layout.buckets[0].params[0].weight_decay = 0; },
-              [](Job* j) { j->layout.buckets[0].params[0].lr_scale = 2; },
-              [](Job* j) { j->program.kind = ProgramKind::kEvaluation; },
-              [](Job* j) { j->program.arena_bytes = 1024; },
-              [](Job* j) { j->program.buffers[0].kind = BufferKind::kWire; },
-              [](Job* j) { j->program.buffers[0].bucket = 1; },
-              [](Job* j) { j->program.buffers[0].bytes = 511; },
-              [](Job* j) { j->program.buffers[0].offset = 0; },
-              [](Job* j) { j->program.buffers[0].live[0].dies = 2; },
-              [](Job* j) { j->program.instructions[1].op = Op::kBackward; },
-              [](Job* j) { j->program.instructions[1].unit = 1; },
-              [](Job* j) { j->program.instructions[0].bucket = 1; },
-              [](Job* j) { j->program.instructions[1].micro_batch = 1; },
-              [](Job* j) { j->program.instructions[1].lane = LaneId::kOuter; },
-              [](Job* j) { j->program.instructions[1].accumulate = true; },
-              [](Job* j) { j->program.instructions[1].recompute = Recompute::kSelective; },
-              [](Job* j) { j->program.instructions[1].after.clear(); },
-              [](Job* j) { j->program.instructions[0].after_previous.clear(); },
-              [](Job* j) { j->program.instructions[1].uses[0].access = Access::kWrite; },
-              [](Job* j) { j->program.instructions[1].uses[0].buffer = 1; },
-              [](Job* j) { j->program.instructions.pop_back(); },
-        };
-  }
+      [](Job* j) { j->layout.shards = 4; },
+      [](Job* j) { j->layout.outer_shards = 2; },
+      [](Job* j) { j->layout.units[1].borrows = -1; },
+      [](Job* j) { j->layout.buckets[0].trainable = false; },
+      [](Job* j) { j->layout.buckets[0].main_elements = 32; },
+      [](Job* j) { j->layout.buckets[0].shard_elements = 32; },
+      [](Job* j) { j->layout.buckets[0].bucket_elements = 256; },
+      [](Job* j) { j->layout.buckets[0].params[0].name = "wait"; },
+      [](Job* j) {
+        j->layout.buckets[0].params[0].shape = {8, 16};
+      },
+      [](Job* j) { j->layout.buckets[0].params[0].offset = 64; },
+      [](Job* j) { j->layout.buckets[0].params[0].weight_decay = 0; },
+      [](Job* j) { j->layout.buckets[0].params[0].lr_scale = 2; },
+      [](Job* j) { j->program.kind = ProgramKind::kEvaluation; },
+      [](Job* j) { j->program.arena_bytes = 1024; },
+      [](Job* j) { j->program.buffers[0].kind = BufferKind::kWire; },
+      [](Job* j) { j->program.buffers[0].bucket = 1; },
+      [](Job* j) { j->program.buffers[0].bytes = 511; },
+      [](Job* j) { j->program.buffers[0].offset = 0; },
+      [](Job* j) { j->program.buffers[0].live[0].dies = 2; },
+      [](Job* j) { j->program.instructions[1].op = Op::kBackward; },
+      [](Job* j) { j->program.instructions[1].unit = 1; },
+      [](Job* j) { j->program.instructions[0].bucket = 1; },
+      [](Job* j) { j->program.instructions[1].micro_batch = 1; },
+      [](Job* j) { j->program.instructions[1].lane = LaneId::kOuter; },
+      [](Job* j) { j->program.instructions[1].accumulate = true; },
+      [](Job* j) { j->program.instructions[1].recompute = Recompute::kSelective; },
+      [](Job* j) { j->program.instructions[1].after.clear(); },
+      [](Job* j) { j->program.instructions[0].after_previous.clear(); },
+      [](Job* j) { j->program.instructions[1].uses[0].access = Access::kWrite; },
+      [](Job* j) { j->program.instructions[1].uses[0].buffer = 1; },
+      [](Job* j) { j->program.instructions.pop_back(); },
+  };
+}
 
-  void ExpectEachShows(const Changes& changes) {
-    const std::vector<std::string> lines = SmallJob().Lines();
-    for (size_t i = 0; i < changes.size(); ++i) {
-      Job job = SmallJob();
-      changes[i](&job);
-      EXPECT_NE(HashOf(job.Lines()), HashOf(lines)) << "change " << i;
-      const Difference difference = FirstDifference(lines, job.Lines());
-      EXPECT_NE(difference.first, difference.second) << "change " << i;
-      EXPECT_FALSE(difference.first.empty() || difference.second.empty()) << "change " << i;
-    }
-  }
-
-  TEST(Fingerprint, ForgetsNothingThatRanksMustAgreeOn) {
-    ExpectEachShows(ModelAndDataChanges());
-    ExpectEachShows(TrainingChanges());
-    ExpectEachShows(PlanChanges());
-  }
-
-  TEST(Fingerprint, LeavesOutWhatMayDifferWithoutHarm) {
+void ExpectEachShows(const Changes& changes) {
+  const std::vector<std::string> lines = SmallJob().Lines();
+  for (size_t i = 0; i < changes.size(); ++i) {
     Job job = SmallJob();
-    job.spec.name = "other";
-    job.spec.data.tokens[0].path = "/mnt/elsewhere/a.bin";
-    job.spec.memory_budget_bytes = 7;
-    EXPECT_EQ(job.Lines(), SmallJob().Lines());
+    changes[i](&job);
+    EXPECT_NE(HashOf(job.Lines()), HashOf(lines)) << "change " << i;
+    const Difference difference = FirstDifference(lines, job.Lines());
+    EXPECT_NE(difference.first, difference.second) << "change " << i;
+    EXPECT_FALSE(difference.first.empty() || difference.second.empty()) << "change " << i;
   }
+}
 
-  TEST(Fingerprint, SaysWhatDiffersFirst) {
-    Job job = SmallJob();
-    job.spec.global_batch = 32;
-    job.program.arena_bytes = 0;
-    const Difference difference = FirstDifference(SmallJob().Lines(), job.Lines());
-    EXPECT_EQ(difference.first, "spec.global_batch = 64");
-    EXPECT_EQ(difference.second, "spec.global_batch = 32");
-  }
+TEST(Fingerprint, ForgetsNothingThatRanksMustAgreeOn) {
+  ExpectEachShows(ModelAndDataChanges());
+  ExpectEachShows(TrainingChanges());
+  ExpectEachShows(PlanChanges());
+}
 
-  TEST(Fingerprint, AListThatEndsEarlierDiffersByALine) {
-    EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).first, "b");
-    EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).second, "nothing");
-    EXPECT_EQ(FirstDifference({}, {"a"}).second, "a");
-    EXPECT_TRUE(FirstDifference({}, {}).first.empty());
-  }
+TEST(Fingerprint, LeavesOutWhatMayDifferWithoutHarm) {
+  Job job = SmallJob();
+  job.spec.name = "other";
+  job.spec.data.tokens[0].path = "/mnt/elsewhere/a.bin";
+  job.spec.memory_budget_bytes = 7;
+  EXPECT_EQ(job.Lines(), SmallJob().Lines());
+}
 
-  TEST(Fingerprint, LinesAreKeptApart) {
-    EXPECT_NE(HashOf({"ab", "c"}), HashOf({"a", "bc"}));
-    EXPECT_NE(HashOf({"ab"}), HashOf({"ab", ""}));
-    EXPECT_EQ(HashOf({}), uint64_t{0xef46db3751d8e999});  // XXH64 of nothing: the same on every machine.
-  }
+TEST(Fingerprint, SaysWhatDiffersFirst) {
+  Job job = SmallJob();
+  job.spec.global_batch = 32;
+  job.program.arena_bytes = 0;
+  const Difference difference = FirstDifference(SmallJob().Lines(), job.Lines());
+  EXPECT_EQ(difference.first, "spec.global_batch = 64");
+  EXPECT_EQ(difference.second, "spec.global_batch = 32");
+}
+
+TEST(Fingerprint, AListThatEndsEarlierDiffersByALine) {
+  EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).first, "b");
+  EXPECT_EQ(FirstDifference({"a", "b"}, {"a"}).second, "nothing");
+  EXPECT_EQ(FirstDifference({}, {"a"}).second, "a");
+  EXPECT_TRUE(FirstDifference({}, {}).first.empty());
+}
+
+TEST(Fingerprint, LinesAreKeptApart) {
+  EXPECT_NE(HashOf({"ab", "c"}), HashOf({"a", "bc"}));
+  EXPECT_NE(HashOf({"ab"}), HashOf({"ab", ""}));
+  EXPECT_EQ(HashOf({}), uint64_t{0xef46db3751d8e999});  // XXH64 of nothing: the same on every machine.
+}
 
 }  // namespace
 }  // namespace fsdpd
