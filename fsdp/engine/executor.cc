@@ -92,6 +92,11 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
   return executor;
 }
 
+Executor::~Executor() {
+  if (!open_.empty()) Abandon();
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
+}
+
 absl::Status Executor::Submit(int64_t step, double learning_rate, std::vector<Batch> batches) {
   FSDPD_CHECK(in_flight() < kMaxInFlight);
   const auto execution = std::make_shared<Execution>();
@@ -185,12 +190,15 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   return operations_->Result(execution.result_slot);
 }
 
-// Waits for every lane, the failed ones included: nothing runs when a failed step returns. `status` came
-// first; what the abort causes is a consequence.
+// Nothing runs when a failed step returns. `status` came first; what the abort causes is a consequence.
 absl::Status Executor::Fail(const absl::Status& status) {
+  Abandon();
+  return status;
+}
+
+void Executor::Abandon() {
   parts_.mesh->Abort();
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
-  return status;
 }
 
 void Executor::MeasureSpans(const Execution& execution) {

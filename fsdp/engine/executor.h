@@ -47,6 +47,9 @@ class Executor {
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
                                                         const std::atomic<bool>* stop);
 
+  // Waits for every lane; with steps open, Abandon.
+  ~Executor();
+
   // REQUIRES: fewer than kMaxInFlight steps are open.
   absl::Status Submit(int64_t step, double learning_rate, std::vector<Batch> batches);
 
@@ -57,6 +60,9 @@ class Executor {
 
   // One round of `program`. REQUIRES: in_flight() is 0.
   absl::StatusOr<StepResult> Evaluate(const Program& program, const Batch& batch);
+
+  // Aborts all communicators and waits until nothing runs. The executor is unusable from then on.
+  void Abandon();
 
   // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
   const std::vector<Span>& spans() const { return spans_; }

@@ -269,17 +269,12 @@ absl::Status Operations::Reduce(int bucket, bool accumulate) {
 }
 
 absl::Status Operations::ReduceOuter(int bucket) {
-  const at::Tensor& grad = parts_.params->grad_shard(bucket);
-  const at::Tensor sum = grad.to(at::kFloat);  // Itself, unless it is narrower.
+  const at::Tensor& grad =
+      parts_.params->grad_shard(bucket);  // fp32: the rules ask for it with an outer axis.
+  if (layout().outer_shards == 1) return parts_.mesh->outer->AllReduce(Floats(grad), grad.numel());
   const int64_t own = layout().buckets[bucket].main_elements;
-  if (layout().outer_shards > 1) {
-    FSDPD_RETURN_IF_ERROR(parts_.mesh->outer->ReduceScatter(
-        sum.mutable_data_ptr(), nullptr, Floats(sum) + position().outer_index * own, own, DType::kFp32));
-  } else {
-    FSDPD_RETURN_IF_ERROR(parts_.mesh->outer->AllReduce(Floats(sum), sum.numel()));
-  }
-  if (!sum.is_same(grad)) grad.copy_(sum);
-  return absl::OkStatus();
+  return parts_.mesh->outer->ReduceScatter(grad.mutable_data_ptr(), nullptr,
+                                           Floats(grad) + position().outer_index * own, own, DType::kFp32);
 }
 
 absl::Status Operations::Norm() {

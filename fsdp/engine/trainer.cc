@@ -99,7 +99,7 @@ Trace Trainer::LastTrace() const {
 absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
-  Abort();
+  executor_->Abandon();  // A step may have been submitted ahead.
   // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
   if (!options_.stop->load()) return status;
   const int64_t step = open_.empty() ? 0 : open_.front().step;

@@ -1,0 +1,156 @@
+// Narrow types and what goes wrong with numbers: gradients in bf16, the loss scale of fp16, and steps that
+// are not finite.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fsdp/engine/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+const TestMesh kOptimGradsParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+
+// Gradients that keep 8 bits of mantissa move the loss in the third digit.
+constexpr double kBf16Loss = 1e-2;
+
+void ExpectLossesNear(const LocalJobResult& expected, const LocalJobResult& actual, double relative) {
+  ASSERT_EQ(expected.reports[0].size(), actual.reports[0].size());
+  for (size_t s = 0; s < expected.reports[0].size(); ++s) {
+    const double loss = expected.reports[0][s].loss();
+    EXPECT_NEAR(actual.reports[0][s].loss(), loss, relative * loss) << "step " << s + 1;
+  }
+}
+
+TEST(Precision, Bf16GradientsStayCloseToFp32) {
+  const LocalJobResult fp32 = Train(TestJob());
+  for (const TestMesh& mesh : {kOptimGrads, kOptimGradsParams, kHsdp, kHfsdp}) {
+    for (const v1::DType wire : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
+      for (const v1::DType main : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
+        if (mesh.outer_size > 1 && main == v1::DTYPE_BF16) continue;  // The rules refuse it.
+        SCOPED_TRACE(mesh.name + " wire " + v1::DType_Name(wire) + " main " + v1::DType_Name(main));
+        v1::JobSpec job = Over(TestJob(), mesh, 4, 3);
+        job.mutable_precision()->set_grad_comm(wire);
+        job.mutable_precision()->set_main_grads(main);
+        const LocalJobResult narrow = Train(job);
+        ExpectLossesNear(fp32, narrow, kBf16Loss);
+        if (wire == v1::DTYPE_BF16 || main == v1::DTYPE_BF16) {
+          EXPECT_NE(narrow.weights, fp32.weights);  // It was used.
+        }
+      }
+    }
+  }
+}
+
+TEST(Precision, Bf16ComputeAndMomentsStayCloseToFp32) {
+  v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);
+  const LocalJobResult fp32 = Train(job);
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  job.mutable_precision()->set_grad_comm(v1::DTYPE_BF16);
+  job.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  ExpectLossesNear(fp32, Train(job), 3 * kBf16Loss);
+}
+
+TEST(Precision, AStepThatIsNotFiniteEndsTheJobOnEveryRankAndNamesIt) {
+  for (const bool ahead : {false, true}) {
+    v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);
+    job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
+    LocalJobOptions options;
+    options.run_ahead_on_cpu = ahead;
+    const auto result = RunLocalJob(*PlanOfJob(job), options);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << result.status();
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("step 2: not finite"));
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("lower optimizer.adamw.lr"));
+  }
+}
+
+v1::JobSpec Fp16Job(double scale, int64_t growth_interval) {
+  v1::JobSpec job = Over(TestJob(), kOptimGradsParams, 2, 3);
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  job.mutable_precision()->mutable_loss_scale()->set_initial(scale);
+  job.mutable_precision()->mutable_loss_scale()->set_growth_interval(growth_interval);
+  return job;
+}
+
+std::vector<float> SomeWeights(const v1::JobSpec& job) {
+  std::vector<float> weights(PlanOfJob(job)->layout.elements());
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = 0.02f * static_cast<float>(i % 17) - 0.15f;
+  return weights;
+}
+
+TEST(LossScale, Fp16TrainsAsFp32WhateverTheScale) {
+  const LocalJobResult fp32 = Train(TestJob());
+  for (const double scale : {64.0, 4096.0}) {
+    const LocalJobResult fp16 = Train(Fp16Job(scale, 1000));
+    ExpectLossesNear(fp32, fp16, kBf16Loss);
+    for (size_t s = 0; s < fp16.reports[0].size(); ++s) {
+      const v1::StepReport& report = fp16.reports[0][s];
+      EXPECT_EQ(report.loss_scale(), scale);
+      EXPECT_FALSE(report.skipped());
+      // Of the true gradient: without the scale.
+      EXPECT_NEAR(report.grad_norm(), fp32.reports[0][s].grad_norm(), 0.05 * fp32.reports[0][s].grad_norm());
+    }
+  }
+}
+
+TEST(LossScale, AStepThatOverflowsChangesNothingOnAnyRankAndHalvesTheScale) {
+  for (const bool ahead : {false, true}) {
+    const double huge = std::ldexp(1, 40);
+    v1::JobSpec job = Fp16Job(huge, 1000);
+    job.mutable_train()->set_steps(3);
+    LocalJobOptions options;
+    options.weights = SomeWeights(job);
+    options.run_ahead_on_cpu = ahead;
+    const LocalJobResult result = Train(job, options);
+    EXPECT_EQ(result.weights, options.weights);
+    for (const std::vector<v1::StepReport>& rank : result.reports) {
+      ASSERT_EQ(rank.size(), 3u);
+      for (int s = 0; s < 3; ++s) {
+        EXPECT_TRUE(rank[s].skipped());
+        EXPECT_EQ(rank[s].loss_scale(), std::ldexp(huge, -s));
+        EXPECT_TRUE(std::isfinite(rank[s].loss()));  // The loss itself is not scaled.
+      }
+    }
+  }
+}
+
+TEST(LossScale, ComesDownUntilStepsFitAndTrainsFromThere) {
+  v1::JobSpec job = Fp16Job(std::ldexp(1, 26), 1000);
+  job.mutable_train()->set_steps(30);
+  const LocalJobResult result = Train(job);
+  ASSERT_EQ(result.reports[0].size(), 30u);
+  EXPECT_TRUE(result.reports[0].front().skipped());
+  EXPECT_FALSE(result.reports[0].back().skipped());
+  EXPECT_LT(result.reports[0].back().loss_scale(), std::ldexp(1, 26));
+  EXPECT_LT(result.reports[0].back().loss(), 0.8 * result.reports[0].front().loss());
+}
+
+TEST(LossScale, DoublesAfterSoManyGoodSteps) {
+  const LocalJobResult result = Train(Fp16Job(8, 2));
+  std::vector<double> scales;
+  for (const v1::StepReport& report : result.reports[0]) scales.push_back(report.loss_scale());
+  EXPECT_THAT(scales, ::testing::ElementsAre(8, 8, 16, 16, 32, 32));
+}
+
+TEST(LossScale, OtherPrecisionsReportNone) {
+  const LocalJobResult result = Train(TestJob());
+  for (const v1::StepReport& report : result.reports[0]) EXPECT_FALSE(report.has_loss_scale());
+}
+
+TEST(LossScale, AScaleThatBecameUselessEndsTheJob) {
+  v1::JobSpec job = Fp16Job(4, 1000);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
+  job.mutable_train()->set_steps(20);
+  const auto result = RunLocalJob(*PlanOfJob(job));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("although the loss scale came down"));
+}
+
+}  // namespace
+}  // namespace fsdpd
