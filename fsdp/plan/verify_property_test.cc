@@ -118,7 +118,7 @@ Case RandomCase(uint32_t seed) {
 }
 
 TEST(VerifyProperty, EveryProgramOfTheCompilerVerifies) {
-  for (uint32_t seed = 0; seed < 4000; ++seed) {
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
     const Case random = RandomCase(seed);
     const absl::Status training = Verify(random.program, random.layout, random.spec);
     ASSERT_TRUE(training.ok()) << "seed " << seed << ": " << training;
@@ -310,7 +310,7 @@ TEST(VerifyProperty, NoFaultThatChangesTheResultGetsPast) {
   std::printf("%-32s %8s %8s %12s %8s\n", "fault", "broken", "caught", "seen wrong", "passed");
   for (const Fault& fault : Faults()) {
     int broken = 0, caught = 0, wrong = 0;
-    for (uint32_t seed = 0; seed < 500; ++seed) {
+    for (uint32_t seed = 0; seed < 300; ++seed) {
       Case random = RandomCase(seed);
       Dice dice(seed + 1);
       if (!fault.apply(&random, &dice)) continue;
