@@ -25,7 +25,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("FSDPD_BIN", ROOT / ".build/bin"))
-KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total",
+KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_exposed_seconds_total", "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total",
                 "fsdpd_comm_bytes_total", "fsdpd_memory_peak_bytes", "fsdpd_cuda_malloc_total")
 
 
@@ -101,6 +101,8 @@ def run(spec, server, metrics, folder):
         "losses": [round(step["loss"], 6) for step in steps],
         "step_ms_median": round(1e3 * seconds, 2),
         "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
+        "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in steps[2:] or steps), 2),
+        "compute_ms_median": round(1e3 * statistics.median(step["compute_seconds"] for step in steps[2:] or steps), 2),
         "overlap": round(1 - exposed / comm, 3) if comm else None,
         "planned_bytes": int(job["memory_plan"]["peak_bytes"]), "peak_bytes": int(job["peak_bytes"]),
         "steady_device_mallocs": int(job.get("steady_device_mallocs", 0)),

@@ -1,0 +1,155 @@
+"""One rank of PyTorch FSDP2 on NCCL, timed: a Llama-family decoder, compiled block by block, bf16 compute, fp32 main
+weights, gradients reduced in fp32, clipping on, AdamW fused. The rival of gpu_vs_fsdp2.py, which starts it.
+
+    torchrun --nproc-per-node N fsdp2_speed.py JOB.json
+
+JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps.
+Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
+"""
+
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def turn(x, cos, sin):
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        hidden, heads, kv = m["hidden_size"], m["heads"], m["kv_heads"]
+        self.heads, self.kv, self.head = heads, kv, hidden // heads
+        self.attention_norm, self.ffn_norm = nn.RMSNorm(hidden, eps=1e-5), nn.RMSNorm(hidden, eps=1e-5)
+        self.wq = nn.Linear(hidden, heads * self.head, bias=False)
+        self.wk = nn.Linear(hidden, kv * self.head, bias=False)
+        self.wv = nn.Linear(hidden, kv * self.head, bias=False)
+        self.wo = nn.Linear(heads * self.head, hidden, bias=False)
+        self.w1 = nn.Linear(hidden, m["intermediate_size"], bias=False)
+        self.w3 = nn.Linear(hidden, m["intermediate_size"], bias=False)
+        self.w2 = nn.Linear(m["intermediate_size"], hidden, bias=False)
+
+    def forward(self, x, cos, sin):
+        y = self.attention_norm(x)
+        q, k, v = (each.unflatten(-1, (-1, self.head)).transpose(1, 2) for each in (self.wq(y), self.wk(y), self.wv(y)))
+        mixed = F.scaled_dot_product_attention(turn(q, cos, sin), turn(k, cos, sin), v, is_causal=True,
+                                               enable_gqa=self.kv != self.heads)
+        x = x + self.wo(mixed.transpose(1, 2).flatten(2))
+        y = self.ffn_norm(x)
+        return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
+
+
+class Llama(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.embedding = nn.Embedding(m["vocab_size"], m["hidden_size"])
+        self.layers = nn.ModuleList(Block(m) for _ in range(m["layers"]))
+        self.norm = nn.RMSNorm(m["hidden_size"], eps=1e-5)
+        self.output = nn.Linear(m["hidden_size"], m["vocab_size"], bias=False)
+
+    def forward(self, tokens, cos, sin):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.output(self.norm(x))
+
+
+def rotary(m, length, device):
+    head = m["hidden_size"] // m["heads"]
+    frequency = m["rope_theta"] ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
+    angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
+    return torch.cat((angle, angle), dim=-1).cos(), torch.cat((angle, angle), dim=-1).sin()
+
+
+def make_model(job, device):
+    with torch.device("meta"):
+        model = Llama(job["model"])
+    for layer in model.layers:
+        layer.compile(fullgraph=True)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for unit in (model.embedding, *model.layers):
+        fully_shard(unit, mp_policy=policy, reshard_after_forward=True)
+    fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mp_policy=policy)
+    model.to_empty(device=device)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0) if parameter.dim() == 1 else parameter.normal_(0, 0.02)
+    return model
+
+
+@torch.compile
+def loss_of(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+class Run:
+    def __init__(self, job, device):
+        self.job, self.device = job, device
+        self.model = make_model(job, device)
+        self.adamw = torch.optim.AdamW(self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                       fused=True)
+        self.cos, self.sin = rotary(job["model"], job["sequence_length"], device)
+        self.generator = torch.Generator(device=device).manual_seed(dist.get_rank())
+
+    def step(self):
+        self.adamw.zero_grad(set_to_none=True)
+        count = self.job["accumulation"]
+        for index in range(count):
+            self.model.set_is_last_backward(index == count - 1)
+            shape = (self.job["micro_batch"], self.job["sequence_length"] + 1)
+            tokens = torch.randint(0, self.job["model"]["vocab_size"], shape, device=self.device,
+                                   generator=self.generator)
+            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
+                loss = loss_of(self.model(tokens[:, :-1], self.cos, self.sin), tokens[:, 1:]) / count
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
+        self.adamw.step()
+        return loss.detach() * count
+
+
+def measure(run, job):
+    for _ in range(job["warmup"]):
+        run.step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    dist.barrier()
+    before = torch.cuda.memory_stats()["num_device_alloc"]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(job["steps"] + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        loss = run.step()
+        mark.record()
+    torch.cuda.synchronize()
+    steps = [first.elapsed_time(second) for first, second in zip(marks, marks[1:])]
+    median = sorted(steps)[len(steps) // 2]
+    tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"]
+    return {"step_ms": median, "steps_ms": steps, "tokens_per_second_per_gpu": tokens / median * 1e3,
+            "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
+            "device_mallocs": torch.cuda.memory_stats()["num_device_alloc"] - before, "loss": loss.item()}
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        job = json.load(file)
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    result = measure(Run(job, device), job)
+    if dist.get_rank() == 0:
+        print(json.dumps({"torch": torch.__version__, **result}), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

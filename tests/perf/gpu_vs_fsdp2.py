@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""A job on this machine's GPUs, by us and by PyTorch FSDP2 compiled, in turns: step time, tokens/s/GPU, memory.
+
+    tests/perf/gpu_vs_fsdp2.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
+
+Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); the rival is fsdp2_speed.py. The
+spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
+timings are printed, one line of JSON a run and one with the ratio, and decide nothing.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def ours(spec_path, spec, world):
+    command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", world, spec_path]
+    line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
+    return {"who": "fsdpd", **line}
+
+
+def theirs(spec, world, torchrun):
+    train = spec["train"]
+    job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
+           "sequence_length": spec["data"]["sequence_length"], "warmup": 5, "steps": train["steps"] - 5,
+           "accumulation": train["global_batch"] // (train["micro_batch"] * world)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "job.json"
+        path.write_text(json.dumps(job))
+        command = [*torchrun.split(), f"--nproc-per-node={world}", HERE / "fsdp2_speed.py", path]
+        out = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return {"who": "FSDP2", **json.loads(out.strip().splitlines()[-1])}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
+    options = parser.parse_args()
+    for path in options.specs:
+        with open(path, encoding="utf-8") as file:
+            spec = yaml.safe_load(file)
+        world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
+        speeds = {"fsdpd": [], "FSDP2": []}
+        for _ in range(options.rounds):
+            for line in (ours(path, spec, world), theirs(spec, world, options.torchrun)):
+                print(json.dumps(line), flush=True)
+                speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
+        medians = {who: statistics.median(each) for who, each in speeds.items()}
+        print(json.dumps({"spec": path, "ratio": medians["fsdpd"] / medians["FSDP2"], **medians}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
