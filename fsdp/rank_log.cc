@@ -35,6 +35,10 @@ std::string ModelText(const Gpt2Config& model) {
                          model.vocab_size);
 }
 
+std::string ModelText(const PluginConfig& model) {
+  return absl::StrFormat("%d units of %s, vocab %d", model.units.size(), model.path, model.vocab_size);
+}
+
 std::string DataText(const Spec& spec) {
   if (spec.data.tokens.empty()) return absl::StrCat("synthetic, vocab ", spec.data.synthetic_vocab);
   std::string text;

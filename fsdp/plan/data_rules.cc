@@ -114,15 +114,14 @@ const Rule kRules[] = {
                 absl::StrCat("write at most ", VocabSize(f.model()), ", or leave it out")}};
      }},
     {"sequence_within_positions", kError, "data.sequence_length",
-     "a model with learned positions has one for each token of a sample",
+     "a sample is not longer than the model takes (learned positions: one for each token)",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown() || !f.Sound({"data.sequence_length"})) return {};
-       const ModelConfig model = f.model();
-       const auto* gpt2 = std::get_if<Gpt2Config>(&model);
-       if (gpt2 == nullptr || f.job.data().sequence_length() <= gpt2->positions) return {};
-       return {{absl::StrCat("samples have ", f.job.data().sequence_length(), " tokens and the model has ",
-                             gpt2->positions, " learned positions"),
-                absl::StrCat("write sequence_length: ", gpt2->positions, " or less")}};
+       const int64_t most = MaxSequenceLength(f.model());
+       if (most == 0 || f.job.data().sequence_length() <= most) return {};
+       return {{absl::StrCat("samples have ", f.job.data().sequence_length(), " tokens and the model takes ",
+                             most, " at most"),
+                absl::StrCat("write sequence_length: ", most, " or less")}};
      }},
     {"ignored_token_range", kError, "data.ignored_token", "the ignored token is one of the vocabulary",
      [](const Facts& f) -> Findings {

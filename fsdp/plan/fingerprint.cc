@@ -123,6 +123,15 @@ void Add(const Gpt2Config& gpt2, Lines* lines) {
   to.Int("tied_embeddings", gpt2.tied_embeddings);
 }
 
+// Parameters are in the layout.
+void Add(const PluginConfig& plugin, Lines* lines) {
+  const Section to("model.plugin", lines);
+  to.Text("path", plugin.path);
+  to.Text("args", plugin.args);
+  to.Int("vocab_size", plugin.vocab_size);
+  to.Int("max_sequence_length", plugin.max_sequence_length);
+}
+
 void AddSources(const std::string& name, const std::vector<TokenSource>& sources, Lines* lines) {
   for (size_t i = 0; i < sources.size(); ++i) {
     lines->push_back(absl::StrCat("data.", name, "[", i, "] = ", NameOf(sources[i].type), " weight ",

@@ -235,6 +235,50 @@ ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequen
   return facts;
 }
 
+// ---- Somebody else's model.
+
+int64_t LenderOf(const PluginConfig& model, const std::string& name) {
+  if (name.empty()) return -1;
+  const auto lender = std::find_if(model.units.begin(), model.units.end(),
+                                   [&](const UnitDescription& unit) { return unit.name == name; });
+  return lender == model.units.end() ? -1 : lender - model.units.begin();
+}
+
+Params PluginParams(const UnitDescription& unit) {
+  Params params;
+  for (const ParamDescription& param : unit.params) params.push_back({param.name, param.shape, param.decay});
+  return params;
+}
+
+UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes, int64_t compute_bytes) {
+  const auto bytes = [&](int64_t values) { return tokens * values * compute_bytes; };
+  UnitFacts unit{from.name, UnitKind::kBlock, PluginParams(from)};
+  const int64_t selective = from.kept_values_selective == 0 ? from.kept_values : from.kept_values_selective;
+  unit.kept_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
+                     input_bytes};
+  // Its units are autograd's: a gradient exists before it is cast into the bucket.
+  unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
+  unit.output_bytes = bytes(from.output_values);
+  unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
+  unit.pointwise_bytes = unit.kept_bytes.none + unit.output_bytes;  // What is kept was written once.
+  return unit;
+}
+
+ModelFacts Describe(const PluginConfig& model, int64_t micro_batch, int64_t sequence, DType compute) {
+  const int64_t tokens = micro_batch * sequence;
+  int64_t input_bytes = tokens * 8;  // Token ids.
+  ModelFacts facts;
+  for (const UnitDescription& from : model.units) {
+    UnitFacts unit = Unit(from, tokens, input_bytes, BytesOf(compute));
+    unit.borrows = static_cast<int>(LenderOf(model, from.borrows));
+    input_bytes = unit.output_bytes;
+    facts.units.push_back(std::move(unit));
+  }
+  facts.units.front().kind = UnitKind::kEmbedding;
+  facts.units.back().kind = UnitKind::kHead;
+  return facts;
+}
+
 bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
   return std::any_of(patterns.begin(), patterns.end(),
                      [&](const std::string& pattern) { return MatchesPattern(name, pattern); });

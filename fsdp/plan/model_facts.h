@@ -76,6 +76,9 @@ struct ModelFacts {
 //                     attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2, ffn.b2
 //          head:      norm.weight, norm.bias, [output]
 // Matrices are [out features, in features]; the embedding is [vocab, hidden].
+//   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
+//            between them as blocks, which recompute; a forward that keeps its input alone keeps what the unit
+//            before hands on.
 ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
                          DType compute);
 

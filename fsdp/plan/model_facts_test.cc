@@ -201,5 +201,30 @@ TEST(RecomputeOf, TheFirstLayersRecomputeAndTheRestTheNextCheaper) {
   EXPECT_EQ(all(), (std::vector<Recompute>(6, none)));
 }
 
+TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
+  PluginConfig model;
+  model.vocab_size = 10;
+  model.units = {{"in", {{"weight", {10, 4}}}, "", 0, 0, 0, 4},
+                 {"mix", {{"w", {4, 6}}, {"b", {6}, false}}, "", 12, 8, 3, 4, 48},
+                 {"out", {{"bias", {10}, false}}, "in", 2}};
+  const ModelFacts facts = DescribeModel(model, /*micro_batch=*/2, /*sequence_length=*/8, DType::kBf16);
+  ASSERT_EQ(facts.units.size(), 3u);
+  EXPECT_EQ(facts.elements(), 40 + 24 + 6 + 10);
+  const UnitFacts& mix = facts.units[1];
+  EXPECT_EQ(mix.kind, UnitKind::kBlock);
+  EXPECT_EQ(mix.kept_bytes.none, 16 * 12 * 2);
+  EXPECT_EQ(mix.kept_bytes.selective, 16 * 8 * 2);
+  EXPECT_EQ(mix.kept_bytes.full, 16 * 4 * 2);
+  EXPECT_EQ(mix.workspace_bytes, 16 * 3 * 2 + 24 * 2);
+  EXPECT_EQ(mix.output_bytes, 16 * 4 * 2);
+  EXPECT_EQ(mix.forward_flops, 16 * 48);
+  EXPECT_FALSE(mix.params[1].decay);
+  EXPECT_EQ(facts.units[0].kind, UnitKind::kEmbedding);
+  EXPECT_EQ(facts.units[0].kept_bytes.none, 16 * 8);  // Token ids.
+  EXPECT_EQ(facts.units[2].kind, UnitKind::kHead);
+  EXPECT_EQ(facts.units[2].borrows, 0);
+  EXPECT_EQ(facts.units[2].kept_bytes.none, 16 * 4 * 2);  // At least the input.
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -87,10 +87,11 @@ const Rule kRules[] = {
     {"model_required", kError, "model", "exactly one model source is set",
      [](const Facts& f) -> Findings {
        if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET) return {};
-       return {
-           {"no model is named, so there is nothing to train",
-            absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
-                         ", or model: {hf_config: PATH}, model: {llama: {...}} or model: {gpt2: {...}}")}};
+       return {{"no model is named, so there is nothing to train",
+                absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
+                             ", or model: {hf_config: PATH}, model: {llama: {...}}, model: {gpt2: {...}} or "
+                             "model: {plugin: "
+                             "{...}}")}};
      }},
     {"preset_unknown", kError, "model.preset", "the preset is a built-in one",
      [](const Facts& f) -> Findings {

@@ -1,4 +1,4 @@
-// What a rule is, and the three parts of the table. Internal to rules.h.
+// What a rule is, and the parts of the table. Internal to rules.h.
 //
 // A check is a pure function of the job and of what earlier rules have found: rules run in the table's order,
 // and one that needs sound values asks Facts::Sound() first and stays silent when they are not.
@@ -59,6 +59,7 @@ struct Rule {
 
 // In the table's order.
 const std::vector<Rule>& ModelRules();      // name, model
+const std::vector<Rule>& PluginRules();     // model.plugin
 const std::vector<Rule>& DataRules();       // data
 const std::vector<Rule>& RuntimeRules();    // resources, fsdp, parallel, checkpoint, restart, telemetry
 const std::vector<Rule>& TrainRules();      // train, schedule

@@ -16,7 +16,7 @@ namespace {
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part :
-       {&ModelRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &OptimizerRules(), &PrecisionRules()}) {
+       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &OptimizerRules(), &PrecisionRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;
@@ -46,7 +46,9 @@ bool Facts::ModelIsKnown() const {
 ModelConfig Facts::model() const { return ToModelConfig(job.model()); }
 
 int64_t Facts::layers() const {
-  return std::visit([](const auto& config) { return config.layers; }, model());
+  const ModelFacts facts = DescribeModel(model(), 1, 1, DType::kFp32);
+  return std::count_if(facts.units.begin(), facts.units.end(),
+                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
 }
 
 std::vector<std::string> Facts::param_names() const {

@@ -54,6 +54,22 @@ v1::Gpt2* Gpt2(v1::JobSpec* job) {
   return gpt2;
 }
 
+v1::Plugin* Plugin(v1::JobSpec* job) {
+  v1::Plugin* plugin = job->mutable_model()->mutable_plugin();
+  plugin->set_path("/models/mine.so");
+  plugin->set_vocab_size(512);
+  for (const char* name : {"first", "second", "last"}) {
+    v1::Plugin::Unit* unit = plugin->add_units();
+    unit->set_name(name);
+    unit->set_output_values(512);
+    v1::Plugin::Param* param = unit->add_params();
+    param->set_name("weight");
+    param->add_shape(512);
+    param->add_shape(512);
+  }
+  return plugin;
+}
+
 v1::Sgd* Sgd(v1::JobSpec* job) {
   v1::Sgd* sgd = job->mutable_optimizer()->mutable_sgd();
   sgd->set_lr(0.1);
@@ -131,6 +147,57 @@ std::vector<BadCase> ModelCases() {
       {"gpt2_heads_divide_hidden", "model.gpt2.heads", [](v1::JobSpec* j) { Gpt2(j)->set_heads(6); }},
       {"gpt2_norm_epsilon_positive", "model.gpt2.norm_epsilon",
        [](v1::JobSpec* j) { Gpt2(j)->set_norm_epsilon(kNan); }},
+  };
+}
+
+std::vector<BadCase> PluginCases() {
+  const auto unit = [](v1::JobSpec* job, int index) { return Plugin(job)->mutable_units(index); };
+  return {
+      {"plugin_path_absolute", "model.plugin.path", [](v1::JobSpec* j) { Plugin(j)->clear_path(); }},
+      {"plugin_path_absolute", "model.plugin.path", [](v1::JobSpec* j) { Plugin(j)->set_path("mine.so"); }},
+      {"plugin_description_unresolved", "model.plugin.description",
+       [](v1::JobSpec* j) {
+         Plugin(j)->clear_units();
+         j->mutable_model()->mutable_plugin()->set_description("mine.json");
+       }},
+      {"plugin_vocab_size_range", "model.plugin.vocab_size",
+       [](v1::JobSpec* j) { Plugin(j)->set_vocab_size(0); }},
+      {"plugin_sequence_range", "model.plugin.max_sequence_length",
+       [](v1::JobSpec* j) { Plugin(j)->set_max_sequence_length(-1); }},
+      {"sequence_within_positions", "data.sequence_length",
+       [](v1::JobSpec* j) { Plugin(j)->set_max_sequence_length(64); }},
+      {"plugin_units_count", "model.plugin.units",
+       [](v1::JobSpec* j) { Plugin(j)->mutable_units()->DeleteSubrange(0, 2); }},
+      {"plugin_names", "model.plugin.units[1].name",
+       [unit](v1::JobSpec* j) { unit(j, 1)->set_name("first"); }},
+      {"plugin_names", "model.plugin.units[1].params[0].name",  // first.ffn + weight, first + ffn.weight.
+       [unit](v1::JobSpec* j) {
+         unit(j, 1)->set_name("first.ffn");
+         j->mutable_model()->mutable_plugin()->mutable_units(0)->mutable_params(0)->set_name("ffn.weight");
+       }},
+      {"plugin_names", "model.plugin.units[2].params[0].name",
+       [unit](v1::JobSpec* j) { unit(j, 2)->mutable_params(0)->set_name("a b"); }},
+      {"plugin_params", "model.plugin.units[0].params[0].shape",
+       [unit](v1::JobSpec* j) { unit(j, 0)->mutable_params(0)->set_shape(1, 0); }},
+      {"plugin_params", "model.plugin.units[0].params[0].shape",
+       [unit](v1::JobSpec* j) { unit(j, 0)->mutable_params(0)->set_shape(1, int64_t{1} << 40); }},
+      {"plugin_params", "model.plugin.units",
+       [unit](v1::JobSpec* j) { unit(j, 0)->mutable_params(0)->set_shape(1, int64_t{1} << 31); }},
+      {"plugin_params", "model.plugin.units[0].params",
+       [unit](v1::JobSpec* j) { unit(j, 0)->clear_params(); }},
+      {"plugin_borrows", "model.plugin.units[1].borrows",
+       [unit](v1::JobSpec* j) { unit(j, 1)->set_borrows("last"); }},
+      {"plugin_borrows", "model.plugin.units[2].borrows",
+       [unit](v1::JobSpec* j) {
+         unit(j, 1)->set_borrows("first");
+         j->mutable_model()->mutable_plugin()->mutable_units(2)->set_borrows("first");
+       }},
+      {"plugin_numbers", "model.plugin.units[1].kept_values",
+       [unit](v1::JobSpec* j) { unit(j, 1)->set_kept_values(-1); }},
+      {"plugin_numbers", "model.plugin.units[0].output_values",
+       [unit](v1::JobSpec* j) { unit(j, 0)->set_output_values(0); }},
+      {"plugin_numbers", "model.plugin.units[2].flops_per_token",
+       [unit](v1::JobSpec* j) { unit(j, 2)->set_flops_per_token(kNan); }},
   };
 }
 
@@ -416,7 +483,7 @@ std::vector<BadCase> RuntimeCases() {
 
 std::vector<BadCase> AllCases() {
   std::vector<BadCase> all = ModelCases();
-  for (const auto& part : {DataCases(), TrainCases(), PrecisionCases(), RuntimeCases()})
+  for (const auto& part : {PluginCases(), DataCases(), TrainCases(), PrecisionCases(), RuntimeCases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -167,12 +167,40 @@ Gpt2Config ToGpt2(const v1::Gpt2& gpt2) {
   Gpt2Config config;
   config.vocab_size = gpt2.vocab_size();
   config.hidden_size = gpt2.hidden_size();
-  config.intermediate_size = gpt2.intermediate_size() == 0 ? 4 * gpt2.hidden_size() : gpt2.intermediate_size();
+  config.intermediate_size =
+      gpt2.intermediate_size() == 0 ? 4 * gpt2.hidden_size() : gpt2.intermediate_size();
   config.layers = gpt2.layers();
   config.heads = gpt2.heads();
   config.positions = gpt2.positions();
   if (gpt2.norm_epsilon() != 0) config.norm_epsilon = gpt2.norm_epsilon();
   config.tied_embeddings = !gpt2.untied_embeddings();
+  return config;
+}
+
+UnitDescription ToDescription(const v1::Plugin::Unit& from) {
+  UnitDescription unit;
+  unit.name = from.name();
+  for (const v1::Plugin::Param& param : from.params()) {
+    unit.params.push_back({param.name(),
+                           {param.shape().begin(), param.shape().end()},
+                           param.has_decay() ? param.decay() : param.shape_size() > 1});
+  }
+  unit.borrows = from.borrows();
+  unit.kept_values = from.kept_values();
+  unit.kept_values_selective = from.kept_values_selective();
+  unit.workspace_values = from.workspace_values();
+  unit.output_values = from.output_values();
+  unit.flops_per_token = from.flops_per_token();
+  return unit;
+}
+
+PluginConfig ToPlugin(const v1::Plugin& plugin) {
+  PluginConfig config;
+  config.path = plugin.path();
+  config.args = plugin.args();
+  config.vocab_size = plugin.vocab_size();
+  config.max_sequence_length = plugin.max_sequence_length();
+  for (const v1::Plugin::Unit& unit : plugin.units()) config.units.push_back(ToDescription(unit));
   return config;
 }
 
@@ -196,6 +224,12 @@ int64_t VocabSize(const ModelConfig& model) {
   return std::visit([](const auto& config) { return config.vocab_size; }, model);
 }
 
+int64_t MaxSequenceLength(const ModelConfig& model) {
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return gpt2->positions;
+  if (const auto* plugin = std::get_if<PluginConfig>(&model)) return plugin->max_sequence_length;
+  return 0;
+}
+
 const ModelConfig* FindPreset(const std::string& name) {
   for (const Preset& preset : Presets()) {
     if (name == preset.name) return &preset.config;
@@ -212,9 +246,33 @@ std::vector<std::string> PresetNames() {
 ModelConfig ToModelConfig(const v1::Model& model) {
   if (model.has_gpt2()) return ToGpt2(model.gpt2());
   if (model.has_llama()) return ToLlama(model.llama());
+  if (model.has_plugin()) return ToPlugin(model.plugin());
   const ModelConfig* preset = FindPreset(model.preset());
   FSDPD_CHECK(preset != nullptr);
   return *preset;
+}
+
+v1::Plugin ToProto(const ModelDescription& model) {
+  v1::Plugin plugin;
+  plugin.set_vocab_size(model.vocab_size);
+  plugin.set_max_sequence_length(model.max_sequence_length);
+  for (const UnitDescription& from : model.units) {
+    v1::Plugin::Unit* unit = plugin.add_units();
+    unit->set_name(from.name);
+    for (const ParamDescription& param : from.params) {
+      v1::Plugin::Param* to = unit->add_params();
+      to->set_name(param.name);
+      to->mutable_shape()->Assign(param.shape.begin(), param.shape.end());
+      to->set_decay(param.decay);
+    }
+    unit->set_borrows(from.borrows);
+    unit->set_kept_values(from.kept_values);
+    unit->set_kept_values_selective(from.kept_values_selective);
+    unit->set_workspace_values(from.workspace_values);
+    unit->set_output_values(from.output_values);
+    unit->set_flops_per_token(from.flops_per_token);
+  }
+  return plugin;
 }
 
 Spec ToSpec(const v1::JobSpec& resolved) {

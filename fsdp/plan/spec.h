@@ -64,8 +64,38 @@ struct Gpt2Config {
   int64_t head_size() const { return hidden_size / heads; }
 };
 
-using ModelConfig = std::variant<LlamaConfig, Gpt2Config>;
+// What the plan must know of a model that it does not know itself: v1::Plugin says what each number is.
+// Values are elements in compute precision, so that one description holds for every precision.
+struct ParamDescription {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool decay = true;
+};
+struct UnitDescription {
+  std::string name;
+  std::vector<ParamDescription> params;
+  std::string borrows = {};           // Another unit's name, or empty.
+  int64_t kept_values = 0;            // Per token, as all of these.
+  int64_t kept_values_selective = 0;  // 0: kept_values.
+  int64_t workspace_values = 0;
+  int64_t output_values = 0;
+  double flops_per_token = 0;
+};
+struct ModelDescription {
+  int64_t vocab_size = 0;
+  int64_t max_sequence_length = 0;  // 0: any.
+  std::vector<UnitDescription> units;
+};
+
+// The model of a plug-in (fsdp/model/plugin.h), or of the program that uses the library (fsdp/fsdp.h).
+struct PluginConfig : ModelDescription {
+  std::string path;
+  std::string args;
+};
+
+using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig>;
 int64_t VocabSize(const ModelConfig& model);
+int64_t MaxSequenceLength(const ModelConfig& model);  // 0: any.
 
 struct TokenSource {
   std::string path;
@@ -144,9 +174,9 @@ struct Spec {
   int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
   DeviceKind device = DeviceKind::kCpu;
   int64_t world = 1;
-  int64_t outer_size = 1;                         // Replicas of the shard group.
-  Strategy outer_strategy = Strategy::kNoShard;   // Or kOptim.
-  int64_t memory_budget_bytes = 0;                // 0: no budget known.
+  int64_t outer_size = 1;                        // Replicas of the shard group.
+  Strategy outer_strategy = Strategy::kNoShard;  // Or kOptim.
+  int64_t memory_budget_bytes = 0;               // 0: no budget known.
 
   int64_t micro_batches_per_step() const { return global_batch / (micro_batch * world); }
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
@@ -166,8 +196,12 @@ struct Spec {
 const ModelConfig* FindPreset(const std::string& name);
 std::vector<std::string> PresetNames();
 
-// The sizes of a model, defaults filled in. REQUIRES: `preset` is a known one, or `llama` or `gpt2` is set.
+// The sizes of a model, defaults filled in. REQUIRES: `preset` is a known one, or `llama`, `gpt2` or `plugin`
+// is set.
 ModelConfig ToModelConfig(const v1::Model& model);
+
+// The way back, for what a model says of itself; path and args stay empty.
+v1::Plugin ToProto(const ModelDescription& model);
 
 // REQUIRES: `resolved` came out of Resolve().
 Spec ToSpec(const v1::JobSpec& resolved);
