@@ -1,0 +1,118 @@
+#include "fsdp/comm/file_store.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/time/clock.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+// Ranks start seconds apart, so the last one to come is hardly kept waiting, and a folder on a server is not
+// asked by hundreds of ranks a thousand times a second.
+constexpr absl::Duration kFirstPoll = absl::Milliseconds(1);
+constexpr absl::Duration kLongestPoll = absl::Milliseconds(50);
+
+absl::Status Failed(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
+}
+
+// As one file's name: "gather/0" is "gather%2F0".
+std::string Escaped(const std::string& key) {
+  std::string name;
+  for (const char c : key) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-') {
+      name += c;
+    } else {
+      absl::StrAppendFormat(&name, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  return name;
+}
+
+absl::Status WriteNew(std::string* path, const std::string& value) {
+  const int file = mkstemp(path->data());
+  if (file < 0) return Failed(*path);
+  size_t written = 0;
+  while (written < value.size()) {
+    const ssize_t bytes = write(file, value.data() + written, value.size() - written);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) break;
+    written += static_cast<size_t>(bytes);
+  }
+  const bool complete = written == value.size();
+  const absl::Status status = complete ? absl::OkStatus() : Failed(*path);
+  if (close(file) != 0 && complete) return Failed(*path);
+  return status;
+}
+
+// Nothing: the file is not there yet.
+absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) return std::nullopt;
+  if (!file) return Failed(path);
+  std::string value(std::istreambuf_iterator<char>(file), {});
+  if (file.bad()) return Failed(path);
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+  return std::unique_ptr<FileStore>(new FileStore(folder));
+}
+
+std::string FileStore::FileOf(const std::string& key) const {
+  return absl::StrCat(folder_, "/", Escaped(key));
+}
+
+absl::Status FileStore::Set(const std::string& key, const std::string& value) {
+  const std::string path = FileOf(key);
+  std::string aside = absl::StrCat(folder_, "/.new.XXXXXX");  // No key's file begins with a dot.
+  absl::Status status = WriteNew(&aside, value);
+  if (status.ok() && link(aside.c_str(), path.c_str()) != 0) {
+    status = errno == EEXIST ? absl::AlreadyExistsError(key) : Failed(path);
+  }
+  unlink(aside.c_str());
+  if (!absl::IsAlreadyExists(status)) return status;
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> present, ReadIfThere(path));
+  if (present == value) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrFormat("key %s is set already in %s, to another value", key, folder_));
+}
+
+absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duration timeout) {
+  // The steady clock: a wall clock that is set back must not stretch the wait.
+  const auto start = std::chrono::steady_clock::now();
+  const std::string path = FileOf(key);
+  for (absl::Duration poll = kFirstPoll;; poll = std::min(2 * poll, kLongestPoll)) {
+    FSDPD_ASSIGN_OR_RETURN(std::optional<std::string> value, ReadIfThere(path));
+    if (value.has_value()) return *std::move(value);
+    const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(absl::StrFormat("key %s did not come to %s within %s", key, folder_,
+                                                         absl::FormatDuration(timeout)));
+    }
+    absl::SleepFor(std::min(poll, left));
+  }
+}
+
+}  // namespace fsdpd

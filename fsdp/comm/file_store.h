@@ -1,0 +1,35 @@
+// The rendezvous through a folder that all ranks see: for ranks that somebody else's launcher starts, without
+// the daemon. A key is a file; it is written aside and linked to its name, so a reader sees all of it or
+// nothing, and two writers of one key cannot both succeed. Files stay until the folder's owner removes it.
+//
+// REQUIRES: a folder of its own for each launch, on a file system with hard links (local disks, NFS, Lustre).
+// Readers poll: a rendezvous is some tens of keys, once.
+//
+// Thread-safe. Errors: Store's; UNAVAILABLE names the file and the system's words.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "fsdp/comm/store.h"
+
+namespace fsdpd {
+
+class FileStore : public Store {
+ public:
+  // Makes the folder if it is not there.
+  static absl::StatusOr<std::unique_ptr<FileStore>> Open(const std::string& folder);
+
+  absl::Status Set(const std::string& key, const std::string& value) override;
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
+
+ private:
+  explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string FileOf(const std::string& key) const;
+
+  const std::string folder_;
+};
+
+}  // namespace fsdpd
