@@ -71,10 +71,9 @@ struct SwigluGrads {
 // Takes grad_product over and overwrites it.
 SwigluGrads SwigluBackward(at::Tensor grad_product, const at::Tensor& gate, const at::Tensor& up);
 
-// ---- Cross-entropy of one chunk of rows.
+// ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its
+// gradient is zero.
 
-// A target that does not count contributes nothing and may have any value's place: rows are read at 0
-// instead.
 struct ChunkLoss {
   at::Tensor loss;         // Scalar fp32: the sum over the targets that count.
   at::Tensor log_sum_exp;  // [rows x 1] fp32.
