@@ -46,7 +46,7 @@ def optimizer(model, job):
     vectors = [each for each in model.parameters() if each.dim() == 1]
     return torch.optim.AdamW([{"params": matrices, "weight_decay": job["weight_decay"]},
                               {"params": vectors, "weight_decay": 0.0}],
-                             lr=job["lr"], betas=tuple(job["betas"]), eps=job["eps"])
+                             lr=job["lr"], betas=tuple(job["betas"]), eps=job["eps"], fused=job.get("fused"))
 
 
 def micro_batches(batch, job):

@@ -2,10 +2,11 @@
 that the engine's units are compared with.
 
 RMSNorm, rotary positions over the two halves of a head, grouped-query attention, SwiGLU; as configured, norms and
-biases of queries and keys, and one matrix for embedding and output. Attention is spelt out rather than left to a
-fused operator, so that this file says what is meant.
+biases of queries and keys, and one matrix for embedding and output. Attention is spelt out, so that this file says
+what is meant; `fused_attention` in the configuration leaves it to LibTorch's operator, as whoever wants speed would.
 """
 
+import functools
 import math
 
 import torch
@@ -13,20 +14,44 @@ from torch import nn
 from torch.nn import functional as F
 
 
+@functools.lru_cache(maxsize=None)
+def rotation(sequence, half, theta):
+    """Cosine and sine by position and dimension."""
+    frequency = theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    angle = torch.outer(torch.arange(sequence, dtype=torch.float32), frequency)[None, :, None, :]
+    return angle.cos(), angle.sin()
+
+
 def rotate(x, theta):
     """Rotary positions: dimension i of the first half turns with dimension i of the second. x: [b, s, heads, d]."""
     half = x.shape[-1] // 2
-    frequency = theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle = torch.outer(torch.arange(x.shape[1], dtype=torch.float32), frequency)[None, :, None, :]
+    cos, sin = rotation(x.shape[1], half, theta)
     first, second = x[..., :half], x[..., half:]
-    return torch.cat((first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()), dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def fused_attention(query, key, value):
+    """What `attention` says, by LibTorch's own operator."""
+    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2)
+
+
+def attention(query, key, value):
+    # Each key and value head serves a group of neighbouring query heads.
+    groups = query.shape[2] // key.shape[2]
+    key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
+    scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])
+    future = torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
 class Attention(nn.Module):
     def __init__(self, config):
         super().__init__()
         hidden, heads, kv_heads = config["hidden_size"], config["heads"], config["kv_heads"]
-        self.head, self.groups, self.theta = hidden // heads, heads // kv_heads, config["rope_theta"]
+        self.head, self.theta = hidden // heads, config["rope_theta"]
+        self.attend = fused_attention if config.get("fused_attention") else attention
         bias = config.get("attention_bias", False)
         self.wq = nn.Linear(hidden, heads * self.head, bias=bias)
         self.wk = nn.Linear(hidden, kv_heads * self.head, bias=bias)
@@ -38,12 +63,7 @@ class Attention(nn.Module):
     def forward(self, x):
         query, key, value = (weight(x).unflatten(-1, (-1, self.head)) for weight in (self.wq, self.wk, self.wv))
         query, key = rotate(self.q_norm(query), self.theta), rotate(self.k_norm(key), self.theta)
-        # Each key and value head serves a group of neighbouring query heads.
-        key, value = (each.repeat_interleave(self.groups, dim=2) for each in (key, value))
-        scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(self.head)
-        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
-        return self.wo(torch.einsum("bhqk,bkhd->bqhd", weights, value).flatten(2))
+        return self.wo(self.attend(query, key, value).flatten(2))
 
 
 class FeedForward(nn.Module):
