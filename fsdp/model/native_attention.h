@@ -8,6 +8,10 @@
 //   kEfficient   CUDA's kernel for fp32: key and value heads are repeated for it and their gradients summed.
 //   kComposed    for what no kernel takes (odd head sizes on CUDA): holds the weights of one whole
 //                micro-batch in fp32.
+//
+// On CUDA, backward's sums run in any order unless LibTorch's deterministic algorithms are on, which rules
+// cuDNN out and slows flash attention down: two runs differ in their last bits. Forward is the same bits each
+// time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

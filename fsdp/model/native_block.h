@@ -15,7 +15,8 @@
 //               x. Everything runs again, apart from the last product, which only the next unit needed.
 //
 // CUDA's attention kernels add a few bytes of random state. What runs again runs with the same operators on
-// the same bits, so gradients are the same bits for all three.
+// the same bits, so gradients are the same bits for all three (on CUDA as far as attention's backward itself
+// is: native_attention.h).
 #pragma once
 
 #include "fsdp/model/native_attention.h"
