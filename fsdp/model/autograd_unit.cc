@@ -2,8 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
@@ -103,18 +105,26 @@ void AutogradUnit::Bind(const std::vector<at::Tensor>& params) {
 // What one forward left for its backward.
 struct AutogradUnit::Saved {
   UnitInput input;
-  UnitOutput output;  // With its graph; undefined tensors when nothing but the input was kept.
+  bool has_graph = false;  // False: nothing but the input was kept.
+  torch::autograd::Edge
+      root;  // Of the graph, which does not hold the output itself; none: nothing is trained.
   std::shared_ptr<GradientSink> hidden_sink;
 };
 
-void AutogradUnit::RunWithGraph(Saved* saved) const {
+UnitOutput AutogradUnit::RunWithGraph(Saved* saved) const {
   at::AutoGradMode mode(true);
   if (saved->input.hidden.defined()) {
     saved->input.hidden = saved->input.hidden.detach().set_requires_grad(true);
     saved->hidden_sink = AttachSink(saved->input.hidden);  // Before the forward, whose graph ends in it.
     saved->hidden_sink->ArmToTake();
   }
-  saved->output = forward_(saved->input, leaves_->params);
+  const UnitOutput output = forward_(saved->input, leaves_->params);
+  const at::Tensor& end = output.loss.defined() ? output.loss : output.hidden;
+  if (end.requires_grad()) saved->root = torch::autograd::impl::gradient_edge(end);
+  saved->has_graph = true;
+  // Detached, so that no graph reaches across units.
+  const auto detached = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; };
+  return {detached(output.hidden), detached(output.loss)};
 }
 
 UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
@@ -123,10 +133,7 @@ UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
   saved->input = input;
   UnitOutput output;
   if (keep == Keep::kAll || keep == Keep::kSelective) {
-    RunWithGraph(saved.get());
-    // Detached, so that no graph reaches across units.
-    if (saved->output.hidden.defined()) output.hidden = saved->output.hidden.detach();
-    if (saved->output.loss.defined()) output.loss = saved->output.loss.detach();
+    output = RunWithGraph(saved.get());
   } else {
     at::NoGradGuard no_grad;
     output = forward_(input, leaves_->params);
@@ -139,16 +146,15 @@ at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, const
                                   bool accumulate, const std::vector<at::Tensor>& param_grads) {
   FSDPD_CHECK(saved_.count(slot) == 1 && param_grads.size() == leaves_->sinks.size());
   const std::unique_ptr<Saved> saved = std::move(saved_.extract(slot).mapped());
-  if (!saved->output.hidden.defined() && !saved->output.loss.defined()) RunWithGraph(saved.get());
+  if (!saved->has_graph) RunWithGraph(saved.get());
   for (size_t i = 0; i < param_grads.size(); ++i) {
     FSDPD_CHECK(leaves_->sinks[i] != nullptr || !param_grads[i].defined());
     if (leaves_->sinks[i] != nullptr) leaves_->sinks[i]->Arm(param_grads[i], accumulate);
   }
-  const bool last = saved->output.loss.defined();
-  const at::Tensor& root = last ? saved->output.loss : saved->output.hidden;
-  // Without a graph nothing in the unit is trained, as in a frozen embedding.
-  if (root.requires_grad()) {
-    torch::autograd::backward({root}, {last ? grad_loss.view(root.sizes()) : grad_hidden});
+  if (saved->root.is_valid()) {
+    const at::Tensor grad = grad_hidden.defined() ? grad_hidden : grad_loss.view(at::IntArrayRef());
+    torch::autograd::Engine::get_default_engine().execute({saved->root}, {grad}, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   for (const auto& sink : leaves_->sinks) {
     if (sink != nullptr) sink->Finish();

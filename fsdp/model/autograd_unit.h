@@ -9,6 +9,7 @@
 //   - Gradients leave autograd's graph through sinks that write straight into the bucket, each as soon as it
 //   is
 //     computed: no second copy of a unit's gradients exists, and the cast costs no pass of its own.
+//   - What is kept is the graph, with what its operators saved; the output itself is not.
 //   - A frozen parameter needs no gradient, so autograd neither computes one nor saves anything for it.
 //   - Autograd saves what its operators save: Keep::kSelective is Keep::kAll. With kInput only the input is
 //     kept, and Backward runs the forward again on the same bytes.
@@ -51,7 +52,7 @@ class AutogradUnit : public Unit {
   // view's.
   virtual at::Tensor MakeLeaf(int index, const at::Tensor& bound);
 
-  void RunWithGraph(Saved* saved) const;
+  UnitOutput RunWithGraph(Saved* saved) const;
 
   const UnitFacts facts_;
   const std::vector<ParamInit> inits_;

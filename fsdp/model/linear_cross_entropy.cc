@@ -1,11 +1,11 @@
 #include "fsdp/model/linear_cross_entropy.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -44,11 +44,13 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
     for (int64_t begin = 0; begin < tokens; begin += chunk_tokens) {
       const int64_t rows = std::min(chunk_tokens, tokens - begin);
       const Chunk chunk(hidden, targets, begin, rows);
-      const at::Tensor logits = chunk.Logits(weight);
-      at::Tensor log_sum = log_sums.narrow(0, begin, rows);
-      log_sum.copy_(at::logsumexp(logits, {1}, /*keepdim=*/true));
-      loss.add_(
-          (log_sum - logits.gather(1, chunk.targets)).masked_fill_(chunk.counts.logical_not(), 0).sum());
+      at::Tensor logits = chunk.Logits(weight);
+      const at::Tensor largest = at::amax(logits, {1}, /*keepdim=*/true);
+      logits.sub_(largest);
+      const at::Tensor of_target = logits.gather(1, chunk.targets);
+      const at::Tensor log_sum = logits.exp_().sum(1, /*keepdim=*/true).log_();
+      loss.add_((log_sum - of_target).masked_fill_(chunk.counts.logical_not(), 0).sum());
+      log_sums.narrow(0, begin, rows).copy_(log_sum.add_(largest));
     }
     context->save_for_backward({hidden, weight, targets, log_sums});
     context->saved_data["chunk_tokens"] = chunk_tokens;
@@ -70,7 +72,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
       grad_logits.scatter_add_(1, chunk.targets, at::full_like(chunk.targets, -1, grad_logits.options()));
       grad_logits.mul_(chunk.counts.to(at::kFloat) * grads[0]);
       const at::Tensor narrow = grad_logits.to(hidden.scalar_type());
-      grad_hidden.narrow(0, begin, rows).copy_(at::mm(narrow, weight));
+      at::Tensor grad_rows = grad_hidden.narrow(0, begin, rows);
+      at::mm_out(grad_rows, narrow, weight);
       if (context->needs_input_grad(1))
         AddWeightGradient(narrow, chunk.hidden, tokens > chunk_tokens, &grad_weight);
     }

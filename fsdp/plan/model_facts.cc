@@ -19,7 +19,9 @@ struct Shape {
   int64_t intermediate;
   int64_t heads;
   int64_t compute_bytes;  // Of one element in compute precision.
+  bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
 
+  bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
   int64_t HiddenBytes() const { return Bytes(hidden); }
 };
@@ -62,10 +64,11 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
           s.Bytes(selective) + s.tokens * s.heads * kStatisticBytes, s.HiddenBytes()};
 }
 
-// Its backward's peak: gradients of the product and of its two factors, the residual's gradient in and out,
-// and one matrix's gradient before it is cast into the bucket.
+// Its backward's peak, at SwiGLU: the gradient that came in, and the product's gradient beside that of `up`
+// in place of the product that was kept.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
-  return s.Bytes(3 * s.intermediate + 2 * s.hidden) + LargestMatrix(params) * s.compute_bytes;
+  const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
+  return s.Bytes(s.intermediate) + std::max(s.HiddenBytes(), cast);
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
@@ -82,8 +85,10 @@ KeptBytes Gpt2BlockKept(const Shape& s) {
   return {bytes, bytes, s.HiddenBytes()};  // Autograd saves what it saves: selective is none.
 }
 
-int64_t Gpt2BlockWorkspace(const Shape& s, const Params& params) {
-  return s.Bytes(2 * s.intermediate + 2 * s.hidden) + LargestMatrix(params) * s.compute_bytes;
+// At w2: the gradient that came in, GELU's, and the matrix's as autograd returns it.
+int64_t Gpt2BlockWorkspace(const Shape& s) {
+  const int64_t cast = s.HostCasts() ? s.tokens * s.hidden * 4 : 0;
+  return s.Bytes(s.intermediate + s.hidden) + s.intermediate * s.hidden * s.compute_bytes + cast;
 }
 
 // Token ids, whatever the policy.
@@ -98,21 +103,43 @@ KeptBytes HeadKept(const Shape& s, int64_t norm_statistics) {
   return {bytes, bytes, bytes};
 }
 
-// One chunk's logits in fp32 beside their copy in compute precision; the gradient of the normed input and of
-// the input; and the output matrix's gradient before it is cast into the bucket.
-int64_t HeadWorkspace(const Shape& s) {
-  const int64_t chunk_logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
-  return chunk_logits * (4 + s.compute_bytes) + 2 * s.HiddenBytes() + s.vocab * s.hidden * s.compute_bytes;
+// One chunk's logits beside their fp32 twin, and the gradient of the normed input; or the norm's own
+// backward.
+int64_t LlamaHeadWorkspace(const Shape& s) {
+  const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
+  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : 4)) + s.HiddenBytes();
+  const int64_t norm = s.host ? s.tokens * s.hidden * (s.HostCasts() ? 16 : 12) : s.HiddenBytes();
+  return std::max(loss, norm);
+}
+
+// The autograd head's: its fp32 logits need no twin in fp32 precision. The matrix's gradient is as autograd
+// returns it; with several chunks the fp32 sum of those before is beside it.
+int64_t Gpt2HeadWorkspace(const Shape& s) {
+  const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
+  const int64_t twin = s.compute_bytes < 4 ? s.compute_bytes + (s.HostCasts() ? 4 : 0) : 0;
+  const int64_t sum = s.tokens > kLossChunkTokens ? 4 : 0;
+  return logits * (4 + twin) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
+}
+
+// The embedding's backward: the gradient that came in, which the native unit adds row by row.
+int64_t LlamaEmbeddingWorkspace(const Shape& s) {
+  return s.HiddenBytes() + (s.HostCasts() ? s.tokens * s.hidden * 4 : 0);
+}
+
+// Autograd makes each matrix's gradient whole, one after the other.
+int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
+  const int64_t of_positions = (positions + s.sequence) * s.hidden * s.compute_bytes;
+  const int64_t of_vocab = s.vocab * s.hidden * (s.HostCasts() ? 4 : s.compute_bytes);
+  return s.HiddenBytes() + std::max(of_positions, of_vocab);
 }
 
 // ---- Units.
 
-UnitFacts Embedding(const Shape& s, Params params) {
+UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
   UnitFacts unit{"embedding", UnitKind::kEmbedding, std::move(params)};
   unit.kept_bytes = EmbeddingKept(s);
   unit.output_bytes = s.HiddenBytes();
-  // The output in forward; in backward the dense gradient before it is cast into the bucket.
-  unit.workspace_bytes = std::max(unit.output_bytes, unit.elements() * s.compute_bytes);
+  unit.workspace_bytes = workspace_bytes;
   unit.pointwise_bytes = 2 * unit.output_bytes;
   return unit;
 }
@@ -131,12 +158,12 @@ UnitFacts Block(int64_t index, const Shape& s, Params params) {
   return unit;
 }
 
-UnitFacts Head(const Shape& s, bool tied, Params params, int64_t norm_statistics) {
+UnitFacts Head(const Shape& s, bool tied, Params params, int64_t norm_statistics, int64_t workspace_bytes) {
   if (!tied) Add(&params, "output", {s.vocab, s.hidden});
   UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
   if (tied) unit.borrows = 0;
   unit.kept_bytes = HeadKept(s, norm_statistics);
-  unit.workspace_bytes = HeadWorkspace(s);
+  unit.workspace_bytes = workspace_bytes;
   unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
   // The norm, and per logit: read, written in fp32, read.
   unit.pointwise_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 8);
@@ -167,7 +194,8 @@ Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   return params;
 }
 
-ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t sequence, DType compute) {
+ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool host) {
   const Shape s{micro_batch * sequence,
                 sequence,
                 model.vocab_size,
@@ -176,9 +204,10 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
                 model.kv_heads * model.head_size,
                 model.intermediate_size,
                 model.heads,
-                BytesOf(compute)};
+                BytesOf(compute),
+                host};
   ModelFacts facts;
-  facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}));
+  facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}, LlamaEmbeddingWorkspace(s)));
   const Params params = LlamaBlockParams(model, s);
   for (int64_t i = 0; i < model.layers; ++i) {
     UnitFacts unit = Block(i, s, params);
@@ -191,7 +220,8 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
   }
   Params norm;
   Add(&norm, "norm", {s.hidden});
-  facts.units.push_back(Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/1));
+  facts.units.push_back(
+      Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/1, LlamaHeadWorkspace(s)));
   return facts;
 }
 
@@ -212,18 +242,22 @@ Params Gpt2BlockParams(const Shape& s) {
   return params;
 }
 
-ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequence, DType compute) {
-  const Shape s{micro_batch * sequence,  sequence,          model.vocab_size,
-                model.hidden_size,       model.hidden_size, model.hidden_size,
-                model.intermediate_size, model.heads,       BytesOf(compute)};
+ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool host) {
+  const Shape s{micro_batch * sequence,  sequence,
+                model.vocab_size,        model.hidden_size,
+                model.hidden_size,       model.hidden_size,
+                model.intermediate_size, model.heads,
+                BytesOf(compute),        host};
   ModelFacts facts;
   facts.units.push_back(
-      Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}}));
+      Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}},
+                Gpt2EmbeddingWorkspace(s, model.positions)));
   const Params params = Gpt2BlockParams(s);
   for (int64_t i = 0; i < model.layers; ++i) {
     UnitFacts unit = Block(i, s, params);
     unit.kept_bytes = Gpt2BlockKept(s);
-    unit.workspace_bytes = Gpt2BlockWorkspace(s, params);
+    unit.workspace_bytes = Gpt2BlockWorkspace(s);
     // Two norms, two residuals, GELU.
     unit.pointwise_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
     facts.units.push_back(std::move(unit));
@@ -231,7 +265,8 @@ ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequen
   Params norm;
   Add(&norm, "norm.weight", {s.hidden});
   Add(&norm, "norm.bias", {s.hidden});
-  facts.units.push_back(Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/2));
+  facts.units.push_back(
+      Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/2, Gpt2HeadWorkspace(s)));
   return facts;
 }
 
@@ -264,7 +299,8 @@ UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes,
   return unit;
 }
 
-ModelFacts Describe(const PluginConfig& model, int64_t micro_batch, int64_t sequence, DType compute) {
+ModelFacts Describe(const PluginConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool /*host*/) {
   const int64_t tokens = micro_batch * sequence;
   int64_t input_bytes = tokens * 8;  // Token ids.
   ModelFacts facts;
@@ -285,12 +321,6 @@ bool MatchesAny(const std::string& name, const std::vector<std::string>& pattern
 }
 
 }  // namespace
-
-int64_t ParamFacts::elements() const {
-  int64_t product = 1;
-  for (const int64_t size : shape) product *= size;
-  return product;
-}
 
 int64_t KeptBytes::With(Recompute recompute) const {
   switch (recompute) {
@@ -319,11 +349,19 @@ int64_t ModelFacts::elements() const {
 ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
                          DType compute) {
   return std::visit(
-      [&](const auto& config) { return Describe(config, micro_batch, sequence_length, compute); }, model);
+      [&](const auto& config) {
+        return Describe(config, micro_batch, sequence_length, compute, /*host=*/false);
+      },
+      model);
 }
 
 ModelFacts DescribeSpec(const Spec& spec) {
-  ModelFacts facts = DescribeModel(spec.model, spec.micro_batch, spec.data.sequence_length, spec.compute);
+  ModelFacts facts = std::visit(
+      [&](const auto& config) {
+        return Describe(config, spec.micro_batch, spec.data.sequence_length, spec.compute,
+                        /*host=*/spec.device == DeviceKind::kCpu);
+      },
+      spec.model);
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);

@@ -26,7 +26,12 @@ struct ParamFacts {
   double weight_decay = 0;
   double lr_scale = 1;
 
-  int64_t elements() const;
+  // Inline: plug-ins have units, and link nothing of the plan.
+  int64_t elements() const {
+    int64_t product = 1;
+    for (const int64_t size : shape) product *= size;
+    return product;
+  }
 };
 
 // Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
@@ -77,8 +82,8 @@ struct ModelFacts {
 //          head:      norm.weight, norm.bias, [output]
 // Matrices are [out features, in features]; the embedding is [vocab, hidden].
 //   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
-//            between them as blocks, which recompute; a forward that keeps its input alone keeps what the unit
-//            before hands on.
+//            between them as blocks, which recompute; a forward that keeps its input alone keeps what the
+//            unit before hands on.
 ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
                          DType compute);
 
