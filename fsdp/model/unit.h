@@ -51,12 +51,12 @@ class Unit {
   // `slot` tells micro-batches in flight apart.
   virtual UnitOutput Forward(int slot, const UnitInput& input, Keep keep) = 0;
 
-  // `grad_hidden` is the gradient of UnitOutput::hidden, undefined for the last unit; `grad_loss`, a scalar fp32
-  // tensor on the device, is the gradient of UnitOutput::loss (a tensor, since only the device knows the loss
-  // scale). Writes, or with `accumulate` adds, each parameter's gradient into `param_grads`: views of the reduce
-  // buffers in Bind's order, in a type that may be narrower or wider than the parameters', undefined where a
-  // parameter is frozen. Returns the gradient of the input's hidden states (undefined for the first unit). Frees
-  // what Forward kept for the slot.
+  // `grad_hidden` is the gradient of UnitOutput::hidden, undefined for the last unit; `grad_loss`, a scalar
+  // fp32 tensor on the device, is the gradient of UnitOutput::loss (a tensor, since only the device knows the
+  // loss scale). Writes, or with `accumulate` adds, each parameter's gradient into `param_grads`: views of
+  // the reduce buffers in Bind's order, in a type that may be narrower or wider than the parameters',
+  // undefined where a parameter is frozen. Returns the gradient of the input's hidden states (undefined for
+  // the first unit). Frees what Forward kept for the slot.
   virtual at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
                               bool accumulate, const std::vector<at::Tensor>& param_grads) = 0;
 

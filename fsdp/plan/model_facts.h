@@ -51,7 +51,7 @@ struct UnitFacts {
   // belong to the lender: it owns, reduces and updates them. A lender comes before its borrower in the chain.
   int borrows = -1;
   // For one micro-batch on one rank:
-  KeptBytes kept_bytes;
+  KeptBytes kept_bytes = {};
   int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.

@@ -15,8 +15,8 @@ namespace {
 // "resources" comes before "train": a batch is checked against the ranks.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part :
-       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &OptimizerRules(), &PrecisionRules()}) {
+  for (const auto* part : {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(),
+                           &OptimizerRules(), &PrecisionRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

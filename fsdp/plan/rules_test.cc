@@ -262,25 +262,6 @@ std::vector<BadCase> TrainCases() {
       {"accumulation_bounded", "train.global_batch",
        [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(16 * 5462); }},
       {"seed_not_negative", "train.seed", [](v1::JobSpec* j) { j->mutable_train()->set_seed(-1); }},
-      {"lr_positive", "optimizer.adamw.lr",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(-1e-3); }},
-      {"lr_positive", "optimizer.adamw.lr",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(kNan); }},
-      {"lr_is_large", "optimizer.adamw.lr",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(3); }},
-      {"betas_are_two", "optimizer.adamw.betas",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->add_betas(0.9); }},
-      {"betas_range", "optimizer.adamw.betas[1]",
-       [](v1::JobSpec* j) {
-         j->mutable_optimizer()->mutable_adamw()->add_betas(0.9);
-         j->mutable_optimizer()->mutable_adamw()->add_betas(1.0);
-       }},
-      {"eps_positive", "optimizer.adamw.eps",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_eps(-1e-8); }},
-      {"weight_decay_not_negative", "optimizer.adamw.weight_decay",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_weight_decay(-0.1); }},
-      {"clip_norm_not_negative", "optimizer.clip_norm",
-       [](v1::JobSpec* j) { j->mutable_optimizer()->set_clip_norm(kInf); }},
       {"warmup_not_negative", "schedule.cosine.warmup_steps",
        [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_warmup_steps(-1); }},
       {"warmup_below_steps", "schedule.constant.warmup_steps",
@@ -291,10 +272,6 @@ std::vector<BadCase> TrainCases() {
        [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_min_lr_ratio(1.5); }},
       {"min_lr_ratio_range", "schedule.linear.min_lr_ratio",
        [](v1::JobSpec* j) { j->mutable_schedule()->mutable_linear()->set_min_lr_ratio(kNan); }},
-      {"dtype_known", "precision.compute",
-       [](v1::JobSpec* j) { j->mutable_precision()->set_compute(static_cast<v1::DType>(7)); }},
-      {"main_params_fp32", "precision.main_params",
-       [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_BF16); }},
       {"evaluation_interval_positive", "train.evaluation.every_steps",
        [](v1::JobSpec* j) { Evaluated(j)->mutable_evaluation()->set_every_steps(-1); }},
       {"evaluation_samples_not_negative", "train.evaluation.samples",
@@ -314,6 +291,30 @@ std::vector<BadCase> TrainCases() {
          j->mutable_schedule()->mutable_wsd()->set_warmup_steps(10);
          j->mutable_schedule()->mutable_wsd()->set_decay_steps(191);
        }},
+  };
+}
+
+std::vector<BadCase> OptimizerCases() {
+  return {
+      {"lr_positive", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(-1e-3); }},
+      {"lr_positive", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(kNan); }},
+      {"lr_is_large", "optimizer.adamw.lr",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_lr(3); }},
+      {"betas_are_two", "optimizer.adamw.betas",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->add_betas(0.9); }},
+      {"betas_range", "optimizer.adamw.betas[1]",
+       [](v1::JobSpec* j) {
+         j->mutable_optimizer()->mutable_adamw()->add_betas(0.9);
+         j->mutable_optimizer()->mutable_adamw()->add_betas(1.0);
+       }},
+      {"eps_positive", "optimizer.adamw.eps",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_eps(-1e-8); }},
+      {"weight_decay_not_negative", "optimizer.adamw.weight_decay",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_weight_decay(-0.1); }},
+      {"clip_norm_not_negative", "optimizer.clip_norm",
+       [](v1::JobSpec* j) { j->mutable_optimizer()->set_clip_norm(kInf); }},
       {"one_optimizer", "optimizer", [](v1::JobSpec* j) { Sgd(j), j->mutable_optimizer()->mutable_adamw(); }},
       {"sgd_lr_positive", "optimizer.sgd.lr", [](v1::JobSpec* j) { Sgd(j)->set_lr(0); }},
       {"momentum_range", "optimizer.sgd.momentum", [](v1::JobSpec* j) { Sgd(j)->set_momentum(1); }},
@@ -344,6 +345,10 @@ void SetGradComm(v1::JobSpec* job, v1::DType dtype) { job->mutable_precision()->
 
 std::vector<BadCase> PrecisionCases() {
   return {
+      {"dtype_known", "precision.compute",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_compute(static_cast<v1::DType>(7)); }},
+      {"main_params_fp32", "precision.main_params",
+       [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_BF16); }},
       {"dtype_known", "precision.moments", [](v1::JobSpec* j) { SetMoments(j, static_cast<v1::DType>(9)); }},
       {"main_params_fp32", "precision.main_params",
        [](v1::JobSpec* j) { j->mutable_precision()->set_main_params(v1::DTYPE_FP16); }},
@@ -385,20 +390,8 @@ std::vector<BadCase> PrecisionCases() {
   };
 }
 
-std::vector<BadCase> RuntimeCases() {
+std::vector<BadCase> FsdpCases() {
   return {
-      {"nodes_range", "resources.nodes", [](v1::JobSpec* j) { j->mutable_resources()->set_nodes(-1); }},
-      {"ranks_per_node_range", "resources.ranks_per_node",
-       [](v1::JobSpec* j) { j->mutable_resources()->set_ranks_per_node(1 << 20); }},
-      {"world_bounded", "resources",
-       [](v1::JobSpec* j) {
-         j->mutable_resources()->set_nodes(16384);
-         j->mutable_resources()->set_ranks_per_node(8);
-       }},
-      {"device_known", "resources.device",
-       [](v1::JobSpec* j) { j->mutable_resources()->set_device(static_cast<v1::Device>(5)); }},
-      {"memory_budget_not_negative", "resources.memory_budget_bytes",
-       [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
       {"strategy_known", "fsdp.strategy",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(11)); }},
       {"prefetch_not_negative", "fsdp.prefetch_bytes",
@@ -445,6 +438,23 @@ std::vector<BadCase> RuntimeCases() {
        }},
       {"outer_strategy_without_axis", "fsdp.outer.strategy",
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM); }},
+  };
+}
+
+std::vector<BadCase> RuntimeCases() {
+  return {
+      {"nodes_range", "resources.nodes", [](v1::JobSpec* j) { j->mutable_resources()->set_nodes(-1); }},
+      {"ranks_per_node_range", "resources.ranks_per_node",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_ranks_per_node(1 << 20); }},
+      {"world_bounded", "resources",
+       [](v1::JobSpec* j) {
+         j->mutable_resources()->set_nodes(16384);
+         j->mutable_resources()->set_ranks_per_node(8);
+       }},
+      {"device_known", "resources.device",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_device(static_cast<v1::Device>(5)); }},
+      {"memory_budget_not_negative", "resources.memory_budget_bytes",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
       {"tensor_parallel_unsupported", "parallel.tensor",
        [](v1::JobSpec* j) { j->mutable_parallel()->set_tensor(2); }},
       {"context_parallel_unsupported", "parallel.context",
