@@ -63,12 +63,13 @@ absl::Status RunRank(RankJob job, std::vector<v1::StepReport>* reports, LocalJob
   options.device_index = job.rank;
   options.stop = job.stop;
   options.initial = FromWeights(plan.layout, job.options->weights);
+  options.model = job.options->model;
   options.run_ahead_on_cpu = job.options->run_ahead_on_cpu;
   const MeshPosition position = options.mesh.position;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   FSDPD_RETURN_IF_ERROR(trainer->Run([&](const v1::StepReport& report) {
     reports->push_back(report);
-    return absl::OkStatus();
+    return job.rank == 0 && job.options->on_step ? job.options->on_step(report) : absl::OkStatus();
   }));
   trainer->AwaitOthers();
   result->traces[job.rank] = trainer->LastTrace();
@@ -104,13 +105,14 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   result.traces.resize(world);
   result.weights.resize(plan.layout.elements());
   std::vector<absl::Status> statuses(world);
-  const std::atomic<bool> stop{false};
+  const std::atomic<bool> never{false};
   LocalStore store;
   std::vector<Mesh> mesh = MakeLocalMesh(world, static_cast<int>(plan.spec.outer_size));
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back([&, rank] {
-      statuses[rank] = RunRank({&plan, &options, rank, &store, std::move(mesh[rank]), &stop},
+      statuses[rank] = RunRank({&plan, &options, rank, &store, std::move(mesh[rank]),
+                                options.stop != nullptr ? options.stop : &never},
                                &result.reports[rank], &result);
     });
   }

@@ -1,13 +1,16 @@
 // A whole job in one process: ranks are threads, everything else is what a rank process runs. On CPU they
-// meet in memory; on CUDA each has a device of its own and they meet over NCCL. For tests, and for comparing
-// losses with other engines.
+// meet in memory; on CUDA each has a device of its own and they meet over NCCL. For programs that use the
+// library (fsdp/fsdp.h), for tests, and for comparing losses with other engines.
 #pragma once
 
 #include <absl/status/statusor.h>
 
+#include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/trace_writer.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
@@ -17,7 +20,11 @@ namespace fsdpd {
 struct LocalJobOptions {
   // Initial values, in the order of LocalJobResult::weights; empty: the model's own.
   std::vector<float> weights = {};
-  bool run_ahead_on_cpu = false;  // TrainerOptions.
+  const UserModel* model = nullptr;         // TrainerOptions, as the next.
+  const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
+  bool run_ahead_on_cpu = false;
+  // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.
+  std::function<absl::Status(const v1::StepReport&)> on_step = {};
 };
 
 struct LocalJobResult {

@@ -23,13 +23,10 @@ at::Device DeviceOf(const TrainerOptions& options) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index));
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeModel(const Plan& plan, at::Device device) {
-  std::vector<std::unique_ptr<Unit>> units;
-  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    units = MakeUnits(plan.spec, plan.model, device);
-    return absl::OkStatus();
-  }));
-  return units;
+absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions& options, at::Device device) {
+  const Plan& plan = *options.plan;
+  if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
+  return MakeModel(plan.spec, plan.model, device);
 }
 
 Lanes LanesOf(const TrainerOptions& options) {
@@ -57,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
     FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
   }
   FSDPD_ASSIGN_OR_RETURN(Arena arena, Arena::Make(plan.program.arena_bytes, device));
-  FSDPD_ASSIGN_OR_RETURN(auto units, MakeModel(plan, device));
+  FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.initial;
   if (!initial) {
     initial = [&](int unit, int param, int64_t begin, int64_t elements) {

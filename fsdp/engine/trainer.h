@@ -28,6 +28,7 @@
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/executor.h"
 #include "fsdp/memory/spike_detector.h"
+#include "fsdp/model/user_model.h"
 #include "fsdp/telemetry/trace_writer.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
@@ -39,6 +40,7 @@ struct TrainerOptions {
   int device_index = 0;
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
+  const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
 };
@@ -60,6 +62,7 @@ class Trainer {
   Trace LastTrace() const;
 
   const ShardedParams& params() const { return params_; }
+  const Mesh& mesh() const { return options_.mesh; }
 
  private:
   using OnStep = std::function<absl::Status(const v1::StepReport&)>;

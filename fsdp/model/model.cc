@@ -1,7 +1,9 @@
 #include "fsdp/model/model.h"
 
+#include "fsdp/memory/torch_status.h"
 #include "fsdp/model/gpt2.h"
 #include "fsdp/model/native_llama.h"
+#include "fsdp/model/plugin.h"
 
 namespace fsdpd {
 
@@ -9,6 +11,20 @@ std::vector<std::unique_ptr<Unit>> MakeUnits(const Spec& spec, const ModelFacts&
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&spec.model)) return MakeGpt2(*gpt2, facts);
   return MakeNativeLlama(std::get<LlamaConfig>(spec.model), facts, spec.data.sequence_length, device,
                          spec.compute);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeModel(const Spec& spec, const ModelFacts& facts,
+                                                             at::Device device) {
+  if (const auto* plugin = std::get_if<PluginConfig>(&spec.model)) {
+    return MakePluginUnits(*plugin, facts, device);
+  }
+  std::vector<std::unique_ptr<Unit>> units;
+  const absl::Status status = CatchTorch([&] {
+    units = MakeUnits(spec, facts, device);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return units;
 }
 
 }  // namespace fsdpd

@@ -1,0 +1,213 @@
+#include "fsdp/fsdp.h"
+
+#include <ATen/ops/from_blob.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/time/clock.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "fsdp/comm/cuda_device.h"
+#include "fsdp/comm/file_store.h"
+#include "fsdp/engine/agreement.h"
+#include "fsdp/engine/local_job.h"
+#include "fsdp/engine/trainer.h"
+#include "fsdp/memory/torch_status.h"
+#include "fsdp/plan/fingerprint.h"
+
+namespace fsdpd {
+namespace {
+
+// Where the plan's model comes from when it is the program's own.
+constexpr char kThisProgram[] = "/proc/self/exe";
+
+// A collective of the weights moves so much at a time; CUDA ranks stage it on the device.
+constexpr int64_t kCollectElements = 1 << 24;
+
+absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
+  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
+  return job;
+}
+
+absl::Status CheckModel(const Plan& plan, const UserModel* model) {
+  FSDPD_CHECK(plan.accepted());
+  const auto* plugin = std::get_if<PluginConfig>(&plan.spec.model);
+  const bool own = plugin != nullptr && plugin->path == kThisProgram;
+  if (own == (model != nullptr)) return absl::OkStatus();
+  return absl::InvalidArgumentError(own ? "TrainOptions.model: the plan is for a model of this program's own"
+                                        : "TrainOptions.model: the plan's spec names another model");
+}
+
+// A value that only this launch can have: a folder that was used before is found before anybody is waited
+// for.
+absl::Status Join(Store* store, int rank) {
+  const std::string self = absl::StrCat(getpid(), " at ", absl::GetCurrentTimeNanos());
+  const absl::Status status = store->Set(absl::StrCat("rank/", rank), self);
+  if (!absl::IsAlreadyExists(status)) return status;
+  return absl::AlreadyExistsError(
+      absl::StrFormat("rank %d has been here: each launch needs a rendezvous folder of its own (%s)", rank,
+                      status.message()));
+}
+
+absl::StatusOr<Mesh> Connect(const Plan& plan, const RankOptions& rank, Store* store) {
+  CommunicatorOptions options;
+  options.device = plan.spec.device;
+  options.rank = rank.rank;
+  options.size = static_cast<int>(plan.spec.world);
+  options.device_index = rank.device_index;
+  options.bind_address = rank.bind_address;
+  options.rendezvous_timeout = rank.rendezvous_timeout;
+  return ConnectMesh(options, static_cast<int>(plan.spec.outer_size), store);
+}
+
+// The same pieces may be on several ranks: the first that has them gives them.
+bool GivesWeights(const Layout& layout, const MeshPosition& position) {
+  return (layout.shards > 1 || position.inner_index == 0) &&
+         (layout.outer_shards > 1 || position.outer_index == 0);
+}
+
+// Every rank adds its pieces to zeros, which is exact.
+absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
+  Weights weights(plan.layout.elements());
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    if (GivesWeights(plan.layout, trainer.mesh().position)) trainer.params().CopyTo(&weights);
+    const auto elements = static_cast<int64_t>(weights.size());
+    for (int64_t begin = 0; begin < elements; begin += kCollectElements) {
+      const int64_t count = std::min(kCollectElements, elements - begin);
+      const at::Tensor host = at::from_blob(weights.data() + begin, {count}, at::kFloat);
+      const at::Tensor staged = host.to(device);  // On CPU the same bytes.
+      FSDPD_RETURN_IF_ERROR(trainer.mesh().all()->AllReduce(staged.mutable_data_ptr<float>(), count));
+      if (device.is_cuda()) host.copy_(staged);  // Waits for the collective: same stream.
+    }
+    return absl::OkStatus();
+  }));
+  return weights;
+}
+
+absl::StatusOr<int> Variable(const char* name) {
+  const char* text = std::getenv(name);
+  int value = 0;
+  if (text != nullptr && absl::SimpleAtoi(text, &value) && value >= 0) return value;
+  return absl::InvalidArgumentError(text == nullptr
+                                        ? absl::StrCat(name, " is not set: launchers such as torchrun set it")
+                                        : absl::StrCat(name, " is '", text, "' and must be a number"));
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> PlanJson(const std::string& json) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::JobSpec job, ReadJob(json));
+  return PlanOfJob(job);
+}
+
+absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
+  FSDPD_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJob(json));
+  if (job.has_model()) {
+    return absl::InvalidArgumentError("model: is this program's own, so leave it out of the spec");
+  }
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    *job.mutable_model()->mutable_plugin() = ToProto(model.Describe());
+    return absl::OkStatus();
+  }));
+  job.mutable_model()->mutable_plugin()->set_path(kThisProgram);
+  return PlanOfJob(job);
+}
+
+std::string PlanText(const Plan& plan) {
+  std::string text =
+      absl::StrFormat("%d parameters over %d ranks, %s a rank at the peak\n", plan.layout.elements(),
+                      plan.spec.world, HumanBytes(plan.memory.peak_bytes));
+  for (const Choice& choice : plan.choices) {
+    absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
+  }
+  for (const Violation& fault : plan.faults) {  // Of an accepted plan: warnings and adjustments.
+    absl::StrAppend(&text, fault.field, ": ", fault.reason, "; ", fault.fix, "\n");
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> ByName(const Plan& plan, Weights* weights) {
+  FSDPD_CHECK(static_cast<int64_t>(weights->size()) == plan.layout.elements());
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  float* next = weights->data();
+  for (const UnitFacts& unit : plan.model.units) {
+    for (const ParamFacts& param : unit.params) {
+      named.emplace_back(absl::StrCat(unit.name, ".", param.name),
+                         at::from_blob(next, param.shape, at::kFloat));
+      next += param.elements();
+    }
+  }
+  return named;
+}
+
+absl::StatusOr<Weights> TrainThreads(const Plan& plan, const TrainOptions& options, const Weights& start) {
+  FSDPD_RETURN_IF_ERROR(CheckModel(plan, options.model));
+  LocalJobOptions job;
+  job.weights = start;
+  job.model = options.model;
+  job.stop = options.stop;
+  job.on_step = options.on_step;
+  FSDPD_ASSIGN_OR_RETURN(LocalJobResult result, RunLocalJob(plan, job));
+  return std::move(result.weights);
+}
+
+absl::StatusOr<RankOptions> RankOptionsOfEnvironment(const Plan& plan) {
+  RankOptions options;
+  FSDPD_ASSIGN_OR_RETURN(options.rank, Variable("RANK"));
+  FSDPD_ASSIGN_OR_RETURN(options.device_index, Variable("LOCAL_RANK"));
+  if (std::getenv("WORLD_SIZE") != nullptr) {
+    FSDPD_ASSIGN_OR_RETURN(const int world, Variable("WORLD_SIZE"));
+    if (world != plan.spec.world) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("WORLD_SIZE is %d and the spec has %d ranks (resources: nodes x ranks_per_node)",
+                          world, plan.spec.world));
+    }
+  }
+  return options;
+}
+
+absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, const TrainOptions& options) {
+  FSDPD_RETURN_IF_ERROR(CheckModel(plan, options.model));
+  if (rank.rank < 0 || rank.rank >= plan.spec.world) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.world));
+  }
+  if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no folder is named");
+  if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, FileStore::Open(rank.rendezvous));
+  FSDPD_RETURN_IF_ERROR(Join(store.get(), rank.rank));
+  FSDPD_RETURN_IF_ERROR(AgreeOnProgram(store.get(), rank.rank, static_cast<int>(plan.spec.world),
+                                       Fingerprint(plan.spec, plan.layout, plan.program),
+                                       rank.rendezvous_timeout));
+  const std::atomic<bool> never{false};
+  TrainerOptions trainer_options;
+  trainer_options.plan = &plan;
+  FSDPD_ASSIGN_OR_RETURN(trainer_options.mesh, Connect(plan, rank, store.get()));
+  trainer_options.device_index = rank.device_index;
+  trainer_options.stop = options.stop != nullptr ? options.stop : &never;
+  trainer_options.model = options.model;
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(trainer_options)));
+  FSDPD_RETURN_IF_ERROR(trainer->Run([&](const v1::StepReport& report) {
+    return options.on_step ? options.on_step(report) : absl::OkStatus();
+  }));
+  Weights weights;
+  if (rank.collect_weights) {
+    const at::Device device = plan.spec.device == DeviceKind::kCpu
+                                  ? at::Device(at::kCPU)
+                                  : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank.device_index));
+    FSDPD_ASSIGN_OR_RETURN(weights, Collect(plan, *trainer, device));
+  }
+  trainer->AwaitOthers();
+  return weights;
+}
+
+}  // namespace fsdpd

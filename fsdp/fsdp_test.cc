@@ -1,0 +1,219 @@
+#include "fsdp/fsdp.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/tanh.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kVocab = 11;
+constexpr int64_t kWidth = 6;
+
+// A head that borrows the embedding, so that a user's model has all that ours have.
+class Chain : public UserModel {
+ public:
+  ModelDescription Describe() const override {
+    ModelDescription model;
+    model.vocab_size = kVocab;
+    model.units = {{"embedding", {{"weight", {kVocab, kWidth}}}, "", 0, 0, 0, kWidth},
+                   {"mix", {{"w", {kWidth, kWidth}}, {"b", {kWidth}, false}}, "", 2 * kWidth, 0, 0, kWidth},
+                   {"head", {{"bias", {kVocab}, false}}, "embedding", kWidth + kVocab}};
+    return model;
+  }
+
+  std::vector<std::unique_ptr<Unit>> MakeUnits(const ModelFacts& facts,
+                                               at::Device /*device*/) const override {
+    const UnitForward forwards[] = {
+        [](const UnitInput& in, const std::vector<at::Tensor>& p) {
+          return UnitOutput{at::embedding(p[0], in.tokens), {}};
+        },
+        [](const UnitInput& in, const std::vector<at::Tensor>& p) {
+          return UnitOutput{in.hidden + at::tanh(at::linear(in.hidden, p[0], p[1])), {}};
+        },
+        [](const UnitInput& in, const std::vector<at::Tensor>& p) {
+          const at::Tensor logits = at::linear(in.hidden, p[1], p[0]).view({-1, kVocab});
+          return UnitOutput{
+              {},
+              at::cross_entropy_loss(logits, in.targets.view({-1}), {}, at::Reduction::Sum, kIgnoredTarget)};
+        }};
+    std::vector<std::unique_ptr<Unit>> units;
+    for (size_t u = 0; u < facts.units.size(); ++u) {
+      std::vector<ParamInit> inits = DefaultInits(facts.units[u]);
+      units.push_back(std::make_unique<AutogradUnit>(facts.units[u], std::move(inits), forwards[u]));
+    }
+    return units;
+  }
+};
+
+std::string Job(int ranks, const std::string& strategy = "OPTIM_GRADS_PARAMS", const std::string& more = "") {
+  return R"({"name": "mine", "data": {"synthetic": {"vocab": 3}, "sequence_length": 8},
+             "train": {"steps": 5, "global_batch": 4, "micro_batch": )" +
+         std::to_string(4 / ranks) + R"(}, "optimizer": {"adamw": {"lr": 0.01}},
+             "fsdp": {"strategy": "STRATEGY_)" +
+         strategy + R"("}, "resources": {"device": "DEVICE_CPU", "ranks_per_node": )" +
+         std::to_string(ranks) + "}" + more + "}";
+}
+
+TEST(Library, TrainsTheProgramsOwnModel) {
+  const Chain model;
+  const auto plan = PlanJson(Job(2), model);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(PlanText(*plan), HasSubstr("119 parameters over 2 ranks"));
+  TrainOptions options;
+  options.model = &model;
+  std::vector<double> losses;
+  options.on_step = [&](const v1::StepReport& report) {
+    losses.push_back(report.loss());
+    return absl::OkStatus();
+  };
+  auto weights = TrainThreads(*plan, options);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_EQ(losses.size(), 5u);
+  EXPECT_LT(losses.back(), losses.front() - 0.01);
+  const auto named = ByName(*plan, &*weights);
+  ASSERT_EQ(named.size(), 4u);
+  EXPECT_EQ(named[1].first, "mix.w");
+  EXPECT_EQ(named[1].second.sizes(), at::IntArrayRef({kWidth, kWidth}));
+  EXPECT_EQ(named[3].second.data_ptr<float>(), weights->data() + weights->size() - kVocab);
+}
+
+TEST(Library, ShardedIsUnsharded) {
+  const Chain model;
+  TrainOptions options;
+  options.model = &model;
+  const auto alone = PlanJson(Job(1, "NO_SHARD"), model);
+  const auto sharded = PlanJson(Job(2), model);
+  ASSERT_TRUE(alone.ok() && sharded.ok());
+  const auto expected = TrainThreads(*alone, options);
+  const auto actual = TrainThreads(*sharded, options);
+  ASSERT_TRUE(expected.ok() && actual.ok());
+  ASSERT_EQ(expected->size(), actual->size());
+  for (size_t i = 0; i < expected->size(); ++i) EXPECT_NEAR((*actual)[i], (*expected)[i], 1e-5) << i;
+}
+
+std::vector<absl::StatusOr<Weights>> TrainRanks(const std::vector<const Plan*>& plans,
+                                                const TrainOptions& options, const std::string& folder) {
+  std::vector<absl::StatusOr<Weights>> results(plans.size());
+  std::vector<std::thread> ranks;
+  for (size_t r = 0; r < plans.size(); ++r) {
+    ranks.emplace_back([&, r] {
+      RankOptions rank;
+      rank.rank = static_cast<int>(r);
+      rank.rendezvous = folder;
+      rank.rendezvous_timeout = absl::Seconds(60);
+      results[r] = TrainRank(*plans[r], rank, options);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return results;
+}
+
+// Gloo and the folder, as in processes.
+TEST(Library, RanksThatMeetInAFolderTrainLikeThreads) {
+  TempDir dir;
+  const Chain model;
+  TrainOptions options;
+  options.model = &model;
+  for (const char* strategy : {"OPTIM_GRADS_PARAMS", "NO_SHARD"}) {
+    const auto plan = PlanJson(Job(2, strategy), model);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto ranks = TrainRanks({&*plan, &*plan}, options, dir.File(strategy));
+    ASSERT_TRUE(ranks[0].ok()) << ranks[0].status();
+    ASSERT_TRUE(ranks[1].ok()) << ranks[1].status();
+    EXPECT_EQ(*ranks[0], *ranks[1]);
+    EXPECT_EQ(*ranks[0], *TrainThreads(*plan, options));
+  }
+}
+
+TEST(Library, AFolderOfAnEarlierLaunchIsRefused) {
+  TempDir dir;
+  const auto plan = PlanJson(Job(1, "NO_SHARD", R"(, "model": {"gpt2": {"vocab_size": 8, "hidden_size": 8,
+      "layers": 1, "heads": 1, "positions": 8}})"));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(TrainRanks({&*plan}, {}, dir.path())[0].ok());
+  const auto again = TrainRanks({&*plan}, {}, dir.path());
+  EXPECT_EQ(again[0].status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(again[0].status().ToString(), HasSubstr("rendezvous folder of its own"));
+}
+
+TEST(Library, RanksWithOtherPlansSayWhatDiffers) {
+  TempDir dir;
+  const Chain model;
+  TrainOptions options;
+  options.model = &model;
+  const auto one = PlanJson(Job(2), model);
+  const auto other = PlanJson(Job(2, "OPTIM"), model);
+  for (const auto& rank : TrainRanks({&*one, &*other}, options, dir.path())) {
+    EXPECT_EQ(rank.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(rank.status().ToString(), HasSubstr("spec.strategy"));
+  }
+}
+
+TEST(Library, AnErrorOfTheCallbackEndsTheJob) {
+  const Chain model;
+  const auto plan = PlanJson(Job(2), model);
+  TrainOptions options;
+  options.model = &model;
+  options.on_step = [](const v1::StepReport& report) {
+    return report.step() < 2 ? absl::OkStatus() : absl::DataLossError("disk full");
+  };
+  EXPECT_EQ(TrainThreads(*plan, options).status(), absl::DataLossError("step 2: disk full"));
+}
+
+TEST(Library, AStopEndsTheJob) {
+  const Chain model;
+  const auto plan = PlanJson(Job(2), model);
+  std::atomic<bool> stop{false};
+  TrainOptions options;
+  options.model = &model;
+  options.stop = &stop;
+  options.on_step = [&](const v1::StepReport& report) {
+    stop = report.step() == 3;
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(TrainThreads(*plan, options).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Library, SaysWhatIsWrongWithASpec) {
+  EXPECT_THAT(PlanJson("{").status().ToString(), HasSubstr("job spec"));
+  EXPECT_THAT(PlanJson(R"({"name": "a", "modle": {}})").status().ToString(), HasSubstr("modle"));
+  EXPECT_THAT(PlanJson(Job(2)).status().ToString(), HasSubstr("model: no model is named"));
+  const Chain model;
+  EXPECT_THAT(PlanJson(Job(2, "NO_SHARD", R"(, "model": {"preset": "tiny"})"), model).status().ToString(),
+              HasSubstr("leave it out"));
+  const auto plan = PlanJson(Job(2), model);
+  EXPECT_THAT(TrainThreads(*plan).status().ToString(), HasSubstr("TrainOptions.model"));
+}
+
+TEST(Library, TakesTheRankFromTheEnvironment) {
+  const Chain model;
+  const auto plan = PlanJson(Job(2), model);
+  setenv("RANK", "1", 1);
+  unsetenv("LOCAL_RANK");
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK is not set"));
+  setenv("LOCAL_RANK", "x", 1);
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("LOCAL_RANK is 'x'"));
+  setenv("LOCAL_RANK", "1", 1);
+  setenv("WORLD_SIZE", "3", 1);
+  EXPECT_THAT(RankOptionsOfEnvironment(*plan).status().ToString(), HasSubstr("WORLD_SIZE is 3"));
+  setenv("WORLD_SIZE", "2", 1);
+  const auto options = RankOptionsOfEnvironment(*plan);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->rank, 1);
+  EXPECT_EQ(options->device_index, 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,97 @@
+#include "fsdp/model/plugin.h"
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kPath[] = "fsdp/model/test_plugin.so";
+
+// The test plug-in with this wrong.
+std::string ErrorOf(const char* wrong, const std::string& args = "4") {
+  setenv("FSDPD_TEST_PLUGIN", wrong, 1);
+  const std::string error = LoadPlugin(kPath, args).status().ToString();
+  unsetenv("FSDPD_TEST_PLUGIN");
+  return error;
+}
+
+PluginConfig Config(int64_t width) {
+  PluginConfig config;
+  static_cast<ModelDescription&>(config) = (*LoadPlugin(kPath, std::to_string(width)))->Describe();
+  config.path = kPath;
+  config.args = std::to_string(width);
+  return config;
+}
+
+TEST(Plugin, DescribesItself) {
+  const auto json = DescribePlugin(kPath, "4");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(*json, AllOf(HasSubstr(R"("vocab_size": "8")"), HasSubstr(R"("name": "embedding")"),
+                           HasSubstr(R"("args": "4")"), HasSubstr(R"("kept_values": "12")")));
+}
+
+// Bound, run and differentiated by code of the plug-in on tensors of this binary.
+TEST(Plugin, ItsUnitsComputeGradients) {
+  const PluginConfig config = Config(4);
+  const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
+  ASSERT_TRUE(units.ok()) << units.status();
+  Unit* head = (*units)[1].get();
+  head->Bind({at::zeros({8, 4})});
+  UnitInput input;
+  input.hidden = at::ones({1, 3, 4});
+  input.targets = at::ones({1, 3}, at::kLong);
+  EXPECT_NEAR(head->Forward(0, input, Keep::kAll).loss.item<double>(), 3 * std::log(8), 1e-5);
+  const at::Tensor grad = at::zeros({8, 4});
+  EXPECT_EQ(head->Backward(0, {}, at::ones({}), false, {grad}).abs().max().item<double>(), 0);
+  EXPECT_NEAR(grad[0][0].item<double>(), 3.0 / 8, 1e-6);
+  EXPECT_NEAR(grad[1][0].item<double>(), 3.0 / 8 - 3, 1e-6);
+}
+
+TEST(Plugin, NamesWhatCannotBeLoaded) {
+  TempDir dir;
+  const absl::Status missing = LoadPlugin(dir.File("no.so"), "").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(missing.ToString(), HasSubstr(dir.File("no.so")));
+  std::ofstream(dir.File("text.so")) << "not a library";
+  EXPECT_THAT(LoadPlugin(dir.File("text.so"), "").status().ToString(), HasSubstr(dir.File("text.so")));
+  EXPECT_THAT(LoadPlugin("libm.so.6", "").status().ToString(), HasSubstr("exports no fsdpd_plugin()"));
+}
+
+TEST(Plugin, RefusesOtherVersions) {
+  EXPECT_THAT(ErrorOf("abi"), HasSubstr("built for plug-in interface 7, this rank has 1"));
+  EXPECT_THAT(ErrorOf("version"), HasSubstr("built for fsdpd 0.0.9, this rank is"));
+  EXPECT_THAT(ErrorOf("torch"), HasSubstr("built against LibTorch 1.13.0, this rank has 2."));
+}
+
+TEST(Plugin, PassesOnWhatItsFactoryThrows) {
+  EXPECT_THAT(ErrorOf("", "many"), AllOf(HasSubstr(kPath), HasSubstr("args 'many' is no width")));
+  EXPECT_THAT(ErrorOf("null"), HasSubstr("its factory gave no model"));
+  const PluginConfig config = Config(4);
+  setenv("FSDPD_TEST_PLUGIN", "units", 1);
+  const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
+  unsetenv("FSDPD_TEST_PLUGIN");
+  EXPECT_THAT(units.status().ToString(), AllOf(HasSubstr(kPath), HasSubstr("mat1 and mat2")));
+}
+
+TEST(Plugin, NamesTheFirstDifferenceToTheSpec) {
+  PluginConfig config = Config(4);
+  config.args = "6";
+  const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
+  EXPECT_EQ(units.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(units.status().ToString(), HasSubstr("units[0].params[0].shape[1]: 4 -> 6"));
+}
+
+}  // namespace
+}  // namespace fsdpd
