@@ -493,7 +493,8 @@ std::vector<BadCase> RuntimeCases() {
 
 std::vector<BadCase> AllCases() {
   std::vector<BadCase> all = ModelCases();
-  for (const auto& part : {PluginCases(), DataCases(), TrainCases(), PrecisionCases(), RuntimeCases()})
+  for (const auto& part : {PluginCases(), DataCases(), TrainCases(), OptimizerCases(), PrecisionCases(),
+                           FsdpCases(), RuntimeCases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }
