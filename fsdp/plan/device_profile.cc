@@ -1,6 +1,8 @@
 #include "fsdp/plan/device_profile.h"
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include <cmath>
 
@@ -71,6 +73,20 @@ DeviceProfile Cpu() {
   return p;
 }
 
+// The shortest of two forms that gives the same value back.
+std::string NumberText(double value) {
+  const std::string text = absl::StrCat(value);
+  double read = 0;
+  return absl::SimpleAtod(text, &read) && read == value ? text : absl::StrFormat("%.17g", value);
+}
+
+// A device's name comes from its driver: what JSON cannot hold as it is becomes a space.
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' || c == '\\' || c < ' ' ? ' ' : c;
+  return quoted + "\"";
+}
+
 const std::vector<DeviceProfile>& Shipped() {
   static const auto* profiles = new std::vector<DeviceProfile>{Cpu(), H100(), H200()};
   return *profiles;
@@ -131,6 +147,14 @@ Violations CheckProfile(const DeviceProfile& profile) {
                       absl::StrCat("write a number of ", bound, field.least), "", ""});
   }
   return faults;
+}
+
+std::string ToJson(const DeviceProfile& profile) {
+  std::string json = absl::StrCat("{\n  \"name\": ", Quoted(profile.name));
+  for (const ProfileField& field : ProfileFields()) {
+    absl::StrAppend(&json, ",\n  \"", field.key, "\": ", NumberText(profile.*field.value));
+  }
+  return json + "\n}\n";
 }
 
 }  // namespace fsdpd

@@ -63,4 +63,7 @@ const std::vector<ProfileField>& ProfileFields();
 // Every value that cannot be, by key.
 Violations CheckProfile(const DeviceProfile& profile);
 
+// A file that client/profile_file.h reads as this profile, to the last bit.
+std::string ToJson(const DeviceProfile& profile);
+
 }  // namespace fsdpd

@@ -1,0 +1,184 @@
+#include "fsdp/profile/compute_rates.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "base/check.h"
+#include "fsdp/model/native_attention.h"
+
+namespace fsdpd {
+namespace {
+
+// Rows and columns of a product that are computed again: enough for a wrong layout or a stale result.
+constexpr int64_t kCorner = 8;
+// As DeviceProfile counts it: backward has five products where forward has two.
+constexpr double kBackwardWork = 2.5;
+constexpr double kTolerance = 1e-2;  // Of bf16.
+
+double D(int64_t value) { return static_cast<double>(value); }
+
+absl::Status Expect(bool right, const std::string& what) {
+  return right ? absl::OkStatus() : absl::InternalError(absl::StrCat(what, ": the result is wrong"));
+}
+
+at::TensorOptions Options(const RankBench& rank, DType dtype) {
+  return at::TensorOptions().dtype(dtype == DType::kFp32 ? at::kFloat : at::kBFloat16).device(rank.device);
+}
+
+at::Tensor SmallIntegers(at::IntArrayRef shape, const at::TensorOptions& options) {
+  return at::randint(-1, 2, shape, options);
+}
+
+struct Product {
+  at::Tensor a, b, out;
+
+  // Sums of small integers are exact in fp32, and rounded once.
+  bool IsRight() const {
+    const at::Tensor rows = a.narrow(0, 0, std::min(kCorner, a.size(0))).cpu().to(at::kFloat);
+    const at::Tensor columns =
+        b.narrow(1, b.size(1) - std::min(kCorner, b.size(1)), std::min(kCorner, b.size(1)));
+    const at::Tensor expected = at::mm(rows, columns.cpu().to(at::kFloat)).to(out.scalar_type());
+    return out.narrow(0, 0, rows.size(0))
+        .narrow(1, b.size(1) - columns.size(1), columns.size(1))
+        .cpu()
+        .equal(expected);
+  }
+};
+
+struct Attention {
+  AttentionInput input;
+  AttentionInput grads;
+  AttentionOutput output;
+  at::Tensor grad_out;
+
+  void Forward() { output = AttentionForward(input, ChooseAttentionKernel(input)); }
+  void Backward() { grads = AttentionBackward(grad_out, input, output); }
+
+  // REQUIRES: q is zero, so each row is the mean of the values so far; and grad_out is one, so the last
+  // value's gradient is what the last row gives it.
+  bool IsRight() const {
+    const int64_t last = input.v.size(1) - 1;
+    const auto near = [](const at::Tensor& x, const at::Tensor& y) {
+      return (x.to(at::kFloat) - y).abs().max().item<float>() < kTolerance;
+    };
+    const at::Tensor one = at::ones_like(input.v.select(1, last), at::kFloat);
+    return near(output.out.select(1, 0), input.v.select(1, 0).to(at::kFloat)) &&
+           near(output.out.select(1, last), input.v.to(at::kFloat).mean(1)) &&
+           near(grads.v.select(1, last), one / D(last + 1));
+  }
+};
+
+absl::StatusOr<double> MeasureProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype) {
+  FSDPD_ASSIGN_OR_RETURN(const Work product, MakeProduct(rank, sizes, dtype));
+  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), product));
+  return ProductFlops(sizes) / seconds;
+}
+
+absl::StatusOr<std::shared_ptr<Attention>> MakeAttention(RankBench* rank, const ComputeSizes& sizes,
+                                                         DType dtype) {
+  const auto attention = std::make_shared<Attention>();
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
+    const at::NoGradGuard no_grad;
+    AttentionInput& in = attention->input;
+    in.q = at::randn({1, sizes.sequence, sizes.heads, sizes.head_size}, Options(*rank, dtype));
+    in.k = at::randn(in.q.sizes(), in.q.options());
+    in.v = at::randn(in.q.sizes(), in.q.options());
+    attention->grad_out = at::ones_like(in.q);
+    const at::Tensor random = in.q.clone();
+    in.q.zero_();
+    attention->Forward();
+    attention->Backward();
+    FSDPD_RETURN_IF_ERROR(Expect(attention->IsRight(), "attention"));
+    in.q.copy_(random);  // What is all zeros draws less power, and runs faster than any model would.
+    attention->grad_out.normal_();
+    return absl::OkStatus();
+  }));
+  return attention;
+}
+
+absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype, ComputeRates* rates) {
+  FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<Attention> attention, MakeAttention(rank, sizes, dtype));
+  const auto seconds = [&](void (Attention::*direction)()) {
+    return MedianSeconds(rank, rank->compute.get(), [attention, direction] {
+      const at::NoGradGuard no_grad;
+      (attention.get()->*direction)();
+      return absl::OkStatus();
+    });
+  };
+  // Two products of 2 FLOPs, of which causality needs half.
+  const double flops = 2 * D(sizes.sequence) * D(sizes.sequence) * D(sizes.heads * sizes.head_size);
+  FSDPD_ASSIGN_OR_RETURN(const double forward, seconds(&Attention::Forward));
+  FSDPD_ASSIGN_OR_RETURN(const double backward, seconds(&Attention::Backward));
+  rates->attention_forward_flops = flops / forward;
+  rates->attention_backward_flops = kBackwardWork * flops / backward;
+  return absl::OkStatus();
+}
+
+// y = x, y += x.
+absl::StatusOr<double> MeasureMemory(RankBench* rank, int64_t elements) {
+  at::Tensor x, y;
+  const Work copy_and_add = [&] {
+    const at::NoGradGuard no_grad;
+    y.copy_(x).add_(x);
+    return absl::OkStatus();
+  };
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
+    x = SmallIntegers({elements}, Options(*rank, DType::kFp32));
+    y = at::zeros_like(x);
+    FSDPD_RETURN_IF_ERROR(copy_and_add());
+    return Expect(y.equal(x * 2), "copy and add");
+  }));
+  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), copy_and_add));
+  constexpr int kPasses = 5;  // The copy reads and writes, the sum reads twice and writes.
+  return kPasses * D(elements) * D(BytesOf(DType::kFp32)) / seconds;
+}
+
+}  // namespace
+
+double ProductFlops(const ComputeSizes& sizes) {
+  return 2 * D(sizes.rows) * D(sizes.inner) * D(sizes.columns);
+}
+
+absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype) {
+  const auto product = std::make_shared<Product>();
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
+    const at::NoGradGuard no_grad;
+    const at::TensorOptions options = Options(*rank, dtype);
+    product->a = SmallIntegers({sizes.rows, sizes.inner}, options);
+    // Weights are [out x in], and the product takes their transpose.
+    product->b = SmallIntegers({sizes.columns, sizes.inner}, options).t();
+    product->out = at::empty({sizes.rows, sizes.columns}, options);
+    at::mm_out(product->out, product->a, product->b);
+    FSDPD_RETURN_IF_ERROR(Expect(product->IsRight(), absl::StrCat("product in ", NameOf(dtype))));
+    product->a.normal_();
+    product->b.normal_();
+    return absl::OkStatus();
+  }));
+  return Work([product] {
+    const at::NoGradGuard no_grad;
+    at::mm_out(product->out, product->a, product->b);
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention) {
+  ComputeRates rates;
+  FSDPD_ASSIGN_OR_RETURN(rates.fp32_matmul_flops, MeasureProduct(rank, sizes, DType::kFp32));
+  FSDPD_ASSIGN_OR_RETURN(rates.half_matmul_flops, MeasureProduct(rank, sizes, DType::kBf16));
+  FSDPD_RETURN_IF_ERROR(MeasureAttention(rank, sizes, attention, &rates));
+  FSDPD_ASSIGN_OR_RETURN(rates.memory_bytes_per_second, MeasureMemory(rank, sizes.elements));
+  return rates;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,39 @@
+#include "fsdp/profile/compute_rates.h"
+
+#include <gtest/gtest.h>
+
+#include "fsdp/profile/local_benches.h"
+
+namespace fsdpd {
+namespace {
+
+// Nothing divides anything else.
+constexpr ComputeSizes kSmall = {
+    13, 24, 17, /*sequence=*/11, /*heads=*/2, /*head_size=*/8, /*elements=*/1001};
+
+TEST(ComputeRates, EveryRateIsMeasuredInBothTypesOfAttention) {
+  for (const DType attention : {DType::kFp32, DType::kBf16}) {
+    OnLocalBenches(2, [&](RankBench* bench) {
+      const auto rates = MeasureCompute(bench, kSmall, attention);
+      ASSERT_TRUE(rates.ok()) << rates.status();
+      for (const double rate :
+           {rates->fp32_matmul_flops, rates->half_matmul_flops, rates->attention_forward_flops,
+            rates->attention_backward_flops, rates->memory_bytes_per_second}) {
+        EXPECT_GT(rate, 0);
+        EXPECT_LT(rate, 1e15) << "of thirteen rows, on a CPU";
+      }
+    });
+  }
+}
+
+TEST(ComputeRates, AProductCanRunAgain) {
+  EXPECT_EQ(ProductFlops(kSmall), 2 * 13 * 24 * 17);
+  OnLocalBenches(1, [&](RankBench* bench) {
+    const auto product = MakeProduct(bench, kSmall, DType::kFp32);
+    ASSERT_TRUE(product.ok()) << product.status();
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(RunOn(bench->compute.get(), *product).ok());
+  });
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,26 @@
+#include "fsdp/profile/local_benches.h"
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fsdpd {
+
+RankBench LocalBench(Mesh mesh) {
+  RankBench bench;
+  bench.mesh = std::move(mesh);
+  bench.compute = MakeThreadLane();
+  bench.communication = MakeThreadLane();
+  bench.runs = 3;
+  return bench;
+}
+
+void OnLocalBenches(int ranks, const std::function<void(RankBench*)>& body) {
+  std::vector<std::thread> threads;
+  for (Mesh& mesh : MakeLocalMesh(ranks, /*outer_size=*/1)) {
+    threads.emplace_back([&body, bench = LocalBench(std::move(mesh))]() mutable { body(&bench); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace fsdpd

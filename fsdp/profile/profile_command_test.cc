@@ -1,0 +1,57 @@
+#include "fsdp/profile/profile_command.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "fsdp/comm/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+struct Result {
+  int code;
+  std::string out, err;
+};
+
+Result Profile(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int code = RunProfileCommand(arguments, &out, &err);
+  return {code, out.str(), err.str()};
+}
+
+TEST(ProfileCommand, PrintsTheProfileAloneOnStdout) {
+  const Result result = Profile({"--profile-device", "cpu", "--ranks", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out.find("{\n  \"name\": \"measured cpu x2\",\n  \"fp32_matmul_flops\": "), 0u)
+      << result.out;
+  EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
+  EXPECT_EQ(result.err.find("note: "), 0u);
+}
+
+TEST(ProfileCommand, WrongUseIsTold) {
+  EXPECT_TRUE(IsProfileCommand({"--profile-device"}));
+  EXPECT_FALSE(IsProfileCommand({}));
+  EXPECT_FALSE(IsProfileCommand({"--version"}));
+  using Arguments = std::vector<std::string>;
+  for (const Arguments& arguments :
+       {Arguments{}, Arguments{"tpu"}, Arguments{"cpu", "--ranks"}, Arguments{"cpu", "--ranks", "0"},
+        Arguments{"cpu", "--ranks", "two"}, Arguments{"cpu", "--rank", "2"}}) {
+    Arguments all{"--profile-device"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Result result = Profile(all);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err.find("usage: fsdpd-rank --profile-device"), 0u);
+  }
+}
+
+TEST(ProfileCommand, WithoutADeviceItSaysSo) {
+  if (CudaAvailable()) GTEST_SKIP() << "there is one";
+  const Result result = Profile({"--profile-device", "cuda"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err, "fsdpd-rank: cannot profile the device: there is no CUDA device\n");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,195 @@
+#include "fsdp/profile/profile_device.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "base/check.h"
+#include "fsdp/comm/cuda_device.h"
+#include "fsdp/profile/device_facts.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kRendezvousTimeout = absl::Minutes(1);
+constexpr int kCpuRanks = 2;
+
+struct Rates {
+  ComputeRates compute;
+  LinkRates links;
+  double latency_seconds = 0;
+  Slowdowns slowdowns;
+};
+
+// What jobs on such a device mostly compute in, and send.
+DType UsualType(DeviceKind device) { return device == DeviceKind::kCpu ? DType::kFp32 : DType::kBf16; }
+
+absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, RankBench* bench) {
+  const bool cuda = options.device == DeviceKind::kCuda;
+  if (cuda) {
+    FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));
+    bench->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
+  }
+  const auto lane = [&](bool high_priority) {
+    return cuda ? MakeStreamLane(rank, high_priority) : MakeThreadLane();
+  };
+  bench->runs = options.runs;
+  bench->compute = lane(false);
+  bench->communication = lane(true);
+  CommunicatorOptions group;
+  group.device = options.device;
+  group.rank = rank;
+  group.size = options.ranks;
+  group.device_index = rank;
+  group.rendezvous_timeout = kRendezvousTimeout;
+  FSDPD_ASSIGN_OR_RETURN(bench->mesh, ConnectMesh(group, /*outer_size=*/1, store));
+  return absl::OkStatus();
+}
+
+absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* bench, Rates* rates) {
+  if (options.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));  // Of this thread.
+  const DType type = UsualType(options.device);
+  FSDPD_ASSIGN_OR_RETURN(rates->compute, MeasureCompute(bench, options.compute, type));
+  if (options.ranks == 1) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(rates->latency_seconds, MeasureLatency(bench, options.links, type));
+  // Both wires are verified; the usual one, which comes last, counts.
+  for (const DType wire : {type == DType::kFp32 ? DType::kBf16 : DType::kFp32, type}) {
+    FSDPD_ASSIGN_OR_RETURN(rates->links, MeasureLinks(bench, options.links, wire, rates->latency_seconds,
+                                                      rates->compute.memory_bytes_per_second));
+  }
+  FSDPD_ASSIGN_OR_RETURN(rates->slowdowns, MeasureSlowdowns(bench, options.compute, options.links, type));
+  return absl::OkStatus();
+}
+
+// The first error of the lowest rank; one that others caused counts last.
+absl::Status OnEachRank(int ranks, const std::function<absl::Status(int rank)>& body) {
+  std::vector<absl::Status> statuses(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] { statuses[rank] = body(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) {
+    if (!status.ok() && !absl::IsUnavailable(status)) return status;
+  }
+  for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
+  LocalStore store;
+  std::vector<RankBench> benches(options.ranks);
+  std::vector<Rates> rates(options.ranks);
+  FSDPD_RETURN_IF_ERROR(OnEachRank(
+      options.ranks, [&](int rank) { return ConnectRank(options, rank, &store, &benches[rank]); }));
+  FSDPD_RETURN_IF_ERROR(OnEachRank(options.ranks, [&](int rank) {
+    const absl::Status status = MeasureRank(options, rank, &benches[rank], &rates[rank]);
+    // The others wait for this rank, and not all transports tell them.
+    for (const RankBench& bench : benches) {
+      if (!status.ok()) bench.mesh.Abort();
+    }
+    return status;
+  }));
+  return rates[0];
+}
+
+absl::StatusOr<DeviceFacts> DescribeDevice(const ProfileOptions& options) {
+  if (options.device == DeviceKind::kCuda) return DescribeCudaDevice(0);
+  const double memory = 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  return DeviceFacts{"cpu", std::floor(memory / options.ranks)};
+}
+
+// The shipped profile with the device's name; else the kind's default.
+const DeviceProfile& NearestProfile(DeviceKind device, const std::string& name) {
+  for (const std::string& shipped : ProfileNames()) {
+    if (absl::StrContains(absl::AsciiStrToLower(name), shipped)) return *FindProfile(shipped);
+  }
+  return DefaultProfile(device);
+}
+
+void SetComputeRates(const ComputeRates& rates, DeviceProfile* profile) {
+  profile->fp32_matmul_flops = rates.fp32_matmul_flops;
+  profile->half_matmul_flops = rates.half_matmul_flops;
+  profile->fp32_peak_flops = std::max(profile->fp32_peak_flops, rates.fp32_matmul_flops);
+  profile->half_peak_flops = std::max(profile->half_peak_flops, rates.half_matmul_flops);
+  profile->attention_forward_flops = rates.attention_forward_flops;
+  profile->attention_backward_flops = rates.attention_backward_flops;
+  profile->memory_bytes_per_second = rates.memory_bytes_per_second;
+}
+
+void SetLinkRates(const Rates& rates, DeviceProfile* profile) {
+  profile->node_gather_bytes_per_second = rates.links.gather_bytes_per_second;
+  profile->node_reduce_bytes_per_second = rates.links.reduce_bytes_per_second;
+  profile->collective_latency_seconds = rates.latency_seconds;
+  profile->compute_slowdown = rates.slowdowns.compute;
+  profile->communication_slowdown = rates.slowdowns.communication;
+}
+
+// Four digits say all that was measured.
+void RoundRates(DeviceProfile* profile) {
+  for (const ProfileField& field : ProfileFields()) {
+    double& value = profile->*field.value;
+    if (field.value != &DeviceProfile::memory_bytes)
+      value = std::strtod(absl::StrFormat("%.4g", value).c_str(), nullptr);
+  }
+}
+
+}  // namespace
+
+ProfileOptions DefaultProfileOptions(DeviceKind device) {
+  ProfileOptions options;
+  options.device = device;
+  if (device == DeviceKind::kCpu) {
+    options.ranks = kCpuRanks;
+    options.compute = {512, 512, 1408, /*sequence=*/512, /*heads=*/8, /*head_size=*/64, /*elements=*/8 << 20};
+    options.links = {/*large_elements=*/2 << 20, /*small_elements=*/256};
+    options.runs = 9;
+  } else {
+    options.ranks = CudaDeviceCount();
+    options.compute = {8192,
+                       4096,
+                       14336,
+                       /*sequence=*/8192,
+                       /*heads=*/32,
+                       /*head_size=*/128,
+                       /*elements=*/256 << 20};
+    options.links = {/*large_elements=*/32 << 20, /*small_elements=*/256};
+    options.runs = 21;
+  }
+  return options;
+}
+
+absl::StatusOr<MeasuredProfile> ProfileDevice(const ProfileOptions& options) {
+  if (options.device == DeviceKind::kCuda && options.ranks > CudaDeviceCount()) {
+    return absl::FailedPreconditionError(absl::StrFormat("%d ranks need as many CUDA devices; there are %d",
+                                                         options.ranks, CudaDeviceCount()));
+  }
+  if (options.ranks < 1) return absl::FailedPreconditionError("there is no CUDA device");
+  FSDPD_ASSIGN_OR_RETURN(const DeviceFacts facts, DescribeDevice(options));
+  FSDPD_ASSIGN_OR_RETURN(const Rates rates, MeasureRanks(options));
+  const DeviceProfile& shipped = NearestProfile(options.device, facts.name);
+  MeasuredProfile measured{shipped, {}};
+  measured.profile.name = absl::StrCat("measured ", facts.name, " x", options.ranks);
+  measured.profile.memory_bytes = facts.memory_bytes;
+  SetComputeRates(rates.compute, &measured.profile);
+  if (options.ranks > 1) SetLinkRates(rates, &measured.profile);
+  RoundRates(&measured.profile);
+  measured.notes = {
+      absl::StrCat("peaks and links between nodes (*_peak_flops, network_*, outer_*) are those of profile ",
+                   shipped.name)};
+  if (options.ranks == 1) {
+    measured.notes.push_back(absl::StrCat(
+        "one rank: links within the node and slowdowns are those of profile ", shipped.name, " too"));
+  }
+  return measured;
+}
+
+}  // namespace fsdpd

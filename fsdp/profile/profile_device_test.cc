@@ -1,0 +1,56 @@
+#include "fsdp/profile/profile_device.h"
+
+#include <gtest/gtest.h>
+
+#include "fsdp/comm/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+ProfileOptions Small(int ranks) {
+  ProfileOptions options;
+  options.ranks = ranks;
+  options.compute = {16, 16, 16, /*sequence=*/8, /*heads=*/2, /*head_size=*/8, /*elements=*/1000};
+  options.links = {/*large_elements=*/1000, /*small_elements=*/1};
+  options.runs = 3;
+  return options;
+}
+
+TEST(ProfileDevice, TwoRanksGiveAProfileThatPredictionsTake) {
+  const auto measured = ProfileDevice(Small(2));
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  const DeviceProfile& profile = measured->profile;
+  for (const Violation& fault : CheckProfile(profile)) ADD_FAILURE() << fault.field << " " << fault.reason;
+  EXPECT_EQ(profile.name, "measured cpu x2");
+  EXPECT_GT(profile.memory_bytes, 1e6);
+  const DeviceProfile& shipped = *FindProfile("cpu");
+  EXPECT_NE(profile.collective_latency_seconds, shipped.collective_latency_seconds);
+  EXPECT_EQ(profile.outer_gather_bytes_per_second, shipped.outer_gather_bytes_per_second) << "not measured";
+  EXPECT_GE(profile.fp32_peak_flops, profile.fp32_matmul_flops);
+  ASSERT_EQ(measured->notes.size(), 1u);
+  EXPECT_NE(measured->notes[0].find("profile cpu"), std::string::npos);
+}
+
+TEST(ProfileDevice, OneRankHasNoLinksToMeasure) {
+  const auto measured = ProfileDevice(Small(1));
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(CheckProfile(measured->profile).size(), 0u);
+  EXPECT_EQ(measured->profile.node_gather_bytes_per_second, FindProfile("cpu")->node_gather_bytes_per_second);
+  EXPECT_EQ(measured->notes.size(), 2u);
+}
+
+TEST(ProfileDevice, MoreRanksThanDevicesAreRefused) {
+  ProfileOptions options = Small(CudaDeviceCount() + 1);
+  options.device = DeviceKind::kCuda;
+  EXPECT_TRUE(absl::IsFailedPrecondition(ProfileDevice(options).status()));
+}
+
+TEST(ProfileDevice, DefaultsAreWhole) {
+  const ProfileOptions options = DefaultProfileOptions(DeviceKind::kCpu);
+  EXPECT_EQ(options.ranks, 2);
+  EXPECT_EQ(DefaultProfileOptions(DeviceKind::kCuda).ranks, CudaDeviceCount());
+  EXPECT_GT(options.runs, 0);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,77 @@
+#include "fsdp/profile/rank_bench.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+// The first runs choose kernels, fill caches and raise clocks.
+constexpr int kWarmUps = 3;
+
+// `other` outlasts what is measured beside it even if that becomes this much slower ...
+constexpr double kLongest = 3;
+// ... unless it takes so many runs that the lane's queue would be all there is to see.
+constexpr int kMostFillers = 2000;
+
+absl::Status AwaitRanks(RankBench* rank) {
+  return RunOn(rank->communication.get(), [rank] { return rank->mesh.all()->Barrier(); });
+}
+
+absl::StatusOr<double> MeanOverRanks(RankBench* rank, double seconds) {
+  at::Tensor sum;
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->communication.get(), [&] {
+    sum = at::full({1}, seconds, at::TensorOptions().dtype(at::kFloat).device(rank->device));
+    return rank->mesh.all()->AllReduce(sum.mutable_data_ptr<float>(), 1);
+  }));
+  return sum.item<float>() / rank->mesh.all()->size();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+absl::Status RunOn(Lane* lane, const Work& work) {
+  lane->Submit(work);
+  return lane->Synchronize();
+}
+
+absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& work) {
+  FSDPD_RETURN_IF_ERROR(AwaitRanks(rank));
+  for (int i = 0; i < kWarmUps; ++i) lane->Submit(work);
+  std::vector<MarkPtr> marks{lane->Record()};
+  for (int i = 0; i < rank->runs; ++i) {
+    lane->Submit(work);
+    marks.push_back(lane->Record());
+  }
+  FSDPD_RETURN_IF_ERROR(lane->Synchronize());
+  std::vector<double> seconds;
+  for (size_t i = 1; i < marks.size(); ++i) seconds.push_back(marks[i]->SecondsSince(*marks[i - 1]));
+  return MeanOverRanks(rank, Median(std::move(seconds)));
+}
+
+absl::StatusOr<double> SecondsBeside(RankBench* rank, const TimedWork& work, const TimedWork& other) {
+  FSDPD_CHECK(work.lane != other.lane && work.seconds_alone > 0 && other.seconds_alone > 0);
+  const double longest = kLongest * rank->runs * work.seconds_alone;
+  const int fillers =
+      static_cast<int>(std::min(std::ceil(longest / other.seconds_alone), 1.0 * kMostFillers));
+  FSDPD_RETURN_IF_ERROR(AwaitRanks(rank));
+  for (int i = 0; i < fillers; ++i) other.lane->Submit(other.work);
+  const MarkPtr start = work.lane->Record();
+  for (int i = 0; i < rank->runs; ++i) work.lane->Submit(work.work);
+  const MarkPtr end = work.lane->Record();
+  FSDPD_RETURN_IF_ERROR(work.lane->Synchronize());
+  FSDPD_RETURN_IF_ERROR(other.lane->Synchronize());
+  return MeanOverRanks(rank, end->SecondsSince(*start) / rank->runs);
+}
+
+}  // namespace fsdpd
