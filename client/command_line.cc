@@ -142,6 +142,25 @@ void AddMigrateCommand(CLI::App* app, CommandLine* line) {
   migrate->add_option("--name", line->name, "The job's name")->type_name("NAME");
 }
 
+void AddProfileCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* profile = AddCommand(app, "profile-device",
+                                 "Measure this node's devices and links for a few seconds and print the "
+                                 "profile (JSON; with -o yaml, YAML) "
+                                 "that `plan --profile FILE` predicts from. Stop what else runs here first.",
+                                 "  fsdpctl profile-device > my.json\n"
+                                 "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
+                                 "  fsdpctl plan -f job.yaml --offline --profile my.json");
+  profile->add_option("--device", line->device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("KIND");
+  profile->add_option("--ranks", line->ranks, "Ranks at once; default: 2 on CPU, every device on CUDA")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  profile->add_option("--rank-binary", line->rank_binary, "fsdpd-rank; default: the one beside fsdpctl")
+      ->type_name("PATH");
+}
+
 void AddJobArgument(CLI::App* command, CommandLine* line) {
   command->add_option("JOB", line->job, "The job's id")->required()->type_name("");
 }
@@ -265,6 +284,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   AddGlobalFlags(&app, line);
   AddSpecCommands(&app, line);
   AddMigrateCommand(&app, line);
+  AddProfileCommand(&app, line);
   AddWatchCommands(&app, line);
   AddOtherCommands(&app, line);
   try {

@@ -26,6 +26,9 @@ struct CommandLine {
   int64_t nodes = 1;              // migrate
   int64_t ranks_per_node = 8;     // migrate
   std::string name = "migrated";  // migrate
+  std::string device = "cpu";     // profile-device
+  int ranks = 0;                  // profile-device; 0: what the rank binary finds.
+  std::string rank_binary;        // profile-device; empty: the one beside fsdpctl.
   std::string request_id;         // submit; empty: one is made.
   std::string record;             // submit, watch; empty: none.
   bool follow = false;            // submit, logs

@@ -18,6 +18,9 @@ int RunSpecCommand(const CommandLine& line, Console* console);
 // From another system's configuration to a spec: migrate.
 int RunMigrateCommand(const CommandLine& line, Console* console);
 
+// Measures this node, in a process of its own: profile-device.
+int RunProfileCommand(const CommandLine& line, Console* console);
+
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);
 

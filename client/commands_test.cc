@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -15,6 +16,7 @@
 #include "base/temp_dir.h"
 #include "client/outcome.h"
 #include "client/scripted_coordinator.h"
+#include "fsdp/plan/device_profile.h"
 
 namespace fsdpd {
 namespace {
@@ -51,15 +53,15 @@ class CommandsTest : public testing::Test {
 
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {
   EXPECT_EQ(Run({"--help"}), 0);
-  for (const char* command : {"submit", "validate", "plan", "migrate", "get", "describe", "watch", "logs",
-                              "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "get", "describe",
+                              "watch", "logs", "cancel", "nodes", "version"}) {
     EXPECT_NE(out_.find(absl::StrCat("\n  ", command, " ")), std::string::npos) << command;
   }
 }
 
 TEST_F(CommandsTest, EveryCommandHasExamples) {
-  for (const char* command : {"submit", "validate", "plan", "migrate", "get", "describe", "watch", "logs",
-                              "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "get", "describe",
+                              "watch", "logs", "cancel", "nodes", "version"}) {
     EXPECT_EQ(Run({command, "--help"}), 0);
     EXPECT_NE(out_.find(absl::StrCat("Examples:\n  fsdpctl ", command)), std::string::npos) << out_;
   }
@@ -356,6 +358,55 @@ TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {
   EXPECT_EQ(out_, "j cancelling\n");
   EXPECT_EQ(Run({"cancel", "j", "--reason", "wrong data", "--grace", "60", "--wait"}), 0);
   EXPECT_EQ(out_, "j cancelled\n");
+}
+
+// A shell script in the place of fsdpd-rank.
+class ProfileDeviceTest : public CommandsTest {
+ protected:
+  std::vector<std::string> Command(const std::string& script) {
+    const std::string path = dir_.File("fsdpd-rank");
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return {"profile-device", "--rank-binary", path};
+  }
+};
+
+TEST_F(ProfileDeviceTest, WhatItPrintsIsAProfileThatPlanTakes) {
+  const std::string json = ToJson(*FindProfile("h100"));
+  std::vector<std::string> command = Command("echo note: $* >&2; cat <<END\n" + json + "END");
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_EQ(out_, json);
+  EXPECT_EQ(err_, "note: --profile-device cpu\n");
+  std::ofstream(dir_.File("my.json")) << out_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", dir_.File("my.json")}), 0) << err_;
+  EXPECT_NE(out_.find("prediction for h100"), std::string::npos) << out_;
+
+  command.insert(command.end(), {"--device", "cuda", "--ranks", "4", "-o", "yaml"});
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_EQ(err_, "note: --profile-device cuda --ranks 4\n");
+  EXPECT_EQ(out_.find("\"name\": \"h100\"\n"), 0u) << out_;
+  std::ofstream(dir_.File("my.yaml")) << out_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", dir_.File("my.yaml")}), 0) << err_;
+}
+
+TEST_F(ProfileDeviceTest, WhatGoesWrongIsToldOnceAndHasItsExitCode) {
+  const std::string binary = dir_.File("fsdpd-rank");
+  EXPECT_EQ(Run(Command("echo no device >&2; exit 1")), kExitJobFailed);
+  EXPECT_EQ(err_, "no device\nfsdpctl: no profile: " + binary + " ended with code 1\n");
+  EXPECT_EQ(Run(Command("exit 2")), kExitUsage);
+  EXPECT_EQ(Run(Command("kill -KILL $$")), kExitJobFailed);
+  EXPECT_EQ(err_, "fsdpctl: no profile: " + binary + " ended by signal 9\n");
+  EXPECT_EQ(Run(Command("echo hello")), kExitJobFailed);
+  EXPECT_NE(err_.find("fsdpctl: " + binary + " printed no profile\n"), std::string::npos) << err_;
+  EXPECT_EQ(out_, "");
+  EXPECT_EQ(Run({"profile-device", "--rank-binary", "/no/rank"}), kExitUsage);
+  EXPECT_EQ(err_, "fsdpctl: /no/rank: No such file or directory; name fsdpd-rank with --rank-binary PATH\n");
+}
+
+TEST_F(ProfileDeviceTest, AnInterruptEndsTheMeasurement) {
+  interrupt_.Fire();
+  EXPECT_EQ(Run(Command("exec sleep 1000")), kExitInterrupted);
+  EXPECT_EQ(out_, "");
 }
 
 TEST_F(CommandsTest, VersionNamesBothEnds) {

@@ -41,6 +41,21 @@ TEST(ProfileFile, ChangesOfAShippedOneAreRead) {
   EXPECT_EQ(text->profile.half_matmul_flops, FindProfile("h200")->half_matmul_flops);
 }
 
+TEST(ProfileFile, WhatAProfileWritesIsReadToTheLastBit) {
+  for (const std::string& name : ProfileNames()) {
+    DeviceProfile profile = *FindProfile(name);
+    profile.name += " of \"mine\"";
+    profile.memory_bytes = 84825604096;
+    profile.compute_slowdown = 1 + 1.0 / 3;
+    const ProfileText read = ParseProfile(ToJson(profile), "p");
+    EXPECT_EQ(Told(read.faults), "");
+    EXPECT_EQ(read.profile.name, name + " of  mine ");
+    for (const ProfileField& field : ProfileFields()) {
+      EXPECT_EQ(read.profile.*field.value, profile.*field.value) << field.key;
+    }
+  }
+}
+
 TEST(ProfileFile, EveryFaultIsToldAtItsPlace) {
   EXPECT_EQ(
       Told(

@@ -1,0 +1,25 @@
+// Runs a program of this machine and waits for it: its stdout comes back as a string, its stderr is passed on
+// while it comes. It reads nothing, and ends with Ctrl-C as the command that started it does.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "client/interrupt.h"
+
+namespace fsdpd {
+
+struct ChildResult {
+  int exit_code = 0;  // -N: ended by signal N.
+  std::string output;
+};
+
+// `arguments` begin with the program's path. NOT_FOUND when it cannot be run. `interrupt` may be null; fired,
+// it ends the child, and the result is CANCELLED.
+absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interrupt* interrupt,
+                                     std::ostream* err);
+
+}  // namespace fsdpd

@@ -1,0 +1,77 @@
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+
+#include <filesystem>
+
+#include "client/child_process.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "client/profile_file.h"
+#include "fsdp/plan/device_profile.h"
+
+namespace fsdpd {
+namespace {
+
+// Beside this program when installed; in Bazel's output the folders are beside each other.
+std::string DefaultRankBinary() {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::filesystem::path beside = folder / "fsdpd-rank";
+  if (std::filesystem::exists(beside, ignored)) return beside;
+  return folder.parent_path() / "fsdp" / "fsdpd-rank";
+}
+
+std::vector<std::string> Arguments(const CommandLine& line) {
+  std::vector<std::string> arguments{line.rank_binary.empty() ? DefaultRankBinary() : line.rank_binary,
+                                     "--profile-device", line.device};
+  if (line.ranks > 0) {
+    arguments.push_back("--ranks");
+    arguments.push_back(absl::StrCat(line.ranks));
+  }
+  return arguments;
+}
+
+int Fail(Console* console, ExitCode code, const std::string& words) {
+  console->err << "fsdpctl: " << words << "\n";
+  return code;
+}
+
+// What the child said of its error was passed on already.
+int FailOfChild(Console* console, const std::string& binary, int code) {
+  const std::string how = code < 0 ? absl::StrCat("by signal ", -code) : absl::StrCat("with code ", code);
+  return Fail(console, code == kExitUsage ? kExitUsage : kExitJobFailed,
+              absl::StrCat("no profile: ", binary, " ended ", how));
+}
+
+std::string Yaml(const DeviceProfile& profile) {
+  // JSON is YAML; only the braces and commas go.
+  std::string text = ToJson(profile), yaml;
+  for (const absl::string_view row : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (row == "{" || row == "}") continue;
+    absl::StrAppend(&yaml, absl::StripSuffix(absl::StripPrefix(row, "  "), ","), "\n");
+  }
+  return yaml;
+}
+
+}  // namespace
+
+int RunProfileCommand(const CommandLine& line, Console* console) {
+  const std::vector<std::string> arguments = Arguments(line);
+  const absl::StatusOr<ChildResult> child = RunChild(arguments, console->interrupt, &console->err);
+  if (absl::IsCancelled(child.status())) return kExitInterrupted;
+  if (!child.ok()) {
+    return Fail(console, kExitUsage,
+                absl::StrCat(child.status().message(), "; name fsdpd-rank with --rank-binary PATH"));
+  }
+  if (child->exit_code != 0) return FailOfChild(console, arguments[0], child->exit_code);
+  // What `plan --profile` would refuse is not printed.
+  const ProfileText profile = ParseProfile(child->output, arguments[0]);
+  if (ReportFaults(profile.faults, console) != kExitOk) {
+    return Fail(console, kExitJobFailed, absl::StrCat(arguments[0], " printed no profile"));
+  }
+  console->out << (line.output == "yaml" ? Yaml(profile.profile) : child->output);
+  return kExitOk;
+}
+
+}  // namespace fsdpd
