@@ -1,8 +1,9 @@
-"""One rank of PyTorch FSDP2 on Gloo: trains reference models on given weights and batches, one job after the other.
+"""One rank of PyTorch FSDP2, on Gloo or NCCL: trains reference models on given weights and batches, one job after the other.
 
     RANK=r WORLD_SIZE=n fsdp2_rank.py JOBS.json
 
-JOBS.json: rendezvous (a file that is not there yet) and jobs, each with model (as in a JobSpec), steps, micro_batch,
+JOBS.json: rendezvous (a file that is not there yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
+model (as in a JobSpec), steps, micro_batch,
 global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm, learning_rates (one per step), weights, batches,
 and where to write losses_out and weights_out. Weights are fp32, the parameters one after the other; batches are int64,
 for each step all tokens and then all targets of the global batch in sample order.

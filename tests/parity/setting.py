@@ -106,8 +106,8 @@ def run_ours(folder, made, start, *flags):
     return Result([float(line) for line in done.stdout.split()], read_weights(weights))
 
 
-def their_job(setting, folder, number):
-    return {"model": MODELS[setting.model], "steps": STEPS, "micro_batch": setting.micro_batch,
+def their_job(setting, folder, number, device, compute):
+    return {"device": device, "compute": compute, "model": MODELS[setting.model], "steps": STEPS, "micro_batch": setting.micro_batch,
             "global_batch": GLOBAL_BATCH, "sequence_length": SEQUENCE, "lr": LR, "betas": BETAS, "eps": EPSILON,
             "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
             "learning_rates": [learning_rate(step) for step in range(1, STEPS + 1)],
@@ -115,12 +115,13 @@ def their_job(setting, folder, number):
             "losses_out": str(folder / f"{number}.losses"), "weights_out": str(folder / f"{number}.weights")}
 
 
-def run_theirs(folder, settings):
+def run_theirs(folder, settings, device="cpu", compute="fp32"):
     """Trains all settings, which are of one world, from folder/MODEL on folder/batches: {setting: Result}."""
     world, = {setting.world for setting in settings}
-    jobs = [their_job(setting, folder, f"world-{world}.{number}") for number, setting in enumerate(settings)]
-    path = folder / f"world-{world}.json"
-    path.write_text(json.dumps({"rendezvous": str(folder / f"world-{world}.rendezvous"), "jobs": jobs}))
+    name = f"world-{world}.{compute}"
+    jobs = [their_job(setting, folder, f"{name}.{number}", device, compute) for number, setting in enumerate(settings)]
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"rendezvous": str(folder / f"{name}.rendezvous"), "device": device, "jobs": jobs}))
     run_processes([sys.executable, str(ROOT / "tests/parity/fsdp2_rank.py"), str(path)], world, folder)
     return {setting: Result(json.loads(open(job["losses_out"], encoding="utf-8").read()),
                             read_weights(job["weights_out"])) for setting, job in zip(settings, jobs)}
