@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "base/check.h"
 
@@ -74,6 +75,19 @@ void FillGroups(uint64_t key, const ParamInit& init, int64_t first, int64_t last
   }
 }
 
+// Threads of our own: at::parallel_for is a loop on one thread unless this file were compiled with OpenMP,
+// whose runtime would then be in the process twice.
+template <typename Run>
+void InParallel(int64_t first, int64_t last, Run run) {
+  const int64_t wanted = (last - first + kGroupsAThread - 1) / kGroupsAThread;
+  const int64_t shares = std::clamp<int64_t>(wanted, 1, at::get_num_threads());
+  const auto bound = [&](int64_t share) { return first + (last - first) * share / shares; };
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < shares; ++i) threads.emplace_back(run, bound(i), bound(i + 1));
+  run(bound(0), bound(1));
+  for (std::thread& thread : threads) thread.join();
+}
+
 uint64_t KeyOf(const std::string& unit, const std::string& param, uint64_t seed) {
   const std::string name = unit + "/" + param;
   return XXH64(name.data(), name.size(), seed);
@@ -108,8 +122,8 @@ at::Tensor DrawInitialValue(const std::string& unit, const std::string& param, c
   const uint64_t key = KeyOf(unit, param, seed);
   const int64_t end = begin + elements;
   float* out = values.mutable_data_ptr<float>();
-  at::parallel_for(begin / kGroup, (end + kGroup - 1) / kGroup, kGroupsAThread,
-                   [&](int64_t first, int64_t last) { FillGroups(key, init, first, last, begin, end, out); });
+  InParallel(begin / kGroup, (end + kGroup - 1) / kGroup,
+             [&](int64_t first, int64_t last) { FillGroups(key, init, first, last, begin, end, out); });
   return values;
 }
 
