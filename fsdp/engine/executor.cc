@@ -187,6 +187,8 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, execution.name));
+  // On CUDA an abort ends what a collective waits for without a word: what it left is no result.
+  if (stop_->load(std::memory_order_relaxed)) return Fail(absl::CancelledError("asked to stop"));
   return operations_->Result(execution.result_slot);
 }
 

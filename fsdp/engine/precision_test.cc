@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
+#include "base/temp_dir.h"
 #include "fsdp/engine/test_job.h"
 
 namespace fsdpd {
@@ -12,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
 const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
 const TestMesh kOptimGradsParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
 const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
@@ -25,6 +28,40 @@ void ExpectLossesNear(const LocalJobResult& expected, const LocalJobResult& actu
   for (size_t s = 0; s < expected.reports[0].size(); ++s) {
     const double loss = expected.reports[0][s].loss();
     EXPECT_NEAR(actual.reports[0][s].loss(), loss, relative * loss) << "step " << s + 1;
+  }
+}
+
+// A short step downhill lowers the loss by its length times the slope: so the gradient that is applied, and
+// the norm that is reported, are those of the mean over the targets that count.
+TEST(Precision, AStepLowersTheLossByWhatTheGradientNormSays) {
+  const TempDir dir;
+  {
+    std::ofstream tokens(dir.File("tokens.bin"), std::ios::binary);
+    // Every sample is the same, of all that the first epoch may take.
+    for (int sample = 0; sample < 5000; ++sample) tokens << std::string("\0\1\0\1\0\1\0\1\0", 9);
+  }
+  constexpr double kRate = 1e-3;
+  for (const double clip_norm : {0.0, 0.5}) {
+    for (const TestMesh& mesh : {kNoShard, kHsdp, kHfsdp}) {
+      v1::JobSpec job = Over(TestJob(), mesh, 4, 3);
+      job.mutable_model()->mutable_llama()->set_vocab_size(256);
+      job.mutable_data()->clear_synthetic();
+      v1::TokenFile* file = job.mutable_data()->add_tokens();
+      file->set_path(dir.File("tokens.bin"));
+      file->set_type(v1::TOKEN_TYPE_U8);
+      job.mutable_data()->set_ignored_token(1);  // Half of the targets.
+      job.mutable_optimizer()->clear_adamw();
+      job.mutable_optimizer()->mutable_sgd()->set_lr(kRate);
+      job.mutable_optimizer()->set_clip_norm(clip_norm);
+      job.mutable_train()->set_steps(2);
+      const LocalJobResult result = Train(job);
+      const v1::StepReport& step = result.reports[0][0];
+      const double norm = step.grad_norm();
+      EXPECT_GT(norm, 2 * clip_norm);
+      const double length = kRate * (clip_norm > 0 ? clip_norm : norm);
+      EXPECT_NEAR(step.loss() - result.reports[0][1].loss(), length * norm, 0.05 * length * norm)
+          << mesh.name;
+    }
   }
 }
 
