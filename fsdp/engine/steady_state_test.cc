@@ -15,12 +15,12 @@ constexpr char kJob[] = R"({
   "data": {"synthetic": {}, "sequence_length": 16},
   "train": {"steps": 10, "micro_batch": 2, "global_batch": 4},
   "optimizer": {"clip_norm": 1.0},
-  "fsdp": {"recompute": "%s"},
+  %s,
   "resources": {"device": "DEVICE_CPU"}})";
 
-std::string JobWith(const std::string& recompute) {
+std::string JobWith(const std::string& settings) {
   std::string job = kJob;
-  return job.replace(job.find("%s"), 2, recompute);
+  return job.replace(job.find("%s"), 2, settings);
 }
 
 class SteadyState : public ::testing::TestWithParam<std::string> {
@@ -50,7 +50,14 @@ TEST_P(SteadyState, AsksTheSystemForNoMemoryAndKeepsItsPeak) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recompute, SteadyState, ::testing::Values("RECOMPUTE_NONE", "RECOMPUTE_FULL"));
+INSTANTIATE_TEST_SUITE_P(Programs, SteadyState,
+                         ::testing::Values(R"("fsdp": {"recompute": "RECOMPUTE_NONE"})",
+                                           R"("fsdp": {"recompute": "RECOMPUTE_FULL"})",
+                                           R"("fsdp": {"strategy": "STRATEGY_NO_SHARD"})",
+                                           // Sums on their way from a narrow wire to a narrow shard.
+                                           R"("fsdp": {"strategy": "STRATEGY_OPTIM_GRADS"},
+                         "precision": {"grad_comm": "DTYPE_BF16", "main_grads": "DTYPE_BF16", "moments": "DTYPE_BF16"})",
+                                           R"("precision": {"compute": "DTYPE_FP16"})"));
 
 }  // namespace
 }  // namespace fsdpd
