@@ -2,7 +2,7 @@
 //
 // Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 143 stopped by
 // SIGTERM. A rank whose agent goes away exits with 1 at once, in whatever state it is: it must not outlive
-// its agent.
+// its agent. Without an agent it measures the device for fsdpctl (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -23,6 +24,7 @@
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/plan/fingerprint.h"
+#include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
@@ -145,10 +147,18 @@ int Main() {
   _exit(code);
 }
 
+int Profile(const std::vector<std::string>& arguments) {
+  const int code = RunProfileCommand(arguments, &std::cout, &std::cerr);
+  std::cout.flush();
+  _exit(std::cout ? code : 1);  // As Main() does.
+}
+
 }  // namespace
 }  // namespace fsdpd
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (fsdpd::IsProfileCommand(arguments)) return fsdpd::Profile(arguments);
   fsdpd::BlockStopSignal();
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("fsdpd-rank %s\n", fsdpd::kVersion);
@@ -159,6 +169,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: fsdpd-rank [--version]\n"
+        "       fsdpd-rank --profile-device cpu|cuda [--ranks N]\n"
         "fsdpd-rank is started by fsdpd-agent, which passes a socket as descriptor 3. To run a job, use "
         "fsdpctl submit.\n");
     return 2;

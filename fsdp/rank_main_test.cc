@@ -201,6 +201,13 @@ TEST(RankMain, SaysItsVersion) {
   EXPECT_EQ(exit.output, std::string("fsdpd-rank ") + kVersion + "\n");
 }
 
+TEST(RankMain, ProfilesTheDevice) {
+  const Exit exit = Child({"--profile-device", "cpu", "--ranks", "1"}, -1).Wait();
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_THAT(exit.output, HasSubstr("{\n  \"name\": \"measured cpu x1\",\n"));
+  EXPECT_EQ(Child({"--profile-device", "abacus"}, -1).Wait().code, 2);
+}
+
 TEST(RankMain, WithoutAnAgentSaysWhoStartsIt) {
   const Exit exit = Child({}, -1).Wait();
   EXPECT_EQ(exit.code, 2);
