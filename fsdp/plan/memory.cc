@@ -10,6 +10,20 @@ namespace {
 // LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
 constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
+// Gloo receives what it sums into memory of its own: a bucket in fp32 (a narrower wire has a place in the
+// arena), and beside it a shard over the outer axis.
+int64_t GlooBytes(const Spec& spec, const Layout& layout) {
+  const bool whole_bucket = spec.strategy == Strategy::kNoShard || GradType(spec) == DType::kFp32;
+  int64_t bucket_elements = 0, shard_elements = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
+    shard_elements = std::max(shard_elements, bucket.shard_elements);
+  }
+  return ((whole_bucket ? bucket_elements : 0) + (spec.outer_size > 1 ? shard_elements : 0)) *
+         BytesOf(DType::kFp32);
+}
+
 // Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
 // go; in a step of equal layers they fall into the holes of the layer before.
 constexpr int64_t kFragmentationDivisor = 20;
@@ -182,8 +196,8 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
        whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
-      {"library", cuda ? kCudaLibraryBytes : 0,
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "none on CPU"},
+      {"library", cuda ? kCudaLibraryBytes : GlooBytes(spec, layout),
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives the largest bucket into"},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };

@@ -117,10 +117,22 @@ TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
 
 TEST(Memory, CudaTakesMoreThanTheStep) {
   Spec spec = Llama8b(8);
-  EXPECT_EQ(PlanOf(spec).memory.Of("library") + PlanOf(spec).memory.Of("fragmentation"), 0);
+  EXPECT_EQ(PlanOf(spec).memory.Of("fragmentation"), 0);
   spec.device = DeviceKind::kCuda;
-  EXPECT_GT(PlanOf(spec).memory.Of("library"), 0);
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), int64_t{64} << 20);
   EXPECT_GT(PlanOf(spec).memory.Of("fragmentation"), 0);
+}
+
+TEST(Memory, OnCpuGlooReceivesTheLargestBucketInFp32) {
+  Spec spec = Llama8b(8);
+  spec.device = DeviceKind::kCpu;
+  spec.compute = DType::kFp32;
+  const Planned p = PlanOf(spec);
+  const int64_t largest = FindLargestUnit(p.layout, DType::kFp32).bytes;  // One bucket each.
+  EXPECT_EQ(p.memory.Of("library"), largest);
+  spec.outer_size = 2;
+  const Planned outer = PlanOf(spec);
+  EXPECT_EQ(outer.memory.Of("library"), largest + largest / 4) << "and a shard of four";
 }
 
 TEST(Memory, EveryComponentSaysHowItWasComputed) {
