@@ -3,7 +3,7 @@
 //   replica, gather_buffers, reduce_buffers   exact, from the program's arena
 //   activations, workspace                    from the model's facts, at the unit where they peak together:
 //                                             exact for native units, estimates for others
-//   library                                   what Gloo receives into: a bound. Of CUDA's libraries: an estimate
+//   library                                   on CPU what Gloo receives into, a bound; of CUDA's an estimate
 //   fragmentation                             what CUDA's allocator takes beside: an estimate
 //
 // Pure; nothing here knows a device. A component that a job does not need is there with 0 bytes.
