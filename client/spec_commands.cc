@@ -138,7 +138,7 @@ absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
     return absl::UnimplementedError("the coordinator sent no timeline (is it an older one?); add --offline");
   }
   const Timeline timeline = TimelineOf(plan);
-  if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteFile("--trace", line.trace, TraceJson(timeline)));
+  if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteFile("--trace", line.trace, TraceJson({timeline})));
   if (line.picture.empty()) return absl::OkStatus();
   return WriteFile("--picture", line.picture, Picture(timeline));
 }

@@ -72,7 +72,7 @@ absl::Status RunRank(RankJob job, std::vector<v1::StepReport>* reports, LocalJob
     return job.rank == 0 && job.options->on_step ? job.options->on_step(report) : absl::OkStatus();
   }));
   trainer->AwaitOthers();
-  result->traces[job.rank] = trainer->LastTrace();
+  result->timelines[job.rank] = trainer->LastTimeline();
   if (WritesWeights(plan.layout, position)) trainer->params().CopyTo(&result->weights);
   return absl::OkStatus();
 }
@@ -102,7 +102,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   }
   LocalJobResult result;
   result.reports.resize(world);
-  result.traces.resize(world);
+  result.timelines.resize(world);
   result.weights.resize(plan.layout.elements());
   std::vector<absl::Status> statuses(world);
   const std::atomic<bool> never{false};

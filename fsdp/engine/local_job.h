@@ -12,7 +12,7 @@
 
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
-#include "fsdp/telemetry/trace_writer.h"
+#include "fsdp/telemetry/step_timeline.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -29,8 +29,8 @@ struct LocalJobOptions {
 
 struct LocalJobResult {
   std::vector<std::vector<v1::StepReport>> reports;  // By rank, then by step.
-  std::vector<float> weights;  // After the last step: all parameters, in the order of SlotOffsets().
-  std::vector<Trace> traces;   // By rank: of the last step.
+  std::vector<float> weights;       // After the last step: all parameters, in the order of SlotOffsets().
+  std::vector<Timeline> timelines;  // By rank: of the last step.
 };
 
 // The plan of a spec as text of JobSpec in JSON; INVALID_ARGUMENT with every fault when it is refused.

@@ -7,7 +7,7 @@
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
 // fsdp/plan/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all targets
 // of the global batch, in sample order. A trace shows the last step of every rank
-// (fsdp/telemetry/trace_writer.h).
+// (fsdp/plan/timeline.h).
 #include <google/protobuf/util/json_util.h>
 
 #include <CLI/CLI.hpp>
@@ -69,6 +69,7 @@ struct Files {
   std::string dump_weights;
   std::string dump_batches;
   std::string trace;
+  std::string picture;
 };
 
 // The device of the command line, not of the spec: specs for GPUs can be tried on a CPU.
@@ -98,8 +99,12 @@ absl::Status Train(const Files& files, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, RunLocalJob(plan, options));
   for (const v1::StepReport& report : result.reports[0]) std::printf("%.9g\n", report.loss());
   if (!files.trace.empty()) {
-    const std::string json = TraceJson(result.traces);
+    const std::string json = TraceJson(result.timelines);
     FSDPD_RETURN_IF_ERROR(WriteFile(files.trace, json.data(), json.size()));
+  }
+  if (!files.picture.empty()) {
+    const std::string svg = Picture(result.timelines[0]);
+    FSDPD_RETURN_IF_ERROR(WriteFile(files.picture, svg.data(), svg.size()));
   }
   if (files.dump_weights.empty()) return absl::OkStatus();
   return WriteFile(files.dump_weights, result.weights.data(), result.weights.size() * sizeof(float));
@@ -117,6 +122,7 @@ int main(int argc, char** argv) {
   app.add_option("--dump-weights", files.dump_weights, "Where to write the parameters after the last step");
   app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
   app.add_option("--trace", files.trace, "Where to write the timeline of the last step, for ui.perfetto.dev");
+  app.add_option("--picture", files.picture, "Where to draw it for rank 0, as SVG");
   std::string device = "cpu";
   app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
       ->check(CLI::IsMember({"cpu", "cuda"}));

@@ -29,7 +29,7 @@
 #include "fsdp/engine/executor.h"
 #include "fsdp/memory/spike_detector.h"
 #include "fsdp/model/user_model.h"
-#include "fsdp/telemetry/trace_writer.h"
+#include "fsdp/telemetry/step_timeline.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -59,7 +59,7 @@ class Trainer {
   void Abort();
 
   // Of the step reported last.
-  Trace LastTrace() const;
+  Timeline LastTimeline() const;
 
   const ShardedParams& params() const { return params_; }
   const Mesh& mesh() const { return options_.mesh; }

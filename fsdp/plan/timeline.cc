@@ -23,9 +23,32 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string Label(const char* kind, size_t track, const std::string& name) {
-  return absl::StrFormat(R"({"ph":"M","name":"%s","pid":0,"tid":%d,"args":{"name":%s}})", kind, track,
-                         Quoted(name));
+std::string Label(const char* kind, size_t process, size_t track, const std::string& name) {
+  return absl::StrFormat(R"({"ph":"M","name":"%s","pid":%d,"tid":%d,"args":{"name":%s}})", kind, process,
+                         track, Quoted(name));
+}
+
+// `first`: the time that is shown as 0.
+void AppendEvents(const Timeline& timeline, size_t process, double first, std::vector<std::string>* events) {
+  const auto micros = [&](double seconds) { return (seconds - first) * kMicrosPerSecond; };
+  events->push_back(Label("process_name", process, 0, timeline.title));
+  for (size_t t = 0; t < timeline.tracks.size(); ++t) {
+    events->push_back(Label("thread_name", process, t, timeline.tracks[t]));
+  }
+  for (const Timeline::Slice& slice : timeline.slices) {
+    events->push_back(absl::StrFormat(
+        R"({"ph":"X","name":%s,"cat":%s,"pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f})", Quoted(slice.name),
+        Quoted(slice.kind), process, slice.track, micros(slice.start), slice.seconds * kMicrosPerSecond));
+  }
+  for (size_t c = 0; c < timeline.components.size(); ++c) {
+    int64_t last = -1;
+    for (const Timeline::Sample& sample : timeline.samples) {
+      if (sample.bytes[c] == last) continue;
+      last = sample.bytes[c];
+      events->push_back(absl::StrFormat(R"({"ph":"C","name":%s,"pid":%d,"ts":%.3f,"args":{"bytes":%d}})",
+                                        Quoted(timeline.components[c]), process, micros(sample.start), last));
+    }
+  }
 }
 
 std::string NameOf(const v1::Plan::Instruction& instruction) {
@@ -65,28 +88,13 @@ Timeline TimelineOf(const v1::Plan& plan) {
 }
 
 // Slices of the step before would begin below 0, which Perfetto drops: the earliest is at 0.
-std::string TraceJson(const Timeline& timeline) {
+std::string TraceJson(const std::vector<Timeline>& timelines) {
   double first = 0;
-  for (const Timeline::Slice& slice : timeline.slices) first = std::min(first, slice.start);
-  const auto micros = [&](double seconds) { return (seconds - first) * kMicrosPerSecond; };
-  std::vector<std::string> events = {Label("process_name", 0, timeline.title)};
-  for (size_t t = 0; t < timeline.tracks.size(); ++t) {
-    events.push_back(Label("thread_name", t, timeline.tracks[t]));
+  for (const Timeline& timeline : timelines) {
+    for (const Timeline::Slice& slice : timeline.slices) first = std::min(first, slice.start);
   }
-  for (const Timeline::Slice& slice : timeline.slices) {
-    events.push_back(absl::StrFormat(R"({"ph":"X","name":%s,"cat":%s,"pid":0,"tid":%d,"ts":%.3f,"dur":%.3f})",
-                                     Quoted(slice.name), Quoted(slice.kind), slice.track, micros(slice.start),
-                                     slice.seconds * kMicrosPerSecond));
-  }
-  for (size_t c = 0; c < timeline.components.size(); ++c) {
-    int64_t last = -1;
-    for (const Timeline::Sample& sample : timeline.samples) {
-      if (sample.bytes[c] == last) continue;
-      last = sample.bytes[c];
-      events.push_back(absl::StrFormat(R"({"ph":"C","name":%s,"pid":0,"ts":%.3f,"args":{"bytes":%d}})",
-                                       Quoted(timeline.components[c]), micros(sample.start), last));
-    }
-  }
+  std::vector<std::string> events;
+  for (size_t i = 0; i < timelines.size(); ++i) AppendEvents(timelines[i], i, first, &events);
   return absl::StrCat("{\"traceEvents\":[\n", absl::StrJoin(events, ",\n"), "\n]}\n");
 }
 

@@ -14,10 +14,11 @@ namespace fsdpd {
 namespace {
 
 constexpr int kLeft = 78, kRight = 200, kTop = 34;
-constexpr int kWidth = 822;  // Of the time axis.
-constexpr int kMemoryHeight = 260;
-constexpr int kTrackHeight = 24, kTrackGap = 8, kLanesTop = kTop + kMemoryHeight + 24;
-constexpr int kColumn = 2;  // Pixels in which memory is one value.
+constexpr int kWidth = 822;         // Of the time axis.
+constexpr int kMemoryHeight = 260;  // Where anything is known of memory.
+constexpr int kTrackHeight = 24, kTrackGap = 8;
+constexpr int kLegendRoom = 150;  // Below the top of the lanes, for their kinds.
+constexpr int kColumn = 2;        // Pixels in which memory is one value.
 
 // Eight that differ in light as well as in color.
 const char* const kComponentColors[] = {"#264653", "#2a6f97", "#6a4c93", "#8d99ae",
@@ -48,7 +49,10 @@ double TickOf(double most) {
 
 class Drawing {
  public:
-  explicit Drawing(const Timeline& timeline) : t_(timeline) {
+  explicit Drawing(const Timeline& timeline)
+      : t_(timeline),
+        memory_height_(t_.components.empty() ? 0 : kMemoryHeight),
+        lanes_top_(kTop + (memory_height_ > 0 ? memory_height_ + 24 : 0)) {
     std::set<int> used;
     for (const Timeline::Slice& slice : t_.slices) used.insert(slice.track);
     for (const int track : used) row_.emplace(track, static_cast<int>(row_.size()));
@@ -58,19 +62,19 @@ class Drawing {
   }
 
   std::string Draw() {
-    const int lanes_bottom = kLanesTop + static_cast<int>(row_.size()) * (kTrackHeight + kTrackGap);
-    const int height = lanes_bottom + 34, width = kLeft + kWidth + kRight;
+    const int lanes_bottom = lanes_top_ + static_cast<int>(row_.size()) * (kTrackHeight + kTrackGap);
+    const int height = std::max(lanes_bottom + 34, lanes_top_ + kLegendRoom), width = kLeft + kWidth + kRight;
     absl::StrAppendFormat(&out_,
                           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                           "height=\"%d\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n"
                           "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
                           width, height, width, height, width, height);
     Text(kLeft, 20, "start", t_.title, "font-size=\"14\" font-weight=\"bold\"");
-    MemoryAxis();
+    if (memory_height_ > 0) MemoryAxis();
     TimeAxis(lanes_bottom);
     Memory();
     Lanes();
-    Line(t_.peak_bytes, "planned peak");
+    if (memory_height_ > 0) Line(t_.peak_bytes, "planned peak");
     Legend();
     return out_ + "</svg>\n";
   }
@@ -83,7 +87,7 @@ class Drawing {
   }
 
   double X(double seconds) const { return kLeft + std::clamp(seconds / t_.seconds, 0.0, 1.0) * kWidth; }
-  double Y(double bytes) const { return kTop + kMemoryHeight * (1 - bytes / most_bytes_); }
+  double Y(double bytes) const { return kTop + memory_height_ * (1 - bytes / most_bytes_); }
 
   void Text(double x, double y, const char* anchor, const std::string& text, const char* more = "") {
     absl::StrAppendFormat(&out_, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"%s\" %s>%s</text>\n", x, y,
@@ -130,7 +134,7 @@ class Drawing {
   void Memory() {
     const std::vector<const Timeline::Sample*> columns = Columns();
     for (size_t c = t_.components.size(); c-- > 0;) {
-      std::string path = absl::StrFormat("M%d %d", kLeft, kTop + kMemoryHeight);
+      std::string path = absl::StrFormat("M%d %d", kLeft, kTop + memory_height_);
       double last = -1;
       bool any = false;
       for (size_t column = 0; column < columns.size(); ++column) {
@@ -145,7 +149,7 @@ class Drawing {
       if (!any) continue;
       shown_.push_back(c);
       absl::StrAppendFormat(&out_, "<path d=\"%sH%dV%dz\" fill=\"%s\"/>\n", path, kLeft + kWidth,
-                            kTop + kMemoryHeight, kComponentColors[c % std::size(kComponentColors)]);
+                            kTop + memory_height_, kComponentColors[c % std::size(kComponentColors)]);
     }
   }
 
@@ -177,7 +181,7 @@ class Drawing {
     }
   }
 
-  static int TrackTop(int row) { return kLanesTop + row * (kTrackHeight + kTrackGap); }
+  int TrackTop(int row) const { return lanes_top_ + row * (kTrackHeight + kTrackGap); }
 
   void Line(int64_t bytes, const std::string& name) {
     const double y = Y(static_cast<double>(bytes));
@@ -197,11 +201,13 @@ class Drawing {
     for (const size_t c : shown_) {  // As stacked, from the top.
       entry(kComponentColors[c % std::size(kComponentColors)], t_.components[c]);
     }
-    y = std::max(y + 8, static_cast<double>(kLanesTop - 40));
+    y = std::max(y + 8, static_cast<double>(memory_height_ > 0 ? lanes_top_ - 40 : kTop + 10));
     for (const std::string& kind : kinds_) entry(ColorOf(kind), kind);
   }
 
   const Timeline& t_;
+  const int memory_height_;
+  const int lanes_top_;
   std::map<int, int> row_;  // By track that has slices.
   double most_bytes_ = 1;
   std::vector<size_t> shown_;

@@ -58,7 +58,7 @@ TEST(Timeline, TheTraceIsJsonWithLanesAndCounters) {
   Timeline timeline = TimelineOf(SmallPlan());
   timeline.title += " \"quoted\\\" \n";
   google::protobuf::Struct trace;
-  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(TraceJson(timeline), &trace).ok());
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(TraceJson({timeline}), &trace).ok());
   double first = 1e9, forward_start = -1;
   std::vector<double> counters;
   for (const auto& value : trace.fields().at("traceEvents").list_value().values()) {

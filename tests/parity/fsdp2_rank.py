@@ -1,11 +1,11 @@
-"""One rank of PyTorch FSDP2, on Gloo or NCCL: trains reference models on given weights and batches, one job after the other.
+"""One rank of PyTorch FSDP2, on Gloo or NCCL: trains reference models on given weights and batches, one job after the
+other.
 
     RANK=r WORLD_SIZE=n fsdp2_rank.py JOBS.json
 
 JOBS.json: rendezvous (a file that is not there yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
-model (as in a JobSpec), steps, micro_batch,
-global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm, learning_rates (one per step), weights, batches,
-and where to write losses_out and weights_out. Weights are fp32, the parameters one after the other; batches are int64,
+model (as in a JobSpec), steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm,
+learning_rates (one per step), weights, batches, and where to write losses_out and weights_out. Weights are fp32, the parameters one after the other; batches are int64,
 for each step all tokens and then all targets of the global batch in sample order.
 
 Several jobs in one start, because importing torch takes longer than training any of them.
@@ -18,7 +18,7 @@ import sys
 import numpy
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from models import build
 
@@ -33,11 +33,14 @@ def load(model, path):
     assert flat.numel() == 0, f"the weights file holds {flat.numel()} numbers more than the model"
 
 
-def shard(model):
+def shard(model, compute):
+    policy = MixedPrecisionPolicy()
+    if compute == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     # A parameter that two modules share must be in the group of one that holds both: here the root.
     ends = () if model.tied else (model.embedding, model.head)
     for unit in (*ends, *model.layers, model):
-        fully_shard(unit, reshard_after_forward=True)
+        fully_shard(unit, mp_policy=policy, reshard_after_forward=True)
         # Gloo cannot average: sum, and scale the sum.
         unit.set_force_sum_reduction_for_comms(True)
 
@@ -61,7 +64,7 @@ def train_step(model, adamw, batch, job):
     """The mean loss of this rank's samples, as a tensor."""
     adamw.zero_grad()
     parts = micro_batches(batch, job)
-    total = torch.zeros(())
+    total = torch.zeros((), device=batch.device)
     for index, (tokens, targets) in enumerate(parts):
         model.set_requires_gradient_sync(index == len(parts) - 1)
         loss = model(tokens, targets) / len(parts)
@@ -73,18 +76,19 @@ def train_step(model, adamw, batch, job):
     return total
 
 
-def prepare(job):
+def prepare(job, device="cpu"):
     """(model, optimizer, batches by step)."""
     model = build(job["model"])
     load(model, job["weights"])
-    shard(model)
+    model.to(device)
+    shard(model, job.get("compute", "fp32"))
     shape = (job["steps"], 2, job["global_batch"], job["sequence_length"])
     batches = torch.from_numpy(numpy.fromfile(job["batches"], dtype=numpy.int64).reshape(shape))
-    return model, optimizer(model, job), batches
+    return model, optimizer(model, job), batches.to(device)
 
 
-def train(job):
-    model, adamw, batches = prepare(job)
+def train(job, device):
+    model, adamw, batches = prepare(job, device)
     losses = []
     for rate, batch in zip(job["learning_rates"], batches):
         for group in adamw.param_groups:
@@ -94,7 +98,7 @@ def train(job):
         losses.append((total / dist.get_world_size()).item())
     flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
     if dist.get_rank() == 0:
-        flat.detach().numpy().tofile(job["weights_out"])
+        flat.detach().cpu().numpy().tofile(job["weights_out"])
         with open(job["losses_out"], "w", encoding="utf-8") as file:
             json.dump(losses, file)
 
@@ -103,10 +107,13 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         work = json.load(file)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{work['rendezvous']}", rank=int(os.environ["RANK"]),
-                            world_size=int(os.environ["WORLD_SIZE"]))
+    rank, device = int(os.environ["RANK"]), work["device"]
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method=f"file://{work['rendezvous']}",
+                            rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
     for job in work["jobs"]:
-        train(job)
+        train(job, device)
     dist.destroy_process_group()
 
 

@@ -15,19 +15,19 @@ from torch.nn import functional as F
 
 
 @functools.lru_cache(maxsize=None)
-def rotation(sequence, half, theta):
-    """Cosine and sine by position and dimension."""
-    frequency = theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle = torch.outer(torch.arange(sequence, dtype=torch.float32), frequency)[None, :, None, :]
+def rotation(sequence, half, theta, device):
+    """Cosine and sine by position and dimension, fp32."""
+    frequency = theta ** (-torch.arange(half, dtype=torch.float32, device=device) / half)
+    angle = torch.outer(torch.arange(sequence, dtype=torch.float32, device=device), frequency)[None, :, None, :]
     return angle.cos(), angle.sin()
 
 
 def rotate(x, theta):
     """Rotary positions: dimension i of the first half turns with dimension i of the second. x: [b, s, heads, d]."""
     half = x.shape[-1] // 2
-    cos, sin = rotation(x.shape[1], half, theta)
+    cos, sin = rotation(x.shape[1], half, theta, x.device)
     first, second = x[..., :half], x[..., half:]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
 def fused_attention(query, key, value):
@@ -41,7 +41,7 @@ def attention(query, key, value):
     groups = query.shape[2] // key.shape[2]
     key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])
-    future = torch.ones(query.shape[1], query.shape[1], dtype=torch.bool).triu(1)
+    future = torch.ones(query.shape[1], query.shape[1], dtype=torch.bool, device=query.device).triu(1)
     weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
     return torch.einsum("bhqk,bkhd->bqhd", weights, value)
 
@@ -118,4 +118,4 @@ class Llama(nn.Module):
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
-        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+        return F.cross_entropy(self.head(x).flatten(0, 1).float(), targets.flatten())

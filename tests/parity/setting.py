@@ -107,9 +107,9 @@ def run_ours(folder, made, start, *flags):
 
 
 def their_job(setting, folder, number, device, compute):
-    return {"device": device, "compute": compute, "model": MODELS[setting.model], "steps": STEPS, "micro_batch": setting.micro_batch,
-            "global_batch": GLOBAL_BATCH, "sequence_length": SEQUENCE, "lr": LR, "betas": BETAS, "eps": EPSILON,
-            "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
+    return {"device": device, "compute": compute, "model": MODELS[setting.model], "steps": STEPS,
+            "micro_batch": setting.micro_batch, "global_batch": GLOBAL_BATCH, "sequence_length": SEQUENCE, "lr": LR,
+            "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
             "learning_rates": [learning_rate(step) for step in range(1, STEPS + 1)],
             "weights": str(folder / setting.model), "batches": str(folder / "batches"),
             "losses_out": str(folder / f"{number}.losses"), "weights_out": str(folder / f"{number}.weights")}
