@@ -1,7 +1,9 @@
 #include "client/spec_file.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -40,19 +42,19 @@ std::string Absolute(const std::string& path, const std::filesystem::path& folde
   return std::filesystem::absolute(folder / path).lexically_normal().string();
 }
 
+void AddFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
+              SpecText* spec) {
+  const Violation fault{rule, FaultLevel::kError, field, std::string(reason), fix, "", ""};
+  spec->faults.push_back(Locate(fault, spec->places));
+}
+
 void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
   if (!spec->spec.model().has_hf_config()) return;
   const std::string path = Absolute(spec->spec.model().hf_config(), folder);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
-    const Violation cannot_read{"hf_no_config",
-                                FaultLevel::kError,
-                                "model.hf_config",
-                                std::string(text.status().message()),
-                                "give the path of a config.json on this machine",
-                                "",
-                                ""};
-    spec->faults.push_back(Locate(cannot_read, spec->places));
+    AddFault("hf_no_config", "model.hf_config", text.status().message(),
+             "give the path of a config.json on this machine", spec);
     return;
   }
   v1::Model model;
@@ -62,6 +64,57 @@ void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
   // What is said about the sizes later is said where they came from.
   spec->places[model.has_gpt2() ? "model.gpt2" : "model.llama"] = {path, 1, 1};
   *spec->spec.mutable_model() = std::move(model);
+}
+
+// A description as part of a spec, so that it is read, and its faults are named, as if it stood there. It
+// begins on the second line of the text that is parsed.
+SpecText ParseDescription(const std::string& text, const std::string& path) {
+  SpecText described = ParseSpec(absl::StrCat("{model: {plugin:\n", text, "\n}}"), path);
+  const auto shift = [](Place* place) { place->line = std::max(place->line - 1, 1); };
+  for (SpecFault& fault : described.faults) shift(&fault.place);
+  for (auto& [field, place] : described.places) shift(&place);
+  return described;
+}
+
+void TakeDescription(const SpecText& described, SpecText* spec) {
+  v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
+  v1::Plugin taken = described.spec.model().plugin();
+  if (!plugin->args().empty() && plugin->args() != taken.args()) {
+    AddFault("plugin_other_args", "model.plugin.args",
+             absl::StrCat("the description was made with '", taken.args(), "'"),
+             "leave args out, or make the description again: fsdpd-rank --describe-plugin PATH --args ARGS",
+             spec);
+    return;
+  }
+  taken.set_path(plugin->path());
+  taken.clear_description();
+  *plugin = std::move(taken);
+  for (const auto& [field, place] : described.places) {
+    // What is said about the model later is said where it came from.
+    if (absl::StartsWith(field, "model.plugin.")) spec->places.emplace(field, place);
+  }
+}
+
+void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
+  if (!spec->spec.model().has_plugin()) return;
+  v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
+  plugin->set_path(Absolute(plugin->path(), folder));
+  if (plugin->description().empty()) return;
+  if (plugin->units_size() > 0 || plugin->vocab_size() != 0 || plugin->max_sequence_length() != 0) {
+    AddFault("plugin_described_twice", "model.plugin.description",
+             "the model is described by a file and here as well", "leave one of them out", spec);
+    return;
+  }
+  const std::string path = Absolute(plugin->description(), folder);
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) {
+    AddFault("plugin_no_description", "model.plugin.description", text.status().message(),
+             "make the file: fsdpd-rank --describe-plugin PATH > FILE", spec);
+    return;
+  }
+  const SpecText described = ParseDescription(*text, path);
+  spec->faults.insert(spec->faults.end(), described.faults.begin(), described.faults.end());
+  if (described.faults.empty()) TakeDescription(described, spec);
 }
 
 }  // namespace
@@ -81,6 +134,7 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   const std::filesystem::path folder = from_stdin ? std::filesystem::current_path(ignored)
                                                   : std::filesystem::absolute(path, ignored).parent_path();
   InlineHfConfig(folder, &spec);
+  InlineDescription(folder, &spec);
   if (!spec.spec.has_data()) return spec;
   v1::Data* data = spec.spec.mutable_data();
   for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {

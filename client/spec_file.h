@@ -1,6 +1,7 @@
 // The whole way from a file on this machine to a JobSpec that a coordinator can use: reads the text, applies
-// --set, turns model.hf_config into model.llama or model.gpt2, and makes the paths of token files absolute.
-// Relative paths are relative to the spec's own folder (to the working directory for stdin).
+// --set, turns model.hf_config into model.llama or model.gpt2, takes in model.plugin.description, and makes
+// the paths of token files and of a plug-in absolute. Relative paths are relative to the spec's own folder
+// (to the working directory for stdin).
 #pragma once
 
 #include <absl/status/statusor.h>

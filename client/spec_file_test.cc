@@ -44,6 +44,56 @@ TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
                 ": No such file or directory; give the path of a config.json on this machine [hf_no_config]");
 }
 
+constexpr char kPluginSpec[] = "name: a\nmodel:\n  plugin: {path: ./mine.so, description: mine.json}\n";
+
+SpecText LoadWithDescription(const std::string& description, const std::vector<std::string>& sets = {}) {
+  static TempDir dir;
+  Write(dir.File("job.yaml"), kPluginSpec);
+  Write(dir.File("mine.json"), description);
+  std::istringstream input;
+  absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), sets, input);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  for (SpecFault& fault : spec->faults) {
+    fault.place.file = std::filesystem::path(fault.place.file).filename().string();
+  }
+  return *std::move(spec);
+}
+
+TEST(SpecFile, TakesInTheDescriptionOfAPlugin) {
+  const SpecText spec = LoadWithDescription(R"({
+  "args": "{\"layers\": 2}", "vocab_size": "256",
+  "units": [{"name": "in", "params": [{"name": "w", "shape": ["256", "8"], "decay": true}],
+             "output_values": "8"}]
+})");
+  ASSERT_TRUE(spec.faults.empty()) << Render(spec.faults[0]);
+  const v1::Plugin& plugin = spec.spec.model().plugin();
+  EXPECT_TRUE(std::filesystem::path(plugin.path()).is_absolute());
+  EXPECT_EQ(std::filesystem::path(plugin.path()).filename(), "mine.so");
+  EXPECT_TRUE(plugin.description().empty());
+  EXPECT_EQ(plugin.args(), R"({"layers": 2})");
+  ASSERT_EQ(plugin.units_size(), 1);
+  EXPECT_EQ(plugin.units(0).params(0).shape(1), 8);
+  const Place& place = spec.places.at("model.plugin.units[0].name");
+  EXPECT_EQ(std::filesystem::path(place.file).filename(), "mine.json");
+  EXPECT_EQ(place.line, 3);
+}
+
+TEST(SpecFile, NamesTheFaultsOfADescription) {
+  const auto fault = [](const std::string& description, const std::vector<std::string>& sets = {}) {
+    const SpecText spec = LoadWithDescription(description, sets);
+    return spec.faults.size() == 1 ? Render(spec.faults[0]) : std::to_string(spec.faults.size()) + " faults";
+  };
+  EXPECT_EQ(fault("{\n\"vocab\": 3}").substr(0, 54), "mine.json:2:1: error: unknown field model.plugin.vocab")
+      << fault("{\n\"vocab\": 3}");
+  EXPECT_EQ(fault("{\n\"units\": [\n").substr(0, 10), "mine.json:") << fault("{\n\"units\": [\n");
+  EXPECT_EQ(fault("{\"units\": 3}").substr(0, 12), "mine.json:1:") << fault("{\"units\": 3}");
+  EXPECT_NE(fault("{\"args\": \"a\"}", {"model.plugin.args=b"}).find("was made with 'a'"), std::string::npos)
+      << fault("{\"args\": \"a\"}", {"model.plugin.args=b"});
+  EXPECT_NE(fault("{}", {"model.plugin.vocab_size=3"}).find("[plugin_described_twice]"), std::string::npos);
+  EXPECT_NE(fault("{}", {"model.plugin.description=no.json"}).find("no.json: No such file or directory"),
+            std::string::npos);
+}
+
 TEST(SpecFile, ReadsStdin) {
   std::istringstream input("name: b\n");
   const absl::StatusOr<SpecText> spec = LoadSpec("-", {"train.steps=3"}, input);
