@@ -1,0 +1,13 @@
+"""A model of one's own as a shared object that fsdpd-rank loads (fsdp/model/plugin_entry.h)."""
+
+def fsdpd_plugin(name, srcs, deps = [], **kwargs):
+    """NAME.so from `srcs`, which end with FSDPD_PLUGIN. It exports that one symbol: the rest is its own copy."""
+    native.cc_binary(
+        name = name + ".so",
+        srcs = srcs,
+        additional_linker_inputs = ["//fsdp:plugin.lds"],
+        linkopts = ["-Wl,--version-script=$(location //fsdp:plugin.lds)", "-Wl,--gc-sections"],
+        linkshared = True,
+        deps = ["//fsdp:plugin"] + deps,
+        **kwargs
+    )
