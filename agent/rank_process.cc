@@ -23,6 +23,10 @@ namespace {
 constexpr int kRankSocket = 3;     // What the rank finds its agent at.
 constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no target overwrites one.
 
+// People set it for other trainers. On this one's ranks it would put gathers, reductions and compute into one
+// queue, where nothing overlaps.
+constexpr char kOneConnection[] = "CUDA_DEVICE_MAX_CONNECTIONS=1";
+
 absl::Status Errno(absl::string_view what, int error) {
   const std::string text = absl::StrCat(what, ": ", strerror(error));
   return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
@@ -34,11 +38,14 @@ absl::StatusOr<UniqueFd> MoveUp(int fd) {
   return moved;
 }
 
-// The agent's environment, the mark, and those defaults that it does not set itself.
+// The agent's environment without what harms a rank, the mark, and those defaults that it does not set
+// itself.
 std::vector<std::string> Environment(const RankCommand& command) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (strncmp(*variable, kRankMark, strlen(kRankMark)) != 0) variables.emplace_back(*variable);
+    if (strncmp(*variable, kRankMark, strlen(kRankMark)) == 0 || strcmp(*variable, kOneConnection) == 0)
+      continue;
+    variables.emplace_back(*variable);
   }
   for (const auto& [name, value] : command.defaults) {
     if (getenv(name.c_str()) == nullptr) variables.push_back(absl::StrCat(name, "=", value));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <fstream>
@@ -69,6 +70,20 @@ TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
   EXPECT_EQ(Log(), "omp=5\ngroup=1 session=1\nstdin=/dev/null\nhighest_fd=3\nbind= device=0\n");
   unsetenv("OMP_NUM_THREADS");
   EXPECT_TRUE(process->TreeGone());
+}
+
+TEST_F(RankProcessTest, DropsASettingUnderWhichNothingOverlaps) {
+  const std::string script = dir_.File("rank");
+  std::ofstream(script) << "#!/bin/sh\necho connections=$CUDA_DEVICE_MAX_CONNECTIONS\n";
+  chmod(script.c_str(), 0755);
+  for (const char* value : {"1", "32"}) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", value, 1);
+    const auto process = Spawn(script);
+    ASSERT_TRUE(process.ok()) << process.status();
+    EXPECT_EQ(AwaitEnd(**process).exit_code, 0);
+  }
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  EXPECT_EQ(Log(), "connections=\nconnections=32\n");
 }
 
 TEST_F(RankProcessTest, SetsDefaultsThatTheAgentDoesNotSet) {
