@@ -23,6 +23,7 @@
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
+#include "fsdp/model/plugin.h"
 #include "fsdp/plan/fingerprint.h"
 #include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
@@ -153,6 +154,16 @@ int Profile(const std::vector<std::string>& arguments) {
   _exit(std::cout ? code : 1);  // As Main() does.
 }
 
+// --describe-plugin PATH [--args TEXT]: what goes into a spec's model.plugin.description.
+int PrintDescription(const std::string& path, const std::string& args) {
+  // Without a folder dlopen() would look where the system's libraries are.
+  const bool has_folder = path.find('/') != std::string::npos;
+  const absl::StatusOr<std::string> json = DescribePlugin(has_folder ? path : "./" + path, args);
+  if (json.ok()) return std::printf("%s", json->c_str()) < 0 ? 1 : 0;
+  std::fprintf(stderr, "%s\n", std::string(json.status().message()).c_str());
+  return 1;
+}
+
 }  // namespace
 }  // namespace fsdpd
 
@@ -164,11 +175,15 @@ int main(int argc, char** argv) {
     std::printf("fsdpd-rank %s\n", fsdpd::kVersion);
     return 0;
   }
+  const bool describes = argc >= 3 && std::strcmp(argv[1], "--describe-plugin") == 0;
+  if (describes && argc == 3) return fsdpd::PrintDescription(argv[2], "");
+  if (describes && argc == 5 && std::strcmp(argv[3], "--args") == 0)
+    return fsdpd::PrintDescription(argv[2], argv[4]);
   struct stat info;
   if (argc != 1 || fstat(fsdpd::kAgentFd, &info) != 0 || !S_ISSOCK(info.st_mode)) {
     std::fprintf(
         stderr,
-        "usage: fsdpd-rank [--version]\n"
+        "usage: fsdpd-rank [--version | --describe-plugin FILE.so [--args TEXT]]\n"
         "       fsdpd-rank --profile-device cpu|cuda [--ranks N]\n"
         "fsdpd-rank is started by fsdpd-agent, which passes a socket as descriptor 3. To run a job, use "
         "fsdpctl submit.\n");

@@ -201,6 +201,15 @@ TEST(RankMain, SaysItsVersion) {
   EXPECT_EQ(exit.output, std::string("fsdpd-rank ") + kVersion + "\n");
 }
 
+TEST(RankMain, DescribesAPlugin) {
+  const Exit exit = Child({"--describe-plugin", "fsdp/model/test_plugin.so", "--args", "4"}, -1).Wait();
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_THAT(exit.output, HasSubstr(R"("name": "embedding")"));
+  const Exit missing = Child({"--describe-plugin", "no.so"}, -1).Wait();
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.output, HasSubstr("plug-in ./no.so: "));
+}
+
 TEST(RankMain, ProfilesTheDevice) {
   const Exit exit = Child({"--profile-device", "cpu", "--ranks", "1"}, -1).Wait();
   EXPECT_EQ(exit.code, 0);

@@ -5,6 +5,7 @@
 //                                          two processes, which meet in the folder and talk over Gloo
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "examples/mlp_char_lm/char_lm.h"
 #include "fsdp/fsdp.h"
@@ -14,7 +15,8 @@ namespace {
 std::string JobFor(const std::string& text_file) {
   return R"({"name": "char-lm",
              "data": {"tokens": [{"path": ")" +
-         text_file + R"(", "type": "TOKEN_TYPE_U8"}], "sequence_length": 64},
+         std::filesystem::absolute(text_file).string() +
+         R"(", "type": "TOKEN_TYPE_U8"}], "sequence_length": 64},
              "train": {"steps": 100, "micro_batch": 8, "global_batch": 16},
              "optimizer": {"adamw": {"lr": 0.003}, "clip_norm": 1},
              "schedule": {"cosine": {"warmup_steps": 10}},
