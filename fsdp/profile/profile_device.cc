@@ -1,5 +1,6 @@
 #include "fsdp/profile/profile_device.h"
 
+#include <ATen/Parallel.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -44,6 +45,11 @@ absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, 
   bench->runs = options.runs;
   bench->compute = lane(false);
   bench->communication = lane(true);
+  // How many threads a product takes is asked of the thread that it runs on, which knows it from here.
+  FSDPD_RETURN_IF_ERROR(RunOn(bench->compute.get(), [] {
+    at::init_num_threads();
+    return absl::OkStatus();
+  }));
   CommunicatorOptions group;
   group.device = options.device;
   group.rank = rank;
