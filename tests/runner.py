@@ -22,7 +22,8 @@ BAZEL = os.environ.get("BAZEL", "bazel").split()
 # Bazel's exit codes: 3 is "built, and some tests failed"; what failed is then in the results.
 BAZEL_TESTS_FAILED = 3
 
-PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
+PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
+            "//examples/plugin:residual_mlp.so"]
 TRAIN_LOCAL = ["//fsdp/engine:train_local"]
 
 

@@ -1,0 +1,46 @@
+"""A model from a user's shared object: described once, planned without it, loaded by every rank."""
+
+import json
+import subprocess
+
+import pytest
+
+from harness.programs import program
+from harness.specs import corpus, spec
+
+PLUGIN = "examples/plugin/residual_mlp.so"
+ARGS = '{"layers": 2}'
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory):
+    described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", program(PLUGIN), "--args", ARGS],
+                               capture_output=True, text=True, check=True, timeout=60)
+    path = tmp_path_factory.mktemp("plugin") / "residual_mlp.json"
+    path.write_text(described.stdout)
+    return path
+
+
+def submit(cluster, description, folder, **plugin):
+    """With fsdpctl, which reads the description."""
+    model = {"llama": None, "plugin": {"path": program(PLUGIN), "description": str(description), **plugin}}
+    text = corpus(folder / "corpus.txt")
+    made = spec(steps=40, model=model, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
+    return json.loads(cluster.ctl("submit", "-f", cluster.write_spec(made), "-o", "json").expect(0).out)["id"]
+
+
+def test_a_job_with_a_plugin_trains(cluster, description, tmp_path):
+    job = cluster.wait_state(submit(cluster, description, tmp_path), "SUCCEEDED")
+    assert job.last_step.loss < job.first_loss - 1
+
+
+def test_a_rank_refuses_a_plugin_that_is_not_what_was_described(cluster, description, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(description.read_text().replace('"64"', '"48"'))
+    job = cluster.wait_state(submit(cluster, other, tmp_path), "FAILED")
+    assert "describes another model" in job.reason and "units[1].params[1].shape[0]: 48 -> 64" in job.reason
+
+
+def test_a_plugin_that_no_node_has_is_named(cluster, description, tmp_path):
+    job = cluster.wait_state(submit(cluster, description, tmp_path, path="/nowhere/mine.so"), "FAILED")
+    assert "/nowhere/mine.so" in job.reason
