@@ -15,11 +15,13 @@ using prometheus::MetricType;
 struct OpName {
   v1::CommOp op;
   const char* name;
+  bool
+      always;  // From the start on, so that rates are right; the others are for jobs with an outer mesh axis.
 };
 constexpr OpName kOps[] = {
-    {v1::COMM_OP_ALL_GATHER, "all_gather"},     {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter"},
-    {v1::COMM_OP_ALL_REDUCE, "all_reduce"},     {v1::COMM_OP_OUTER_REDUCE, "outer_reduce"},
-    {v1::COMM_OP_OUTER_GATHER, "outer_gather"},
+    {v1::COMM_OP_ALL_GATHER, "all_gather", true},      {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter", true},
+    {v1::COMM_OP_ALL_REDUCE, "all_reduce", true},      {v1::COMM_OP_OUTER_REDUCE, "outer_reduce", false},
+    {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
 };
 
 std::vector<ClientMetric::Label> Labels(const RankId& id) {
@@ -86,6 +88,7 @@ class SeriesTable {
     MetricFamily family = Family(name, help, MetricType::Counter);
     for (const RankSeries* rank : ranks_) {
       for (const OpName& op : kOps) {
+        if (!op.always && rank->ops_[op.op].bytes == 0) continue;
         std::vector<ClientMetric::Label> labels = Labels(rank->id_);
         labels.push_back({"op", op.name});
         AddSample(&family, std::move(labels), value(rank->ops_[op.op]));

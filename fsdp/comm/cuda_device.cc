@@ -1,7 +1,10 @@
 #include "fsdp/comm/cuda_device.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_format.h>
 #include <cuda_runtime_api.h>
+
+#include <cstdlib>
 
 namespace fsdpd {
 
@@ -12,6 +15,16 @@ int CudaDeviceCount() {
     return 0;
   }
   return count;
+}
+
+absl::Status CheckGpusMayShareProcess() {
+  for (const char* name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || !absl::StrContains(value, "expandable_segments:True")) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s=%s: with expandable segments several GPUs cannot be in one process; unset it", name, value));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SetCudaDevice(int index) {

@@ -5,6 +5,8 @@ namespace fsdpd {
 
 int CudaDeviceCount() { return 0; }
 
+absl::Status CheckGpusMayShareProcess() { return absl::OkStatus(); }
+
 absl::Status SetCudaDevice(int /*index*/) {
   return absl::FailedPreconditionError("this binary is built for CPU; build it with --config=cuda");
 }

@@ -100,6 +100,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
     return absl::InvalidArgumentError(
         absl::StrCat("weights: ", options.weights.size(), " values, the model has ", plan.layout.elements()));
   }
+  if (plan.spec.device == DeviceKind::kCuda && world > 1) FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
   LocalJobResult result;
   result.reports.resize(world);
   result.timelines.resize(world);

@@ -91,6 +91,9 @@ absl::Status OnEachRank(int ranks, const std::function<absl::Status(int rank)>& 
 }
 
 absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
+  if (options.device == DeviceKind::kCuda && options.ranks > 1) {
+    FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
+  }
   LocalStore store;
   std::vector<RankBench> benches(options.ranks);
   std::vector<Rates> rates(options.ranks);

@@ -11,7 +11,7 @@ from harness.prometheus import Prometheus
 from harness.specs import ENDLESS, corpus, spec
 from harness.wait import wait_until
 
-OPS = {"all_gather", "reduce_scatter", "all_reduce", "outer_reduce", "outer_gather"}
+OPS = {"all_gather", "reduce_scatter", "all_reduce"}
 COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers", "activations",
               "workspace", "library", "fragmentation"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",

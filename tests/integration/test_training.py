@@ -33,16 +33,51 @@ def losses(cluster, made):
     return found
 
 
-def test_every_strategy_and_world_gives_the_same_losses(cluster):
+PROGRAMS = {
+    "whole": {"strategy": "no_shard"},
+    "optim": {"strategy": "optim"},
+    "optim and grads": {"strategy": "optim_grads"},
+    "everything": {"strategy": "optim_grads_params"},
+    "recompute": {"strategy": "optim_grads_params", "recompute": "full"},
+    "keep gathered": {"strategy": "optim_grads_params", "keep_gathered": True},
+    "hsdp": {"strategy": "optim_grads_params", "outer": {"size": 2}},
+    "hfsdp": {"strategy": "optim_grads_params", "outer": {"size": 2, "strategy": "optim"}},
+}
+
+
+def test_every_strategy_mesh_and_world_gives_the_same_losses(cluster):
     train = {"global_batch": 8, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
-    sharded = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "optim_grads_params"}))
-    whole = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "no_shard"}))
-    again = losses(cluster, spec(steps=6, train=train, fsdp={"strategy": "optim_grads_params", "recompute": "full"}))
     assert 6 in one and len(one) >= 2
-    for other in (sharded, whole, again):
+    for name, fsdp in PROGRAMS.items():
+        other = losses(cluster, spec(steps=6, train=train, fsdp=fsdp))
         for step in set(one) & set(other):
-            assert other[step] == pytest.approx(one[step], rel=1e-5), f"step {step}"
+            assert other[step] == pytest.approx(one[step], rel=1e-5), f"{name}: step {step}"
+
+
+GPT2 = {"llama": None, "gpt2": {"vocab_size": 256, "hidden_size": 32, "layers": 2, "heads": 4, "positions": 16}}
+KINDS = {
+    "gpt2 by sgd": {"model": GPT2, "optimizer": {"adamw": None, "sgd": {"lr": 0.5, "momentum": 0.9}}},
+    "tied": {"model": {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 4,
+                                 "kv_heads": 2, "tied_embeddings": True, "qk_norm": True}}},
+    "fp16": {"precision": {"compute": "fp16"}},
+    "bf16 wire": {"precision": {"compute": "bf16", "grad_comm": "bf16", "main_grads": "bf16", "moments": "bf16"}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_of_another_kind_learns_and_is_evaluated(cluster, tmp_path, kind):
+    text = corpus(tmp_path / "corpus.txt")
+    held_out = corpus(tmp_path / "held_out.txt", tokens=700)  # No whole number of rounds.
+    files = {"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}],
+             "validation": [{"path": str(held_out), "type": "u8"}]}
+    job_id = cluster.submit(spec(steps=40, data=files, train={"evaluation": {"every_steps": 15}}, **KINDS[kind]))
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.last_step.loss < job.first_loss - 0.5
+    evaluation = job.last_step.evaluation
+    assert evaluation.tokens == 699, "every target of the file but none of the padding"
+    assert abs(evaluation.loss - job.last_step.loss) < 1
+    assert job.last_step.HasField("loss_scale") == (kind == "fp16")
 
 
 def test_the_same_spec_gives_the_same_run(cluster):

@@ -120,8 +120,9 @@ def run_theirs(folder, settings, device="cpu", compute="fp32"):
     world, = {setting.world for setting in settings}
     name = f"world-{world}.{compute}"
     jobs = [their_job(setting, folder, f"{name}.{number}", device, compute) for number, setting in enumerate(settings)]
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"rendezvous": str(folder / f"{name}.rendezvous"), "device": device, "jobs": jobs}))
+    path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
+    rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
+    path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))
     run_processes([sys.executable, str(ROOT / "tests/parity/fsdp2_rank.py"), str(path)], world, folder)
     return {setting: Result(json.loads(open(job["losses_out"], encoding="utf-8").read()),
                             read_weights(job["weights_out"])) for setting, job in zip(settings, jobs)}
