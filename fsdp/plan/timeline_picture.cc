@@ -201,7 +201,7 @@ class Drawing {
     for (const size_t c : shown_) {  // As stacked, from the top.
       entry(kComponentColors[c % std::size(kComponentColors)], t_.components[c]);
     }
-    y = std::max(y + 8, static_cast<double>(memory_height_ > 0 ? lanes_top_ - 40 : kTop + 10));
+    y = memory_height_ > 0 ? std::max(y + 8, static_cast<double>(lanes_top_ - 40)) : kTop + 10;
     for (const std::string& kind : kinds_) entry(ColorOf(kind), kind);
   }
 
