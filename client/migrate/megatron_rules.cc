@@ -13,7 +13,7 @@ constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 struct Finding {
-  const char* setting;  // By name: where it is told.
+  const char* setting;  // Or a variable, by name: where it is told.
   std::string reason;
   std::string fix;
   std::string before = {};
@@ -51,8 +51,8 @@ bool IsOneOf(const std::string& value, std::initializer_list<const char*> known)
 }
 
 std::string Environment(Settings* s, const std::string& name) {
-  const auto found = s->environment().find(name);
-  return found == s->environment().end() ? "" : found->second;
+  const Setting* variable = s->FindVariable(name);
+  return variable == nullptr ? "" : variable->values.front();
 }
 
 // A flag that means nothing here, or has one value here: it is turned to `value` and told.
@@ -290,8 +290,8 @@ const Rule kRules[] = {
     {"connections", kError, "CUDA_DEVICE_MAX_CONNECTIONS is not 1",
      [](Settings* s) -> Findings {
        if (Environment(s, "CUDA_DEVICE_MAX_CONNECTIONS") != "1") return {};
-       return {{"",
-                "CUDA_DEVICE_MAX_CONNECTIONS=1 puts gathers, reductions and compute into one queue: nothing "
+       return {{"CUDA_DEVICE_MAX_CONNECTIONS",
+                "a value of 1 puts gathers, reductions and compute into one queue: nothing "
                 "would overlap",
                 "leave it unset"}};
      }},
@@ -331,7 +331,8 @@ SpecFaults CheckMegatron(Settings* settings) {
   SpecFaults faults;
   for (const Rule& rule : kRules) {
     for (const Finding& finding : rule.check(settings)) {
-      const Setting* setting = *finding.setting == '\0' ? nullptr : settings->Find(finding.setting);
+      const Setting* setting = settings->Find(finding.setting);
+      if (setting == nullptr) setting = settings->FindVariable(finding.setting);
       SpecFault fault;
       if (setting != nullptr) fault.place = setting->place;
       fault.violation = {rule.id,        rule.level,  setting != nullptr ? setting->written : finding.setting,

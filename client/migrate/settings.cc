@@ -104,7 +104,10 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings) {
     const std::string& text = words[i].text;
     if (!IsFlag(text)) {
       const size_t equals = text.find('=');
-      if (IsAssignment(text)) settings->SetEnvironment(text.substr(0, equals), text.substr(equals + 1));
+      if (IsAssignment(text)) {
+        const std::string name = text.substr(0, equals);
+        settings->AddVariable({name, name, {text.substr(equals + 1)}, words[i].place, false});
+      }
       ++i;
       continue;
     }
@@ -132,6 +135,11 @@ Setting* Settings::Last(absl::string_view name) {
     if (it->name == name) return &*it;
   }
   return nullptr;
+}
+
+const Setting* Settings::FindVariable(const std::string& name) const {
+  const auto found = variables_.find(name);
+  return found == variables_.end() ? nullptr : &found->second;
 }
 
 const Setting* Settings::Find(absl::string_view name) {

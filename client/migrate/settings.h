@@ -47,8 +47,9 @@ class Settings {
   // What an adjustment changes; the place stays.
   void Set(absl::string_view name, const std::string& value);
 
-  const std::map<std::string, std::string>& environment() const { return environment_; }
-  void SetEnvironment(const std::string& name, const std::string& value) { environment_[name] = value; }
+  // A variable that is set in front of the command; null when it is not. Its `written` is its name.
+  const Setting* FindVariable(const std::string& name) const;
+  void AddVariable(Setting variable) { variables_[variable.name] = std::move(variable); }
 
   std::vector<const Setting*> unused() const;
   const SpecFaults& number_faults() const { return number_faults_; }
@@ -57,7 +58,7 @@ class Settings {
   Setting* Last(absl::string_view name);
 
   std::vector<Setting> all_;
-  std::map<std::string, std::string> environment_;
+  std::map<std::string, Setting> variables_;  // By name.
   SpecFaults number_faults_;
 };
 

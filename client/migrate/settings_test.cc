@@ -48,7 +48,11 @@ TEST(Settings, TakeNegativeNumbersAndTheLastOfTwo) {
 
 TEST(Settings, KeepTheEnvironmentOfTheCommand) {
   const Settings settings = Read("export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun x.py --bf16");
-  EXPECT_EQ(settings.environment().at("CUDA_DEVICE_MAX_CONNECTIONS"), "1");
+  const Setting* variable = settings.FindVariable("CUDA_DEVICE_MAX_CONNECTIONS");
+  ASSERT_NE(variable, nullptr);
+  EXPECT_EQ(variable->values, std::vector<std::string>{"1"});
+  EXPECT_EQ(variable->place.column, 8);
+  EXPECT_EQ(settings.FindVariable("HOME"), nullptr);
 }
 
 TEST(Settings, TellWhatNobodyAskedFor) {
