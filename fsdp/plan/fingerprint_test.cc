@@ -33,13 +33,11 @@ Job SmallJob() {
     job.layout.buckets.push_back(bucket);
     job.layout.units.push_back({u == 0 ? "embedding" : "head", {u}, {{u, 0}}, u - 1});
   }
-  Instruction gather{Op::kGather, 0, 0, -1, LaneId::kGather};
-  gather.after_previous = {2};
-  gather.uses = {{0, Access::kWrite}};
-  Instruction forward{Op::kForward, 0, -1, 0, LaneId::kCompute};
-  forward.after = {0};
-  forward.uses = {{0, Access::kRead}};
-  Instruction update{Op::kUpdate, 0, 0, -1, LaneId::kCompute};
+  const Instruction gather{Op::kGather,          0, 0, -1, LaneId::kGather, false, Recompute::kNone, {}, {2},
+                           {{0, Access::kWrite}}};
+  const Instruction forward{Op::kForward,        0, -1, 0, LaneId::kCompute, false, Recompute::kNone, {0}, {},
+                            {{0, Access::kRead}}};
+  const Instruction update{Op::kUpdate, 0, 0, -1, LaneId::kCompute, false, Recompute::kNone, {}, {}, {}};
   job.program.instructions = {gather, forward, update};
   job.program.buffers = {{BufferKind::kGathered, 0, 512, 256, {{0, 1}}}};
   job.program.arena_bytes = 768;
