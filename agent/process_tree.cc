@@ -4,6 +4,8 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <absl/time/clock.h>
+#include <absl/time/time.h>
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -22,6 +24,9 @@
 namespace fsdpd {
 namespace {
 
+// Of the part in which a process has no environment: it reads the new program's first pages.
+constexpr absl::Duration kLongestExec = absl::Milliseconds(100);
+
 std::string ReadSmallFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
@@ -31,6 +36,23 @@ std::string ReadSmallFile(const std::string& path) {
 
 bool ReadFacts(pid_t pid, ProcessFacts* facts) {
   return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
+}
+
+// In the middle of execve a process has an image, but neither arguments nor environment yet. What has no
+// image is a zombie, the kernel's or gone.
+std::string ReadEnvironment(pid_t pid) {
+  const std::string folder = absl::StrCat("/proc/", pid);
+  const absl::Time deadline = absl::Now() + kLongestExec;
+  for (int settled = 0;;) {
+    const bool starting = ReadSmallFile(folder + "/cmdline").empty();
+    std::string environment = ReadSmallFile(folder + "/environ");
+    char image;
+    if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
+    // An execve may have begun between the two reads; hardly between the next two as well.
+    if (!starting && ++settled == 2) return environment;
+    if (absl::Now() > deadline) return environment;
+    if (starting) absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 }  // namespace
@@ -65,7 +87,7 @@ absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
 }
 
 std::string ReadRankMark(pid_t pid) {
-  const std::string environment = ReadSmallFile(absl::StrCat("/proc/", pid, "/environ"));
+  const std::string environment = ReadEnvironment(pid);
   const std::string prefix = absl::StrCat(kRankMark, "=");
   for (absl::string_view variable : absl::StrSplit(environment, '\0')) {
     if (absl::StartsWith(variable, prefix)) return std::string(variable.substr(prefix.size()));

@@ -44,7 +44,7 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts);
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable();
 
 // The environment variable that marks all descendants of a rank, and its value in a process's environment
-// ("" when it has none or may not be read).
+// ("" when it has none or may not be read). Waits for an execve that is under way.
 extern const char kRankMark[];
 std::string ReadRankMark(pid_t pid);
 

@@ -1,6 +1,11 @@
 #include "agent/process_tree.h"
 
+#include <absl/time/clock.h>
+#include <absl/time/time.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace fsdpd {
@@ -71,6 +76,37 @@ TEST(ReadProcessTable, SeesThisProcess) {
   bool found = false;
   for (const ProcessFacts& p : *table) found |= p.pid == getpid() && p.parent == getppid();
   EXPECT_TRUE(found);
+}
+
+TEST(ReadRankMark, FindsTheMarkOfAProcessThatIsAlwaysInTheMiddleOfAnExecve) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv(kRankMark, "job/1/0", 1);
+    execl("/bin/sh", "sh", "-c", "exec \"$0\" -c \"$1\" \"$0\" \"$1\"", "/bin/sh",
+          "exec \"$0\" -c \"$1\" \"$0\" \"$1\"", nullptr);
+    _exit(127);
+  }
+  ASSERT_GT(child, 0);
+  while (ReadRankMark(child).empty()) absl::SleepFor(absl::Milliseconds(1));  // Until its first execve.
+  for (int i = 0; i < 2000; ++i) ASSERT_EQ(ReadRankMark(child), "job/1/0") << "read " << i;
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST(ReadRankMark, IsEmptyWithoutOneAndForTheDead) {
+  EXPECT_EQ(ReadRankMark(getpid()), "");
+  const pid_t bare = fork();
+  if (bare == 0) {
+    char* const arguments[] = {const_cast<char*>("sleep"), const_cast<char*>("1000"), nullptr};
+    char* const none[] = {nullptr};
+    execve("/bin/sleep", arguments, none);
+    _exit(127);
+  }
+  EXPECT_EQ(ReadRankMark(bare), "");
+  kill(bare, SIGKILL);
+  EXPECT_EQ(ReadRankMark(bare), "");
+  waitpid(bare, nullptr, 0);
+  EXPECT_EQ(ReadRankMark(bare), "");
 }
 
 }  // namespace
