@@ -33,4 +33,8 @@ constexpr int kAgentLostAfterMs = 10000;
 constexpr int kMaxRendezvousKeys = 1 << 20;
 constexpr int kMaxRendezvousValueBytes = 64 << 10;
 
+// What a Gloo communicator receives before it sums it: large beside what an exchange costs, small beside a
+// bucket. The memory plan counts it.
+constexpr int64_t kMaxGlooReceivedBytes = 4 << 20;
+
 }  // namespace fsdpd

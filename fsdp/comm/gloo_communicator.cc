@@ -4,12 +4,14 @@
 #include <ATen/ops/from_blob.h>
 #include <absl/strings/str_format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "fsdp/comm/gloo_group.h"
 #include "fsdp/comm/ordered_sum.h"
 #include "fsdp/memory/torch_status.h"
@@ -21,6 +23,7 @@ namespace {
 constexpr int64_t kSmallAllReduce = 4096;
 
 constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kReceivedFloats = kMaxGlooReceivedBytes / kFloatBytes;
 
 class GlooCommunicator : public Communicator {
  public:
@@ -41,10 +44,13 @@ class GlooCommunicator : public Communicator {
   absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
     return Run("reduce_scatter", [&] {
       if (count == 0) return;
-      at::Tensor memory;
       if (wire == DType::kFp32) {
-        memory = Floats(size() * count);
-        scratch = memory.mutable_data_ptr();
+        return SumPieces(
+            static_cast<float*>(in),
+            [count](int r) {
+              return Piece{r * count, count};
+            },
+            out);
       }
       const int64_t bytes = count * BytesOf(wire);
       ExchangeParts(in, scratch, bytes);
@@ -115,7 +121,14 @@ class GlooCommunicator : public Communicator {
         absl::StrFormat("%s of group '%s' on rank %d of %d: %s", operation, name_, rank(), size(), words));
   }
 
-  static at::Tensor Floats(int64_t count) { return at::empty({count}, at::TensorOptions(at::kFloat)); }
+  // The same memory at every call: a step's peak must not depend on what another lane holds just then.
+  float* Received(int64_t count) {
+    if (received_.numel() < count) {
+      received_ = at::Tensor();
+      received_ = at::empty({count}, at::TensorOptions(at::kFloat));
+    }
+    return received_.mutable_data_ptr<float>();
+  }
 
   // `piece_of(r)`: the bytes of `buffer` that rank r has and the others want.
   template <typename PieceOfRank>
@@ -150,44 +163,50 @@ class GlooCommunicator : public Communicator {
     SumInOrder(parts, type, count, out);
   }
 
+  // `piece_of(r)`: the floats of `in` whose sum rank r wants; piece 0 is the longest. The own sum goes to
+  // `out`, which may be the own piece.
+  template <typename PieceOfRank>
+  void SumPieces(float* in, PieceOfRank piece_of, float* out) {
+    const int64_t longest = piece_of(0).count;
+    const int64_t at_once = std::min(longest, std::max(int64_t{1}, kReceivedFloats / size()));
+    float* received = Received(size() * at_once);
+    for (int64_t done = 0; done < longest; done += at_once) {
+      const auto part_of = [&](int r) {
+        const Piece piece = piece_of(r);
+        return Piece{piece.begin + done, std::clamp(piece.count - done, int64_t{0}, at_once)};
+      };
+      const Piece own = part_of(rank());
+      group_->Exchange([&](int r) { return SliceOf(in + part_of(r).begin, part_of(r).count); },
+                       [&](int r) { return SliceOf(received + r * own.count, own.count); },
+                       SliceOf(received, size() * own.count));
+      Sum(in + own.begin, received, DType::kFp32, own.count, out + done);
+    }
+  }
+
   void AllReduceSmall(float* buffer, int64_t count) {
-    const at::Tensor all = Floats(size() * count);
-    const int64_t bytes = count * kFloatBytes;
-    char* to = static_cast<char*>(all.mutable_data_ptr());
-    const Slice own{reinterpret_cast<char*>(buffer), bytes};
-    group_->Exchange([&](int) { return own; },
-                     [&](int r) {
-                       return Slice{to + r * bytes, bytes};
-                     },
-                     {to, size() * bytes});
-    Sum(buffer, to, DType::kFp32, count, buffer);
+    float* received = Received(size() * count);
+    group_->Exchange([&](int) { return SliceOf(buffer, count); },
+                     [&](int r) { return SliceOf(received + r * count, count); },
+                     SliceOf(received, size() * count));
+    Sum(buffer, received, DType::kFp32, count, buffer);
   }
 
   // Every rank sums one piece where it lies; then they gather the pieces.
   void AllReduceLarge(float* buffer, int64_t count) {
-    const auto bytes_of = [&](int r) {
-      const Piece piece = PieceOf(r, size(), count);
-      return Piece{piece.begin * kFloatBytes, piece.count * kFloatBytes};
-    };
-    const Piece own = PieceOf(rank(), size(), count);
-    const at::Tensor parts = Floats(size() * own.count);
-    char* from = reinterpret_cast<char*>(buffer);
-    char* to = static_cast<char*>(parts.mutable_data_ptr());
-    const int64_t own_bytes = own.count * kFloatBytes;
-    group_->Exchange(
-        [&](int r) {
-          return Slice{from + bytes_of(r).begin, bytes_of(r).count};
-        },
-        [&](int r) {
-          return Slice{to + r * own_bytes, own_bytes};
-        },
-        {to, size() * own_bytes});
-    Sum(buffer + own.begin, to, DType::kFp32, own.count, buffer + own.begin);
-    Gather(from, count * kFloatBytes, bytes_of);
+    const auto piece_of = [&](int r) { return PieceOf(r, size(), count); };
+    SumPieces(buffer, piece_of, buffer + piece_of(rank()).begin);
+    Gather(reinterpret_cast<char*>(buffer), count * kFloatBytes, [&](int r) {
+      return Piece{piece_of(r).begin * kFloatBytes, piece_of(r).count * kFloatBytes};
+    });
+  }
+
+  static Slice SliceOf(float* begin, int64_t count) {
+    return {reinterpret_cast<char*>(begin), count * kFloatBytes};
   }
 
   const c10::intrusive_ptr<GlooGroup> group_;
   const std::string name_;
+  at::Tensor received_;
   std::atomic<bool> broken_{false};
 };
 

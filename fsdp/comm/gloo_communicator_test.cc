@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/temp_dir.h"
 #include "fsdp/comm/communicator_suite.h"
 
@@ -65,6 +67,25 @@ TEST(GlooCommunicator, RefusesAnAddressThatIsNotOfThisHost) {
   const auto made = MakeGlooCommunicator(options, &store);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(absl::StrContains(made.status().message(), "192.0.2.1")) << made.status();
+}
+
+TEST(GlooCommunicator, SumsMoreThanItReceivesAtOnce) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kCount = kMaxGlooReceivedBytes / sizeof(float) / kRanks + 1;
+  const std::vector<float> sums = SumOfValues(kRanks, 0, kRanks * kCount);
+  LocalStore store;
+  OnEveryRank(kRanks, [&](int rank) {
+    auto made = MakeGlooCommunicator(Options(rank, kRanks), &store);
+    ASSERT_EQ(made.status(), absl::OkStatus());
+    std::vector<float> in = Values(rank, kRanks * kCount), whole = in;
+    float* const own = in.data() + rank * kCount;
+    ASSERT_EQ((*made)->ReduceScatter(in.data(), nullptr, own, kCount, DType::kFp32), absl::OkStatus());
+    EXPECT_TRUE(std::equal(own, own + kCount, sums.begin() + rank * kCount)) << "rank " << rank;
+    const int64_t odd = kRanks * kCount - 1;
+    ASSERT_EQ((*made)->AllReduce(whole.data(), odd), absl::OkStatus());
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end() - 1, sums.begin())) << "rank " << rank;
+    EXPECT_EQ((*made)->Barrier(), absl::OkStatus());
+  });
 }
 
 TEST(GlooCommunicator, TwoGroupsShareAStoreByTheirNames) {

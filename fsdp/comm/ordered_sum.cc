@@ -28,6 +28,11 @@ void Sum(const std::vector<const void*>& parts, int64_t count, float* out) {
   }
 }
 
+template <typename Element>
+void Add(const float* sums, int64_t count, Element* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Element>(static_cast<float>(to[i]) + sums[i]);
+}
+
 }  // namespace
 
 void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count, float* out) {
@@ -39,6 +44,17 @@ void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count
       return Sum<c10::BFloat16>(parts, count, out);
     case DType::kFp16:
       return Sum<c10::Half>(parts, count, out);
+  }
+}
+
+void AddSums(const float* sums, int64_t count, DType type, void* to) {
+  switch (type) {
+    case DType::kFp32:
+      return Add(sums, count, static_cast<float*>(to));
+    case DType::kBf16:
+      return Add(sums, count, static_cast<c10::BFloat16*>(to));
+    case DType::kFp16:
+      return Add(sums, count, static_cast<c10::Half*>(to));
   }
 }
 

@@ -14,6 +14,9 @@ namespace fsdpd {
 // REQUIRES: at least one part; each, and `out`, of `count` elements.
 void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count, float* out);
 
+// Adds `sums` to `to`, elements of `type`, each rounded once. LibTorch makes fp32 copies for that.
+void AddSums(const float* sums, int64_t count, DType type, void* to);
+
 // The piece of `count` elements that `rank` of `size` sums in an all-reduce: all of equal size but the last
 // ones.
 struct Piece {

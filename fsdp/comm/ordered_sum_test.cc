@@ -33,6 +33,21 @@ TEST(OrderedSum, OfNarrowPartsIsNotRoundedToTheirType) {
   EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, 65504, 65504, 65504), 3 * 65504);
 }
 
+TEST(AddSums, RoundsOnce) {
+  const float sums[] = {1, 2};
+  float wide[] = {1, 1};
+  AddSums(sums, 2, DType::kFp32, wide);
+  EXPECT_EQ(wide[1], 3);
+  c10::BFloat16 bf16[] = {255.0f, 256.0f};
+  AddSums(sums, 2, DType::kBf16, bf16);
+  EXPECT_EQ(bf16[0], 256.0f);
+  EXPECT_EQ(bf16[1], 258.0f);
+  c10::Half fp16[] = {2048.0f, 2048.0f};
+  AddSums(sums, 2, DType::kFp16, fp16);
+  EXPECT_EQ(fp16[0], 2048.0f) << "2049 lies between two, and goes to the even one";
+  EXPECT_EQ(fp16[1], 2050.0f);
+}
+
 TEST(OrderedSum, WritesOverAnyOfItsParts) {
   for (const size_t target : {0u, 1u, 2u}) {
     std::vector<std::vector<float>> parts(3, std::vector<float>(5000));

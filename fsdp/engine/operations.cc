@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -12,6 +11,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "fsdp/comm/ordered_sum.h"
 
 namespace fsdpd {
 namespace {
@@ -108,9 +108,15 @@ void Operations::MakeBuffers() {
         of.reduce = parts_.arena->View(buffer, gradient);
         of.padding = PaddingOf(layout().buckets[buffer.bucket], of.reduce);
         break;
-      case BufferKind::kWire:
-        of.wire = parts_.arena->View(buffer, gradient);
+      case BufferKind::kWire: {
+        Buffer sums = buffer, received = buffer;
+        sums.bytes = SumBytes(spec(), layout().buckets[buffer.bucket]);
+        received.offset += sums.bytes;
+        received.bytes -= sums.bytes;
+        of.sums = parts_.arena->View(sums, at::kFloat);
+        of.wire = parts_.arena->View(received, gradient);
         break;
+      }
     }
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -255,12 +261,14 @@ absl::Status Operations::Reduce(int bucket, bool accumulate) {
   at::Tensor sum = grad;
   if (accumulate || grad.scalar_type() != at::kFloat) {
     sum = wire == DType::kFp32 ? whole.narrow(0, position().inner_index * elements, elements)
-                               : at::empty({elements}, grad.options().dtype(at::kFloat));
+                               : buffers_[bucket].sums.narrow(0, 0, elements);
   }
   void* scratch = wire == DType::kFp32 ? nullptr : buffers_[bucket].wire.mutable_data_ptr();
   FSDPD_RETURN_IF_ERROR(
       parts_.mesh->reduce->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, wire));
-  if (accumulate) {
+  if (accumulate && grad.is_cpu()) {
+    AddSums(Floats(sum), elements, spec().main_grads, grad.mutable_data_ptr());
+  } else if (accumulate) {
     grad.add_(sum);
   } else if (!sum.is_same(grad)) {
     grad.copy_(sum);

@@ -78,6 +78,7 @@ class Operations {
     at::Tensor replica;
     at::Tensor reduce;
     at::Tensor wire;
+    at::Tensor sums;
     std::vector<at::Tensor> padding;  // Of `reduce`.
   };
   struct MicroBatch {

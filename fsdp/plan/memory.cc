@@ -4,14 +4,16 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
+
 namespace fsdpd {
 namespace {
 
 // LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
 constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
-// Gloo receives what it sums into memory of its own: a bucket in fp32 (a narrower wire has a place in the
-// arena), and beside it a shard over the outer axis.
+// Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
+// of the communicators that reduce a bucket, or over the outer axis a shard, keeps what its largest took.
 int64_t GlooBytes(const Spec& spec, const Layout& layout) {
   const bool whole_bucket = spec.strategy == Strategy::kNoShard || GradType(spec) == DType::kFp32;
   int64_t bucket_elements = 0, shard_elements = 0;
@@ -20,8 +22,11 @@ int64_t GlooBytes(const Spec& spec, const Layout& layout) {
     bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
     shard_elements = std::max(shard_elements, bucket.shard_elements);
   }
-  return ((whole_bucket ? bucket_elements : 0) + (spec.outer_size > 1 ? shard_elements : 0)) *
-         BytesOf(DType::kFp32);
+  const auto received = [](int64_t elements) {
+    return std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
+  };
+  return (whole_bucket ? received(bucket_elements) : 0) +
+         (spec.outer_size > 1 ? received(shard_elements) : 0);
 }
 
 // Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
@@ -197,7 +202,7 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
       {"library", cuda ? kCudaLibraryBytes : GlooBytes(spec, layout),
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives the largest bucket into"},
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };

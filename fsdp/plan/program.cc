@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "fsdp/plan/offsets.h"
+
 namespace fsdpd {
 
 const char* NameOf(Op op) {
@@ -61,6 +63,13 @@ const char* NameOf(BufferKind kind) {
 }
 
 DType GradType(const Spec& spec) { return spec.shards_grads() ? spec.grad_comm : DType::kFp32; }
+
+int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
+  const bool set_in_place = spec.main_grads == DType::kFp32 && spec.micro_batches_per_step() == 1;
+  if (GradType(spec) == DType::kFp32 || set_in_place) return 0;
+  return (bucket.shard_elements * BytesOf(DType::kFp32) + kBufferAlignBytes - 1) / kBufferAlignBytes *
+         kBufferAlignBytes;
+}
 
 namespace {
 

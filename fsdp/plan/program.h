@@ -101,7 +101,8 @@ struct Instruction {
 enum class BufferKind {
   kGathered,  // A bucket's parameters in compute precision.
   kReduce,    // A bucket's whole gradient, in GradType().
-  kWire,      // What a Reduce in less than fp32 receives into; as large as the kReduce buffer.
+  kWire,      // Of a Reduce in less than fp32: its sums (SumBytes), then what it receives into, which is as
+              // large as the kReduce buffer.
   kReplica,   // The shard of a bucket in compute precision, where main pieces are smaller than shards.
 };
 const char* NameOf(BufferKind kind);
@@ -141,6 +142,10 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
 
 // The type of a bucket's kReduce buffer: fp32 where gradients are whole, else what crosses the wire.
 DType GradType(const Spec& spec);
+
+// What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of 256:
+// 0 where they are set in the gradient shard at once.
+int64_t SumBytes(const Spec& spec, const Bucket& bucket);
 
 // One instruction as people read it: "#12 Backward layer.3 mb 0 on compute after #9".
 std::string Describe(const Program& program, const Layout& layout, int instruction);

@@ -21,8 +21,9 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
     const int b = static_cast<int>(i);
     AddBuffer(BufferKind::kGathered, b, bucket.bucket_elements * BytesOf(spec.compute));
     if (bucket.trainable) {
-      AddBuffer(BufferKind::kReduce, b, bucket.bucket_elements * BytesOf(grad));
-      if (grad != DType::kFp32) AddBuffer(BufferKind::kWire, b, bucket.bucket_elements * BytesOf(grad));
+      const int64_t bytes = bucket.bucket_elements * BytesOf(grad);
+      AddBuffer(BufferKind::kReduce, b, bytes);
+      if (grad != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
     }
     if (spec.shards_over_outer()) {
       AddBuffer(BufferKind::kReplica, b, bucket.shard_elements * BytesOf(spec.compute));

@@ -34,9 +34,15 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
       return bucket.bucket_elements * BytesOf(verified.spec.compute);
     case BufferKind::kReplica:
       return bucket.shard_elements * BytesOf(verified.spec.compute);
-    default:
+    case BufferKind::kReduce:
       return bucket.bucket_elements * BytesOf(verified.grad_type());
+    case BufferKind::kWire: {
+      const bool sums = verified.micro_batches() > 1 || verified.spec.main_grads != DType::kFp32;
+      return bucket.bucket_elements * BytesOf(verified.grad_type()) +
+             (sums ? bucket.shard_elements * BytesOf(DType::kFp32) : 0);
+    }
   }
+  return 0;
 }
 
 enum class Wanted { kYes, kNo, kEither };
@@ -48,8 +54,7 @@ Wanted IsWanted(const VerifyCase& verified, BufferKind kind, const Bucket& bucke
   if (!verified.training()) return Wanted::kEither;
   if (!bucket.trainable) return Wanted::kNo;
   if (kind == BufferKind::kReduce) return Wanted::kYes;
-  if (verified.grad_type() == DType::kFp32) return Wanted::kNo;
-  return verified.layout.shards > 1 ? Wanted::kYes : Wanted::kEither;  // One rank sends nothing.
+  return verified.grad_type() == DType::kFp32 ? Wanted::kNo : Wanted::kYes;
 }
 
 absl::Status CheckOne(const VerifyCase& verified, int index) {
