@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "fsdp/engine/sharded_params.h"
+#include "fsdp/model/fixed_seed.h"
 
 namespace fsdpd {
 namespace {

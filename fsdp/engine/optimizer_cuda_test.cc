@@ -12,6 +12,7 @@
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/optimizer.h"
 #include "fsdp/engine/sharded_params.h"
+#include "fsdp/model/fixed_seed.h"
 
 namespace fsdpd {
 namespace {

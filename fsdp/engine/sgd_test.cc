@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/engine/sharded_params.h"
+#include "fsdp/model/fixed_seed.h"
 
 namespace fsdpd {
 namespace {

@@ -11,6 +11,8 @@
 
 #include <limits>
 
+#include "fsdp/model/fixed_seed.h"
+
 namespace fsdpd {
 namespace {
 

@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "fsdp/model/fixed_seed.h"
 #include "fsdp/model/unit_chain.h"
 
 namespace fsdpd {

@@ -7,6 +7,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "fsdp/model/fixed_seed.h"
+
 namespace fsdpd {
 namespace {
 

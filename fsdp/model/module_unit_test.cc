@@ -13,6 +13,8 @@
 
 #include <limits>
 
+#include "fsdp/model/fixed_seed.h"
+
 namespace fsdpd {
 namespace {
 

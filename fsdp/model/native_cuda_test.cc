@@ -10,6 +10,7 @@
 
 #include <string>
 
+#include "fsdp/model/fixed_seed.h"
 #include "fsdp/model/native_attention.h"
 #include "fsdp/model/native_llama.h"
 #include "fsdp/model/native_ops.h"

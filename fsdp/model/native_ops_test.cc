@@ -13,6 +13,7 @@
 
 #include <cmath>
 
+#include "fsdp/model/fixed_seed.h"
 #include "fsdp/model/unit.h"
 
 namespace fsdpd {
