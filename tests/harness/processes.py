@@ -112,13 +112,13 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
-    def stop(self, timeout_s=20):
+    def stop(self, timeout_s=120):
         """As an operator does: SIGTERM. Returns the exit code."""
         if self.running():
             self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
-    def wait(self, timeout_s=20):
+    def wait(self, timeout_s=120):
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -46,7 +46,7 @@ class Prometheus:
         """[(labels, value)]; fails on what Prometheus calls an error."""
         url = f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 data = json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expression}: {json.load(error)['error']}") from None

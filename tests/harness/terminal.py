@@ -123,7 +123,7 @@ class Terminal:
     def type(self, keys):
         os.write(self._fd, keys.encode())
 
-    def run_until(self, what, condition=None, timeout_s=40):
+    def run_until(self, what, condition=None, timeout_s=180):
         """Reads until `condition(self)`, or, without one, until the program has ended. Returns its exit code."""
         deadline = time.monotonic() + timeout_s
         while not (condition and condition(self)):

@@ -3,7 +3,7 @@
 import time
 
 
-def wait_until(what, condition, timeout_s=30.0, interval_s=0.02):
+def wait_until(what, condition, timeout_s=120.0, interval_s=0.02):
     """Polls `condition` until it gives something true, and returns that. `what` says in the failure what never came.
 
     An AssertionError inside the condition counts as "not yet"; its text is in the failure.

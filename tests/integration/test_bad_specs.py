@@ -97,12 +97,12 @@ def test_the_api_names_field_reason_and_fix(shared, what):
     sections, wanted = FAULTS[what]
     message = to_message(spec(**sections))
     with pytest.raises(grpc.RpcError) as raised:
-        shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=message), timeout=10)
+        shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=message), timeout=60)
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT, raised.value
     violations = details(raised.value, error_details_pb2.BadRequest).field_violations
     assert any(covers(each.field, wanted) and each.description for each in violations), violations
 
-    faults = [fault for fault in shared.api().ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=10).faults
+    faults = [fault for fault in shared.api().ValidateJob(coordinator.ValidateJobRequest(spec=message), timeout=60).faults
               if fault.severity == plan.SEVERITY_ERROR]
     assert {fault.field for fault in faults} == {each.field for each in violations}
     assert all(fault.rule and fault.reason and fault.fix for fault in faults), faults

@@ -52,7 +52,7 @@ def test_what_was_acknowledged_survives_crashes(own):
             ids += [cluster.submit(spec(name=f"job-{number}-{index}")) for index in range(3)]
             cluster.coordinator.kill()
             cluster.start_coordinator(listen=cluster.address)
-        known = [job.id for job in cluster.api().ListJobs(coordinator.ListJobsRequest(), timeout=10,
+        known = [job.id for job in cluster.api().ListJobs(coordinator.ListJobsRequest(), timeout=60,
                                                            wait_for_ready=True).jobs]
         assert known == ids[::-1], "all of them, newest first"
         assert {cluster.state(job_id) for job_id in ids} == {"QUEUED"}
@@ -121,7 +121,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
             # What SQLite already owns of the disk may take a few more jobs.
             try:
                 request = coordinator.SubmitJobRequest(spec=to_message(spec(name=f"more-{number}")))
-                kept.append(cluster.api().SubmitJob(request, timeout=10).job.id)
+                kept.append(cluster.api().SubmitJob(request, timeout=60).job.id)
             except grpc.RpcError as error:
                 refused = error
                 break
@@ -135,5 +135,5 @@ def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
         cluster.coordinator.kill()
         cluster.start_coordinator(listen=cluster.address)
         request = coordinator.ListJobsRequest(page_size=500)
-        known = [job.id for job in cluster.api().ListJobs(request, timeout=10, wait_for_ready=True).jobs]
+        known = [job.id for job in cluster.api().ListJobs(request, timeout=60, wait_for_ready=True).jobs]
         assert known[::-1] == kept, "each acknowledged job and no refused one"

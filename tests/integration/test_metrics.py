@@ -3,6 +3,7 @@
 import math
 import re
 import subprocess
+import time
 
 import pytest
 
@@ -38,7 +39,7 @@ def job(shared, tmp_path_factory):
 @pytest.fixture(scope="module")
 def prometheus(shared, job, tmp_path_factory):
     with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark) as server:
-        # Rates need several scrapes; five of both agents are enough for a range of five seconds.
+        # Rates need several scrapes.
         wait_until("both agents were scraped five times",
                    lambda: len(server.query("count_over_time(up[5m]) >= 5")) == 2)
         yield server
@@ -59,15 +60,16 @@ def test_every_rank_exports(prometheus, job, metric):
 @pytest.mark.parametrize("metric", ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total",
                                     "fsdpd_compute_seconds_total", "fsdpd_allocations_total"])
 def test_work_is_counted_up(prometheus, job, metric):
-    for labels, rate in prometheus.query(f'rate({metric}{{job="{job}"}}[5s])'):
+    for labels, rate in prometheus.query(f'rate({metric}{{job="{job}"}}[5m])'):
         assert rate > 0, (metric, labels)
 
 
-def test_the_numbers_agree_with_each_other(prometheus, job):
+def test_the_numbers_agree_with_each_other(shared, prometheus, job):
     for labels, tokens in prometheus.query(f'fsdpd_tokens_total{{job="{job}"}} / fsdpd_steps_total'):
         assert tokens == 16, f"a rank's share of 4 samples of 16 tokens: {labels}"
-    for labels, ratio in prometheus.query(f'rate(fsdpd_step_seconds_total{{job="{job}"}}[5s])'):
-        assert ratio <= 1.05, f"steps take no more time than there is: {labels} {ratio}"
+    for labels, seconds in prometheus.query(f'fsdpd_step_seconds_total{{job="{job}"}}'):
+        age = time.time() - shared.job(job).start_unix_nanos * 1e-9
+        assert seconds <= age, f"steps take no more time than there is: {labels} {seconds}"
     for labels, share in prometheus.query(f'fsdpd_compute_seconds_total{{job="{job}"}} / fsdpd_step_seconds_total'):
         assert 0 < share <= 1.01, (labels, share)
     exposed = f'fsdpd_comm_exposed_seconds_total{{job="{job}"}}'
@@ -76,7 +78,7 @@ def test_the_numbers_agree_with_each_other(prometheus, job):
         assert 0 < loss < 12, (labels, loss)
     assert len({value for _, value in by_rank(prometheus, job, "fsdpd_learning_rate")}) == 1
     for labels, age in prometheus.query(f'time() - fsdpd_last_step_timestamp_seconds{{job="{job}"}}'):
-        assert -1 < age < 30, (labels, age)
+        assert -1 < age < 120, (labels, age)
     assert all(value == 1 for _, value in by_rank(prometheus, job, "fsdpd_rank_up"))
 
 
@@ -84,7 +86,7 @@ def test_every_operation_is_there_from_the_start(prometheus, job):
     for metric in ("fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"):
         assert {labels["op"] for labels, _ in by_rank(prometheus, job, metric)} == OPS, metric
     for op in ("all_gather", "reduce_scatter"):
-        rates = prometheus.query(f'rate(fsdpd_comm_bytes_total{{job="{job}", op="{op}"}}[5s])')
+        rates = prometheus.query(f'rate(fsdpd_comm_bytes_total{{job="{job}", op="{op}"}}[5m])')
         assert len(rates) == 4 and all(rate > 0 for _, rate in rates), (op, rates)
 
 

@@ -15,7 +15,7 @@ ARGS = '{"layers": 2}'
 @pytest.fixture(scope="module")
 def description(tmp_path_factory):
     described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", program(PLUGIN), "--args", ARGS],
-                               capture_output=True, text=True, check=True, timeout=60)
+                               capture_output=True, text=True, check=True, timeout=180)
     path = tmp_path_factory.mktemp("plugin") / "residual_mlp.json"
     path.write_text(described.stdout)
     return path

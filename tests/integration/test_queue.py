@@ -42,7 +42,7 @@ def test_a_waiting_job_can_be_cancelled(cluster):
 def test_a_job_for_nodes_that_are_not_there_waits_or_is_refused_with_the_numbers(cluster):
     made = spec(resources={"nodes": 3}, train={"global_batch": 6})
     try:
-        job = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=10).job
+        job = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60).job
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.FAILED_PRECONDITION and "3" in error.details()
     else:

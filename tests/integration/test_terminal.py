@@ -24,7 +24,7 @@ def test_a_followed_job_shows_its_progress_and_how_it_ended(cluster, tmp_path):
     made = spec(steps=120, name="tiny-llama", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(made), "--follow") as terminal:
         terminal.run_until("the number of steps is on the screen", lambda each: "/120" in each.screen.text())
-        assert terminal.run_until("the job ends", timeout_s=60) == 0
+        assert terminal.run_until("the job ends") == 0
     screen = terminal.screen
     keep(screen, "submit-follow")
     assert not screen.unknown and screen.cursor_shown
@@ -48,7 +48,7 @@ def test_ctrl_c_gives_the_terminal_back(cluster):
 
 def test_a_narrow_terminal_is_not_broken(cluster):
     with fsdpctl(cluster, "submit", "-f", cluster.write_spec(spec(steps=60)), "--follow", columns=40) as terminal:
-        assert terminal.run_until("the job ends", timeout_s=60) == 0
+        assert terminal.run_until("the job ends") == 0
     keep(terminal.screen, "narrow")
     # A line that wraps cannot be drawn over itself: each redraw would leave a line behind.
     assert len(terminal.screen.lines) < 60, terminal.screen.text()

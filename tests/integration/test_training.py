@@ -26,7 +26,7 @@ def losses(cluster, made):
     """Every step's loss, from the job's watch stream."""
     from harness.stubs import coordinator
     job_id = cluster.submit(made)
-    stream = cluster.api().WatchJob(coordinator.WatchJobRequest(id=job_id), timeout=60)
+    stream = cluster.api().WatchJob(coordinator.WatchJobRequest(id=job_id), timeout=180)
     found = {update.step.step: update.step.loss for update in stream if update.HasField("step")}
     job = cluster.wait_state(job_id, "SUCCEEDED")
     found[job.last_step.step] = job.last_step.loss
