@@ -23,8 +23,6 @@ std::shared_ptr<spdlog::logger>& Logger() {
 
 spdlog::level::level_enum Level(Severity severity) {
   switch (severity) {
-    case Severity::kDebug:
-      return spdlog::level::debug;
     case Severity::kInfo:
       return spdlog::level::info;
     case Severity::kWarning:
@@ -42,8 +40,6 @@ void SetLogName(absl::string_view name) {
   renamed->set_pattern(kPattern, spdlog::pattern_time_type::utc);
   Logger() = renamed;
 }
-
-void SetMinSeverity(Severity severity) { Logger()->set_level(Level(severity)); }
 
 void Log(Severity severity, absl::string_view message) {
   std::string line;

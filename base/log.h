@@ -9,11 +9,10 @@
 
 namespace fsdpd {
 
-enum class Severity { kDebug, kInfo, kWarning, kError };
+enum class Severity { kInfo, kWarning, kError };
 
 // Names the process in every line ("coordinator", "agent node-0", "rank 3"). Call once at start of main.
 void SetLogName(absl::string_view name);
-void SetMinSeverity(Severity severity);  // Default kInfo.
 
 // Thread-safe. Control characters in `message` are escaped, so a line stays a line.
 void Log(Severity severity, absl::string_view message);

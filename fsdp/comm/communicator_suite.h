@@ -18,6 +18,7 @@
 
 #include "fsdp/comm/communicator.h"
 #include "fsdp/comm/communicator_test_ranks.h"
+#include "fsdp/memory/scalar_type.h"
 
 namespace fsdpd {
 
@@ -29,10 +30,6 @@ struct Transport {
   int max_ranks = 8;
   bool abort_reaches_peers = true;
 };
-
-inline at::ScalarType ScalarTypeOf(DType dtype) {
-  return dtype == DType::kFp32 ? at::kFloat : dtype == DType::kBf16 ? at::kBFloat16 : at::kHalf;
-}
 
 inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device, DType dtype = DType::kFp32) {
   at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(at::kFloat));

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/cuda_device.h"
+#include "fsdp/memory/scalar_type.h"
 #include "fsdp/memory/torch_status.h"
 
 namespace fsdpd {
@@ -161,7 +162,7 @@ class NcclCommunicator : public Communicator {
     return CatchTorch([&] {
       const auto memory =
           at::TensorOptions().device(at::kCUDA, static_cast<at::DeviceIndex>(options_.device_index));
-      const at::ScalarType narrow = type == DType::kBf16 ? at::kBFloat16 : at::kHalf;
+      const at::ScalarType narrow = ScalarTypeOf(type);
       const at::Tensor whole = at::from_blob(parts, {size(), count}, memory.dtype(narrow));
       at::Tensor sum = at::from_blob(out, {count}, memory.dtype(at::kFloat));
       at::sum_out(sum, whole, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
+#include "fsdp/memory/scalar_type.h"
 
 namespace fsdpd {
 namespace {

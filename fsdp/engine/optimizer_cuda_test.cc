@@ -12,6 +12,7 @@
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/optimizer.h"
 #include "fsdp/engine/sharded_params.h"
+#include "fsdp/memory/scalar_type.h"
 #include "fsdp/model/fixed_seed.h"
 
 namespace fsdpd {

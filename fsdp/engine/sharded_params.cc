@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/memory/scalar_type.h"
 #include "fsdp/memory/torch_status.h"
 
 namespace fsdpd {
@@ -46,18 +47,6 @@ void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const at::
 }
 
 }  // namespace
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFp32:
-      return at::kFloat;
-    case DType::kBf16:
-      return at::kBFloat16;
-    case DType::kFp16:
-      return at::kHalf;
-  }
-  return at::kFloat;
-}
 
 BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position) {
   return MainRange(layout, bucket, layout.shards == 1 ? 0 : position.inner_index,

@@ -21,8 +21,6 @@
 
 namespace fsdpd {
 
-at::ScalarType ScalarTypeOf(DType dtype);
-
 // MainRange() and ShardRange() of the rank at `position`. Ranks that an axis does not tell apart (no_shard;
 // replicas of HSDP) own the same.
 BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position);

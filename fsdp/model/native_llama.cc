@@ -1,17 +1,11 @@
 #include "fsdp/model/native_llama.h"
 
+#include "fsdp/memory/scalar_type.h"
 #include "fsdp/model/native_block.h"
 #include "fsdp/model/native_embedding.h"
 #include "fsdp/model/native_head.h"
 
 namespace fsdpd {
-namespace {
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  return dtype == DType::kFp32 ? at::kFloat : dtype == DType::kBf16 ? at::kBFloat16 : at::kHalf;
-}
-
-}  // namespace
 
 std::vector<std::unique_ptr<Unit>> MakeNativeLlama(const LlamaConfig& config, const ModelFacts& facts,
                                                    int64_t sequence_length, at::Device device,

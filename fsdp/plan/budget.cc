@@ -80,13 +80,10 @@ Options GatherEachPass(const Spec& spec) {
 }
 
 Options MoreSharding(const Spec& spec) {
-  const std::pair<Strategy, const char*> strategies[] = {{Strategy::kOptim, "optim"},
-                                                         {Strategy::kOptimGrads, "optim_grads"},
-                                                         {Strategy::kOptimGradsParams, "optim_grads_params"}};
   Options options;
-  for (const auto& [strategy, name] : strategies) {
+  for (const Strategy strategy : {Strategy::kOptim, Strategy::kOptimGrads, Strategy::kOptimGradsParams}) {
     if (strategy <= spec.strategy) continue;
-    Option option{spec, absl::StrCat("fsdp.strategy: ", name)};
+    Option option{spec, absl::StrCat("fsdp.strategy: ", NameOf(strategy))};
     option.spec.strategy = strategy;
     if (strategy == Strategy::kOptimGradsParams) {
       const Layout layout = MakeLayout(DescribeSpec(option.spec), LayoutOptionsOf(option.spec));

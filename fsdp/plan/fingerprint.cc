@@ -37,20 +37,6 @@ class Section {
   Lines* lines_;
 };
 
-const char* NameOf(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kNoShard:
-      return "no_shard";
-    case Strategy::kOptim:
-      return "optim";
-    case Strategy::kOptimGrads:
-      return "optim_grads";
-    case Strategy::kOptimGradsParams:
-      return "optim_grads_params";
-  }
-  return "?";
-}
-
 const char* NameOf(Recompute recompute) {
   switch (recompute) {
     case Recompute::kNone:

@@ -3,23 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
+#include "fsdp/plan/program_cases.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-
-Spec Llama8b(int64_t world) {
-  Spec spec;
-  spec.model = *FindPreset("llama3-8b");
-  spec.data.sequence_length = 8192;
-  spec.steps = 1;
-  spec.world = world;
-  spec.global_batch = 64;
-  spec.compute = DType::kBf16;
-  spec.prefetch_bytes = kGiB;
-  return spec;
-}
 
 struct Planned {
   ModelFacts model;

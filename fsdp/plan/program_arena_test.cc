@@ -51,8 +51,8 @@ TEST(Arena, IsNearItsLowerBoundForEveryStrategyAndMesh) {
           const bool per_pass = strategy == Strategy::kOptimGradsParams;
           const double ratio =
               WorstRatio(spec, per_pass ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0});
-          std::printf("%-10s %-18s outer %s: arena at most %.3f x the live peak\n", preset, TextOf(strategy),
-                      outer == 1 ? "none" : TextOf(outer_strategy), ratio);
+          std::printf("%-10s %-18s outer %s: arena at most %.3f x the live peak\n", preset, NameOf(strategy),
+                      outer == 1 ? "none" : NameOf(outer_strategy), ratio);
           EXPECT_LE(ratio, 1.05);
         }
       }
@@ -82,7 +82,7 @@ TEST(Arena, TiedEmbeddingsCostOnePlaceForThreeTimes) {
       const bool per_pass = strategy == Strategy::kOptimGradsParams;
       const double ratio =
           WorstRatio(spec, per_pass ? std::vector<double>{0, 0.5, 1} : std::vector<double>{0});
-      std::printf("%-10s tied %-18s: arena at most %.3f x the live peak\n", preset, TextOf(strategy), ratio);
+      std::printf("%-10s tied %-18s: arena at most %.3f x the live peak\n", preset, NameOf(strategy), ratio);
       EXPECT_LE(ratio, per_pass ? 1.08 : 1.05);
     }
   }
@@ -106,7 +106,7 @@ TEST(Arena, ShardingMoreTakesNoMoreBytes) {
     Spec spec = PresetSpec("llama3-8b", 8, 2);
     spec.strategy = strategy;
     const int64_t bytes = Compiled(spec).program.arena_bytes;
-    EXPECT_LE(bytes, arena) << TextOf(strategy);
+    EXPECT_LE(bytes, arena) << NameOf(strategy);
     arena = bytes;
   }
 }
@@ -137,7 +137,7 @@ TEST(Arena, ProgramsOfDeepModelsAndManyMicroBatchesCompileQuickly) {
     const auto start = std::chrono::steady_clock::now();
     const Program program = Compiled(spec).program;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::printf("%-18s %zu instructions in %.3f s\n", TextOf(strategy), program.instructions.size(),
+    std::printf("%-18s %zu instructions in %.3f s\n", NameOf(strategy), program.instructions.size(),
                 seconds.count());
     EXPECT_LT(seconds.count(), 30);
   }

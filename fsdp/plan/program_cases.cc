@@ -17,6 +17,14 @@ Spec PresetSpec(const char* preset, int64_t world, int64_t micro_batches) {
   return spec;
 }
 
+Spec Llama8b(int64_t world) {
+  Spec spec = PresetSpec("llama3-8b", world, 1);
+  spec.data.sequence_length = 8192;
+  spec.global_batch = 64;
+  spec.prefetch_bytes = int64_t{1} << 30;
+  return spec;
+}
+
 Spec SmallSpec(Strategy strategy) {
   Spec spec = PresetSpec("tiny", 2, 1);
   std::get<LlamaConfig>(spec.model).layers = 1;
@@ -62,20 +70,6 @@ int64_t LargestGatheredBytes(const Spec& spec) {
     largest = std::max(largest, bucket.bucket_elements * BytesOf(spec.compute));
   }
   return largest;
-}
-
-const char* TextOf(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kNoShard:
-      return "no_shard";
-    case Strategy::kOptim:
-      return "optim";
-    case Strategy::kOptimGrads:
-      return "optim_grads";
-    case Strategy::kOptimGradsParams:
-      return "optim_grads_params";
-  }
-  return "?";
 }
 
 }  // namespace fsdpd

@@ -26,6 +26,9 @@ void Tie(Spec* spec);
 
 Spec PresetSpec(const char* preset, int64_t world, int64_t micro_batches);
 
+// Llama 3 8B at 8192 tokens, 64 samples a step, bf16, 1 GiB of prefetch.
+Spec Llama8b(int64_t world);
+
 // Describes and lays out the spec's model and compiles its training program.
 ProgramCase Compiled(const Spec& spec);
 ProgramCase CompiledEvaluation(const Spec& spec);
@@ -36,6 +39,5 @@ int64_t LargestGatheredBytes(const Spec& spec);
 
 constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
                                     Strategy::kOptimGradsParams};
-const char* TextOf(Strategy strategy);
 
 }  // namespace fsdpd

@@ -46,7 +46,7 @@ void ForRandomPrograms(int count, Check check) {
   std::mt19937 random(11);
   for (int i = 0; i < count; ++i) {
     const ProgramCase made = Compiled(RandomSpec(&random));
-    SCOPED_TRACE(testing::Message() << "program " << i << ", " << TextOf(made.spec.strategy));
+    SCOPED_TRACE(testing::Message() << "program " << i << ", " << NameOf(made.spec.strategy));
     check(made);
     if (testing::Test::HasFatalFailure()) return;
   }

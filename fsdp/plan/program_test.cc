@@ -554,7 +554,7 @@ TEST(Program, AWireBufferIsThereOnlyForReducesInLessThanFp32) {
         EXPECT_EQ(reduce.op, Op::kReduce);
         EXPECT_EQ(reduce.bucket, buffer.bucket);
       }
-      EXPECT_EQ(wires, wanted ? 3 : 0) << TextOf(strategy);
+      EXPECT_EQ(wires, wanted ? 3 : 0) << NameOf(strategy);
     }
   }
 }
@@ -564,7 +564,7 @@ TEST(Program, UpdateReadsTheWholeGradientOnlyWhereThereIsNoOther) {
     const ProgramCase made = ThreeUnits(strategy);
     for (const Instruction& at : made.program.instructions) {
       if (at.op != Op::kUpdate) continue;
-      EXPECT_EQ(at.uses.size(), strategy == Strategy::kNoShard ? 1u : 0u) << TextOf(strategy);
+      EXPECT_EQ(at.uses.size(), strategy == Strategy::kNoShard ? 1u : 0u) << NameOf(strategy);
     }
   }
 }

@@ -208,6 +208,20 @@ PluginConfig ToPlugin(const v1::Plugin& plugin) {
 
 int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : 2; }
 
+const char* NameOf(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kNoShard:
+      return "no_shard";
+    case Strategy::kOptim:
+      return "optim";
+    case Strategy::kOptimGrads:
+      return "optim_grads";
+    case Strategy::kOptimGradsParams:
+      return "optim_grads_params";
+  }
+  return "?";
+}
+
 const char* NameOf(DType dtype) {
   switch (dtype) {
     case DType::kFp32:

@@ -22,6 +22,8 @@ int64_t BytesOf(DType dtype);
 const char* NameOf(DType dtype);  // As YAML writes it.
 
 enum class Strategy { kNoShard, kOptim, kOptimGrads, kOptimGradsParams };
+const char* NameOf(Strategy strategy);
+
 enum class Recompute { kNone, kSelective, kFull };
 enum class DeviceKind { kCpu, kCuda };
 enum class OptimizerKind { kAdamW, kSgd };

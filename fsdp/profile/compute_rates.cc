@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "fsdp/memory/scalar_type.h"
 #include "fsdp/model/native_attention.h"
 
 namespace fsdpd {
@@ -33,7 +34,7 @@ absl::Status Expect(bool right, const std::string& what) {
 }
 
 at::TensorOptions Options(const RankBench& rank, DType dtype) {
-  return at::TensorOptions().dtype(dtype == DType::kFp32 ? at::kFloat : at::kBFloat16).device(rank.device);
+  return at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(rank.device);
 }
 
 at::Tensor SmallIntegers(at::IntArrayRef shape, const at::TensorOptions& options) {

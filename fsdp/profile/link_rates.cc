@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "fsdp/memory/scalar_type.h"
 
 namespace fsdpd {
 namespace {
@@ -19,7 +20,7 @@ constexpr double kLeastShare = 0.1;
 double D(int64_t value) { return static_cast<double>(value); }
 
 at::TensorOptions Options(const RankBench& rank, DType dtype) {
-  return at::TensorOptions().dtype(dtype == DType::kFp32 ? at::kFloat : at::kBFloat16).device(rank.device);
+  return at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(rank.device);
 }
 
 absl::Status Expect(bool right, const char* what, DType wire) {
