@@ -71,18 +71,19 @@ class Costs {
 
   double Forward(const UnitFacts& unit) const {
     return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.compute) +
-           unit.attention_flops / profile_.attention_forward_flops + Memory(unit.pointwise_bytes);
+           unit.attention_flops / profile_.attention_forward_flops + Memory(unit.forward_bytes);
   }
 
   // A frozen parameter needs no gradient of its own, which is half of a product's backward.
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
-    double seconds = (1 + TrainableShare(i.unit)) * matmul / profile_.matmul_flops(spec_.compute) +
+    const double products = (1 + TrainableShare(i.unit)) * matmul + unit.repeated_flops;
+    double seconds = products / profile_.matmul_flops(spec_.compute) +
                      kAttentionBackwardWork * unit.attention_flops / profile_.attention_backward_flops +
-                     Memory(2 * unit.pointwise_bytes);
+                     Memory(unit.backward_bytes);
     if (i.recompute == Recompute::kFull) seconds += Forward(unit);
-    if (i.recompute == Recompute::kSelective) seconds += Memory(unit.pointwise_bytes);
+    if (i.recompute == Recompute::kSelective) seconds += Memory(unit.forward_bytes);
     return seconds;
   }
 

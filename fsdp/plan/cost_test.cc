@@ -33,7 +33,8 @@ ModelFacts OneBlock() {
   unit.params = {{"a", {8, 8}}, {"b", {8, 8}}};
   unit.forward_flops = 100;
   unit.attention_flops = 40;
-  unit.pointwise_bytes = 160;
+  unit.forward_bytes = 160;
+  unit.backward_bytes = 480;
   return model;
 }
 
@@ -72,9 +73,9 @@ TEST(Cost, ForwardIsProductsAttentionAndMemory) {
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
 }
 
-TEST(Cost, BackwardIsTwiceForwardAndWhatIsRecomputed) {
+TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   Case c;
-  const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 2 * 160 / 16.;
+  const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;
   EXPECT_EQ(c.SecondsOf(Op::kBackward), backward);
   Instruction i;
   i.op = Op::kBackward;
@@ -83,6 +84,13 @@ TEST(Cost, BackwardIsTwiceForwardAndWhatIsRecomputed) {
   EXPECT_EQ(c.SecondsOf(i), backward + 160 / 16.);
   i.recompute = Recompute::kFull;
   EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
+}
+
+TEST(Cost, WhatBackwardRepeatsIsComputedOnceMore) {
+  Case c;
+  const double backward = c.SecondsOf(Op::kBackward);
+  c.model.units[0].repeated_flops = 60;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward + 60 / 1.);
 }
 
 TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {

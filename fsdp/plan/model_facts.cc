@@ -133,6 +133,46 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
   return s.HiddenBytes() + std::max(of_positions, of_vocab);
 }
 
+// ---- The bytes that CUDA's kernels read and write beside matrix products and attention, an operation of
+// LibTorch at a time; a product's own operands and result are the product's, an addend it reads is not.
+
+constexpr int64_t kFp32Bytes = 4;
+
+void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
+  // Turned by an fp32 product and a sum; backward turns as much back.
+  const int64_t rotation = s.tokens * (s.query + s.key) * (4 * s.compute_bytes + 2 * kFp32Bytes);
+  const int64_t qk = qk_norm ? s.query + s.key : 0;
+  unit->forward_bytes = rotation + s.Bytes(2 * 2 * s.hidden    // Norms: in, out.
+                                           + 2 * qk            // As much of q's and k's.
+                                           + 2 * 3 * s.hidden  // Residuals: copied, and read by a product.
+                                           + 5 * s.intermediate);  // silu: in, out; times up: two in, out.
+  // A norm's backward reads the gradient and the input once for the input's gradient and once for the
+  // weight's.
+  unit->backward_bytes =
+      rotation + s.Bytes(2 * 5 * s.hidden         // Norms.
+                         + 5 * qk                 // As much of q's and k's.
+                         + 2 * 3 * s.hidden       // Residuals: two in, out.
+                         + 3 * s.hidden           // Addends of products' gradients.
+                         + 11 * s.intermediate);  // silu again, its backward, two products.
+}
+
+// The native head holds a chunk's logits: backward computes them again, and adds to the weight's gradient
+// once a chunk.
+void CountLlamaHead(const Shape& s, UnitFacts* unit) {
+  const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
+  // In and out in compute precision, and four passes over the fp32 twin.
+  const int64_t passes = s.tokens * s.vocab * (2 * s.compute_bytes + 4 * kFp32Bytes);
+  unit->repeated_flops = unit->forward_flops;
+  unit->forward_bytes = passes + 2 * s.HiddenBytes();
+  unit->backward_bytes = passes + 5 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+}
+
+void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
+  // The norm, and per logit: read, written in fp32, read.
+  unit->forward_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 2 * kFp32Bytes);
+  unit->backward_bytes = 2 * unit->forward_bytes;
+}
+
 // ---- Units.
 
 UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
@@ -140,7 +180,8 @@ UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
   unit.kept_bytes = EmbeddingKept(s);
   unit.output_bytes = s.HiddenBytes();
   unit.workspace_bytes = workspace_bytes;
-  unit.pointwise_bytes = 2 * unit.output_bytes;
+  unit.forward_bytes = 2 * unit.output_bytes;
+  unit.backward_bytes = 2 * unit.forward_bytes;
   return unit;
 }
 
@@ -165,8 +206,6 @@ UnitFacts Head(const Shape& s, bool tied, Params params, int64_t norm_statistics
   unit.kept_bytes = HeadKept(s, norm_statistics);
   unit.workspace_bytes = workspace_bytes;
   unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
-  // The norm, and per logit: read, written in fp32, read.
-  unit.pointwise_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 8);
   return unit;
 }
 
@@ -213,15 +252,14 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
     UnitFacts unit = Block(i, s, params);
     unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
     unit.workspace_bytes = LlamaBlockWorkspace(s, params);
-    // Two norms (in, out), two residuals (two in, one out), rotation and norms of q and k, silu times up.
-    const int64_t qk_passes = model.qk_norm ? 4 : 2;
-    unit.pointwise_bytes = s.Bytes(10 * s.hidden + qk_passes * (s.query + s.key) + 3 * s.intermediate);
+    CountLlamaBlockBytes(s, model.qk_norm, &unit);
     facts.units.push_back(std::move(unit));
   }
   Params norm;
   Add(&norm, "norm", {s.hidden});
   facts.units.push_back(
       Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/1, LlamaHeadWorkspace(s)));
+  CountLlamaHead(s, &facts.units.back());
   return facts;
 }
 
@@ -259,7 +297,8 @@ ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequen
     unit.kept_bytes = Gpt2BlockKept(s);
     unit.workspace_bytes = Gpt2BlockWorkspace(s);
     // Two norms, two residuals, GELU.
-    unit.pointwise_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
+    unit.forward_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
+    unit.backward_bytes = 2 * unit.forward_bytes;
     facts.units.push_back(std::move(unit));
   }
   Params norm;
@@ -267,6 +306,7 @@ ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequen
   Add(&norm, "norm.bias", {s.hidden});
   facts.units.push_back(
       Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/2, Gpt2HeadWorkspace(s)));
+  CountGpt2HeadBytes(s, &facts.units.back());
   return facts;
 }
 
@@ -295,7 +335,8 @@ UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes,
   unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
   unit.output_bytes = bytes(from.output_values);
   unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
-  unit.pointwise_bytes = unit.kept_bytes.none + unit.output_bytes;  // What is kept was written once.
+  unit.forward_bytes = unit.kept_bytes.none + unit.output_bytes;  // What is kept was written once.
+  unit.backward_bytes = 2 * unit.forward_bytes;
   return unit;
 }
 

@@ -56,7 +56,10 @@ struct UnitFacts {
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
-  int64_t pointwise_bytes = 0;  // Moved by everything else in forward; backward moves about twice as much.
+  double repeated_flops = 0;    // Products of forward that backward computes again under any policy.
+  // Moved by everything else.
+  int64_t forward_bytes = 0;
+  int64_t backward_bytes = 0;
 
   int64_t elements() const;  // Own parameters.
 };
