@@ -2,18 +2,20 @@
 // another engine that was given the same weights and tokens.
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
-//               [--dump-batches out.i64] [--trace out.json]
+//               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json]
 //
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
 // fsdp/plan/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all targets
 // of the global batch, in sample order. A trace shows the last step of every rank
 // (fsdp/plan/timeline.h).
 #include <google/protobuf/util/json_util.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "base/check.h"
 #include "fsdp/data/batches.h"
@@ -70,6 +72,7 @@ struct Files {
   std::string dump_batches;
   std::string trace;
   std::string picture;
+  std::string kernels;
 };
 
 // The device of the command line, not of the spec: specs for GPUs can be tried on a CPU.
@@ -89,6 +92,21 @@ absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path) {
   return weights;
 }
 
+// With every CUDA kernel of it in a Chrome trace where `kernels` names a file.
+absl::StatusOr<LocalJobResult> Run(const Plan& plan, const LocalJobOptions& options,
+                                   const std::string& kernels) {
+  if (kernels.empty()) return RunLocalJob(plan, options);
+  namespace profiler = torch::autograd::profiler;
+  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+  const std::set<torch::profiler::impl::ActivityType> activities = {
+      torch::profiler::impl::ActivityType::CUDA};
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
+  absl::StatusOr<LocalJobResult> result = RunLocalJob(plan, options);
+  profiler::disableProfiler()->save(kernels);
+  return result;
+}
+
 absl::Status Train(const Files& files, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, ReadPlan(files.spec, cuda));
   if (!files.dump_batches.empty()) FSDPD_RETURN_IF_ERROR(WriteBatches(files.dump_batches, plan.spec));
@@ -96,7 +114,7 @@ absl::Status Train(const Files& files, bool cuda) {
   if (!files.weights.empty()) {
     FSDPD_ASSIGN_OR_RETURN(options.weights, ReadWeights(files.weights));
   }
-  FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, RunLocalJob(plan, options));
+  FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, Run(plan, options, files.kernels));
   for (const v1::StepReport& report : result.reports[0]) std::printf("%.9g\n", report.loss());
   if (!files.trace.empty()) {
     const std::string json = TraceJson(result.timelines);
@@ -123,6 +141,8 @@ int main(int argc, char** argv) {
   app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
   app.add_option("--trace", files.trace, "Where to write the timeline of the last step, for ui.perfetto.dev");
   app.add_option("--picture", files.picture, "Where to draw it for rank 0, as SVG");
+  app.add_option("--kernels", files.kernels,
+                 "Where to write all CUDA kernels of the run, for ui.perfetto.dev");
   std::string device = "cpu";
   app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
       ->check(CLI::IsMember({"cpu", "cuda"}));
