@@ -13,21 +13,23 @@ constexpr double kTera = 1e12;
 constexpr double kGiga = 1e9;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-// One H200 of a node of eight with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21:
-// products at Llama 8B's shapes, cuDNN's causal attention at 8192 tokens, a device copy, NCCL's all-gather
-// and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within 5% from 64 MB on), and a
-// product beside each of them. fp32 without TF32 and the links between nodes (eight of 400 Gb/s) are not
-// measured: what the data sheet says, times what the others reached of theirs.
+// One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
+// attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
+// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s, attention 620 and 495, a copy
+// 4.3 TB/s. Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets
+// them within 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between
+// nodes (eight of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of
+// theirs.
 DeviceProfile H200() {
   DeviceProfile p;
   p.name = "h200";
   p.fp32_matmul_flops = 50 * kTera;
-  p.half_matmul_flops = 700 * kTera;
+  p.half_matmul_flops = 660 * kTera;
   p.fp32_peak_flops = 67 * kTera;
   p.half_peak_flops = 989 * kTera;
-  p.attention_forward_flops = 620 * kTera;
-  p.attention_backward_flops = 495 * kTera;
-  p.memory_bytes_per_second = 4.3 * kTera;
+  p.attention_forward_flops = 550 * kTera;
+  p.attention_backward_flops = 450 * kTera;
+  p.memory_bytes_per_second = 2.4 * kTera;
   p.node_gather_bytes_per_second = 350 * kGiga;
   p.node_reduce_bytes_per_second = 350 * kGiga;
   p.network_gather_bytes_per_second = 310 * kGiga;
@@ -45,7 +47,7 @@ DeviceProfile H200() {
 DeviceProfile H100() {
   DeviceProfile p = H200();
   p.name = "h100";
-  p.memory_bytes_per_second = 3.0 * kTera;
+  p.memory_bytes_per_second = 1.7 * kTera;
   p.memory_bytes = 79 * kGiB;
   return p;
 }
