@@ -2,8 +2,9 @@
 // two ranks, from and into the caller's memory: LibTorch's own all-gather copies everything twice more, and
 // its reduce-scatter is an all-reduce, which moves twice the bytes. What is reduced is summed on the receiver
 // in rank order (ordered_sum.h), so a sum has the same bits on any number of runs, as all-reduce or as
-// reduce-scatter, and as the local communicator's. Connections per rank grow with the group: meant for tens
-// of ranks, not thousands.
+// reduce-scatter, and as the local communicator's. fp32 is received kMaxGlooReceivedBytes at a time, into
+// memory that the communicator keeps. Connections per rank grow with the group: meant for tens of ranks, not
+// thousands.
 //
 // A peer whose process ends closes its connections; the operation that waits for it fails then, and this rank
 // closes its own connections in turn, so that the whole group learns of it without a timeout. End a group

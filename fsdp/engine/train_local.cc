@@ -146,6 +146,9 @@ int main(int argc, char** argv) {
   std::string device = "cpu";
   app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.callback([&] {
+    if (!files.kernels.empty() && device != "cuda") throw CLI::RequiredError("--kernels: --device cuda");
+  });
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = fsdpd::Train(files, device == "cuda");
   if (status.ok()) return 0;
