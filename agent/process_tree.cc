@@ -38,20 +38,26 @@ bool ReadFacts(pid_t pid, ProcessFacts* facts) {
   return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
 }
 
-// In the middle of execve a process has an image, but neither arguments nor environment yet. What has no
-// image is a zombie, the kernel's or gone.
+// Whether a process was given an environment of no bytes. In the middle of execve it has none either, but no
+// place for one yet: the addresses are 0 then.
+bool HasEmptyEnvironment(pid_t pid) {
+  const std::string line = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(absl::string_view(line).substr(line.rfind(')') + 1), ' ', absl::SkipEmpty());
+  constexpr size_t kBegin = 47, kEnd = 48;  // Fields 50 and 51 of the man page; the first here is 3.
+  return fields.size() > kEnd && fields[kBegin] == fields[kEnd] && fields[kEnd] != "0";
+}
+
 std::string ReadEnvironment(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid);
   const absl::Time deadline = absl::Now() + kLongestExec;
-  for (int settled = 0;;) {
-    const bool starting = ReadSmallFile(folder + "/cmdline").empty();
+  while (true) {
     std::string environment = ReadSmallFile(folder + "/environ");
-    char image;
-    if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
-    // An execve may have begun between the two reads; hardly between the next two as well.
-    if (!starting && ++settled == 2) return environment;
-    if (absl::Now() > deadline) return environment;
-    if (starting) absl::SleepFor(absl::Milliseconds(1));
+    char image;  // A zombie, the kernel's and who is gone have none.
+    const bool starting = environment.empty() && readlink((folder + "/exe").c_str(), &image, 1) > 0 &&
+                          !HasEmptyEnvironment(pid);
+    if (!starting || absl::Now() > deadline) return environment;
+    absl::SleepFor(absl::Microseconds(200));
   }
 }
 
