@@ -143,8 +143,8 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
 // The type of a bucket's kReduce buffer: fp32 where gradients are whole, else what crosses the wire.
 DType GradType(const Spec& spec);
 
-// What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of 256:
-// 0 where they are set in the gradient shard at once.
+// What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of
+// 256: 0 where they are set in the gradient shard at once.
 int64_t SumBytes(const Spec& spec, const Bucket& bucket);
 
 // One instruction as people read it: "#12 Backward layer.3 mb 0 on compute after #9".

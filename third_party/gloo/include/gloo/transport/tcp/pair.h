@@ -12,7 +12,8 @@ namespace tcp {
 // The connection to one peer. Its first base is transport::Pair, at offset 0, which is all that a cast needs.
 class Pair : public ::gloo::transport::Pair {
  public:
-  // Fails every operation that waits on this connection and closes it. Thread-safe; later calls change nothing.
+  // Fails every operation that waits on this connection and closes it. Thread-safe; later calls change
+  // nothing.
   std::exception_ptr signalExceptionExternal(const std::string& message);
 };
 
