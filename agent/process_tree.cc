@@ -25,7 +25,7 @@ namespace fsdpd {
 namespace {
 
 // Of the part in which a process has no environment: it reads the new program's first pages.
-constexpr absl::Duration kLongestExec = absl::Milliseconds(100);
+constexpr absl::Duration kLongestExec = absl::Seconds(1);
 
 std::string ReadSmallFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -39,7 +39,7 @@ bool ReadFacts(pid_t pid, ProcessFacts* facts) {
 }
 
 // Whether a process was given an environment of no bytes. In the middle of execve it has none either, but no
-// place for one yet: the addresses are 0 then.
+// place for one yet: the addresses are 0 then, and equal for the moment in which the kernel fills it.
 bool HasEmptyEnvironment(pid_t pid) {
   const std::string line = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
   const std::vector<absl::string_view> fields =
@@ -51,12 +51,12 @@ bool HasEmptyEnvironment(pid_t pid) {
 std::string ReadEnvironment(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid);
   const absl::Time deadline = absl::Now() + kLongestExec;
-  while (true) {
+  for (int seen_empty = 0;;) {
     std::string environment = ReadSmallFile(folder + "/environ");
     char image;  // A zombie, the kernel's and who is gone have none.
-    const bool starting = environment.empty() && readlink((folder + "/exe").c_str(), &image, 1) > 0 &&
-                          !HasEmptyEnvironment(pid);
-    if (!starting || absl::Now() > deadline) return environment;
+    if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
+    seen_empty = HasEmptyEnvironment(pid) ? seen_empty + 1 : 0;
+    if (seen_empty == 2 || absl::Now() > deadline) return environment;
     absl::SleepFor(absl::Microseconds(200));
   }
 }
