@@ -38,16 +38,7 @@ bool ReadFacts(pid_t pid, ProcessFacts* facts) {
   return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
 }
 
-// Whether a process was given an environment of no bytes. In the middle of execve it has none either, but no
-// place for one yet: the addresses are 0 then, and equal for the moment in which the kernel fills it.
-bool HasEmptyEnvironment(pid_t pid) {
-  const std::string line = ReadSmallFile(absl::StrCat("/proc/", pid, "/stat"));
-  const std::vector<absl::string_view> fields =
-      absl::StrSplit(absl::string_view(line).substr(line.rfind(')') + 1), ' ', absl::SkipEmpty());
-  constexpr size_t kBegin = 47, kEnd = 48;  // Fields 50 and 51 of the man page; the first here is 3.
-  return fields.size() > kEnd && fields[kBegin] == fields[kEnd] && fields[kEnd] != "0";
-}
-
+// In the middle of execve a process has no environment; it is asked again until it has one.
 std::string ReadEnvironment(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid);
   const absl::Time deadline = absl::Now() + kLongestExec;
@@ -55,7 +46,9 @@ std::string ReadEnvironment(pid_t pid) {
     std::string environment = ReadSmallFile(folder + "/environ");
     char image;  // A zombie, the kernel's and who is gone have none.
     if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
-    seen_empty = HasEmptyEnvironment(pid) ? seen_empty + 1 : 0;
+    ProcessFacts facts;
+    seen_empty = ReadFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
+    // Once may be the moment in which the kernel fills a new one.
     if (seen_empty == 2 || absl::Now() > deadline) return environment;
     absl::SleepFor(absl::Microseconds(200));
   }
@@ -71,9 +64,12 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
   const size_t open = line.find(" ("), close = line.rfind(") ");
   if (open == absl::string_view::npos || close == absl::string_view::npos || close < open) return false;
   const std::vector<absl::string_view> fields = absl::StrSplit(line.substr(close + 2), ' ');
-  constexpr size_t kThreads = 17, kStartTicks = 19;  // Fields 20 and 22 of the man page; the first here is 3.
+  // Fields 20, 22, 50 and 51 of the man page; the first here is 3.
+  constexpr size_t kThreads = 17, kStartTicks = 19, kEnvironmentBegin = 47, kEnvironmentEnd = 48;
   if (fields.size() <= kStartTicks || fields[0].size() != 1) return false;
   facts->state = fields[0][0];
+  facts->empty_environment = fields.size() > kEnvironmentEnd && fields[kEnvironmentEnd] != "0" &&
+                             fields[kEnvironmentBegin] == fields[kEnvironmentEnd];
   return absl::SimpleAtoi(line.substr(0, open), &facts->pid) && absl::SimpleAtoi(fields[1], &facts->parent) &&
          absl::SimpleAtoi(fields[2], &facts->group) && absl::SimpleAtoi(fields[3], &facts->session) &&
          absl::SimpleAtoi(fields[kThreads], &facts->threads) &&

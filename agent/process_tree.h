@@ -32,6 +32,8 @@ struct ProcessFacts {
   char state = '?';  // As in /proc/PID/stat; 'Z' is a zombie.
   int threads = 0;
   uint64_t start_ticks = 0;  // With pid, names a process for all time.
+  // It was given no variables. In the middle of execve a process has none either, and this is false.
+  bool empty_environment = false;
 
   // Its first thread may be a zombie while others still hold memory and devices.
   bool alive() const { return state != 'Z' || threads > 1; }

@@ -15,8 +15,8 @@ using prometheus::MetricType;
 struct OpName {
   v1::CommOp op;
   const char* name;
-  bool
-      always;  // From the start on, so that rates are right; the others are for jobs with an outer mesh axis.
+  // From the start on, so that rates are right; the others are for jobs with an outer mesh axis.
+  bool always;
 };
 constexpr OpName kOps[] = {
     {v1::COMM_OP_ALL_GATHER, "all_gather", true},      {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter", true},

@@ -45,12 +45,8 @@ class GlooCommunicator : public Communicator {
     return Run("reduce_scatter", [&] {
       if (count == 0) return;
       if (wire == DType::kFp32) {
-        return SumPieces(
-            static_cast<float*>(in),
-            [count](int r) {
-              return Piece{r * count, count};
-            },
-            out);
+        const auto piece_of = [count](int r) { return Piece{r * count, count}; };
+        return SumPieces(static_cast<float*>(in), piece_of, out);
       }
       const int64_t bytes = count * BytesOf(wire);
       ExchangeParts(in, scratch, bytes);

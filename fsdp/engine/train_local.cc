@@ -96,6 +96,7 @@ absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path) {
 absl::StatusOr<LocalJobResult> Run(const Plan& plan, const LocalJobOptions& options,
                                    const std::string& kernels) {
   if (kernels.empty()) return RunLocalJob(plan, options);
+  FSDPD_RETURN_IF_ERROR(WriteFile(kernels, "", 0));  // The profiler would not say that it cannot.
   namespace profiler = torch::autograd::profiler;
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   const std::set<torch::profiler::impl::ActivityType> activities = {

@@ -118,6 +118,10 @@ TEST(Memory, CudaTakesMoreThanTheStep) {
 }
 
 TEST(Memory, OnCpuGlooReceivesABucketOrAsMuchOfItAsItTakesAtOnce) {
+  const Planned small = PlanOf(SmallSpec(Strategy::kOptimGradsParams));
+  const int64_t bucket = FindLargestUnit(small.layout, DType::kFp32).bytes;  // One bucket each.
+  EXPECT_LT(bucket, kMaxGlooReceivedBytes);
+  EXPECT_EQ(small.memory.Of("library"), bucket);
   Spec spec = Llama8b(8);
   spec.device = DeviceKind::kCpu;
   spec.compute = DType::kFp32;

@@ -201,6 +201,14 @@ TEST(Verify, Rule2CatchesAWireThatReceivesWhileTheLastReduceStillReadsIt) {
   });
 }
 
+TEST(Verify, Rule3CatchesAWireBufferWithoutRoomForItsSums) {
+  ExpectCaught(kSharded, WireInBf16, "3", "wire buffer of layer.0", [](Compiled* c) {
+    const int64_t sums = SumBytes(c->spec, c->layout.buckets[1]);
+    ASSERT_GT(sums, 0);
+    BufferOf(c, BufferKind::kWire, 1).bytes -= sums;
+  });
+}
+
 TEST(Verify, Rule3CatchesTwoLiveBuffersAtOnePlace) {
   ExpectCaught(Strategy::kNoShard, nullptr, "3", "gathered buffer of", [](Compiled* c) {
     BufferOf(c, BufferKind::kGathered, 2).offset = BufferOf(c, BufferKind::kGathered, 1).offset;
