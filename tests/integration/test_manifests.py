@@ -69,20 +69,29 @@ def merged(base, patch):
     return patch
 
 
-def rendered_by_kubectl(overlay):
-    done = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes/overlays" / overlay], capture_output=True,
-                          text=True)
+def labelled(each, label):
+    """As kustomize does: on the object, and with includeTemplates on the pods and the volume claims that it makes."""
+    places = [each["metadata"]]
+    if label.get("includeTemplates") and "template" in each.get("spec", {}):
+        places += [made["metadata"] for made in [each["spec"]["template"], *each["spec"].get("volumeClaimTemplates", [])]]
+    for metadata in places:
+        metadata["labels"] = {**metadata.get("labels", {}), **label["pairs"]}
+
+
+def rendered_by_kubectl(overlay, folder=DEPLOY / "kubernetes"):
+    done = subprocess.run(["kubectl", "kustomize", folder / "overlays" / overlay], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 
 
-def rendered_by_hand(overlay):
-    base = DEPLOY / "kubernetes/base"
-    objects = [each for name in yaml.safe_load((base / "kustomization.yaml").read_text())["resources"]
-               for each in yaml.safe_load_all((base / name).read_text())]
-    folder = DEPLOY / "kubernetes/overlays" / overlay
-    for entry in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]:
-        patch = yaml.safe_load((folder / entry["path"]).read_text())
+def rendered_by_hand(overlay, folder=DEPLOY / "kubernetes"):
+    base = folder / "base"
+    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
+    objects = [each for name in kustomization["resources"] for each in yaml.safe_load_all((base / name).read_text())]
+    for each, label in itertools.product(objects, kustomization["labels"]):
+        labelled(each, label)
+    for entry in yaml.safe_load((folder / "overlays" / overlay / "kustomization.yaml").read_text())["patches"]:
+        patch = yaml.safe_load((folder / "overlays" / overlay / entry["path"]).read_text())
         target = [(each["kind"], each["metadata"]["name"]) for each in objects].index(
             (patch["kind"], patch["metadata"]["name"]))
         objects[target] = merged(objects[target], patch)
@@ -165,6 +174,32 @@ def test_variables_in_arguments_are_defined(render, overlay):
         for container in spec["containers"]:
             used = set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
             assert used <= {each["name"] for each in container.get("env", [])}
+
+
+# What an API server lets change in place, of a StatefulSet's spec; elsewhere it is the selector that may not change.
+MUTABLE = {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+           "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
+
+
+def immutable(objects):
+    """{(kind, name): what a later apply may not change}."""
+    fixed = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in objects
+             if each["kind"] in ("StatefulSet", "DaemonSet", "Deployment")}
+    return {key: {name: value for name, value in spec.items()
+                  if name == "selector" or key[0] == "StatefulSet" and name not in MUTABLE}
+            for key, spec in fixed.items()}
+
+
+@each_rendering
+def test_the_next_release_changes_nothing_that_may_not_change(render, overlay, tmp_path):
+    folder = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "next")
+    kustomization = folder / "base/kustomization.yaml"
+    version = yaml.safe_load(kustomization.read_text())["images"][0]["newTag"]
+    kustomization.write_text(kustomization.read_text().replace(version, "99.0.0"))
+    now, later = render(overlay), render(overlay, folder)
+    assert now != later, "the release has another version"
+    assert immutable(now) == immutable(later)
+    assert set(immutable(now)) == {("StatefulSet", "fsdpd-coordinator"), ("DaemonSet", "fsdpd-agent")}
 
 
 def test_a_node_offers_as_many_slots_as_gpus():
