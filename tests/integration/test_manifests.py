@@ -316,3 +316,45 @@ def test_stages_are_defined_before_use():
         for stage in re.findall(r"--from=(\w+)", line):
             assert stage in known, line
     assert {"coordinator", "agent", "fsdpctl"} <= known
+
+
+def stages():
+    """{name: (name of the stage below or None, its lines)}; a continued line is one."""
+    found = {}
+    for line in (DEPLOY / "container/Dockerfile").read_text().replace("\\\n", " ").splitlines():
+        words = line.split()
+        if line.startswith("FROM "):
+            name = words[3]
+            found[name] = (words[1] if words[1] in found else None, [])
+        elif found and not line.startswith("#"):
+            found[name][1].append(line)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["coordinator", "agent"])
+def test_a_new_volume_belongs_to_the_user_that_writes_it(stage):
+    """It gets the owner of the image's folder, which must be there before VOLUME is said; else it is root's."""
+    below, lines = stages()[stage]
+    if below:
+        lines = stages()[below][1] + lines
+    user = [line.split()[1] for line in lines if line.startswith("USER ")][-1]
+    volume = next(number for number, line in enumerate(lines) if line.startswith("VOLUME "))
+    owner, group = user.split(":")
+    made = rf"install -d -o {owner} -g {group} -m 700 {lines[volume].split()[1]}$"
+    assert any(line.startswith("RUN ") and re.search(made, line) for line in lines[:volume]), lines
+
+
+def test_libtorch_is_collected_into_a_relative_folder_of_the_caller(tmp_path):
+    """It once changed folder first, and put 3.6 GB into the environment that all clones share."""
+    site = tmp_path / "environment/lib/python3.11/site-packages"
+    shipped = ["torch/lib/libtorch_cpu.so", "nvidia/cu13/lib/libcudart.so.13"]
+    for name in [*shipped, "torch/lib/libtorch_cpu.a", "torch/include/torch.h"]:
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(name)
+    before = sorted(site.rglob("*"))
+    (tmp_path / "caller").mkdir()
+    subprocess.run([DEPLOY / "container/collect_libtorch", "../environment", "out/here"], cwd=tmp_path / "caller",
+                   check=True)
+    assert sorted(site.rglob("*")) == before
+    found = tmp_path / f"caller/out/here{site}"
+    assert sorted(str(each.relative_to(found)) for each in found.rglob("*") if each.is_file()) == sorted(shipped)
