@@ -4,6 +4,7 @@ its example job specs are accepted.
 The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
 """
 
+import configparser
 import copy
 import functools
 import hashlib
@@ -275,12 +276,26 @@ def test_every_variable_of_a_unit_has_a_default(name):
     assert used and used == set(re.findall(r"^(FSDPD_\w+)=", settings, re.MULTILINE))
 
 
-def test_sysusers_makes_the_user_of_the_units(tmp_path):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_daemon_whose_port_is_taken_for_a_while_comes_back(name):
+    """systemd's own limit of five starts in ten seconds left it failed for good."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(DEPLOY / f"systemd/{name}.service")
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert (unit["Service"]["Restart"], unit["Service"]["RestartPreventExitStatus"]) == ("always", "2")
+
+
+def test_what_the_docs_say_makes_the_user_of_the_units(tmp_path):
+    """The documented commands, word for word, with an empty root: what this machine has already plays no part."""
     if not shutil.which("systemd-sysusers"):
         pytest.skip("systemd-sysusers is not installed (Debian package systemd)")
-    # An empty root: whether this machine has the user already plays no part.
-    done = subprocess.run(["systemd-sysusers", "--dry-run", f"--root={tmp_path}", "-"], capture_output=True, text=True,
-                          input=(DEPLOY / "systemd/fsdpd.sysusers.conf").read_text())
+    commands = [line.split()[1:] for line in (ROOT / "docs/deploy.md").read_text().splitlines()
+                if line.startswith("sudo ") and "sysusers" in line]
+    assert [command[0] for command in commands] == ["install", "systemd-sysusers"], commands
+    install, make = commands
+    subprocess.run([*install[:-1], f"{tmp_path}{install[-1]}"], cwd=ROOT, check=True)
+    done = subprocess.run([*make, "--dry-run", f"--root={tmp_path}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "Creating user 'fsdpd'" in done.stderr, done.stderr
     for name in PROGRAMS:
         assert "\nUser=fsdpd\n" in (DEPLOY / f"systemd/{name}.service").read_text()
