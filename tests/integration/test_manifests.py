@@ -222,6 +222,22 @@ def flags_in_manifests(name):
     yield from re.findall(r'"(--[a-z-]+)"', stage)
 
 
+def test_metrics_are_at_one_port_and_not_at_that_of_the_dcgm_exporter():
+    """DCGM's exporter, which GPU nodes usually run, listens on 9400."""
+    agent = named(rendered_by_hand("gpu"), "DaemonSet", "fsdpd-agent")["spec"]["template"]
+    port = agent["metadata"]["annotations"]["prometheus.io/port"]
+    assert port != "9400"
+    assert f"--metrics-listen=0.0.0.0:{port}" in agent["spec"]["containers"][0]["args"]
+    assert {"name": "metrics", "containerPort": int(port)} in agent["spec"]["containers"][0]["ports"]
+    policy = named(rendered_by_hand("gpu"), "NetworkPolicy", "fsdpd-agent")["spec"]["ingress"]
+    assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
+    for place, said in [("deploy/systemd/agent.env", f"FSDPD_METRICS_LISTEN=0.0.0.0:{port}\n"),
+                        ("deploy/container/Dockerfile", f"\nEXPOSE {port}\n"),
+                        ("docs/deploy.md", f"--metrics-listen 0.0.0.0:{port} "),
+                        ("dashboards/prometheus.yml", f"node1:{port}")]:
+        assert said in (ROOT / place).read_text(), place
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_flag_exists(name):
     help_text = subprocess.run([program(PROGRAMS[name]), "--help"], capture_output=True, text=True).stdout
