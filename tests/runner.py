@@ -17,6 +17,8 @@ import xml.etree.ElementTree as xml
 from dataclasses import dataclass
 from urllib.parse import unquote, urlparse
 
+from harness.processes import become_subreaper, descendants
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BAZEL = os.environ.get("BAZEL", "bazel").split()
 # Bazel's exit codes: 3 is "built, and some tests failed"; what failed is then in the results.
@@ -52,10 +54,9 @@ class Children:
 
     def __init__(self):
         self.current = None
-        self.used_bazel = False
+        become_subreaper()
 
     def run(self, command, **kwargs):
-        self.used_bazel |= command[:len(BAZEL)] == BAZEL
         sys.stdout.flush()
         self.current = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
         try:
@@ -72,13 +73,19 @@ class Children:
                 child.wait(self.GRACE_S)
             except subprocess.TimeoutExpired:
                 pass
-        # The Bazel server daemonizes out of the group; stop_bazel() is for it.
+        # The Bazel server daemonizes out of the group; stop_all() is for it.
         self.signal_group(child, signal.SIGKILL)
         child.wait()
 
-    def stop_bazel(self):
-        if self.used_bazel:
-            subprocess.run(BAZEL + ["shutdown"], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=60)
+    def stop_all(self):
+        """Also what left its group: a Bazel server is below this process all the same, and ends on SIGTERM, while
+        `bazel shutdown` finds none that is only starting. A server that was here before stays."""
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + self.GRACE_S
+            for process in descendants(os.getpid()):
+                os.kill(process.pid, signum)
+            while descendants(os.getpid()) and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     @staticmethod
     def signal_group(child, signum):
@@ -224,7 +231,7 @@ def main():
     try:
         total = run(names, scratch)
     except Interrupted:
-        CHILDREN.stop_bazel()
+        CHILDREN.stop_all()
         print("interrupted; everything that was started has been stopped", file=sys.stderr)
         return 130
     finally:

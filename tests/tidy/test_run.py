@@ -58,8 +58,9 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
 
 def test_ctrl_c_stops_everything(tmp_path):
     bazel = tmp_path / "bazel"
-    # Stands for a build that takes long and leaves a process behind when it is asked to end.
-    bazel.write_text(f'#!/bin/sh\n[ "$1" = shutdown ] && exec touch {tmp_path}/shutdown\n'
+    # Stands for a build that takes long and leaves a process behind when it is asked to end; and for a server that is
+    # only starting, in a session of its own, so that `bazel shutdown` would find none to end.
+    bazel.write_text('#!/bin/sh\n[ "$1" = shutdown ] && exit 0\nsetsid sleep 1000 &\n'
                      f"sleep 1000 &\ntouch {tmp_path}/building\nwait\n")
     bazel.chmod(0o755)
     running = subprocess.Popen([RUN, "unit"], env={**os.environ, "BAZEL": str(bazel)}, stdout=subprocess.PIPE,
@@ -70,5 +71,4 @@ def test_ctrl_c_stops_everything(tmp_path):
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=45)
     assert running.returncode == 130 and "interrupted" in errors
-    assert (tmp_path / "shutdown").exists(), "the Bazel server is stopped too"
     assert not started & {process.pid for process in descendants(os.getpid())}
