@@ -26,7 +26,7 @@ BAZEL_TESTS_FAILED = 3
 
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
             "//examples/plugin:residual_mlp.so"]
-TRAIN_LOCAL = ["//fsdp/engine:train_local"]
+PARITY_PROGRAMS = ["//fsdp/engine:train_local", "//client:fsdpctl"]
 
 
 @dataclass
@@ -186,7 +186,7 @@ PARTS = {
     "tidy": lambda scratch: run_pytest(scratch, "tidy"),
     "unit": run_unit,
     "integration": run_with(PROGRAMS, "integration"),
-    "parity": run_with(TRAIN_LOCAL, "parity"),
+    "parity": run_with(PARITY_PROGRAMS, "parity"),
 }
 
 

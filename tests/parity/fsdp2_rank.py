@@ -5,8 +5,9 @@ other.
 
 JOBS.json: rendezvous (a file that is not there yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
 model (as in a JobSpec), steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm,
-learning_rates (one per step), weights, batches, and where to write losses_out and weights_out. Weights are fp32, the parameters one after the other; batches are int64,
-for each step all tokens and then all targets of the global batch in sample order.
+learning_rates (one per step), weights, batches, and where to write losses_out and weights_out. Weights are fp32, the
+parameters one after the other; batches are int64, for each step all tokens and then all targets of the global batch in
+sample order.
 
 Several jobs in one start, because importing torch takes longer than training any of them.
 """

@@ -1,4 +1,5 @@
-"""What both engines are given: models, sizes, optimizer and schedule; and how each is started on it.
+"""What both engines are given: models, sizes, optimizer and schedule; how each is started on it, and how closely they
+must agree.
 
 Ours is //fsdp/engine:train_local (ranks as threads), theirs fsdp2_rank.py (ranks as processes on Gloo).
 """
@@ -32,6 +33,13 @@ LR, BETAS, DECAY, WARMUP, FLOOR = 1e-2, [0.9, 0.95], 0.1, 3, 0.1
 EPSILON = 1e-5
 # Clipping must bite in some steps and not in others, or one of its two branches is not compared.
 CLIP_NORM = 1.0
+# A loss is near 5.6, where fp32 has a step of 8.5e-8 of it; FSDP2 at other worlds and accumulations differs from itself
+# by up to 2.6e-7, ours from it by no more.
+LOSS_TOLERANCE = 1e-6
+# Where a gradient is near zero, AdamW turns its round-off d into d x rate / EPSILON a step: 1e-9 into 1e-6. FSDP2
+# differs from itself by up to 5e-6, ours from it by up to 1e-5, once by 2.3e-5 in one of 168,512 weights, of weights
+# that move by more than 0.1. A weight decay that is wrong by a tenth moves one by 4e-4 (test_a_mistake_would_be_seen).
+WEIGHT_TOLERANCE = 6e-5
 
 
 @dataclass(frozen=True)
@@ -87,18 +95,27 @@ def read_weights(path):
     return numpy.fromfile(path, dtype=numpy.float32)
 
 
-def write_start_weights(model, path):
+def write_start_weights(parameters, path):
     torch.manual_seed(11)
     # Norms and biases too get random weights: where they all start they would be alike.
-    flat = [torch.randn(each.numel()) * (0.1 if each.dim() == 1 else 0.05) + (each.dim() == 1)
-            for each in build(model).parameters()]
+    flat = [torch.randn(each.numel()) * (0.1 if each.dim() == 1 else 0.05) + (each.dim() == 1) for each in parameters]
     torch.cat(flat).numpy().tofile(path)
+
+
+def assert_agree(our, their):
+    assert len(our.losses) == len(their.losses) == STEPS
+    numpy.testing.assert_allclose(our.losses, their.losses, rtol=LOSS_TOLERANCE, atol=0)
+    numpy.testing.assert_allclose(our.weights, their.weights, rtol=0, atol=WEIGHT_TOLERANCE)
 
 
 def run_ours(folder, made, start, *flags):
     """Trains the spec from the weights file `start` and returns the Result."""
+    return run_message(folder, to_message(made), start, *flags)
+
+
+def run_message(folder, message, start, *flags):
     spec, weights = folder / "job.json", folder / "weights.out"
-    spec.write_text(json_format.MessageToJson(to_message(made)))
+    spec.write_text(json_format.MessageToJson(message))
     command = [program("fsdp/engine/train_local"), "--spec", spec, "--weights", start, "--dump-weights", weights, *flags]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})

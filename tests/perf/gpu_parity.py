@@ -20,6 +20,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "parity")]
 
 import numpy  # noqa: E402
+from models import build  # noqa: E402
 from setting import MODELS, Setting, job_spec, read_weights, run_ours, run_theirs, write_start_weights  # noqa: E402
 
 STRATEGIES = {
@@ -70,7 +71,7 @@ def main():
     within = True
     with tempfile.TemporaryDirectory(prefix="fsdpd-parity-") as folder:
         folder = pathlib.Path(folder)
-        write_start_weights(MODELS["llama"], folder / "llama")
+        write_start_weights(build(MODELS["llama"]).parameters(), folder / "llama")
         run_ours(folder, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), folder / "llama", "--dump-batches",
                  folder / "batches")
         for line in comparisons(folder, options.ranks):

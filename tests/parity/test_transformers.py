@@ -1,0 +1,133 @@
+"""Against Hugging Face's transformers, whose models share no line with ours or with the references beside this file:
+from the same weights, on the same tokens, twenty steps give the same losses and the same weights, to fp32 round-off.
+
+Each model's own config.json is what the job is made from (`model.hf_config`), as a user would.
+"""
+
+import json
+import subprocess
+
+import numpy
+import pytest
+import torch
+import transformers
+from fsdp2_rank import optimizer
+from google.protobuf import json_format
+from setting import BETAS, CLIP_NORM, DECAY, EPSILON, GLOBAL_BATCH, LR, SEQUENCE, STEPS, WEIGHT_TOLERANCE, Result
+from setting import Setting, assert_agree, job_spec, learning_rate, read_weights, run_message, write_start_weights
+from transformers.pytorch_utils import Conv1D
+
+from harness.programs import program
+from harness.specs import to_message
+
+# Two ranks, three micro-batches and clipping on our side; one process and one batch on theirs.
+SETTING, FSDP = Setting(2, 3, True), {"strategy": "optim_grads_params"}
+SIZES = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}
+# Of the eight frequencies one keeps its pace, two are between, five are divided: all three cases of the formula.
+LLAMA31_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64}
+CONFIGS = {
+    "llama 3.1": transformers.LlamaConfig(**SIZES, rope_theta=10000.0, rope_scaling=LLAMA31_ROPE, rms_norm_eps=1e-5),
+    "qwen2": transformers.Qwen2Config(**SIZES, rope_theta=1e6, tie_word_embeddings=True),
+    "qwen3": transformers.Qwen3Config(**SIZES, head_dim=32, rope_theta=1e6),  # Heads wider than hidden / heads.
+    "mistral": transformers.MistralConfig(**SIZES, sliding_window=None),
+    "gpt2": transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
+                                    embd_pdrop=0.0, attn_pdrop=0.0),
+}
+LLAMA_LAYER = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.q_norm",
+               "self_attn.k_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
+               "mlp.down_proj")
+GPT2_LAYER = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+
+
+def modules(model):
+    """Those with parameters, in the order of fsdp/plan/model_facts.h. A tied head has none of its own."""
+    body = model.base_model
+    if model.config.model_type == "gpt2":
+        first, layers, inner, norm = [body.wte, body.wpe], body.h, GPT2_LAYER, body.ln_f
+    else:
+        first, layers, inner, norm = [body.embed_tokens], body.layers, LLAMA_LAYER, body.norm
+    within = [dict(layer.named_modules()) for layer in layers]
+    head = [] if model.config.tie_word_embeddings else [model.lm_head]
+    return [*first, *(each[name] for each in within for name in inner if name in each), norm, *head]
+
+
+def parameters(model):
+    """Views with our shapes: matrices are [out, in], GPT-2's own are the other way round."""
+    for module in modules(model):
+        yield module.weight.T if isinstance(module, Conv1D) else module.weight
+        if getattr(module, "bias", None) is not None:
+            yield module.bias
+
+
+def load(model, flat):
+    with torch.no_grad():
+        for parameter in parameters(model):
+            parameter.copy_(flat[:parameter.numel()].view_as(parameter))
+            flat = flat[parameter.numel():]
+    assert flat.numel() == 0, f"{flat.numel()} weights more than the model has"
+
+
+def train(model, start, batches):
+    """The loop of a textbook, with the loss that the model computes itself."""
+    load(model, torch.from_numpy(read_weights(start)))
+    adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
+    losses = []
+    for step, (tokens, targets) in enumerate(batches, 1):
+        for group in adamw.param_groups:
+            group["lr"] = learning_rate(step)
+        text = torch.cat((tokens, targets[:, -1:]), dim=1)  # It shifts by itself.
+        assert torch.equal(text[:, 1:], targets)
+        loss = model(text, labels=text).loss
+        adamw.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        adamw.step()
+        losses.append(loss.item())
+    return Result(losses, torch.cat([each.flatten() for each in parameters(model)]).detach().numpy())
+
+
+def job(folder, config):
+    """The JobSpec of `config`, its model as fsdpctl reads it from the file that transformers writes."""
+    config.save_pretrained(folder)
+    made = job_spec(SETTING, FSDP)
+    asked = folder / "asked.yaml"
+    asked.write_text(json.dumps({**made, "model": {"hf_config": str(folder / "config.json")}}))  # JSON is YAML.
+    done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", asked],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    message = to_message(made)
+    message.model.Clear()
+    json_format.ParseDict(json.loads(done.stdout)["resolved"]["model"], message.model)
+    return message
+
+
+@pytest.fixture
+def model(request):
+    config = CONFIGS[request.param]
+    config.architectures = [transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].__name__]
+    torch.set_num_threads(1)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").train()
+
+
+@pytest.mark.parametrize("model", CONFIGS, indirect=True)
+def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
+    start, dump = tmp_path / "start", tmp_path / "batches"
+    write_start_weights(parameters(model), start)
+    ours = run_message(tmp_path, job(tmp_path, model.config), start, "--dump-batches", dump)
+    batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64))
+    theirs = train(model, start, batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE))
+    assert_agree(ours, theirs)
+    assert numpy.abs(ours.weights - read_weights(start)).max() > 1e-2, "the run moves the weights"
+
+
+@pytest.mark.parametrize("model", ["llama 3.1"], indirect=True)
+def test_another_rope_would_be_seen(model, tmp_path):
+    start = tmp_path / "start"
+    write_start_weights(parameters(model), start)
+    message = job(tmp_path, model.config)
+    ours = run_message(tmp_path, message, start)
+    message.model.llama.rope_scaling.factor *= 1.1
+    other = run_message(tmp_path, message, start)
+    assert numpy.abs(ours.weights - other.weights).max() > 5 * WEIGHT_TOLERANCE
