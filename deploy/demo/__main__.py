@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,10 +86,20 @@ def bazel_servers():
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if flag in cmdline.read_bytes().split(b"\0"):
-                found.add(cmdline.parent.name)
+                found.add(int(cmdline.parent.name))
         except OSError:
             pass
     return found
+
+
+def end_bazel_servers(pids, seconds=20):
+    """By signal: `bazel shutdown` finds none that is only starting."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while bazel_servers() & pids and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def setup_and_build(with_gpus):
@@ -107,9 +118,7 @@ def setup_and_build(with_gpus):
     finally:
         tools.stop()
         # A server that was not here before goes again: it would hold half a gigabyte beside the training.
-        if bazel_servers() - servers:
-            subprocess.run([*BAZEL, "shutdown"], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                           start_new_session=True)
+        end_bazel_servers(bazel_servers() - servers)
 
 
 def write_corpus(path):

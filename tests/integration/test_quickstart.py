@@ -23,14 +23,14 @@ pytestmark = pytest.mark.timeout(600)
 class Quickstart:
     """One run with its own temporary folder, and a mark by which its processes are known."""
 
-    def __init__(self, tmp_path, *arguments, build=False):
+    def __init__(self, tmp_path, *arguments, bazel="true"):
         self.mark = uuid.uuid4().hex
         self.scratch = tmp_path / "scratch"
         self.scratch.mkdir()
         self.output = tmp_path / "output.txt"
         environment = {**os.environ, "TMPDIR": str(self.scratch), processes.MARK: self.mark}
-        if not build:  # The programs are built already, as for every test of this folder.
-            environment["BAZEL"] = "true"
+        if bazel:  # `true`: the programs are built already, as for every test of this folder.
+            environment["BAZEL"] = str(bazel)
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen([QUICKSTART, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=output,
                                             stderr=output, env=environment, start_new_session=True)
@@ -81,7 +81,7 @@ def chromium(tmp_path, *arguments):
 
 
 def test_trains_shows_and_leaves_only_its_page(start, tmp_path):
-    run = start("--steps", "20", build=True)
+    run = start("--steps", "20", bazel=None)
     assert run.wait() == 0, run.text()
     said = run.text()
     assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", said, re.MULTILINE), said
@@ -122,6 +122,20 @@ def test_an_interrupt_in_the_middle_leaves_nothing(start, number):
     run.assert_nothing_left()
     assert "interrupted; everything that was started has been stopped" in run.text()
     assert not list(run.scratch.iterdir())
+
+
+def test_an_interrupt_while_bazel_starts_leaves_no_server(start, tmp_path):
+    """It once asked `bazel shutdown`, which finds no server before that listens."""
+    bazel = tmp_path / "bazel"
+    bazel.write_text('#!/bin/sh\n[ "$1" = shutdown ] && exit 0\n'
+                     f'setsid python3 -c "import time; time.sleep(1000)" --workspace_directory={ROOT} &\nwait\n')
+    bazel.chmod(0o755)
+    run = start(bazel=bazel)
+    wait_until("its server is there", lambda: "python3" in {each.program for each in processes.marked(run.mark)
+                                                            if "--workspace_directory" in each.command}, timeout_s=60)
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.wait(60) == 130, run.text()
+    assert not processes.marked(run.mark)
 
 
 def test_a_dead_daemon_is_named_and_the_folder_stays(start):
