@@ -393,6 +393,21 @@ std::string Value(const std::string& metrics, const std::string& series) {
   return "";
 }
 
+TEST(Agent, MetricsTellARankThatFailedFromOneThatWasStopped) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("fail"));
+  coordinator.AwaitExit("fail-k3x9q2", 1, 0);
+  coordinator.Send(Launch("stay"));
+  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
+  coordinator.Send(Stop("stay-k3x9q2", 1, 0));
+  coordinator.AwaitExit("stay-k3x9q2", 1, 0);
+  const std::string metrics = Fetch(node.agent->metrics_endpoint());
+  EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"fail-k3x9q2\",rank=\"0\"}"), "1");
+  EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}"), "");
+}
+
 TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
   ScriptedCoordinator coordinator;
   TempDir dir;
@@ -412,8 +427,9 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
     EXPECT_EQ(Value(metrics, "fsdpd_comm_bytes_total" + rank + ",op=\"reduce_scatter\"}"), "0");
     EXPECT_EQ(Value(metrics, "fsdpd_memory_plan_bytes" + rank + ",component=\"optimizer\"}"), "300");
     EXPECT_EQ(Value(metrics, "fsdpd_rank_up" + rank + "}"), "0");
-    EXPECT_EQ(Value(metrics, "fsdpd_rank_info" + rank + ",attempt=\"2\",node=\"node-0\",device=\"cpu\"}"),
-              "1");
+    EXPECT_EQ(
+        Value(metrics, "fsdpd_rank_info" + rank + ",attempt=\"2\",fsdpd_node=\"node-0\",device=\"cpu\"}"),
+        "1");
     EXPECT_EQ(Value(metrics, "fsdpd_restarts_total{fsdpd_job=\"train-k3x9q2\"}"), "1");
     EXPECT_EQ(Value(metrics, "fsdpd_agent_connected"), "1");
     EXPECT_EQ(Value(metrics, "fsdpd_agent_slots"), "4");

@@ -76,11 +76,11 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
-void MetricsExporter::RankEnded(const RankId& id) {
+void MetricsExporter::RankEnded(const RankId& id, bool failed) {
   MutexLock lock(&mutex_);
   RankSeries* series = Find(id);
   if (series == nullptr) return;
-  series->SetUp(false);
+  series->End(failed);
   Job& job = jobs_[id.of.job_id];
   if (--job.live_ranks == 0) job.ended = clock_->Now();
 }

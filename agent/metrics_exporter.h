@@ -35,7 +35,7 @@ class MetricsExporter : public prometheus::Collectable {
   void RankLaunched(const RankId& id, const std::string& device);
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan);
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
-  void RankEnded(const RankId& id);
+  void RankEnded(const RankId& id, bool failed);
   void SetConnected(bool connected);
 
   std::vector<prometheus::MetricFamily> Collect() const override;

@@ -106,11 +106,11 @@ TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {
 TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankLaunched(kSecond, "cpu");
-  exporter_.RankEnded(kFirst);
+  exporter_.RankEnded(kFirst, /*failed=*/false);
   clock_.Advance(absl::Hours(1));
   EXPECT_TRUE(Has("fsdpd_rank_up{fsdpd_job=\"job\",rank=\"0\"} 0")) << "the other rank still runs";
   EXPECT_TRUE(Has("fsdpd_agent_ranks 1"));
-  exporter_.RankEnded(kSecond);
+  exporter_.RankEnded(kSecond, /*failed=*/false);
   clock_.Advance(kSeriesLinger - absl::Seconds(1));
   EXPECT_TRUE(Mentions("job=\"job\""));
   clock_.Advance(absl::Seconds(1));
@@ -121,7 +121,7 @@ TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
 TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 1, Step(1));
-  exporter_.RankEnded(kFirst);
+  exporter_.RankEnded(kFirst, /*failed=*/false);
   clock_.Advance(kSeriesLinger - absl::Seconds(1));
   const RankId again{{"job", 2}, 0};
   exporter_.RankLaunched(again, "cuda:3");
@@ -130,11 +130,23 @@ TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
   EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 0"));
   EXPECT_TRUE(Has("fsdpd_restarts_total{fsdpd_job=\"job\"} 1"));
   EXPECT_TRUE(
-      Has("fsdpd_rank_info{fsdpd_job=\"job\",rank=\"0\",attempt=\"2\",node=\"node-0\",device=\"cuda:3\"} 1"));
+      Has("fsdpd_rank_info{fsdpd_job=\"job\",rank=\"0\",attempt=\"2\",fsdpd_node=\"node-0\",device=\"cuda:"
+          "3\"} 1"));
+}
+
+TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankLaunched(kSecond, "cpu");
+  exporter_.RankEnded(kFirst, /*failed=*/true);
+  exporter_.RankEnded(kSecond, /*failed=*/false);
+  EXPECT_TRUE(Has("fsdpd_rank_failed{fsdpd_job=\"job\",rank=\"0\"} 1"));
+  EXPECT_FALSE(Mentions("fsdpd_rank_failed{fsdpd_job=\"job\",rank=\"1\""));
+  exporter_.RankLaunched({{"job", 2}, 0}, "cpu");
+  EXPECT_FALSE(Mentions("fsdpd_rank_failed"));
 }
 
 TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {
-  exporter_.RankEnded(kFirst);  // Of a launch that was refused.
+  exporter_.RankEnded(kFirst, /*failed=*/false);  // Of a launch that was refused.
   exporter_.RankStepped(kFirst, 1, Step(1));
   EXPECT_FALSE(Mentions("job=\"job\""));
   EXPECT_TRUE(Has("fsdpd_agent_connected 0"));

@@ -195,11 +195,13 @@ class SeriesTable {
       AddSample(&up, Labels(rank->id_), rank->up_ ? 1 : 0);
       std::vector<ClientMetric::Label> labels = Labels(rank->id_);
       labels.push_back({"attempt", std::to_string(rank->id_.of.attempt)});
-      labels.push_back({"node", rank->node_});
+      labels.push_back({kNodeLabel, rank->node_});
       labels.push_back({"device", rank->device_});
       AddSample(&info, std::move(labels), 1);
     }
     Keep(std::move(up));
+    MaybeGauge("fsdpd_rank_failed", "1 once the rank's process has ended with an error or a signal, unasked.",
+               [](const RankSeries& r) { return r.failed_ ? std::optional(1.0) : std::nullopt; });
     Keep(std::move(info));
   }
 

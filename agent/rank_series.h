@@ -19,6 +19,8 @@ namespace fsdpd {
 
 // The job's id. Not "job", which is the label of Prometheus' own scrape jobs: theirs would overwrite it.
 constexpr char kJobLabel[] = "fsdpd_job";
+// The node's name. Not "node", which scrapes of pods set.
+constexpr char kNodeLabel[] = "fsdpd_node";
 
 class RankSeries {
  public:
@@ -26,7 +28,11 @@ class RankSeries {
 
   void Add(const v1::StepReport& report, int world);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
-  void SetUp(bool up) { up_ = up; }
+  // `failed`: otherwise than by exit code 0, and nobody asked for it.
+  void End(bool failed) {
+    up_ = false;
+    failed_ = failed;
+  }
 
   const RankId& id() const { return id_; }
 
@@ -42,6 +48,7 @@ class RankSeries {
   std::string node_;
   std::string device_;
   bool up_ = true;
+  bool failed_ = false;
   double steps_ = 0;
   double step_seconds_ = 0;
   double tokens_ = 0;

@@ -1,5 +1,8 @@
 """How long a metric lives: it follows its rank, and outlives the coordinator."""
 
+import os
+import signal
+
 from harness.specs import ENDLESS, spec
 from harness.wait import wait_until
 
@@ -14,10 +17,24 @@ def value(cluster, node, name, *labels):
 def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
     job_id = cluster.submit(spec(steps=5))
     cluster.wait_state(job_id, "SUCCEEDED")
-    of_job = f'job="{job_id}"'
+    of_job = f'fsdpd_job="{job_id}"'
     wait_until("its ranks are down", lambda: value(cluster, "node-0", "fsdpd_rank_up", of_job) == 0)
     assert value(cluster, "node-0", "fsdpd_steps_total", of_job) == 10, "two ranks, five steps each"
     assert value(cluster, "node-0", "fsdpd_agent_ranks") == 0
+
+
+def test_a_job_that_failed_is_told_from_one_that_was_cancelled(cluster):
+    failed, cancelled = (cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1})) for _ in range(2))
+    for job_id in (failed, cancelled):
+        cluster.wait_step(job_id, 1)
+    victim = next(each for each in cluster.all_ranks() if f"/{failed}/" in os.readlink(f"/proc/{each.pid}/fd/1"))
+    os.kill(victim.pid, signal.SIGKILL)
+    cluster.cancel(cancelled)
+    cluster.wait_state(failed, "FAILED")
+    told = [value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{failed}"') for node in ("node-0", "node-1")]
+    assert 1 in told, told
+    for node in ("node-0", "node-1"):
+        assert value(cluster, node, "fsdpd_rank_failed", f'fsdpd_job="{cancelled}"') is None
 
 
 def test_metrics_do_not_need_the_coordinator(own):
@@ -27,7 +44,7 @@ def test_metrics_do_not_need_the_coordinator(own):
         cluster.coordinator.kill()
         wait_until("the agent says that it is alone",
                    lambda: value(cluster, "node-0", "fsdpd_agent_connected") == 0)
-        steps = value(cluster, "node-0", "fsdpd_steps_total", f'job="{job_id}"')
+        steps = value(cluster, "node-0", "fsdpd_steps_total", f'fsdpd_job="{job_id}"')
         wait_until("steps go on", lambda: value(cluster, "node-0", "fsdpd_steps_total") > steps)
         cluster.start_coordinator(listen=cluster.address)
         cluster.wait_nodes(2)
