@@ -8,6 +8,7 @@ import yaml
 from harness.programs import ROOT
 
 FOLDER = ROOT / "dashboards"
+LABELS = {"fsdpd_job", "fsdpd_node"}  # Ours, with the prefix that metrics have.
 
 
 def boards():
@@ -34,7 +35,7 @@ def rules():
 
 def metrics(expression):
     """The names of our metrics in an expression; recorded ones keep their colons."""
-    return set(re.findall(r"(?:[a-z_]+:)?fsdpd_[a-z0-9_]+(?::[a-z0-9_]+)?", expression))
+    return set(re.findall(r"(?:[a-z_]+:)?fsdpd_[a-z0-9_]+(?::[a-z0-9_]+)?", expression)) - LABELS
 
 
 def substitute(expression, variables):

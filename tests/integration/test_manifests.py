@@ -74,7 +74,8 @@ def labelled(each, label):
     """As kustomize does: on the object, and with includeTemplates on the pods and the volume claims that it makes."""
     places = [each["metadata"]]
     if label.get("includeTemplates") and "template" in each.get("spec", {}):
-        places += [made["metadata"] for made in [each["spec"]["template"], *each["spec"].get("volumeClaimTemplates", [])]]
+        makes = [each["spec"]["template"], *each["spec"].get("volumeClaimTemplates", [])]
+        places += [made["metadata"] for made in makes]
     for metadata in places:
         metadata["labels"] = {**metadata.get("labels", {}), **label["pairs"]}
 

@@ -1,5 +1,6 @@
 """What agents export, read by a real Prometheus during a real job; and every question that the dashboards ask."""
 
+import json
 import math
 import re
 import subprocess
@@ -8,6 +9,7 @@ import time
 import pytest
 
 from harness import dashboards
+from harness.programs import program
 from harness.prometheus import Prometheus
 from harness.specs import ENDLESS, corpus, spec
 from harness.wait import wait_until
@@ -17,10 +19,14 @@ COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffer
               "workspace", "library", "fragmentation"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
-            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_memory_spikes_total", "fsdpd_cuda_malloc_total", "fsdpd_cuda_free_total", "fsdpd_allocations_total"]
+            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_memory_spikes_total",
+            "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
 GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
+# What scrape configurations, by annotations, PodMonitors or hand, put on every series: a label of ours of that name
+# would be renamed, and all series of a target would have theirs.
+SCRAPERS_LABELS = {"job", "instance", "namespace", "pod", "container", "service", "endpoint", "node", "host", "cluster"}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,7 @@ def prometheus(shared, job, tmp_path_factory):
 
 
 def by_rank(prometheus, job, metric, suffix=""):
-    found = prometheus.query(f'{metric}{{job="{job}"}}{suffix}')
+    found = prometheus.query(f'{metric}{{fsdpd_job="{job}"}}{suffix}')
     assert {labels["rank"] for labels, _ in found} == {"0", "1", "2", "3"}, f"{metric}: {found}"
     return found
 
@@ -60,24 +66,25 @@ def test_every_rank_exports(prometheus, job, metric):
 @pytest.mark.parametrize("metric", ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total",
                                     "fsdpd_compute_seconds_total", "fsdpd_allocations_total"])
 def test_work_is_counted_up(prometheus, job, metric):
-    for labels, rate in prometheus.query(f'rate({metric}{{job="{job}"}}[5m])'):
+    for labels, rate in prometheus.query(f'rate({metric}{{fsdpd_job="{job}"}}[5m])'):
         assert rate > 0, (metric, labels)
 
 
 def test_the_numbers_agree_with_each_other(shared, prometheus, job):
-    for labels, tokens in prometheus.query(f'fsdpd_tokens_total{{job="{job}"}} / fsdpd_steps_total'):
+    for labels, tokens in prometheus.query(f'fsdpd_tokens_total{{fsdpd_job="{job}"}} / fsdpd_steps_total'):
         assert tokens == 16, f"a rank's share of 4 samples of 16 tokens: {labels}"
-    for labels, seconds in prometheus.query(f'fsdpd_step_seconds_total{{job="{job}"}}'):
+    for labels, seconds in prometheus.query(f'fsdpd_step_seconds_total{{fsdpd_job="{job}"}}'):
         age = time.time() - shared.job(job).start_unix_nanos * 1e-9
         assert seconds <= age, f"steps take no more time than there is: {labels} {seconds}"
-    for labels, share in prometheus.query(f'fsdpd_compute_seconds_total{{job="{job}"}} / fsdpd_step_seconds_total'):
+    for labels, share in prometheus.query(f'fsdpd_compute_seconds_total{{fsdpd_job="{job}"}} / '
+                                          'fsdpd_step_seconds_total'):
         assert 0 < share <= 1.01, (labels, share)
-    exposed = f'fsdpd_comm_exposed_seconds_total{{job="{job}"}}'
+    exposed = f'fsdpd_comm_exposed_seconds_total{{fsdpd_job="{job}"}}'
     assert not prometheus.query(f"{exposed} > fsdpd_comm_seconds_total + 1e-6"), "exposed is a part of the whole"
     for labels, loss in by_rank(prometheus, job, "fsdpd_loss"):
         assert 0 < loss < 12, (labels, loss)
     assert len({value for _, value in by_rank(prometheus, job, "fsdpd_learning_rate")}) == 1
-    for labels, age in prometheus.query(f'time() - fsdpd_last_step_timestamp_seconds{{job="{job}"}}'):
+    for labels, age in prometheus.query(f'time() - fsdpd_last_step_timestamp_seconds{{fsdpd_job="{job}"}}'):
         assert -1 < age < 120, (labels, age)
     assert all(value == 1 for _, value in by_rank(prometheus, job, "fsdpd_rank_up"))
 
@@ -86,7 +93,7 @@ def test_every_operation_is_there_from_the_start(prometheus, job):
     for metric in ("fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"):
         assert {labels["op"] for labels, _ in by_rank(prometheus, job, metric)} == OPS, metric
     for op in ("all_gather", "reduce_scatter"):
-        rates = prometheus.query(f'rate(fsdpd_comm_bytes_total{{job="{job}", op="{op}"}}[5m])')
+        rates = prometheus.query(f'rate(fsdpd_comm_bytes_total{{fsdpd_job="{job}", op="{op}"}}[5m])')
         assert len(rates) == 4 and all(rate > 0 for _, rate in rates), (op, rates)
 
 
@@ -97,7 +104,7 @@ def test_memory_and_its_plan(prometheus, shared, job):
         exported = {labels["component"]: value for labels, value in found if labels["rank"] == rank}
         assert exported == plan and set(plan) <= COMPONENTS, (rank, exported)
     for smaller, larger in [("allocated", "peak"), ("allocated", "reserved")]:
-        query = f'fsdpd_memory_{smaller}_bytes{{job="{job}"}} > fsdpd_memory_{larger}_bytes'
+        query = f'fsdpd_memory_{smaller}_bytes{{fsdpd_job="{job}"}} > fsdpd_memory_{larger}_bytes'
         assert not prometheus.query(query), f"{smaller} is at most {larger}"
     assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_memory_peak_bytes"))
 
@@ -105,19 +112,29 @@ def test_memory_and_its_plan(prometheus, shared, job):
 def test_a_warm_job_asks_the_device_for_no_memory(prometheus, job):
     # The window may still hold the first steps, which do ask.
     wait_until("no rank has asked for five seconds", lambda: [0, 0, 0, 0] == [
-        rate for _, rate in prometheus.query(f'rate(fsdpd_cuda_malloc_total{{job="{job}"}}[5s])')])
-    assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_cuda_malloc_total"))
+        rate for _, rate in prometheus.query(f'rate(fsdpd_device_mallocs_total{{fsdpd_job="{job}"}}[5s])')])
+    assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_device_mallocs_total"))
 
 
 def test_identity_and_agents(prometheus, shared, job):
     ranks = {labels["rank"]: labels for labels, _ in by_rank(prometheus, job, "fsdpd_rank_info")}
-    assert {(rank, labels["node"]) for rank, labels in ranks.items()} == {
+    assert {(rank, labels["fsdpd_node"]) for rank, labels in ranks.items()} == {
         ("0", "node-0"), ("1", "node-0"), ("2", "node-1"), ("3", "node-1")}
     assert all(labels["attempt"] == "1" and labels["device"] for labels in ranks.values())
-    assert [value for _, value in prometheus.query(f'sum(fsdpd_restarts_total{{job="{job}"}})')] == [0]
+    assert [value for _, value in prometheus.query(f'sum(fsdpd_restarts_total{{fsdpd_job="{job}"}})')] == [0]
     for metric, value in [("fsdpd_agent_slots", 2), ("fsdpd_agent_ranks", 2), ("fsdpd_agent_connected", 1)]:
         assert [each for _, each in prometheus.query(metric)] == [value, value], metric
     assert {labels["version"] for labels, _ in prometheus.query("fsdpd_build_info")} == {"0.1.0"}
+
+
+def test_labels_are_those_of_the_scraped(prometheus, shared, job):
+    """`job` was the training job's id: a scrape without honor_labels gave all of them the scrape's name."""
+    ours = {label for line in shared.scrape("node-0").splitlines() if line.startswith("fsdpd_")
+            for label in re.findall(r'(\w+)="', line)}
+    assert "fsdpd_job" in ours and not ours & SCRAPERS_LABELS
+    scraped = prometheus.query(f'{{__name__=~"fsdpd_.+", fsdpd_job="{job}"}}')
+    assert {labels["job"] for labels, _ in scraped if ":" not in labels["__name__"]} == {"fsdpd-agent"}
+    assert not [label for labels, _ in scraped for label in labels if label.startswith("exported_")]
 
 
 def test_promtool_finds_nothing_to_complain_about(shared, job):
@@ -136,8 +153,9 @@ QUERIES = [(name, title, expression) for name, board in dashboards.boards().item
 
 @pytest.mark.parametrize("name, title, expression", QUERIES, ids=[title for _, title, _ in QUERIES])
 def test_every_panel_shows_something(prometheus, job, name, title, expression):
-    found = prometheus.query(dashboards.substitute(expression, {"job": job, "rank": ".*", "__rate_interval": "5s"}))
-    assert found and all(math.isfinite(value) for _, value in found), (expression, found)
+    query = dashboards.substitute(expression, {"job": job, "rank": ".*", "__rate_interval": "5s"})
+    found = wait_until(query, lambda: prometheus.query(query))  # What is recorded needs an evaluation first.
+    assert all(math.isfinite(value) for _, value in found), (expression, found)
 
 
 def test_variables_offer_the_job_and_its_ranks(prometheus, job):
@@ -145,18 +163,34 @@ def test_variables_offer_the_job_and_its_ranks(prometheus, job):
         for variable in board["templating"]["list"][1:]:
             metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
             values = {labels[label] for labels, _ in prometheus.query(dashboards.substitute(metric, {"job": job}))}
-            assert values == ({job} if label == "job" else {"0", "1", "2", "3"}), variable["name"]
+            assert values == ({job} if label == "fsdpd_job" else {"0", "1", "2", "3"}), variable["name"]
 
 
 def test_recorded_ratios_are_there(prometheus, job):
     # Their window is a minute: the first values need two scrapes and one evaluation only.
     for rule in (rule for rule in dashboards.rules() if "record" in rule):
-        found = wait_until(rule["record"], lambda: prometheus.query(f'{rule["record"]}{{job="{job}"}}'))
+        found = wait_until(rule["record"], lambda: prometheus.query(f'{rule["record"]}{{fsdpd_job="{job}"}}'))
         assert all(0 <= value for _, value in found), found
         if ":ratio" in rule["record"] and "plan" not in rule["record"]:
             assert all(value <= 1.01 for _, value in found), found
 
 
 def test_no_alert_fires_for_a_healthy_job(prometheus, job):
-    assert not [labels for labels, _ in prometheus.query(f'ALERTS{{alertstate="firing", job="{job}"}}')]
+    assert not [labels for labels, _ in prometheus.query(f'ALERTS{{alertstate="firing", fsdpd_job="{job}"}}')]
     assert not prometheus.query('ALERTS{alertname="FsdpdAgentDisconnected"}')
+    assert not prometheus.query('ALERTS{alertname=~"FsdpdAgentDown|FsdpdCoordinatorDown"}')
+
+
+# Fields of a spec that alerts name, each with a value as their advice would set it.
+ADVICE = {"fsdp.prefetch_bytes": "2GiB", "train.micro_batch": "2", "fsdp.recompute": "full"}
+
+
+def test_alerts_advise_only_what_a_spec_may_say(tmp_path):
+    """One named telemetry.memory_snapshot, which is refused."""
+    actions = " ".join(rule["annotations"]["action"] for rule in dashboards.rules() if "alert" in rule)
+    assert set(re.findall(r"(?<![$.])\b[a-z]+\.[a-z_]+\b", actions)) == set(ADVICE)
+    (tmp_path / "job.yaml").write_text(json.dumps(spec(steps=5, train={"global_batch": 8})))
+    changes = [word for field, value in ADVICE.items() for word in ("--set", f"{field}={value}")]
+    done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-f", tmp_path / "job.yaml", *changes],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

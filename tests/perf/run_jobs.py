@@ -26,7 +26,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("FSDPD_BIN", ROOT / ".build/bin"))
 KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_exposed_seconds_total", "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total",
-                "fsdpd_comm_bytes_total", "fsdpd_memory_peak_bytes", "fsdpd_cuda_malloc_total")
+                "fsdpd_comm_bytes_total", "fsdpd_memory_peak_bytes", "fsdpd_device_mallocs_total")
 
 
 def start(command, folder, name, env=None):
@@ -74,8 +74,8 @@ def scrape(addresses, job):
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         for name, labels, value in re.findall(r"^(\w+)\{([^}]*)\} (\S+)$", text, re.MULTILINE):
-            if name in KEPT_METRICS and f'job="{job}"' in labels:
-                short = ",".join(part for part in labels.split(",") if not part.startswith("job="))
+            if name in KEPT_METRICS and f'fsdpd_job="{job}"' in labels:
+                short = ",".join(part for part in labels.split(",") if not part.startswith("fsdpd_job="))
                 found[f"{name}{{{short}}}"] = float(value)
     return dict(sorted(found.items()))
 
