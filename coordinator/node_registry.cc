@@ -14,7 +14,7 @@ constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
 
 absl::Status CheckInfo(const v1::Register& info) {
-  if (const absl::Status name = CheckName(info.node()); !name.ok()) {
+  if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("register.node: '", info.node(), "' ", name.message()));
   }
   if (info.device() != v1::DEVICE_CPU && info.device() != v1::DEVICE_CUDA) {

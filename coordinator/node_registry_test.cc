@@ -43,6 +43,13 @@ TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
 
+TEST_F(NodeRegistryTest, TakesTheNodeNamesOfKubernetesAndOfHostsWithADomain) {
+  EXPECT_TRUE(Attach(Info("ip-10-0-113-7.eu-west-1.compute.internal", "i1")).ok());
+  const auto capitals = Attach(Info("DGX-01", "i1"));
+  EXPECT_EQ(capitals.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(capitals.status().message()), HasSubstr("'DGX-01' may hold only lower-case"));
+}
+
 TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
   ASSERT_TRUE(Attach(Info("a", "i1")).ok());
   const auto second = Attach(Info("a", "i2"));
