@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options,
 Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refused)
     : options_(std::move(options)),
       refused_(std::move(refused)),
-      metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, &clock_)) {}
+      metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, Clock::Real())) {}
 
 Agent::~Agent() {
   // The link's threads call the others and the others call the link, so it ends first and is destroyed last.
@@ -61,7 +62,7 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
-  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, Registration(), handler, &clock_);
+  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, Registration(), handler, Clock::Real());
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); });
   RankSupervisor::Options ranks;
@@ -70,7 +71,7 @@ absl::Status Agent::StartParts() {
   ranks.device = options_.offer.device;
   ranks.bind_address = options_.bind_address;
   ranks.grace = options_.grace;
-  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, &clock_);
+  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
   link_->Start();
   return absl::OkStatus();
 }

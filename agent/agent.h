@@ -21,7 +21,6 @@
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
 #include "agent/rank_supervisor.h"
-#include "agent/steady_clock.h"
 
 namespace fsdpd {
 
@@ -75,7 +74,6 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
 
   const AgentOptions options_;
   const std::function<void(const absl::Status&)> refused_;
-  SteadyClock clock_;
   const std::shared_ptr<MetricsExporter> metrics_;
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;

@@ -39,7 +39,7 @@ class CoordinatorLink {
     virtual void Refused(const absl::Status& why) = 0;
   };
 
-  // `registration` without `hosted`. `clock` must be steady; both pointers outlive the link.
+  // `registration` without `hosted`. Both pointers outlive the link.
   CoordinatorLink(std::string address, v1::Register registration, Handler* handler, Clock* clock);
   ~CoordinatorLink();
 

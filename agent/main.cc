@@ -20,6 +20,7 @@
 #include "agent/agent.h"
 #include "agent/unique_fd.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -127,12 +128,11 @@ bool AwaitSignal(int signals, int refusal, int timeout_ms, bool* timed_out) {
 
 int StopCleanly(Agent* agent, int signals) {
   agent->StopRanks(kStopGrace);
-  const SteadyClock clock;
-  const absl::Time limit = clock.Now() + kStopLimit;
+  const absl::Time limit = Clock::Real()->Now() + kStopLimit;
   while (!agent->Stopped()) {
     bool timed_out = false;
     if (AwaitSignal(signals, -1, /*timeout_ms=*/20, &timed_out)) agent->StopRanks(absl::ZeroDuration());
-    if (clock.Now() < limit) continue;
+    if (Clock::Real()->Now() < limit) continue;
     LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
     return kRuntimeError;
   }

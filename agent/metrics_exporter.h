@@ -29,7 +29,7 @@ constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
 
 class MetricsExporter : public prometheus::Collectable {
  public:
-  // `clock` must be steady and outlive the exporter.
+  // `clock` must outlive the exporter.
   MetricsExporter(std::string node, int slots, Clock* clock);
 
   void RankLaunched(const RankId& id, const std::string& device);

@@ -62,7 +62,6 @@ class RankSupervisor {
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
   };
 
-  // `clock` must be steady.
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
   ~RankSupervisor();  // Kills what is left without grace.
 

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "agent/process_tree.h"
-#include "agent/steady_clock.h"
+#include "base/clock.h"
 #include "base/temp_dir.h"
 
 namespace fsdpd {

@@ -32,7 +32,7 @@ struct NodeView {
   std::string address;
   bool connected = false;
   int64_t epoch = 0;
-  absl::Time last_seen;
+  absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
 };
 

@@ -342,7 +342,7 @@ void Reconciler::SaveSteps() {
 
 absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
   v1::Job next = live->job;
-  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Now(), &next));
+  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
   if (edit) edit(&next);
   const absl::Status stored = parts_.store->Update(next);
   if (!stored.ok()) {

@@ -70,7 +70,7 @@ class ReconcilerTest : public ::testing::Test {
     job.set_id(id);
     job.set_state(v1::JOB_STATE_QUEUED);
     job.set_revision(1);
-    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Now()) + ++submits_);
+    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + ++submits_);
     auto* resources = job.mutable_spec()->mutable_resources();
     resources->set_nodes(nodes);
     resources->set_ranks_per_node(ranks);
@@ -105,7 +105,7 @@ class ReconcilerTest : public ::testing::Test {
   void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_exit()->set_exit_code(code);
-    update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Now()));
+    update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
     reconciler_->Told(node, update);
     reconciler_->RunOnce();
   }
@@ -320,6 +320,33 @@ TEST_F(ReconcilerTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
   Stopped("a", "j");
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
+}
+
+TEST_F(ReconcilerTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  Detach("b");
+  clock_.StepWall(absl::Seconds(60));
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  EXPECT_EQ(Job("j").events().rbegin()->unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
+}
+
+TEST_F(ReconcilerTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  clock_.StepWall(-absl::Seconds(40));
+  Advance(absl::Milliseconds(kAgentLostAfterMs + 1));
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
 }
 
 TEST_F(ReconcilerTest, AShortDisconnectCostsNothing) {
