@@ -84,6 +84,15 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   return true;
 }
 
+void AttemptFacts::WaitAgain(absl::Time now) {
+  const auto again = [now](absl::Time* since) {
+    if (*since != absl::InfiniteFuture()) *since = now;
+  };
+  again(&first_failure_seen_);
+  again(&stop_since);
+  for (NodePart& part : parts) again(&part.missing_since);
+}
+
 bool AttemptFacts::AllReady() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankFacts& rank) { return rank.ready; });
 }

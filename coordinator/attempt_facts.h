@@ -55,6 +55,9 @@ class AttemptFacts {
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 
+  // The coordinator stood still: what it waited for may have come meanwhile, so that each wait begins again.
+  void WaitAgain(absl::Time now);
+
   NodePart* PartOf(const std::string& node);
   const NodePart* PartOfRank(int rank) const;
 

@@ -35,7 +35,7 @@ void Describe(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
   app->add_option("--reattach-grace-ms", flags->reattach_grace_ms,
-                  "How long agents may take to come back after a restart of the coordinator")
+                  "How long agents may take to come back after the coordinator restarted or stood still")
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
 }

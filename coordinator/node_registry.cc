@@ -88,12 +88,12 @@ void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
   if (it != nodes_.end() && it->second.view.epoch == epoch) it->second.view.last_seen = clock_->Now();
 }
 
-void NodeRegistry::EndSilentStreams() {
+void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
   std::vector<std::shared_ptr<StreamOutbox>> silent;
   {
     MutexLock lock(&mutex_);
     for (auto& [name, node] : nodes_) {
-      if (node.outbox == nullptr || !IsSilent(node.view)) continue;
+      if (node.outbox == nullptr || !lease.Expired(node.view.last_seen)) continue;
       node.view.connected = false;
       silent.push_back(std::move(node.outbox));
       node.outbox = nullptr;

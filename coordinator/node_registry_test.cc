@@ -27,8 +27,14 @@ class NodeRegistryTest : public ::testing::Test {
     return registry_.Attach(info, "peer", [this] { ++ended_; });
   }
 
+  void EndSilentStreams() {
+    lease_.BeginTick(clock_.Now());
+    registry_.EndSilentStreams(lease_);
+  }
+
   FakeClock clock_;
   NodeRegistry registry_{3, &clock_};
+  AgentLease lease_{absl::ZeroDuration(), /*tick=*/absl::Hours(1), clock_.Now()};
   int ended_ = 0;
 };
 
@@ -82,7 +88,7 @@ TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
   const auto b = Attach(Info("b", "i1"));
   clock_.Advance(kLost);
   registry_.Touch("b", (*b)->epoch());
-  registry_.EndSilentStreams();
+  EndSilentStreams();
   EXPECT_EQ(ended_, 1);
   EXPECT_FALSE(registry_.Send("a", v1::CoordinatorMessage()));
   EXPECT_TRUE(registry_.Send("b", v1::CoordinatorMessage()));
@@ -93,7 +99,7 @@ TEST_F(NodeRegistryTest, AStaleEpochDoesNotKeepANodeAlive) {
   Attach(Info("a", "i1")).IgnoreError();
   clock_.Advance(kLost);
   registry_.Touch("a", (*first)->epoch());
-  registry_.EndSilentStreams();
+  EndSilentStreams();
   EXPECT_FALSE(registry_.Snapshot()[0].connected);
 }
 

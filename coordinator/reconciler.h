@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_watch.h"
@@ -32,7 +33,8 @@ namespace fsdpd {
 
 struct ReconcilerOptions {
   absl::Duration tick = absl::Milliseconds(100);
-  absl::Duration reattach_grace = absl::Seconds(15);  // For agents to come back after a restart of ours.
+  absl::Duration reattach_grace =
+      absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
 };
 
@@ -88,6 +90,7 @@ class Reconciler {
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 
   // A tick's parts.
+  void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id);
   void TendStops();
@@ -121,7 +124,7 @@ class Reconciler {
   std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
-  absl::Time loaded_;
+  AgentLease lease_;                                 // And the tick's time.
   absl::Time steps_saved_ = absl::InfinitePast();
   std::string last_store_error_;
 };

@@ -116,9 +116,19 @@ class ReconcilerTest : public ::testing::Test {
     reconciler_->Told(node, stopped);
     reconciler_->RunOnce();
   }
+  // Time passes for a coordinator that is awake, and agents say that they live.
   void Advance(absl::Duration by) {
+    while (by > absl::ZeroDuration()) {
+      const absl::Duration step = std::min(by, absl::Seconds(1));
+      by -= step;
+      clock_.Advance(step);
+      for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+      reconciler_->RunOnce();
+    }
+  }
+  // As after SIGSTOP and SIGCONT: the first tick runs before anything that agents said meanwhile is read.
+  void StandStill(absl::Duration by) {
     clock_.Advance(by);
-    for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
     reconciler_->RunOnce();
   }
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason = "",
@@ -347,6 +357,59 @@ TEST_F(ReconcilerTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive)
   Advance(absl::Milliseconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNobody) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  // The agents gave up their streams, which is seen now, and come back.
+  Detach("a");
+  Detach("b");
+  outboxes_.clear();
+  Advance(absl::Seconds(14));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1, {{"j", 1}});
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+}
+
+TEST_F(ReconcilerTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostAfterTheGrace) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  StandStill(absl::Seconds(60));
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(17));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  v1::RankUpdate of_peer = Update("j", 0);
+  of_peer.mutable_exit()->set_exit_code(1);
+  of_peer.mutable_exit()->set_unix_nanos(2);
+  reconciler_->Told("a", of_peer);
+  reconciler_->RunOnce();
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  v1::RankUpdate of_cause = Update("j", 1);
+  of_cause.mutable_exit()->set_exit_code(1);
+  of_cause.mutable_exit()->set_unix_nanos(1);
+  reconciler_->Told("b", of_cause);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").failure().rank(), 1);
 }
 
 TEST_F(ReconcilerTest, AShortDisconnectCostsNothing) {
