@@ -270,6 +270,7 @@ void CoordinatorLink::WriteAll(Session* session) {
   v1::AgentMessage message;
   int64_t ticket = -1;
   while (NextToWrite(session, &message, &ticket)) {
+    message.set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     if (!session->stream->Write(message)) return;
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();

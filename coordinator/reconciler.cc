@@ -186,11 +186,17 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
   BeginStop(&facts, kStopGraceMs, "the attempt has ended");
 }
 
-void Reconciler::Told(const std::string& node, v1::RankUpdate update) {
-  events_.Push([this, node, update = std::move(update)] { TakeUpdate(node, update); });
+void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
+  const int64_t happened = update.exit().unix_nanos();
+  const bool stamped = happened != 0 && sent_unix_nanos != 0;
+  const absl::Duration age = absl::Nanoseconds(stamped ? sent_unix_nanos - happened : 0);
+  events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
+    TakeUpdate(node, update, received, age);
+  });
 }
 
-void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update) {
+void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
+                            absl::Duration age) {
   AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
   if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
   bool taken = true;
@@ -199,7 +205,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       taken = facts->TakeReady(node, update.rank());
       break;
     case v1::RankUpdate::kExit:
-      taken = facts->TakeExit(node, update.rank(), update.exit(), lease_.now());
+      taken = facts->TakeExit(node, update.rank(), update.exit(), received, age);
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -279,6 +285,7 @@ void Reconciler::Advance(const std::string& id) {
   if (!verdict.event.has_value()) return;
   const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   });
   if (!stored.ok()) return;  // The next tick judges again.
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
@@ -432,6 +439,12 @@ void Reconciler::ForgetIfEnded(const std::string& id) {
 AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
   const auto it = attempts_.find(ref);
   return it == attempts_.end() ? nullptr : &it->second;
+}
+
+// An agent that was away tells of an end that may be long ago.
+int64_t Reconciler::EndOf(const v1::Job& job, const AttemptFacts& facts) const {
+  const absl::Time ended = std::min(facts.LastEnd(), parts_.clock->Now());
+  return std::max(job.start_unix_nanos(), absl::ToUnixNanos(parts_.clock->WallOf(ended)));
 }
 
 bool Reconciler::IsCurrent(const AttemptRef& ref) const {

@@ -62,7 +62,8 @@ class Reconciler {
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
-  void Told(const std::string& node, v1::RankUpdate update);
+  // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
+  void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void Told(const std::string& node, const v1::Stopped& stopped);
   // The attempt cannot go on for a reason that is no rank's exit.
   void Fault(const AttemptRef& ref, const std::string& what);
@@ -85,7 +86,8 @@ class Reconciler {
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                   const std::function<void(absl::StatusOr<v1::Job>)>& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
-  void TakeUpdate(const std::string& node, const v1::RankUpdate& update);
+  void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
+                  absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 
@@ -107,6 +109,7 @@ class Reconciler {
 
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
+  int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;

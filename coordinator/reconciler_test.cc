@@ -99,14 +99,14 @@ class ReconcilerTest : public ::testing::Test {
   void Ready(const std::string& node, const std::string& id, int rank, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_ready();
-    reconciler_->Told(node, update);
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_exit()->set_exit_code(code);
     update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
-    reconciler_->Told(node, update);
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   void Stopped(const std::string& node, const std::string& id, int attempt = 1) {
@@ -399,15 +399,14 @@ TEST_F(ReconcilerTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile)
   Submit("j", 2, 1);
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
-  of_peer.mutable_exit()->set_unix_nanos(2);
-  reconciler_->Told("a", of_peer);
+  reconciler_->Told("a", of_peer, 0);
   reconciler_->RunOnce();
   StandStill(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   v1::RankUpdate of_cause = Update("j", 1);
   of_cause.mutable_exit()->set_exit_code(1);
-  of_cause.mutable_exit()->set_unix_nanos(1);
-  reconciler_->Told("b", of_cause);
+  of_cause.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+  reconciler_->Told("b", of_cause, absl::ToUnixNanos(clock_.Wall() + absl::Seconds(61)));
   Advance(absl::Seconds(1));
   EXPECT_EQ(Job("j").failure().rank(), 1);
 }
@@ -464,6 +463,35 @@ TEST_F(ReconcilerTest, AnExitDuringTheOutageIsTakenAfterwards) {
   Attach("a", 1);  // Its rank has ended meanwhile; the report follows.
   Exit("a", "j", 0, 0);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(ReconcilerTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAgentCameBack) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(2));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1000);  // Its clock is not ours.
+  const absl::Time ended = clock_.Wall();
+  Advance(absl::Seconds(5));
+  Attach("a", 1, {{"j", 1}});
+  reconciler_->Told("a", exit, 1000 + 5'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job("j").end_unix_nanos(), absl::ToUnixNanos(ended));
+}
+
+TEST_F(ReconcilerTest, AnEndBeforeTheStartIsNotBelieved) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Advance(absl::Seconds(1));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1);
+  reconciler_->Told("a", exit, 3600'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").end_unix_nanos(), Job("j").start_unix_nanos());
 }
 
 TEST_F(ReconcilerTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGrace) {
@@ -534,14 +562,14 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
     v1::RankUpdate update = Update("j", 0);
     update.mutable_step()->set_step(step);
     update.mutable_step()->set_loss(6.0 - step);
-    reconciler_->Told("a", update);
+    reconciler_->Told("a", update, 0);
   }
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);  // A step of rank 0 shows that all ranks run.
   EXPECT_EQ(Job("j").revision(), before + 1);
   v1::RankUpdate update = Update("j", 0);
   update.mutable_step()->set_step(4);
-  reconciler_->Told("a", update);
+  reconciler_->Told("a", update, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").last_step().step(), 4);
   EXPECT_EQ(Job("j").first_loss(), 5.0);
