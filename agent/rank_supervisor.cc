@@ -162,8 +162,9 @@ void RankSupervisor::PollOnce() {
     if (fds[i].revents == 0) continue;
     const auto [attempt, rank] = sources[i];
     if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
-      if ((fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
       if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
+      // What was read may have ended the link.
+      if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
     } else {
       CheckExit(attempt, rank);
     }

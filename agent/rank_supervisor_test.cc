@@ -200,6 +200,20 @@ TEST_F(RankSupervisorTest, SaysThatTheRankBinaryIsMissing) {
   EXPECT_TRUE(supervisor_->Idle());
 }
 
+TEST_F(RankSupervisorTest, ARankThatDiesBeforeItHasReadALargeSpecTakesNobodyWithIt) {
+  options_.rank_binary = "/bin/false";
+  Start();
+  v1::Launch launch = Launch("false", 1, {0});
+  launch.mutable_spec()->set_name(std::string(512 << 10, 'x'));  // More than a socket holds.
+  for (int rank = 0; rank < 20; ++rank) {
+    launch.set_attempt(rank + 1);
+    launch.set_world(20);
+    launch.set_first_rank(rank);
+    supervisor_->Launch(launch);
+    EXPECT_EQ(events_.AwaitExit(rank).exit_code(), 1);
+  }
+}
+
 TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
   Start();
   supervisor_->Launch(Launch("garbage", 1, {0}));
