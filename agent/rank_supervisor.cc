@@ -43,6 +43,7 @@ struct RankSupervisor::Rank {
   std::unique_ptr<RankProcess> process;  // Null when it could not be started.
   std::unique_ptr<RankLink> link;        // Null once either side has ended it.
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
 };
@@ -51,8 +52,8 @@ struct RankSupervisor::Attempt {
   AttemptId id;
   int world = 0;
   std::vector<Rank> ranks;
-  bool stopping = false;  // Asked for, by the coordinator or from here.
-  bool failed = false;    // A rank ended otherwise than by exit code 0.
+  bool stopping = false;           // Asked for, by the coordinator or from here.
+  std::optional<int> failed_rank;  // The first that ended otherwise than by exit code 0.
   absl::Time kill_at = absl::InfiniteFuture();
 };
 
@@ -138,6 +139,7 @@ void RankSupervisor::PollOnce() {
     Attempt* attempt;
     Rank* rank;
   };
+  std::vector<Source> ended;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
   std::vector<Source> sources = {{nullptr, nullptr}};
   int timeout_ms = kTickMs;
@@ -165,10 +167,16 @@ void RankSupervisor::PollOnce() {
       if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
       // What was read may have ended the link.
       if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
-    } else {
-      CheckExit(attempt, rank);
+    } else if (fds[i].fd == rank->process->pidfd()) {
+      ended.push_back(sources[i]);
     }
   }
+  // Of ranks that were found dead together, one that was killed took those with it that failed by themselves.
+  std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
+    const std::optional<ProcessEnd> end = source.rank->process->Exited();
+    return end.has_value() && end->signal != 0;
+  });
+  for (const Source& source : ended) CheckExit(source.attempt, source.rank);
 }
 
 void RankSupervisor::Tick() {
@@ -201,7 +209,7 @@ void RankSupervisor::Tick() {
 
 // The kill ladder, one look at a time.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
-  if (attempt->failed && !attempt->stopping && now - connected_until_ > kAloneTime) {
+  if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kAloneTime) {
     BeginStop(attempt, options_.grace, "a rank has died and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
@@ -351,6 +359,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   rank->link = std::make_unique<RankLink>(rank->process->TakeSocket());
   events_->RankLaunched(rank->id, *start);
   BreakLink(rank, rank->link->Send(message));
+  TellOfFailedPeer(*attempt, rank);  // One that could not be started.
 }
 
 void RankSupervisor::HandleStop(const v1::Stop& stop) {
@@ -372,7 +381,9 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, const std
   if (std::exchange(attempt->stopping, true)) return;
   LogInfo("stop %s grace=%s reason=%s", ToString(attempt->id), absl::FormatDuration(grace), reason);
   for (Rank& rank : attempt->ranks) {
-    if (rank.process != nullptr && !rank.gone) rank.process->SignalTree(SIGTERM);
+    if (rank.process == nullptr || rank.gone) continue;
+    rank.process->SignalTree(SIGTERM);
+    rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
   }
 }
 
@@ -464,13 +475,28 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   exit.set_rank(rank->id.rank);
   exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
   exit.set_cancelled(attempt->stopping);
+  exit.set_peer_failed(rank->told_of_peer);
   if (rank->process != nullptr) {
     for (std::string& line : logs_->Tail(rank->id, kLogTailLines)) exit.add_log_tail(std::move(line));
   }
   rank->exit_reported = true;
-  attempt->failed |= exit.signal() != 0 || exit.exit_code() != 0;
-  LogInfo("exit %s %s cancelled=%d", ToString(rank->id), Describe(exit), exit.cancelled());
+  LogInfo("exit %s %s cancelled=%d peer_failed=%d", ToString(rank->id), Describe(exit), exit.cancelled(),
+          exit.peer_failed());
   events_->RankExited(rank->id, exit);
+  if ((exit.signal() == 0 && exit.exit_code() == 0) || attempt->failed_rank.has_value()) return;
+  attempt->failed_rank = exit.rank();
+  for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
+}
+
+// One that does not hear it, because it stands still, is left to the kill ladder.
+void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
+  if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
+    return;
+  rank->told_of_peer = true;
+  if (rank->link == nullptr) return;
+  v1::AgentToRank message;
+  message.mutable_peer_failed()->set_rank(*attempt.failed_rank);
+  BreakLink(rank, rank->link->Send(message));
 }
 
 }  // namespace fsdpd

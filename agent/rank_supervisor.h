@@ -9,9 +9,10 @@
 // else is that thread's alone. A rank's end wakes the loop, so it is reported at once. What a dead rank
 // leaves behind is killed without grace, as nobody is left to clean up after it.
 //
-// A rank that dies leaves the other ranks of its attempt to the coordinator, which sends Stop. When the
-// coordinator has been away for kAloneTime, the rest is stopped here: a collective without one of its ranks
-// would only hold the devices.
+// When a rank fails, the others of its attempt here are told at once (PeerFailed), as they may wait for it
+// for ever, and leave by themselves; their exits say so (RankExit.peer_failed), so that the first keeps the
+// blame. The rest is the coordinator's, which sends Stop. When the coordinator has been away for kAloneTime,
+// what is left is stopped here: a collective without one of its ranks would only hold the devices.
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
 // Thread safety: all public methods. Launch, Stop and StoreValue do not wait; their answers are events.
@@ -96,6 +97,7 @@ class RankSupervisor {
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
+  void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
   void BreakLink(Rank* rank, const absl::Status& status);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);

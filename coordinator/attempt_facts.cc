@@ -121,7 +121,7 @@ bool AttemptFacts::AnySign() const {
 const v1::RankExit* AttemptFacts::FirstFailure() const {
   const RankFacts* first = nullptr;
   const auto order = [](const RankFacts& rank) {
-    return std::make_tuple(rank.exit->cancelled(), rank.ended, rank.order);
+    return std::make_tuple(rank.exit->peer_failed(), rank.exit->cancelled(), rank.ended, rank.order);
   };
   for (const RankFacts& rank : ranks_) {
     if (!rank.exit.has_value() || !Failed(*rank.exit)) continue;

@@ -72,8 +72,8 @@ class AttemptFacts {
   bool AllExited() const;
   bool AllSucceeded() const;  // Every rank exited with code 0.
   bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
-  // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop count only when
-  // there is no other. Null when no rank failed.
+  // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop, or that a peer
+  // had failed, count only when there is no other. Null when no rank failed.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while a rank's end is not known.
 

@@ -88,6 +88,19 @@ TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
 }
 
+TEST_F(VerdictTest, ARankThatLeftSinceItsPeerHadFailedIsNotTheCause) {
+  v1::RankExit left;
+  left.set_exit_code(3);
+  left.set_peer_failed(true);
+  // Told to be older than what it came from.
+  ASSERT_TRUE(facts_.TakeExit("node-0", 0, left, now_, /*age=*/absl::Seconds(11)));
+  Exit(1, 1, 1000);
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), 1);
+}
+
 TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
   Exit(1, 1, 1000);
   Exit(2, 143, 2000, /*cancelled=*/true);
