@@ -89,7 +89,10 @@ void Outbox::NewStream() {
 }
 
 void Outbox::Settle(absl::Time now) {
+  // While this process stood still nobody saw whether the stream lived on.
+  const absl::Duration unseen = own_time_.StoodStill(now);
   for (auto it = entries_.begin(); it != entries_.end();) {
+    it->second.sent += unseen;
     const bool settled = it->second.kind == Kind::kLifecycle && it->second.sent + kSettleTime <= now;
     it = settled ? Erase(it) : std::next(it);
   }

@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/time/clock.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -118,6 +117,7 @@ void RankSupervisor::Post(std::function<void()> task) {
 void RankSupervisor::Run() {
   while (!quit_) {
     PollOnce();
+    ExtendDeadlines();
     RunPosted();
     Tick();
   }
@@ -177,6 +177,13 @@ void RankSupervisor::PollOnce() {
     return end.has_value() && end->signal != 0;
   });
   for (const Source& source : ended) CheckExit(source.attempt, source.rank);
+}
+
+// While this process stood still, ranks could not be seen to follow a stop, nor the coordinator to be there.
+void RankSupervisor::ExtendDeadlines() {
+  const absl::Duration unseen = own_time_.StoodStill(clock_->Now());
+  connected_until_ += unseen;
+  for (auto& [id, attempt] : attempts_) attempt->kill_at += unseen;
 }
 
 void RankSupervisor::Tick() {
@@ -318,7 +325,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
-    exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+    exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }
 }
@@ -473,7 +480,7 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
 
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
   exit.set_rank(rank->id.rank);
-  exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+  exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   exit.set_cancelled(attempt->stopping);
   exit.set_peer_failed(rank->told_of_peer);
   if (rank->process != nullptr) {

@@ -30,6 +30,7 @@
 
 #include "agent/attempt.h"
 #include "agent/log_keeper.h"
+#include "agent/own_time.h"
 #include "agent/rank_link.h"
 #include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
@@ -79,6 +80,8 @@ class RankSupervisor {
   std::vector<v1::HostedAttempt> Hosted();
 
  private:
+  static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // It turns once a second at least.
+
   struct Rank;
   struct Attempt;
 
@@ -86,6 +89,7 @@ class RankSupervisor {
   void Run();
   void RunPosted();
   void PollOnce();
+  void ExtendDeadlines();
   void Tick();
 
   void Accept(const v1::Launch& launch);
@@ -116,6 +120,7 @@ class RankSupervisor {
   std::map<std::string, int> newest_attempt_;  // By job; bounds what may still be launched.
   RendezvousRelay relay_;
   bool draining_ = false;
+  OwnTime own_time_{kLongestTurn};
   absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
   absl::Time next_reap_ = absl::InfinitePast();
 
