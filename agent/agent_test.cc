@@ -452,6 +452,11 @@ TEST(Agent, SaysWhatIsWrongWithItsMachine) {
   AgentOptions options;
   options.coordinator = coordinator.address();
   options.node = "node-1";
+  options.rank_binary = "/no/such/fsdpd-rank";
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kNotFound);
+  options.rank_binary = node.work.path();  // A folder.
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+  options.rank_binary = kFakeRank;
   options.work_dir = "/proc/no-such-folder";
   EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kPermissionDenied);
   options.work_dir = node.work.path();

@@ -147,11 +147,6 @@ int Serve(Flags flags, int signals) {
   flags.agent.offer = *offer;
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
-  if (access(flags.agent.rank_binary.c_str(), X_OK) != 0) {
-    LogWarning("rank binary %s is missing or not executable: launches will be refused",
-               flags.agent.rank_binary);
-  }
-
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
   FSDPD_CHECK(refusal.valid());
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start(flags.agent, [&refusal,

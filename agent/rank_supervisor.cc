@@ -24,9 +24,8 @@ constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orph
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
 
-// Exit codes of ranks that never ran, as shells use them.
+// Exit code of ranks that never ran, as shells use it.
 constexpr int kRefusedCode = 126;
-constexpr int kMissingBinaryCode = 127;
 
 std::string Describe(const v1::RankExit& exit) {
   const std::string how = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -260,6 +259,8 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
 
 std::string RankSupervisor::WhyRefused(const v1::Launch& launch) const {
   if (draining_) return "the agent is stopping";
+  if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
+    return std::string(status.message());
   if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
     return std::string(status.message());
   if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
@@ -355,7 +356,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
   if (!process.ok()) {
     v1::RankExit exit;
-    exit.set_exit_code(absl::IsNotFound(process.status()) ? kMissingBinaryCode : kRefusedCode);
+    exit.set_exit_code(kRefusedCode);
     exit.set_error(std::string(process.status().message()));
     rank->gone = true;
     logs_->RankEnded(rank->id);

@@ -247,13 +247,25 @@ TEST_F(RankSupervisorTest, RefusesALaunchThatMakesNoSense) {
   EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
 }
 
-TEST_F(RankSupervisorTest, SaysThatTheRankBinaryIsMissing) {
+TEST_F(RankSupervisorTest, RefusesALaunchWithoutARankBinaryAndSaysWhy) {
   options_.rank_binary = "/no/such/fsdpd-rank";
   Start();
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
   const v1::RankExit exit = events_.AwaitExit(1);
-  EXPECT_EQ(exit.exit_code(), 127);
-  EXPECT_TRUE(absl::StrContains(exit.error(), "/no/such/fsdpd-rank")) << exit.error();
+  EXPECT_EQ(exit.exit_code(), 126);
+  EXPECT_EQ(exit.error(), "launch refused: rank binary /no/such/fsdpd-rank: No such file or directory");
+  EXPECT_TRUE(supervisor_->Idle());
+}
+
+TEST_F(RankSupervisorTest, SaysWhatKeepsTheRankBinaryFromStarting) {
+  options_.rank_binary = dir_.File("fsdpd-rank");
+  std::ofstream(options_.rank_binary) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(options_.rank_binary, std::filesystem::perms::owner_all);
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0, 1}));
+  const v1::RankExit exit = events_.AwaitExit(1);
+  EXPECT_EQ(exit.exit_code(), 126);
+  EXPECT_TRUE(absl::StrContains(exit.error(), options_.rank_binary)) << exit.error();
   events_.Await("gone");
   EXPECT_TRUE(supervisor_->Idle());
 }
