@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options,
 
 Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refused)
     : options_(std::move(options)),
+      instance_(NewToken()),
       refused_(std::move(refused)),
       metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, Clock::Real())) {}
 
@@ -63,7 +64,7 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
-  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, Registration(), handler, Clock::Real());
+  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real());
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); });
   RankSupervisor::Options ranks;
@@ -77,15 +78,23 @@ absl::Status Agent::StartParts() {
   return absl::OkStatus();
 }
 
-v1::Register Agent::Registration() const {
+int64_t Agent::MemoryPerSlot() const {
+  const absl::StatusOr<DeviceOffer> offer = options_.probe ? options_.probe() : options_.offer;
+  if (offer.ok() && offer->device == options_.offer.device) return offer->memory_bytes_per_slot;
+  LogWarning("memory cannot be probed again, so that of the start is offered: %s", offer.status().ToString());
+  return options_.offer.memory_bytes_per_slot;
+}
+
+v1::Register Agent::Registration() {
   v1::Register registration;
   registration.set_node(options_.node);
   registration.set_device(options_.offer.device);
   registration.set_slots(options_.offer.slots);
-  registration.set_memory_bytes_per_slot(options_.offer.memory_bytes_per_slot);
+  registration.set_memory_bytes_per_slot(MemoryPerSlot());
   registration.set_version(kVersion);
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
-  registration.set_instance(NewToken());
+  registration.set_instance(instance_);
+  for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
   return registration;
 }
 
@@ -145,8 +154,6 @@ void Agent::StoreGet(const AttemptId& id, const std::string& key, int64_t reques
   relayed->set_request(request);
   link_->SendRendezvous(std::move(message));
 }
-
-std::vector<v1::HostedAttempt> Agent::Hosted() { return supervisor_->Hosted(); }
 
 void Agent::Connected(bool connected) {
   metrics_->SetConnected(connected);

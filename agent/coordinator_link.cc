@@ -60,10 +60,8 @@ struct CoordinatorLink::Session {
   absl::Time welcome_deadline;
 };
 
-CoordinatorLink::CoordinatorLink(std::string address, v1::Register registration, Handler* handler,
-                                 Clock* clock)
+CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock)
     : address_(std::move(address)),
-      registration_(std::move(registration)),
       handler_(handler),
       clock_(clock),
       channel_(Connect(address_)),
@@ -163,7 +161,7 @@ bool CoordinatorLink::WaitBeforeRetry(absl::Duration wait) {
 
 v1::AgentMessage CoordinatorLink::Registration() {
   v1::AgentMessage message;
-  *message.mutable_register_() = registration_;
+  *message.mutable_register_() = handler_->Registration();
   auto* hosted = message.mutable_register_()->mutable_hosted();
   for (v1::HostedAttempt& attempt : handler_->Hosted()) *hosted->Add() = std::move(attempt);
   MutexLock lock(&mutex_);

@@ -1,7 +1,8 @@
 // The agent's stream to the coordinator. It owns being attached: register, heartbeats, coming back for ever
 // with back-off after whatever went wrong, and the epoch on every message.
 //
-//   Start -> { Hosted -> Register -> Welcome -> Connected(true) -> messages both ways -> Connected(false) }
+//   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways ->
+//   Connected(false) }
 //   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
 //
 // What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
@@ -33,14 +34,14 @@ class CoordinatorLink {
   class Handler {
    public:
     virtual ~Handler() = default;
-    virtual std::vector<v1::HostedAttempt> Hosted() = 0;
+    virtual v1::Register Registration() = 0;  // As things are now.
     virtual void Connected(bool connected) = 0;
     virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
     virtual void Refused(const absl::Status& why) = 0;
   };
 
-  // `registration` without `hosted`. Both pointers outlive the link.
-  CoordinatorLink(std::string address, v1::Register registration, Handler* handler, Clock* clock);
+  // Both pointers outlive the link.
+  CoordinatorLink(std::string address, Handler* handler, Clock* clock);
   ~CoordinatorLink();
 
   void Start();
@@ -69,7 +70,6 @@ class CoordinatorLink {
   v1::AgentMessage Registration();
 
   const std::string address_;
-  const v1::Register registration_;
   Handler* const handler_;
   Clock* const clock_;
   const std::shared_ptr<grpc::Channel> channel_;

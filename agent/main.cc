@@ -145,6 +145,9 @@ int Serve(Flags flags, int signals) {
   const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;
+  flags.agent.probe = [device = offer->device == v1::DEVICE_CUDA ? "cuda" : "cpu", slots = offer->slots] {
+    return DecideOffer(device, slots, ProbeMachine());
+  };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
