@@ -6,8 +6,9 @@
 //   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
 //
 // What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
-// A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT) goes
-// to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
+// When it has no room, the coordinator is not read: its orders wait until what they led to so far has been
+// told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT)
+// goes to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
 // stream.
 //
 // Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
@@ -63,6 +64,7 @@ class CoordinatorLink {
   absl::Status RunStream();
   void ReadAll(Session* session);
   bool Take(Session* session, const v1::CoordinatorMessage& message);
+  bool AwaitRoom(Session* session);
   void WriteAll(Session* session);
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
@@ -79,6 +81,7 @@ class CoordinatorLink {
   CondVar changed_;
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   Session* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;    // So far: the number of the present one, or of the last.
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);

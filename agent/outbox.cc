@@ -12,6 +12,7 @@ constexpr absl::Duration kSettleTime = absl::Seconds(30);
 }  // namespace
 
 void Outbox::Add(Kind kind, v1::AgentMessage message) {
+  if (kind == Kind::kLifecycle) ++waiting_lifecycle_;
   entries_.emplace(next_ticket_++, Entry{kind, std::move(message)});
 }
 
@@ -34,6 +35,7 @@ void Outbox::AddLogs(v1::AgentMessage message) {
 }
 
 Outbox::Entries::iterator Outbox::Erase(Entries::iterator entry) {
+  if (entry->second.kind == Kind::kLifecycle) --waiting_lifecycle_;
   if (entry->second.kind == Kind::kStep) --waiting_steps_;
   if (entry->second.kind == Kind::kLogs) --waiting_logs_;
   return entries_.erase(entry);

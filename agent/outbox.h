@@ -31,7 +31,8 @@ namespace fsdpd {
 
 class Outbox {
  public:
-  explicit Outbox(int max_steps = kMaxBufferedReports) : max_steps_(max_steps) {}
+  explicit Outbox(int max_steps = kMaxBufferedReports, int max_lifecycle = kMaxLifecycle)
+      : max_steps_(max_steps), max_lifecycle_(max_lifecycle) {}
 
   void AddLifecycle(v1::AgentMessage message) { Add(Kind::kLifecycle, std::move(message)); }
   void AddRendezvous(v1::AgentMessage message) { Add(Kind::kRendezvous, std::move(message)); }
@@ -50,6 +51,9 @@ class Outbox {
 
   // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.
   std::vector<RankId> KeptExits() const;
+
+  // Whether an order of the coordinator may be taken: its answers will be lifecycle messages.
+  bool has_room() const { return waiting_lifecycle_ < max_lifecycle_; }
 
   int64_t dropped_steps() const { return dropped_steps_; }
   int waiting_logs() const { return waiting_logs_; }
@@ -77,6 +81,7 @@ class Outbox {
   Entries entries_;  // By ticket, which is the order of arrival.
   int64_t next_ticket_ = 0;
   int64_t cursor_ = 0;  // Everything before it has been carried by this stream.
+  int waiting_lifecycle_ = 0;
   int waiting_steps_ = 0;
   int waiting_logs_ = 0;
   int64_t dropped_steps_ = 0;

@@ -431,17 +431,17 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->last_word = message.finished().error();
       break;
     case v1::RankToAgent::kStoreSet:
-      if (const absl::Status status = CheckStoreSet(message.store_set()); !status.ok()) {
+      if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
         return BreakLink(rank, status);
       }
       events_->StoreSet(attempt->id, message.store_set());
       break;
     case v1::RankToAgent::kStoreGet:
-      if (const absl::Status status = CheckStoreKey(message.store_get().key()); !status.ok()) {
-        return BreakLink(rank, status);
+      if (const absl::StatusOr<int64_t> number = relay_.Ask(rank->id, message.store_get()); number.ok()) {
+        events_->StoreGet(attempt->id, message.store_get().key(), *number);
+      } else {
+        BreakLink(rank, number.status());
       }
-      events_->StoreGet(attempt->id, message.store_get().key(),
-                        relay_.Ask(rank->id, message.store_get().request()));
       break;
     case v1::RankToAgent::BODY_NOT_SET:
       break;  // From a newer rank; nothing that this agent must know.
@@ -452,7 +452,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
 // killed.
 void RankSupervisor::BreakLink(Rank* rank, const absl::Status& status) {
   if (status.ok() || rank->link == nullptr) return;
-  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) {
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
     rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
     LogError("%s: %s", ToString(rank->id), rank->last_word);
     rank->process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
