@@ -425,7 +425,7 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
     coordinator.AwaitExit("train-k3x9q2", 2, 0);
     coordinator.AwaitExit("train-k3x9q2", 2, 1);
     const std::string metrics = Fetch(node.agent->metrics_endpoint());
-    const std::string rank = "{job=\"train-k3x9q2\",rank=\"1\"";
+    const std::string rank = "{fsdpd_job=\"train-k3x9q2\",rank=\"1\"";
     EXPECT_EQ(Value(metrics, "fsdpd_steps_total" + rank + "}"), "3");
     EXPECT_EQ(Value(metrics, "fsdpd_step_seconds_total" + rank + "}"), "6");
     EXPECT_EQ(Value(metrics, "fsdpd_tokens_total" + rank + "}"), "750");
@@ -436,7 +436,7 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
     EXPECT_EQ(Value(metrics, "fsdpd_rank_up" + rank + "}"), "0");
     EXPECT_EQ(Value(metrics, "fsdpd_rank_info" + rank + ",attempt=\"2\",node=\"node-0\",device=\"cpu\"}"),
               "1");
-    EXPECT_EQ(Value(metrics, "fsdpd_restarts_total{job=\"train-k3x9q2\"}"), "1");
+    EXPECT_EQ(Value(metrics, "fsdpd_restarts_total{fsdpd_job=\"train-k3x9q2\"}"), "1");
     EXPECT_EQ(Value(metrics, "fsdpd_agent_connected"), "1");
     EXPECT_EQ(Value(metrics, "fsdpd_agent_slots"), "4");
     EXPECT_EQ(Value(metrics, "fsdpd_build_info{version=\"0.1.0\"}"), "1");

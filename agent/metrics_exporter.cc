@@ -111,7 +111,7 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
     for (const auto& [number, rank] : job.ranks) series.push_back(&rank);
     live_ranks += job.live_ranks;
     ClientMetric metric;
-    metric.label = {{"job", id}};
+    metric.label = {{kJobLabel, id}};
     metric.counter.value = std::max(0, job.attempt - 1);
     restarts.metric.push_back(std::move(metric));
   }

@@ -53,15 +53,16 @@ TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
   for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
     for (const char* name :
          {"fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total"}) {
-      EXPECT_TRUE(Has(std::string(name) + "{job=\"job\",rank=\"0\",op=\"" + op + "\"} 0")) << name << op;
+      EXPECT_TRUE(Has(std::string(name) + "{fsdpd_job=\"job\",rank=\"0\",op=\"" + op + "\"} 0"))
+          << name << op;
     }
   }
-  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 0"));
-  EXPECT_TRUE(Has("fsdpd_restarts_total{job=\"job\"} 0"));
-  EXPECT_TRUE(Has("fsdpd_rank_up{job=\"job\",rank=\"0\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_restarts_total{fsdpd_job=\"job\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_rank_up{fsdpd_job=\"job\",rank=\"0\"} 1"));
   EXPECT_FALSE(Mentions("fsdpd_loss"));
   exporter_.RankStepped(kFirst, 4, Step(1));
-  EXPECT_TRUE(Has("fsdpd_loss{job=\"job\",rank=\"0\"} 2.5"));
+  EXPECT_TRUE(Has("fsdpd_loss{fsdpd_job=\"job\",rank=\"0\"} 2.5"));
 }
 
 TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
@@ -76,21 +77,21 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   report.set_exposed_seconds(0.25);
   exporter_.RankStepped(kFirst, 4, report);
   exporter_.RankStepped(kFirst, 4, Step(3));
-  EXPECT_TRUE(Has("fsdpd_validation_loss{job=\"job\",rank=\"0\"} 1.5"));
-  EXPECT_TRUE(Has("fsdpd_skipped_steps_total{job=\"job\",rank=\"0\"} 1"));
-  EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{job=\"job\",rank=\"0\"} 0.25"));
+  EXPECT_TRUE(Has("fsdpd_validation_loss{fsdpd_job=\"job\",rank=\"0\"} 1.5"));
+  EXPECT_TRUE(Has("fsdpd_skipped_steps_total{fsdpd_job=\"job\",rank=\"0\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
 }
 
 TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 4, Step(1));
   exporter_.RankStepped(kFirst, 4, Step(2));
-  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 2"));
-  EXPECT_TRUE(Has("fsdpd_step_seconds_total{job=\"job\",rank=\"0\"} 3"));
-  EXPECT_TRUE(Has("fsdpd_step_seconds{job=\"job\",rank=\"0\"} 2"));
-  EXPECT_TRUE(Has("fsdpd_tokens_total{job=\"job\",rank=\"0\"} 50"));
-  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{job=\"job\",rank=\"0\",op=\"all_reduce\"} 1"));
-  EXPECT_TRUE(Has("fsdpd_cuda_malloc_total{job=\"job\",rank=\"0\"} 9"))
+  EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 2"));
+  EXPECT_TRUE(Has("fsdpd_step_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 3"));
+  EXPECT_TRUE(Has("fsdpd_step_seconds{fsdpd_job=\"job\",rank=\"0\"} 2"));
+  EXPECT_TRUE(Has("fsdpd_tokens_total{fsdpd_job=\"job\",rank=\"0\"} 50"));
+  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"all_reduce\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_device_mallocs_total{fsdpd_job=\"job\",rank=\"0\"} 9"))
       << "counted by the rank since its start";
 }
 
@@ -99,7 +100,7 @@ TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {
   v1::StepReport report = Step(1);
   report.mutable_ops(0)->set_op(static_cast<v1::CommOp>(99));
   exporter_.RankStepped(kFirst, 1, report);
-  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{job=\"job\",rank=\"0\",op=\"all_reduce\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"all_reduce\"} 0"));
 }
 
 TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
@@ -107,7 +108,7 @@ TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
   exporter_.RankLaunched(kSecond, "cpu");
   exporter_.RankEnded(kFirst);
   clock_.Advance(absl::Hours(1));
-  EXPECT_TRUE(Has("fsdpd_rank_up{job=\"job\",rank=\"0\"} 0")) << "the other rank still runs";
+  EXPECT_TRUE(Has("fsdpd_rank_up{fsdpd_job=\"job\",rank=\"0\"} 0")) << "the other rank still runs";
   EXPECT_TRUE(Has("fsdpd_agent_ranks 1"));
   exporter_.RankEnded(kSecond);
   clock_.Advance(kSeriesLinger - absl::Seconds(1));
@@ -126,10 +127,10 @@ TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {
   exporter_.RankLaunched(again, "cuda:3");
   exporter_.RankStepped(kFirst, 1, Step(1));  // Late, of the old attempt.
   clock_.Advance(absl::Hours(1));
-  EXPECT_TRUE(Has("fsdpd_steps_total{job=\"job\",rank=\"0\"} 0"));
-  EXPECT_TRUE(Has("fsdpd_restarts_total{job=\"job\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_restarts_total{fsdpd_job=\"job\"} 1"));
   EXPECT_TRUE(
-      Has("fsdpd_rank_info{job=\"job\",rank=\"0\",attempt=\"2\",node=\"node-0\",device=\"cuda:3\"} 1"));
+      Has("fsdpd_rank_info{fsdpd_job=\"job\",rank=\"0\",attempt=\"2\",node=\"node-0\",device=\"cuda:3\"} 1"));
 }
 
 TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {

@@ -25,7 +25,7 @@ constexpr OpName kOps[] = {
 };
 
 std::vector<ClientMetric::Label> Labels(const RankId& id) {
-  return {{"job", id.of.job_id}, {"rank", std::to_string(id.rank)}};
+  return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
 }
 
 void AddSample(MetricFamily* family, std::vector<ClientMetric::Label> labels, double value) {
@@ -129,9 +129,11 @@ class SeriesTable {
             [](const RankSeries& r) { return r.skipped_steps_; });
     Counter("fsdpd_memory_spikes_total", "Steps whose peak was over 1.1 times the median of those before.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
-    Counter("fsdpd_cuda_malloc_total", "cudaMalloc calls; on CPU ranks mallocs by the caching allocator.",
+    Counter("fsdpd_device_mallocs_total",
+            "Times that the allocator asked the device for memory: cudaMalloc, or malloc on CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_mallocs()); });
-    Counter("fsdpd_cuda_free_total", "cudaFree calls; on CPU ranks frees by the caching allocator.",
+    Counter("fsdpd_device_frees_total",
+            "Times that the allocator gave the device memory back: cudaFree, or free on CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
     Counter("fsdpd_allocations_total", "Allocator requests, served from the cache or not.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });

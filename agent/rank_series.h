@@ -17,6 +17,9 @@
 
 namespace fsdpd {
 
+// The job's id. Not "job", which is the label of Prometheus' own scrape jobs: theirs would overwrite it.
+constexpr char kJobLabel[] = "fsdpd_job";
+
 class RankSeries {
  public:
   RankSeries(RankId id, std::string node, std::string device);
