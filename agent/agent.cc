@@ -2,6 +2,7 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <prometheus/text_serializer.h>
 
 #include <utility>
 
@@ -30,7 +31,7 @@ std::string DeviceName(v1::Device device, int index) {
 
 // Where others reach what listens on `endpoint`: a wildcard address is no address.
 std::string Advertised(const std::string& endpoint, const std::string& bind_address) {
-  for (const char* wildcard : {"0.0.0.0:", "[::]:", ":"}) {
+  for (const char* wildcard : {"0.0.0.0:", "[::]:"}) {
     if (absl::StartsWith(endpoint, wildcard))
       return absl::StrCat(bind_address, endpoint.substr(endpoint.rfind(':')));
   }
@@ -61,7 +62,9 @@ absl::Status Agent::StartParts() {
   FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
   FSDPD_RETURN_IF_ERROR(LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
-  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_));
+  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
+                           return prometheus::TextSerializer().Serialize(metrics->Collect());
+                         }));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real());

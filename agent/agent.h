@@ -20,6 +20,7 @@
 #include "agent/device_probe.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
+#include "agent/metrics_server.h"
 #include "agent/rank_supervisor.h"
 
 namespace fsdpd {

@@ -1,7 +1,5 @@
 // fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
 // machine or the coordinator refuses, 2 for a wrong command line.
-#include <absl/strings/ascii.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
 #include <poll.h>
@@ -19,6 +17,7 @@
 
 #include "agent/agent.h"
 #include "agent/unique_fd.h"
+#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,12 +41,14 @@ struct Flags {
 };
 
 // Checks say what is wrong, or "".
+std::string CheckListen(const std::string& address) {
+  return std::string(ParseHostPort(address).status().message());
+}
+
 std::string CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool right = colon != std::string::npos && colon > 0 &&
-                     absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
-  return right ? "" : "'" + address + "' is no HOST:PORT";
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) return std::string(parsed.status().message());
+  return parsed->port > 0 ? "" : "nobody can be reached at port 0";
 }
 
 std::string CheckNode(const std::string& node) {
@@ -74,6 +75,7 @@ void Declare(CLI::App* app, Flags* flags) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app->add_option("--metrics-listen", flags->agent.metrics_listen, "HOST:PORT of /metrics; port 0 picks one")
+      ->check(CheckListen)
       ->capture_default_str();
   app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
   app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")->required();

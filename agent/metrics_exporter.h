@@ -2,15 +2,13 @@
 // the rank, stays for kSeriesLinger after the job's last rank on this node has ended, so that the last values
 // are scraped, and goes then, so that a node that runs a thousand jobs does not export a thousand jobs.
 //
-// Thread safety: all methods; scrapes come on the exposer's threads.
+// Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
 #pragma once
 
-#include <absl/status/statusor.h>
 #include <absl/time/time.h>
-#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,15 +17,11 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace prometheus {
-class Exposer;
-}
-
 namespace fsdpd {
 
 constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
 
-class MetricsExporter : public prometheus::Collectable {
+class MetricsExporter {
  public:
   // `clock` must outlive the exporter.
   MetricsExporter(std::string node, int slots, Clock* clock);
@@ -38,7 +32,7 @@ class MetricsExporter : public prometheus::Collectable {
   void RankEnded(const RankId& id);
   void SetConnected(bool connected);
 
-  std::vector<prometheus::MetricFamily> Collect() const override;
+  std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
   struct Job {
