@@ -69,7 +69,8 @@ absl::Status Agent::StartParts() {
   RankEvents* const events = this;
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real());
   logs_ = std::make_unique<LogKeeper>(
-      options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); });
+      options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); });
   RankSupervisor::Options ranks;
   ranks.rank_binary = options_.rank_binary;
   ranks.slots = options_.offer.slots;

@@ -74,6 +74,11 @@ void MetricsExporter::SetConnected(bool connected) {
   connected_ = connected;
 }
 
+void MetricsExporter::AddLogLoss(absl::Duration time) {
+  MutexLock lock(&mutex_);
+  log_loss_ += time;
+}
+
 void MetricsExporter::DropEnded() const {
   const absl::Time now = clock_->Now();
   for (auto it = jobs_.begin(); it != jobs_.end();) {
@@ -105,6 +110,11 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   families.push_back(Single("fsdpd_agent_ranks", "Rank processes that run on this node.", live_ranks));
   families.push_back(
       Single("fsdpd_agent_connected", "1 while the agent is attached to its coordinator.", connected_));
+  families.push_back(
+      SingleCounter("fsdpd_log_loss_seconds_total",
+                    "Time in which the work folder's disk took nothing while ranks ran, so that "
+                    "what they logged is lost.",
+                    absl::ToDoubleSeconds(log_loss_)));
   families.push_back(
       Single("fsdpd_build_info", "The agent's version; always 1.", 1, {{"version", kVersion}}));
   return families;

@@ -31,6 +31,7 @@ class MetricsExporter {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankEnded(const RankId& id);
   void SetConnected(bool connected);
+  void AddLogLoss(absl::Duration time);
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -50,25 +51,7 @@ class MetricsExporter {
   mutable Mutex mutex_;
   mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes drop what is over.
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-// Serves `exporter` at http://`listen`/metrics until it is destroyed; `listen` is HOST:PORT, port 0 picks
-// one.
-class MetricsServer {
- public:
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
-                                                              std::shared_ptr<MetricsExporter> exporter);
-  ~MetricsServer();
-
-  const std::string& endpoint() const { return endpoint_; }  // HOST:PORT with the port that was picked.
-
- private:
-  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::shared_ptr<MetricsExporter> exporter,
-                std::string endpoint);
-
-  const std::shared_ptr<MetricsExporter> exporter_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  const std::string endpoint_;
+  absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd
