@@ -2,6 +2,7 @@
 // machine or the coordinator refuses, 2 for a wrong command line.
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 
 #include "agent/agent.h"
@@ -20,6 +22,7 @@
 #include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -52,12 +55,14 @@ std::string CheckAddress(const std::string& address) {
 }
 
 std::string CheckNode(const std::string& node) {
-  if (node.empty() || node.size() > 253) return "must have 1 to 253 characters";
-  for (const char c : node) {
-    if (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.') continue;
-    return "may hold only letters, digits, '-', '_' and '.'";
-  }
-  return "";
+  const absl::Status status = CheckNodeName(node);
+  return status.ok() ? "" : absl::StrFormat("the name '%s' %s", node, status.message());
+}
+
+// "" when the host's name cannot be read.
+std::string DefaultNode() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? NodeNameOf(name) : "";
 }
 
 void Declare(CLI::App* app, Flags* flags) {
@@ -65,8 +70,10 @@ void Declare(CLI::App* app, Flags* flags) {
   app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")
       ->required()
       ->check(CheckAddress);
-  app->add_option("--node", flags->agent.node, "This node's name, unique at the coordinator")
-      ->required()
+  app->add_option("--node", flags->agent.node,
+                  "This node's name, unique at the coordinator: lower-case letters, digits, '-' and '.'")
+      ->default_str("the host's name")
+      ->transform([](const std::string& name) { return NodeNameOf(name); })
       ->check(CheckNode);
   app->add_option("--device", flags->device, "What ranks run on; auto is cuda when there is a GPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
@@ -183,6 +190,11 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
+  if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
+    std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
+    return kUsageError;
   }
   SetLogName("agent " + flags.agent.node);
   // Before any thread exists, so that all inherit the mask and the signals are read in one place.
