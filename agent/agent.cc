@@ -2,10 +2,12 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <prometheus/text_serializer.h>
 
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -29,7 +31,7 @@ std::string DeviceName(v1::Device device, int index) {
 
 // Where others reach what listens on `endpoint`: a wildcard address is no address.
 std::string Advertised(const std::string& endpoint, const std::string& bind_address) {
-  for (const char* wildcard : {"0.0.0.0:", "[::]:", ":"}) {
+  for (const char* wildcard : {"0.0.0.0:", "[::]:"}) {
     if (absl::StartsWith(endpoint, wildcard))
       return absl::StrCat(bind_address, endpoint.substr(endpoint.rfind(':')));
   }
@@ -47,8 +49,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options,
 
 Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refused)
     : options_(std::move(options)),
+      instance_(NewToken()),
       refused_(std::move(refused)),
-      metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, &clock_)) {}
+      metrics_(std::make_shared<MetricsExporter>(options_.node, options_.offer.slots, Clock::Real())) {}
 
 Agent::~Agent() {
   // The link's threads call the others and the others call the link, so it ends first and is destroyed last.
@@ -56,34 +59,46 @@ Agent::~Agent() {
 }
 
 absl::Status Agent::StartParts() {
+  FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
   FSDPD_RETURN_IF_ERROR(LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
-  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_));
+  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
+                           return prometheus::TextSerializer().Serialize(metrics->Collect());
+                         }));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
-  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, Registration(), handler, &clock_);
+  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real());
   logs_ = std::make_unique<LogKeeper>(
-      options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); });
+      options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); });
   RankSupervisor::Options ranks;
   ranks.rank_binary = options_.rank_binary;
   ranks.slots = options_.offer.slots;
   ranks.device = options_.offer.device;
   ranks.bind_address = options_.bind_address;
   ranks.grace = options_.grace;
-  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, &clock_);
+  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
   link_->Start();
   return absl::OkStatus();
 }
 
-v1::Register Agent::Registration() const {
+int64_t Agent::MemoryPerSlot() const {
+  const absl::StatusOr<DeviceOffer> offer = options_.probe ? options_.probe() : options_.offer;
+  if (offer.ok() && offer->device == options_.offer.device) return offer->memory_bytes_per_slot;
+  LogWarning("memory cannot be probed again, so that of the start is offered: %s", offer.status().ToString());
+  return options_.offer.memory_bytes_per_slot;
+}
+
+v1::Register Agent::Registration() {
   v1::Register registration;
   registration.set_node(options_.node);
   registration.set_device(options_.offer.device);
   registration.set_slots(options_.offer.slots);
-  registration.set_memory_bytes_per_slot(options_.offer.memory_bytes_per_slot);
+  registration.set_memory_bytes_per_slot(MemoryPerSlot());
   registration.set_version(kVersion);
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
-  registration.set_instance(NewToken());
+  registration.set_instance(instance_);
+  for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
   return registration;
 }
 
@@ -143,8 +158,6 @@ void Agent::StoreGet(const AttemptId& id, const std::string& key, int64_t reques
   relayed->set_request(request);
   link_->SendRendezvous(std::move(message));
 }
-
-std::vector<v1::HostedAttempt> Agent::Hosted() { return supervisor_->Hosted(); }
 
 void Agent::Connected(bool connected) {
   metrics_->SetConnected(connected);

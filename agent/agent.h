@@ -20,8 +20,8 @@
 #include "agent/device_probe.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
+#include "agent/metrics_server.h"
 #include "agent/rank_supervisor.h"
-#include "agent/steady_clock.h"
 
 namespace fsdpd {
 
@@ -29,6 +29,8 @@ struct AgentOptions {
   std::string coordinator;  // HOST:PORT
   std::string node;         // Unique among the coordinator's nodes.
   DeviceOffer offer;
+  // Asked for the memory at every registration; without it, and where it fails, the offer's stands.
+  std::function<absl::StatusOr<DeviceOffer>()> probe;
   std::string metrics_listen = "127.0.0.1:0";
   std::string work_dir;  // Made when it is not there.
   std::string rank_binary;
@@ -56,7 +58,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
-  v1::Register Registration() const;
+  int64_t MemoryPerSlot() const;
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch) override;
@@ -68,14 +70,14 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   void StoreGet(const AttemptId& id, const std::string& key, int64_t request) override;
 
   // CoordinatorLink::Handler, on the link's threads.
-  std::vector<v1::HostedAttempt> Hosted() override;
+  v1::Register Registration() override;
   void Connected(bool connected) override;
   void Received(const v1::CoordinatorMessage& message) override;
   void Refused(const absl::Status& why) override;
 
   const AgentOptions options_;
+  const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
-  SteadyClock clock_;
   const std::shared_ptr<MetricsExporter> metrics_;
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;

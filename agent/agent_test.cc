@@ -11,7 +11,9 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <iterator>
 
@@ -27,12 +29,14 @@ namespace {
 constexpr char kFakeRank[] = "agent/fake_rank";
 
 struct Node {
-  explicit Node(ScriptedCoordinator* coordinator, int slots = 4) {
+  explicit Node(ScriptedCoordinator* coordinator, int slots = 4,
+                std::function<absl::StatusOr<DeviceOffer>()> probe = nullptr) {
     AgentOptions options;
     options.coordinator = coordinator->address();
     options.node = "node-0";
     options.offer.slots = slots;
     options.offer.memory_bytes_per_slot = 1 << 20;
+    options.probe = std::move(probe);
     options.work_dir = work.File("ranks");
     options.rank_binary = kFakeRank;
     absl::StatusOr<std::unique_ptr<Agent>> started =
@@ -138,6 +142,24 @@ TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
   EXPECT_EQ(registration.hosted_size(), 0);
   int beats = 0;
   coordinator.Await([&beats](const v1::AgentMessage& m) { return m.has_heartbeat() && ++beats == 3; });
+}
+
+TEST(Agent, OffersTheMemoryThatIsThereWhenItRegisters) {
+  ScriptedCoordinator coordinator;
+  std::atomic<int64_t> memory{4000};
+  Node node(&coordinator, /*slots=*/4, [&memory]() -> absl::StatusOr<DeviceOffer> {
+    if (memory == 0) return absl::UnavailableError("no driver");
+    return DeviceOffer{v1::DEVICE_CPU, 4, memory};
+  });
+  EXPECT_EQ(coordinator.AwaitRegister(1).memory_bytes_per_slot(), 4000);
+  memory = 3000;
+  coordinator.Cut();
+  coordinator.Resume();
+  EXPECT_EQ(coordinator.AwaitRegister(2).memory_bytes_per_slot(), 3000);
+  memory = 0;
+  coordinator.Cut();
+  coordinator.Resume();
+  EXPECT_EQ(coordinator.AwaitRegister(3).memory_bytes_per_slot(), 1 << 20) << "what it started with";
 }
 
 TEST(Agent, RunsRanksFromLaunchToExit) {
@@ -468,6 +490,11 @@ TEST(Agent, SaysWhatIsWrongWithItsMachine) {
   AgentOptions options;
   options.coordinator = coordinator.address();
   options.node = "node-1";
+  options.rank_binary = "/no/such/fsdpd-rank";
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kNotFound);
+  options.rank_binary = node.work.path();  // A folder.
+  EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+  options.rank_binary = kFakeRank;
   options.work_dir = "/proc/no-such-folder";
   EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kPermissionDenied);
   options.work_dir = node.work.path();

@@ -55,15 +55,14 @@ struct CoordinatorLink::Session {
   int64_t epoch = 0;
   bool welcomed = false;
   bool read_ended = false;
+  bool write_ended = false;
   absl::Duration heartbeat_interval = absl::Milliseconds(kHeartbeatIntervalMs);
   absl::Time next_heartbeat;
   absl::Time welcome_deadline;
 };
 
-CoordinatorLink::CoordinatorLink(std::string address, v1::Register registration, Handler* handler,
-                                 Clock* clock)
+CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock)
     : address_(std::move(address)),
-      registration_(std::move(registration)),
       handler_(handler),
       clock_(clock),
       channel_(Connect(address_)),
@@ -106,11 +105,12 @@ void CoordinatorLink::SendRendezvous(v1::AgentMessage message) {
 
 bool CoordinatorLink::SendLogs(v1::LogLines lines) {
   MutexLock lock(&mutex_);
-  const Session* const session = session_;
-  while (attached_ && session_ == session && !stopping_ && outbox_.waiting_logs() >= kMaxWaitingLogs) {
-    changed_.Wait(&mutex_);
-  }
-  if (!attached_ || session_ != session || stopping_) return false;
+  const int64_t stream = streams_;
+  const auto goes_on = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return attached_ && streams_ == stream && !stopping_;
+  };
+  while (goes_on() && outbox_.waiting_logs() >= kMaxWaitingLogs) changed_.Wait(&mutex_);
+  if (!goes_on()) return false;
   v1::AgentMessage message;
   *message.mutable_logs() = std::move(lines);
   outbox_.AddLogs(std::move(message));
@@ -163,9 +163,8 @@ bool CoordinatorLink::WaitBeforeRetry(absl::Duration wait) {
 
 v1::AgentMessage CoordinatorLink::Registration() {
   v1::AgentMessage message;
-  *message.mutable_register_() = registration_;
+  *message.mutable_register_() = handler_->Registration();
   auto* hosted = message.mutable_register_()->mutable_hosted();
-  for (v1::HostedAttempt& attempt : handler_->Hosted()) *hosted->Add() = std::move(attempt);
   MutexLock lock(&mutex_);
   // A rank whose exit is still on its way counts as hosted: it is the exit that must tell of its end.
   for (const RankId& id : outbox_.KeptExits()) {
@@ -203,10 +202,11 @@ absl::Status CoordinatorLink::RunStream() {
     MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("the agent stops");
     session.welcome_deadline = clock_->Now() + kWelcomeTimeout;
-    session.stream = stub_->Attach(&session.context);
     session_ = &session;
+    ++streams_;
     outbox_.NewStream();
   }
+  session.stream = stub_->Attach(&session.context);  // Waits for the connection.
   session.stream->Write(registration);  // When it fails, the read fails too, and Finish says why.
   std::thread reader([this, &session] { ReadAll(&session); });
   WriteAll(&session);
@@ -262,14 +262,25 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     MutexLock lock(&mutex_);
     outbox_.ForgetGet(message.rendezvous_value().request());
   }
+  if ((message.has_launch() || message.has_stop()) && !AwaitRoom(session)) return false;
   handler_->Received(message);
   return true;
+}
+
+// False when the stream ended meanwhile; what the coordinator ordered on it, it decides anew on the next.
+bool CoordinatorLink::AwaitRoom(Session* session) {
+  MutexLock lock(&mutex_);
+  if (outbox_.has_room()) return true;
+  LogWarning("the coordinator orders more than it reads the outcome of: its orders wait");
+  while (!outbox_.has_room() && !session->write_ended) changed_.Wait(&mutex_);
+  return !session->write_ended;
 }
 
 void CoordinatorLink::WriteAll(Session* session) {
   v1::AgentMessage message;
   int64_t ticket = -1;
   while (NextToWrite(session, &message, &ticket)) {
+    message.set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     if (!session->stream->Write(message)) return;
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
@@ -318,6 +329,8 @@ void CoordinatorLink::AwaitEnd(Session* session) {
   {
     MutexLock lock(&mutex_);
     leaving = stopping_ && session->welcomed && !session->read_ended;
+    session->write_ended = true;
+    changed_.SignalAll();
   }
   if (leaving) session->stream->WritesDone();
   const absl::Time until = clock_->Now() + kEndTimeout;

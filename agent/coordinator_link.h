@@ -1,12 +1,14 @@
 // The agent's stream to the coordinator. It owns being attached: register, heartbeats, coming back for ever
 // with back-off after whatever went wrong, and the epoch on every message.
 //
-//   Start -> { Hosted -> Register -> Welcome -> Connected(true) -> messages both ways -> Connected(false) }
+//   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways ->
+//   Connected(false) }
 //   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
 //
 // What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
-// A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT) goes
-// to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
+// When it has no room, the coordinator is not read: its orders wait until what they led to so far has been
+// told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT)
+// goes to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
 // stream.
 //
 // Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
@@ -33,14 +35,14 @@ class CoordinatorLink {
   class Handler {
    public:
     virtual ~Handler() = default;
-    virtual std::vector<v1::HostedAttempt> Hosted() = 0;
+    virtual v1::Register Registration() = 0;  // As things are now.
     virtual void Connected(bool connected) = 0;
     virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
     virtual void Refused(const absl::Status& why) = 0;
   };
 
-  // `registration` without `hosted`. `clock` must be steady; both pointers outlive the link.
-  CoordinatorLink(std::string address, v1::Register registration, Handler* handler, Clock* clock);
+  // Both pointers outlive the link.
+  CoordinatorLink(std::string address, Handler* handler, Clock* clock);
   ~CoordinatorLink();
 
   void Start();
@@ -62,6 +64,7 @@ class CoordinatorLink {
   absl::Status RunStream();
   void ReadAll(Session* session);
   bool Take(Session* session, const v1::CoordinatorMessage& message);
+  bool AwaitRoom(Session* session);
   void WriteAll(Session* session);
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
@@ -69,7 +72,6 @@ class CoordinatorLink {
   v1::AgentMessage Registration();
 
   const std::string address_;
-  const v1::Register registration_;
   Handler* const handler_;
   Clock* const clock_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -79,6 +81,7 @@ class CoordinatorLink {
   CondVar changed_;
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   Session* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;    // So far: the number of the present one, or of the last.
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);

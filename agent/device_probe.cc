@@ -9,12 +9,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <sstream>
+
+#include "agent/cgroup_memory.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int kMaxSlots = 1024;  // Above any node; a typing mistake.
+constexpr int64_t kMostReserved = int64_t{4} << 30;
 
 std::string ReadText(const char* path) {
   std::ifstream file(path);
@@ -42,19 +46,20 @@ absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
   offer.device = v1::DEVICE_CUDA;
   offer.slots = slots == 0 ? count : slots;
   const auto used_end = machine.gpus->begin() + offer.slots;
-  const auto tightest =
-      std::min_element(machine.gpus->begin(), used_end,
-                       [](const GpuMemory& a, const GpuMemory& b) { return a.free_bytes < b.free_bytes; });
-  offer.memory_bytes_per_slot = tightest->free_bytes;
+  offer.memory_bytes_per_slot = std::numeric_limits<int64_t>::max();
+  for (auto gpu = machine.gpus->begin(); gpu != used_end; ++gpu) {
+    offer.memory_bytes_per_slot =
+        std::min(offer.memory_bytes_per_slot, gpu->total_bytes - gpu->reserved_bytes);
+  }
   return offer;
 }
 
 }  // namespace
 
-int64_t ParseMemAvailable(absl::string_view meminfo) {
+int64_t ParseMemTotal(absl::string_view meminfo) {
   for (absl::string_view line : absl::StrSplit(meminfo, '\n')) {
     int64_t kib = 0;
-    if (!absl::ConsumePrefix(&line, "MemAvailable:") || !absl::ConsumeSuffix(&line, "kB")) continue;
+    if (!absl::ConsumePrefix(&line, "MemTotal:") || !absl::ConsumeSuffix(&line, "kB")) continue;
     if (absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &kib)) return kib << 10;
   }
   return 0;
@@ -63,11 +68,8 @@ int64_t ParseMemAvailable(absl::string_view meminfo) {
 MachineFacts ProbeMachine() {
   MachineFacts machine;
   machine.cores = UsableCores();
-  machine.memory_bytes = ParseMemAvailable(ReadText("/proc/meminfo"));
-  int64_t limit = 0;  // "max" without a limit, which is no number.
-  if (absl::SimpleAtoi(absl::StripAsciiWhitespace(ReadText("/sys/fs/cgroup/memory.max")), &limit)) {
-    machine.memory_bytes = std::min(machine.memory_bytes, limit);
-  }
+  machine.memory_bytes = ParseMemTotal(ReadText("/proc/meminfo"));
+  machine.memory_bytes = std::min(machine.memory_bytes, CgroupMemoryLimit().value_or(machine.memory_bytes));
   machine.gpus = ReadGpus();
   return machine;
 }
@@ -83,7 +85,8 @@ absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, cons
   if (asked == "cuda" || (asked == "auto" && has_gpu)) return OfferGpus(slots, machine);
   DeviceOffer offer;
   offer.slots = slots == 0 ? machine.cores : slots;
-  offer.memory_bytes_per_slot = machine.memory_bytes / offer.slots;
+  const int64_t reserve = std::min(machine.memory_bytes / 10, kMostReserved);
+  offer.memory_bytes_per_slot = (machine.memory_bytes - reserve) / offer.slots;
   return offer;
 }
 

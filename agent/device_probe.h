@@ -1,5 +1,8 @@
-// What this node can offer: kind of device, slots (ranks that may run at once) and memory per slot. Decided
-// once, at the agent's start, from what was asked for and what is there.
+// What this node can offer: kind of device, slots (ranks that may run at once) and memory per slot. Device
+// and slots are decided once, at the agent's start, from what was asked for and what is there; memory is
+// probed again whenever the agent registers, as limits can be set anew. It is what the machine has less a
+// reserve, not what happens to be free: a rank of yesterday that was still there when the agent started must
+// not make the node small for ever.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -22,17 +25,18 @@ struct DeviceOffer {
 // What the machine has.
 struct MachineFacts {
   int cores = 0;             // That this process may run on.
-  int64_t memory_bytes = 0;  // Available now, within the container's limit.
+  int64_t memory_bytes = 0;  // Of the machine, or what the control groups of this process leave of it.
   absl::StatusOr<std::vector<GpuMemory>> gpus = absl::UnavailableError("not probed");
 };
 MachineFacts ProbeMachine();
 
 // Pure. `asked` is cpu, cuda or auto (cuda when there is a GPU); `slots` 0 takes all: a slot per core or per
-// GPU. On cuda the memory per slot is the smallest free memory of the GPUs in use. INVALID_ARGUMENT for a bad
-// `asked` or more slots than GPUs; UNAVAILABLE for cuda without a GPU.
+// GPU. The reserve on cuda is the driver's own share, of the GPU in use that leaves the least; on cpu it is a
+// tenth, 4 GiB at most, for the system, the agent and what ranks have beside their plan. INVALID_ARGUMENT for
+// a bad `asked` or more slots than GPUs; UNAVAILABLE for cuda without a GPU.
 absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, const MachineFacts& machine);
 
-// MemAvailable of /proc/meminfo's text, in bytes; 0 when it is not there.
-int64_t ParseMemAvailable(absl::string_view meminfo);
+// MemTotal of /proc/meminfo's text, in bytes; 0 when it is not there.
+int64_t ParseMemTotal(absl::string_view meminfo);
 
 }  // namespace fsdpd

@@ -17,17 +17,19 @@ TEST(DecideOffer, OffersCoresAndSharesTheMemory) {
   const auto all = DecideOffer("cpu", 0, Machine({}));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->slots, 8);
-  EXPECT_EQ(all->memory_bytes_per_slot, int64_t{8} << 30);
-  EXPECT_EQ(DecideOffer("cpu", 2, Machine({}))->memory_bytes_per_slot, int64_t{32} << 30);
+  EXPECT_EQ(all->memory_bytes_per_slot, (int64_t{60} << 30) / 8) << "64 GiB less 4 GiB in reserve";
+  MachineFacts small = Machine({});
+  small.memory_bytes = 1000;
+  EXPECT_EQ(DecideOffer("cpu", 2, small)->memory_bytes_per_slot, 450);
 }
 
-TEST(DecideOffer, AutoTakesGpusWhenThereAreAnyAndTheTightestOne) {
-  const auto offer = DecideOffer("auto", 0, Machine({{100, 90}, {100, 70}, {100, 10}}));
+TEST(DecideOffer, AutoTakesGpusWhenThereAreAnyAndTheSmallestOne) {
+  const auto offer = DecideOffer("auto", 0, Machine({{100, 10}, {100, 30}, {80, 70}}));
   ASSERT_TRUE(offer.ok());
   EXPECT_EQ(offer->device, v1::DEVICE_CUDA);
   EXPECT_EQ(offer->slots, 3);
   EXPECT_EQ(offer->memory_bytes_per_slot, 10);
-  EXPECT_EQ(DecideOffer("auto", 2, Machine({{100, 90}, {100, 70}, {100, 10}}))->memory_bytes_per_slot, 70);
+  EXPECT_EQ(DecideOffer("auto", 2, Machine({{100, 10}, {100, 30}, {80, 70}}))->memory_bytes_per_slot, 70);
   EXPECT_EQ(DecideOffer("auto", 0, Machine({}))->device, v1::DEVICE_CPU);
   EXPECT_EQ(DecideOffer("cpu", 0, Machine({{100, 90}}))->device, v1::DEVICE_CPU);
 }
@@ -42,9 +44,9 @@ TEST(DecideOffer, RefusesWhatTheMachineCannotOffer) {
   EXPECT_EQ(DecideOffer("cpu", -1, Machine({})).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ParseMemAvailable, ReadsTheKernelsText) {
-  EXPECT_EQ(ParseMemAvailable("MemTotal:  100 kB\nMemAvailable:     42 kB\nCached: 1 kB\n"), 42 << 10);
-  EXPECT_EQ(ParseMemAvailable("MemTotal: 100 kB\n"), 0);
+TEST(ParseMemTotal, ReadsTheKernelsText) {
+  EXPECT_EQ(ParseMemTotal("MemTotal:  100 kB\nMemAvailable:     42 kB\nCached: 1 kB\n"), 100 << 10);
+  EXPECT_EQ(ParseMemTotal("MemAvailable: 100 kB\n"), 0);
 }
 
 TEST(ProbeMachine, FindsThisMachine) {

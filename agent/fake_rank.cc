@@ -177,15 +177,28 @@ int Surroundings(const v1::RankLaunch& launch) {
   return Finish();
 }
 
+// Rank 0 dies by itself, the others wait for it until the agent says that it is gone.
+int PeerDies(const v1::RankLaunch& launch) {
+  Started();
+  if (launch.rank() == 0) return Finish("first", 1);
+  const v1::AgentToRank message = Receive();
+  if (!message.has_peer_failed() || message.peer_failed().rank() != 0) return Finish("not told", 1);
+  return Finish("told", 3);
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
 }
 
 const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviours = {
-    {"train", Train}, {"fail", Fail},         {"segv", Segv},       {"first-dies", FirstDies},
-    {"stay", Stay},   {"stubborn", Stubborn}, {"orphans", Orphans}, {"orphans-then-exit", OrphansThenExit},
-    {"flood", Flood}, {"exchange", Exchange}, {"garbage", Garbage}, {"surroundings", Surroundings},
+    {"train", Train},        {"fail", Fail},
+    {"segv", Segv},          {"first-dies", FirstDies},
+    {"stay", Stay},          {"stubborn", Stubborn},
+    {"orphans", Orphans},    {"orphans-then-exit", OrphansThenExit},
+    {"flood", Flood},        {"exchange", Exchange},
+    {"garbage", Garbage},    {"surroundings", Surroundings},
+    {"peer-dies", PeerDies},
 };
 
 }  // namespace

@@ -62,14 +62,18 @@ struct LogKeeper::Request {
     UniqueFd fd;
     int64_t offset = 0;
     LineSplitter splitter;
+    bool told_of_loss = false;  // That lines are lost from here on; once is enough.
     bool finished = false;
   };
   v1::ReadLogs ask;
   std::vector<File> files;
 };
 
-LogKeeper::LogKeeper(std::string work_dir, Deliver deliver)
-    : work_dir_(std::move(work_dir)), deliver_(std::move(deliver)), thread_([this] { Serve(); }) {}
+LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost)
+    : work_dir_(std::move(work_dir)),
+      deliver_(std::move(deliver)),
+      loss_(work_dir_, std::move(lost)),
+      thread_([this] { Serve(); }) {}
 
 LogKeeper::~LogKeeper() {
   {
@@ -101,18 +105,17 @@ UniqueFd LogKeeper::OpenForRank(const RankId& id) {
   std::error_code ignored;  // The open that follows says it better.
   std::filesystem::create_directories(AttemptFolder(work_dir_, id.of), ignored);
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  const std::string error = fd.valid() ? "" : Errno(path);
-  bool warn = false;
+  if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), Errno(path));
+  loss_.Watch(path);
   {
     MutexLock lock(&mutex_);
     live_.insert(id);
-    warn = !fd.valid() && !std::exchange(warned_, true);
   }
-  if (warn) LogWarning("rank logs cannot be written and are dropped: %s", error);
   return fd.valid() ? std::move(fd) : UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
 void LogKeeper::RankEnded(const RankId& id) {
+  loss_.Unwatch(PathOf(id));
   {
     MutexLock lock(&mutex_);
     live_.erase(id);
@@ -137,6 +140,7 @@ std::vector<std::string> LogKeeper::Tail(const RankId& id, int lines) const {
   LineSplitter splitter;
   splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(std::max<ssize_t>(got, 0))), &tail);
   splitter.Finish(&tail);
+  if (std::string notice = loss_.Notice(); !notice.empty()) tail.push_back(std::move(notice));
   return tail;
 }
 
@@ -208,6 +212,11 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
     }
     file.finished = got <= 0 && !live;
     if (file.finished) file.splitter.Finish(&lines);
+    if (got <= 0 && IsLive(file.id)) {
+      const std::string notice = loss_.Notice();
+      if (!notice.empty() && !file.told_of_loss) lines.push_back(notice);
+      file.told_of_loss = !notice.empty();
+    }
     *done &= file.finished;
     if (lines.empty()) continue;
     v1::LogLines message;

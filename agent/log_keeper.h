@@ -2,8 +2,8 @@
 // them back: a failure's tail, from the beginning, the last lines, and following what is still written.
 //
 // Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
-// and no line is lost between them. A disk that is full or broken costs log lines, never a rank: when a file
-// cannot be opened the rank writes to /dev/null and one warning is logged.
+// and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
+// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
+#include "agent/log_loss.h"
 #include "agent/unique_fd.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.pb.h"
@@ -34,7 +35,8 @@ class LogKeeper {
  public:
   using Deliver = std::function<bool(v1::LogLines)>;
 
-  LogKeeper(std::string work_dir, Deliver deliver);
+  // `lost` gets the time in which logs were lost, as it passes.
+  LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr);
   ~LogKeeper();  // Ends all requests.
 
   // Creates the work folder and proves that it can be written.
@@ -60,10 +62,10 @@ class LogKeeper {
 
   const std::string work_dir_;
   const Deliver deliver_;
+  LogLoss loss_;
   mutable Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool warned_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<RankId> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ReadLogs> asked_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mutex_);

@@ -34,6 +34,13 @@ class Reader {
     EXPECT_TRUE(ended_);
     return text_;
   }
+  std::string AwaitText(const std::string& part) {
+    MutexLock lock(&mutex_);
+    while (text_.find(part) == std::string::npos && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
+    }
+    EXPECT_NE(text_.find(part), std::string::npos) << part << " is not in " << text_;
+    return text_;
+  }
   std::string error() {
     MutexLock lock(&mutex_);
     return error_;
@@ -73,7 +80,9 @@ class LogKeeperTest : public testing::Test {
  protected:
   TempDir dir_;
   Reader reader_;
-  LogKeeper keeper_{dir_.path(), [this](v1::LogLines lines) { return reader_.Take(std::move(lines)); }};
+  std::atomic<int64_t> lost_ns_{0};
+  LogKeeper keeper_{dir_.path(), [this](v1::LogLines lines) { return reader_.Take(std::move(lines)); },
+                    [this](absl::Duration lost) { lost_ns_ += absl::ToInt64Nanoseconds(lost); }};
 };
 
 TEST_F(LogKeeperTest, KeepsLogsByJobAttemptAndRank) {
@@ -103,6 +112,24 @@ TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
   Write(log, "ee\n");
   keeper_.RankEnded(kRank);
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:three\n");
+}
+
+TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
+  // What the disk is tried with; full, as far as a write to it can tell.
+  std::filesystem::create_symlink("/dev/full", dir_.File(".write-probe"));
+  const UniqueFd log = keeper_.OpenForRank(kRank);
+  Write(log, "one\n");
+  keeper_.Read(Ask(3, /*follow=*/true));
+  reader_.AwaitText("3:one\n3:[fsdpd-agent: what the rank logs now is lost: " + dir_.path() +
+                    ": No space left on device]\n");
+  EXPECT_NE(keeper_.Tail(kRank, 5).back().find("is lost"), std::string::npos);
+  std::filesystem::remove(dir_.File(".write-probe"));
+  reader_.AwaitText("3:[fsdpd-agent: lines are missing here, of ");
+  EXPECT_GT(lost_ns_, 0);
+  Write(log, "two\n");
+  keeper_.RankEnded(kRank);
+  const std::string text = reader_.AwaitEnd();
+  EXPECT_EQ(text.substr(text.size() - 6), "3:two\n");
 }
 
 TEST_F(LogKeeperTest, SaysWhatItCannotRead) {

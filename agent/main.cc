@@ -1,9 +1,8 @@
 // fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
 // machine or the coordinator refuses, 2 for a wrong command line.
-#include <absl/strings/ascii.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,11 +14,15 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 
 #include "agent/agent.h"
 #include "agent/unique_fd.h"
+#include "base/address.h"
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "base/version.h"
 
@@ -41,21 +44,25 @@ struct Flags {
 };
 
 // Checks say what is wrong, or "".
+std::string CheckListen(const std::string& address) {
+  return std::string(ParseHostPort(address).status().message());
+}
+
 std::string CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  const bool right = colon != std::string::npos && colon > 0 &&
-                     absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
-  return right ? "" : "'" + address + "' is no HOST:PORT";
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) return std::string(parsed.status().message());
+  return parsed->port > 0 ? "" : "nobody can be reached at port 0";
 }
 
 std::string CheckNode(const std::string& node) {
-  if (node.empty() || node.size() > 253) return "must have 1 to 253 characters";
-  for (const char c : node) {
-    if (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.') continue;
-    return "may hold only letters, digits, '-', '_' and '.'";
-  }
-  return "";
+  const absl::Status status = CheckNodeName(node);
+  return status.ok() ? "" : absl::StrFormat("the name '%s' %s", node, status.message());
+}
+
+// "" when the host's name cannot be read.
+std::string DefaultNode() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? NodeNameOf(name) : "";
 }
 
 void Declare(CLI::App* app, Flags* flags) {
@@ -63,8 +70,10 @@ void Declare(CLI::App* app, Flags* flags) {
   app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")
       ->required()
       ->check(CheckAddress);
-  app->add_option("--node", flags->agent.node, "This node's name, unique at the coordinator")
-      ->required()
+  app->add_option("--node", flags->agent.node,
+                  "This node's name, unique at the coordinator: lower-case letters, digits, '-' and '.'")
+      ->default_str("the host's name")
+      ->transform([](const std::string& name) { return NodeNameOf(name); })
       ->check(CheckNode);
   app->add_option("--device", flags->device, "What ranks run on; auto is cuda when there is a GPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
@@ -73,6 +82,7 @@ void Declare(CLI::App* app, Flags* flags) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app->add_option("--metrics-listen", flags->agent.metrics_listen, "HOST:PORT of /metrics; port 0 picks one")
+      ->check(CheckListen)
       ->capture_default_str();
   app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
   app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")->required();
@@ -127,12 +137,11 @@ bool AwaitSignal(int signals, int refusal, int timeout_ms, bool* timed_out) {
 
 int StopCleanly(Agent* agent, int signals) {
   agent->StopRanks(kStopGrace);
-  const SteadyClock clock;
-  const absl::Time limit = clock.Now() + kStopLimit;
+  const absl::Time limit = Clock::Real()->Now() + kStopLimit;
   while (!agent->Stopped()) {
     bool timed_out = false;
     if (AwaitSignal(signals, -1, /*timeout_ms=*/20, &timed_out)) agent->StopRanks(absl::ZeroDuration());
-    if (clock.Now() < limit) continue;
+    if (Clock::Real()->Now() < limit) continue;
     LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
     return kRuntimeError;
   }
@@ -145,13 +154,11 @@ int Serve(Flags flags, int signals) {
   const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;
+  flags.agent.probe = [device = offer->device == v1::DEVICE_CUDA ? "cuda" : "cpu", slots = offer->slots] {
+    return DecideOffer(device, slots, ProbeMachine());
+  };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
-  if (access(flags.agent.rank_binary.c_str(), X_OK) != 0) {
-    LogWarning("rank binary %s is missing or not executable: launches will be refused",
-               flags.agent.rank_binary);
-  }
-
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
   FSDPD_CHECK(refusal.valid());
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start(flags.agent, [&refusal,
@@ -183,6 +190,11 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
+  if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
+    std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
+    return kUsageError;
   }
   SetLogName("agent " + flags.agent.node);
   // Before any thread exists, so that all inherit the mask and the signals are read in one place.

@@ -1,18 +1,8 @@
 #include "agent/metrics_exporter.h"
 
-#include <absl/strings/numbers.h>
-#include <absl/strings/str_cat.h>
-#include <arpa/inet.h>
-#include <prometheus/exposer.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <chrono>
-#include <exception>
-#include <future>
 #include <utility>
 
-#include "agent/unique_fd.h"
 #include "base/version.h"
 
 namespace fsdpd {
@@ -30,16 +20,10 @@ MetricFamily Single(const char* name, const char* help, double value,
   return {name, help, MetricType::Gauge, {std::move(metric)}};
 }
 
-constexpr auto kKnockInterval = std::chrono::milliseconds(10);
-
-// Connects to this machine's own `port`, in vain or not.
-void Knock(int port) {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+MetricFamily SingleCounter(const char* name, const char* help, double value) {
+  ClientMetric metric;
+  metric.counter.value = value;
+  return {name, help, MetricType::Counter, {std::move(metric)}};
 }
 
 }  // namespace
@@ -90,6 +74,11 @@ void MetricsExporter::SetConnected(bool connected) {
   connected_ = connected;
 }
 
+void MetricsExporter::AddLogLoss(absl::Duration time) {
+  MutexLock lock(&mutex_);
+  log_loss_ += time;
+}
+
 void MetricsExporter::DropEnded() const {
   const absl::Time now = clock_->Now();
   for (auto it = jobs_.begin(); it != jobs_.end();) {
@@ -122,42 +111,13 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   families.push_back(
       Single("fsdpd_agent_connected", "1 while the agent is attached to its coordinator.", connected_));
   families.push_back(
+      SingleCounter("fsdpd_log_loss_seconds_total",
+                    "Time in which the work folder's disk took nothing while ranks ran, so that "
+                    "what they logged is lost.",
+                    absl::ToDoubleSeconds(log_loss_)));
+  families.push_back(
       Single("fsdpd_build_info", "The agent's version; always 1.", 1, {{"version", kVersion}}));
   return families;
-}
-
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
-    const std::string& listen, std::shared_ptr<MetricsExporter> exporter) {
-  const size_t colon = listen.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", listen, "' is no HOST:PORT"));
-  }
-  try {  // The library throws when it cannot bind.
-    auto exposer = std::make_unique<prometheus::Exposer>(listen);
-    exposer->RegisterCollectable(exporter);
-    const std::string endpoint =
-        absl::StrCat(listen.substr(0, colon), ":", exposer->GetListeningPorts().at(0));
-    return std::unique_ptr<MetricsServer>(
-        new MetricsServer(std::move(exposer), std::move(exporter), endpoint));
-  } catch (const std::exception& e) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics at ", listen, ": ", e.what(), " (is the port in use?)"));
-  }
-}
-
-MetricsServer::MetricsServer(std::unique_ptr<prometheus::Exposer> exposer,
-                             std::shared_ptr<MetricsExporter> exporter, std::string endpoint)
-    : exporter_(std::move(exporter)), exposer_(std::move(exposer)), endpoint_(std::move(endpoint)) {}
-
-MetricsServer::~MetricsServer() {
-  const int port = exposer_->GetListeningPorts().at(0);
-  const std::future<void> stopped = std::async(std::launch::async, [this] { exposer_.reset(); });
-  // The library's listener looks at its stop flag every 2 s, unless somebody connects.
-  do {
-    Knock(port);
-  } while (stopped.wait_for(kKnockInterval) != std::future_status::ready);
 }
 
 }  // namespace fsdpd

@@ -2,15 +2,13 @@
 // the rank, stays for kSeriesLinger after the job's last rank on this node has ended, so that the last values
 // are scraped, and goes then, so that a node that runs a thousand jobs does not export a thousand jobs.
 //
-// Thread safety: all methods; scrapes come on the exposer's threads.
+// Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
 #pragma once
 
-#include <absl/status/statusor.h>
 #include <absl/time/time.h>
-#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,17 +17,13 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace prometheus {
-class Exposer;
-}
-
 namespace fsdpd {
 
 constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
 
-class MetricsExporter : public prometheus::Collectable {
+class MetricsExporter {
  public:
-  // `clock` must be steady and outlive the exporter.
+  // `clock` must outlive the exporter.
   MetricsExporter(std::string node, int slots, Clock* clock);
 
   void RankLaunched(const RankId& id, const std::string& device);
@@ -37,8 +31,9 @@ class MetricsExporter : public prometheus::Collectable {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankEnded(const RankId& id, bool failed);
   void SetConnected(bool connected);
+  void AddLogLoss(absl::Duration time);
 
-  std::vector<prometheus::MetricFamily> Collect() const override;
+  std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
   struct Job {
@@ -56,25 +51,7 @@ class MetricsExporter : public prometheus::Collectable {
   mutable Mutex mutex_;
   mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes drop what is over.
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-// Serves `exporter` at http://`listen`/metrics until it is destroyed; `listen` is HOST:PORT, port 0 picks
-// one.
-class MetricsServer {
- public:
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
-                                                              std::shared_ptr<MetricsExporter> exporter);
-  ~MetricsServer();
-
-  const std::string& endpoint() const { return endpoint_; }  // HOST:PORT with the port that was picked.
-
- private:
-  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::shared_ptr<MetricsExporter> exporter,
-                std::string endpoint);
-
-  const std::shared_ptr<MetricsExporter> exporter_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  const std::string endpoint_;
+  absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

@@ -13,8 +13,10 @@ constexpr char kLibrary[] = "libnvidia-ml.so.1";
 using NvmlReturn = int;  // 0 is success.
 using NvmlDevice = struct NvmlDeviceOpaque*;
 struct NvmlMemory {
-  unsigned long long total, free, used;
+  unsigned version;
+  unsigned long long total, reserved, free, used;
 };
+constexpr unsigned kMemoryVersion = sizeof(NvmlMemory) | 2 << 24;
 using InitFn = NvmlReturn();
 using ShutdownFn = NvmlReturn();
 using GetCountFn = NvmlReturn(unsigned*);
@@ -36,10 +38,10 @@ absl::StatusOr<std::vector<GpuMemory>> ReadGpus() {
   auto* shutdown = reinterpret_cast<ShutdownFn*>(dlsym(library, "nvmlShutdown"));
   auto* get_count = reinterpret_cast<GetCountFn*>(dlsym(library, "nvmlDeviceGetCount_v2"));
   auto* get_handle = reinterpret_cast<GetHandleFn*>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-  auto* get_memory = reinterpret_cast<GetMemoryFn*>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+  auto* get_memory = reinterpret_cast<GetMemoryFn*>(dlsym(library, "nvmlDeviceGetMemoryInfo_v2"));
   if (!init || !shutdown || !get_count || !get_handle || !get_memory) {
     return absl::UnavailableError(
-        absl::StrCat(kLibrary, " lacks a function that every driver since 2013 has"));
+        absl::StrCat(kLibrary, " lacks a function that every driver since 2022 (510) has"));
   }
   if (const NvmlReturn code = init(); code != 0) return Failed("nvmlInit", code);
   auto close_nvml = absl::MakeCleanup([shutdown] { shutdown(); });
@@ -50,11 +52,12 @@ absl::StatusOr<std::vector<GpuMemory>> ReadGpus() {
   for (unsigned index = 0; index < count; ++index) {
     NvmlDevice device = nullptr;
     NvmlMemory memory = {};
+    memory.version = kMemoryVersion;
     if (const NvmlReturn code = get_handle(index, &device); code != 0)
       return Failed("nvmlDeviceGetHandle", code);
     if (const NvmlReturn code = get_memory(device, &memory); code != 0)
       return Failed("nvmlDeviceGetMemory", code);
-    gpus.push_back({static_cast<int64_t>(memory.total), static_cast<int64_t>(memory.free)});
+    gpus.push_back({static_cast<int64_t>(memory.total), static_cast<int64_t>(memory.reserved)});
   }
   return gpus;
 }

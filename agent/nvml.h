@@ -9,9 +9,10 @@
 
 namespace fsdpd {
 
+// What does not change while processes come and go.
 struct GpuMemory {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;
+  int64_t reserved_bytes = 0;  // The driver's own share of the total.
 };
 
 // One entry per GPU, by index. UNAVAILABLE when there is no driver, or it fails; its message says which.

@@ -12,6 +12,7 @@ constexpr absl::Duration kSettleTime = absl::Seconds(30);
 }  // namespace
 
 void Outbox::Add(Kind kind, v1::AgentMessage message) {
+  if (kind == Kind::kLifecycle) ++waiting_lifecycle_;
   entries_.emplace(next_ticket_++, Entry{kind, std::move(message)});
 }
 
@@ -34,6 +35,7 @@ void Outbox::AddLogs(v1::AgentMessage message) {
 }
 
 Outbox::Entries::iterator Outbox::Erase(Entries::iterator entry) {
+  if (entry->second.kind == Kind::kLifecycle) --waiting_lifecycle_;
   if (entry->second.kind == Kind::kStep) --waiting_steps_;
   if (entry->second.kind == Kind::kLogs) --waiting_logs_;
   return entries_.erase(entry);
@@ -89,7 +91,10 @@ void Outbox::NewStream() {
 }
 
 void Outbox::Settle(absl::Time now) {
+  // While this process stood still nobody saw whether the stream lived on.
+  const absl::Duration unseen = own_time_.StoodStill(now);
   for (auto it = entries_.begin(); it != entries_.end();) {
+    it->second.sent += unseen;
     const bool settled = it->second.kind == Kind::kLifecycle && it->second.sent + kSettleTime <= now;
     it = settled ? Erase(it) : std::next(it);
   }

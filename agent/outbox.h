@@ -2,10 +2,12 @@
 // kept when the coordinator is away and what a new stream carries again.
 //
 //   lifecycle   ready, exit, stopped   never dropped; sent again on every new stream until it has settled: 30
-//   s on
-//                                      a stream that lived on. A coordinator that dies after it read an exit
-//                                      and before it stored it gets it again, so receivers must take repeats.
-//   rendezvous  sets and gets          sent again on every new stream until forgotten
+//                                      s on a stream that lived on while this process ran. A coordinator that
+//                                      dies after it read an exit and before it stored it gets it again, so
+//                                      receivers must take repeats. Its bound is has_room(): the owner takes
+//                                      no new orders without it, and it is orders that it grows with.
+//   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
+//                                      they come from (rendezvous_relay.h)
 //   steps       step reports           sent once; beyond `max_steps` the oldest are dropped and counted
 //   logs        log lines              belong to one stream and go with it
 //
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
+#include "agent/own_time.h"
 #include "base/limits.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 
@@ -28,7 +31,8 @@ namespace fsdpd {
 
 class Outbox {
  public:
-  explicit Outbox(int max_steps = kMaxBufferedReports) : max_steps_(max_steps) {}
+  explicit Outbox(int max_steps = kMaxBufferedReports, int max_lifecycle = kMaxLifecycle)
+      : max_steps_(max_steps), max_lifecycle_(max_lifecycle) {}
 
   void AddLifecycle(v1::AgentMessage message) { Add(Kind::kLifecycle, std::move(message)); }
   void AddRendezvous(v1::AgentMessage message) { Add(Kind::kRendezvous, std::move(message)); }
@@ -43,15 +47,23 @@ class Outbox {
   void Sent(int64_t ticket, absl::Time now);
 
   void NewStream();
-  void Settle(absl::Time now);  // Call now and then while the stream lives.
+  void Settle(absl::Time now);  // Call at least every few seconds while the stream lives.
 
   // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.
   std::vector<RankId> KeptExits() const;
+
+  // Whether an order of the coordinator may be taken: its answers will be lifecycle messages.
+  bool has_room() const { return waiting_lifecycle_ < max_lifecycle_; }
 
   int64_t dropped_steps() const { return dropped_steps_; }
   int waiting_logs() const { return waiting_logs_; }
 
  private:
+  // Two rounds of the largest order: to refuse a launch of kMaxWorld ranks is as many exits.
+  static constexpr int kMaxLifecycle = 2 * kMaxWorld;
+  // Between two calls of Settle, which every heartbeat is.
+  static constexpr absl::Duration kLongestTurn = absl::Milliseconds(kAgentLostAfterMs);
+
   enum class Kind { kLifecycle, kRendezvous, kStep, kLogs };
   struct Entry {
     Kind kind;
@@ -64,9 +76,12 @@ class Outbox {
   Entries::iterator Erase(Entries::iterator entry);
 
   const int max_steps_;
+  const int max_lifecycle_;
+  OwnTime own_time_{kLongestTurn};
   Entries entries_;  // By ticket, which is the order of arrival.
   int64_t next_ticket_ = 0;
   int64_t cursor_ = 0;  // Everything before it has been carried by this stream.
+  int waiting_lifecycle_ = 0;
   int waiting_steps_ = 0;
   int waiting_logs_ = 0;
   int64_t dropped_steps_ = 0;

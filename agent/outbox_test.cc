@@ -59,6 +59,11 @@ std::vector<std::string> Drain(Outbox* outbox, absl::Time now = kStart) {
   return names;
 }
 
+// As a stream with its heartbeats does.
+void LiveOn(Outbox* outbox, absl::Time since, absl::Duration time) {
+  for (absl::Duration passed; passed <= time; passed += absl::Seconds(1)) outbox->Settle(since + passed);
+}
+
 using Names = std::vector<std::string>;
 
 TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
@@ -76,17 +81,40 @@ TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
 TEST(Outbox, KeepsALifecycleMessageUntilItsStreamHasLivedOn) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(3));
-  outbox.Settle(kStart + absl::Hours(5));  // Not sent yet: the coordinator may be away for long.
+  LiveOn(&outbox, kStart - absl::Hours(1), absl::Hours(1));  // Not sent yet: its coordinator is away.
   Drain(&outbox, kStart);
-  outbox.Settle(kStart + absl::Seconds(29));
+  LiveOn(&outbox, kStart, absl::Seconds(29));
   EXPECT_EQ(outbox.KeptExits(), (std::vector<RankId>{{{"job", 1}, 3}}));
   outbox.NewStream();
-  outbox.Settle(kStart + absl::Seconds(60));  // The stream that carried it did not live for 30 s.
+  LiveOn(&outbox, kStart + absl::Seconds(29), absl::Seconds(31));  // What carried it did not live for 30 s.
   EXPECT_EQ(Drain(&outbox, kStart + absl::Seconds(60)), Names{"exit 3"});
-  outbox.Settle(kStart + absl::Seconds(90));
+  LiveOn(&outbox, kStart + absl::Seconds(60), absl::Seconds(30));
   outbox.NewStream();
   EXPECT_EQ(Drain(&outbox), Names{});
   EXPECT_TRUE(outbox.KeptExits().empty());
+}
+
+TEST(Outbox, AnExitDoesNotSettleWhileItsAgentStandsStill) {
+  Outbox outbox;
+  outbox.AddLifecycle(Exit(3));
+  Drain(&outbox, kStart);
+  outbox.Settle(kStart);
+  outbox.Settle(kStart + absl::Minutes(5));  // Woken up; the coordinator may have died meanwhile.
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox, kStart + absl::Minutes(5)), Names{"exit 3"});
+}
+
+TEST(Outbox, HasNoRoomForOrdersUntilEnoughOfWhatItTellsHasSettled) {
+  Outbox outbox(/*max_steps=*/3, /*max_lifecycle=*/2);
+  outbox.AddLifecycle(Exit(0));
+  EXPECT_TRUE(outbox.has_room());
+  outbox.AddLifecycle(Exit(1));
+  EXPECT_FALSE(outbox.has_room());
+  outbox.AddLifecycle(Exit(2));  // Of a rank that runs: kept all the same.
+  EXPECT_EQ(Drain(&outbox), (Names{"exit 0", "exit 1", "exit 2"}));
+  EXPECT_FALSE(outbox.has_room()) << "a new stream must carry them again";
+  LiveOn(&outbox, kStart, absl::Seconds(30));
+  EXPECT_TRUE(outbox.has_room());
 }
 
 TEST(Outbox, DropsTheOldestStepsBeyondTheBoundAndCountsThem) {

@@ -20,6 +20,7 @@
 
 #include "agent/pidfd.h"
 #include "agent/unique_fd.h"
+#include "base/clock.h"
 
 namespace fsdpd {
 namespace {
@@ -41,7 +42,7 @@ bool ReadFacts(pid_t pid, ProcessFacts* facts) {
 // In the middle of execve a process has no environment; it is asked again until it has one.
 std::string ReadEnvironment(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid);
-  const absl::Time deadline = absl::Now() + kLongestExec;
+  const absl::Time deadline = Clock::Real()->Now() + kLongestExec;
   for (int seen_empty = 0;;) {
     std::string environment = ReadSmallFile(folder + "/environ");
     char image;  // A zombie, the kernel's and who is gone have none.
@@ -49,7 +50,7 @@ std::string ReadEnvironment(pid_t pid) {
     ProcessFacts facts;
     seen_empty = ReadFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
     // Once may be the moment in which the kernel fills a new one.
-    if (seen_empty == 2 || absl::Now() > deadline) return environment;
+    if (seen_empty == 2 || Clock::Real()->Now() > deadline) return environment;
     absl::SleepFor(absl::Microseconds(200));
   }
 }

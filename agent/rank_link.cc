@@ -33,6 +33,10 @@ absl::Status RankLink::Flush() {
     const ssize_t n = send(fd(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return absl::OkStatus();
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+      unsent_.clear();
+      return absl::OkStatus();
+    }
     if (n < 0) return Errno("send to the rank");
     unsent_.erase(0, static_cast<size_t>(n));
   }

@@ -1,6 +1,9 @@
 // The agent's end of one rank's socket: frames of rank.proto, never blocking. It owns the bytes, not their
 // meaning; the supervisor's loop says when to read and when to write.
 //
+// A rank that ended before it read everything is no error of Send or Flush: what it does not take is dropped,
+// and Receive still has its last words and then says how it ended.
+//
 // Thread safety: none; one thread owns it. Errors: OUT_OF_RANGE when the rank closed its end in order,
 // ABORTED when it broke off inside a frame (it died while it wrote), DATA_LOSS when it sent what is no frame,
 // UNAVAILABLE for an errno. After an error the link is of no more use.

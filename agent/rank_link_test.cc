@@ -69,5 +69,25 @@ TEST(RankLink, TellsARankThatDiedWhileItWroteFromOneThatWritesNonsense) {
   EXPECT_EQ(torn.link->Receive(&messages, &drained).code(), absl::StatusCode::kAborted);
 }
 
+TEST(RankLink, StillHasTheLastWordsOfARankThatDiedBeforeItReadEverything) {
+  LinkedPair pair;
+  v1::AgentToRank big;
+  big.mutable_store_value()->set_value(std::string(512 << 10, 'v'));
+  ASSERT_TRUE(pair.link->Send(big).ok());
+  ASSERT_TRUE(pair.link->wants_write());
+  v1::RankToAgent last;
+  last.mutable_finished()->set_error("no device");
+  ASSERT_TRUE(WriteFrame(pair.rank.get(), last).ok());
+  pair.rank.Reset();
+  EXPECT_TRUE(pair.link->Flush().ok());
+  EXPECT_FALSE(pair.link->wants_write()) << "nobody is left to take it";
+  EXPECT_TRUE(pair.link->Send(big).ok());
+  std::vector<v1::RankToAgent> messages;
+  bool drained = false;
+  EXPECT_EQ(pair.link->Receive(&messages, &drained).code(), absl::StatusCode::kOutOfRange);
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0].finished().error(), "no device");
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,6 +168,13 @@ void RankProcess::Reap() {
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   reaped_ = true;
+}
+
+absl::Status CheckRankBinary(const std::string& binary) {
+  struct stat facts = {};
+  if (stat(binary.c_str(), &facts) != 0) return Errno(absl::StrCat("rank binary ", binary), errno);
+  if (S_ISREG(facts.st_mode) && access(binary.c_str(), X_OK) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rank binary ", binary, " is not an executable file"));
 }
 
 absl::Status BecomeSubreaper() {

@@ -76,6 +76,9 @@ class RankProcess {
   bool reaped_ = false;
 };
 
+// NOT_FOUND when there is no such file, FAILED_PRECONDITION when it is none that can be run.
+absl::Status CheckRankBinary(const std::string& binary);
+
 // Orphans of ranks become children of this process instead of init's. Once per process.
 absl::Status BecomeSubreaper();
 

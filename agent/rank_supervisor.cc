@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/time/clock.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -25,9 +24,8 @@ constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orph
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
 
-// Exit codes of ranks that never ran, as shells use them.
+// Exit code of ranks that never ran, as shells use it.
 constexpr int kRefusedCode = 126;
-constexpr int kMissingBinaryCode = 127;
 
 std::string Describe(const v1::RankExit& exit) {
   const std::string how = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -43,6 +41,7 @@ struct RankSupervisor::Rank {
   std::unique_ptr<RankProcess> process;  // Null when it could not be started.
   std::unique_ptr<RankLink> link;        // Null once either side has ended it.
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
 };
@@ -51,8 +50,8 @@ struct RankSupervisor::Attempt {
   AttemptId id;
   int world = 0;
   std::vector<Rank> ranks;
-  bool stopping = false;  // Asked for, by the coordinator or from here.
-  bool failed = false;    // A rank ended otherwise than by exit code 0.
+  bool stopping = false;           // Asked for, by the coordinator or from here.
+  std::optional<int> failed_rank;  // The first that ended otherwise than by exit code 0.
   absl::Time kill_at = absl::InfiniteFuture();
 };
 
@@ -117,6 +116,7 @@ void RankSupervisor::Post(std::function<void()> task) {
 void RankSupervisor::Run() {
   while (!quit_) {
     PollOnce();
+    ExtendDeadlines();
     RunPosted();
     Tick();
   }
@@ -138,6 +138,7 @@ void RankSupervisor::PollOnce() {
     Attempt* attempt;
     Rank* rank;
   };
+  std::vector<Source> ended;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
   std::vector<Source> sources = {{nullptr, nullptr}};
   int timeout_ms = kTickMs;
@@ -162,12 +163,26 @@ void RankSupervisor::PollOnce() {
     if (fds[i].revents == 0) continue;
     const auto [attempt, rank] = sources[i];
     if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
-      if ((fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
       if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
-    } else {
-      CheckExit(attempt, rank);
+      // What was read may have ended the link.
+      if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
+    } else if (fds[i].fd == rank->process->pidfd()) {
+      ended.push_back(sources[i]);
     }
   }
+  // Of ranks that were found dead together, one that was killed took those with it that failed by themselves.
+  std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
+    const std::optional<ProcessEnd> end = source.rank->process->Exited();
+    return end.has_value() && end->signal != 0;
+  });
+  for (const Source& source : ended) CheckExit(source.attempt, source.rank);
+}
+
+// While this process stood still, ranks could not be seen to follow a stop, nor the coordinator to be there.
+void RankSupervisor::ExtendDeadlines() {
+  const absl::Duration unseen = own_time_.StoodStill(clock_->Now());
+  connected_until_ += unseen;
+  for (auto& [id, attempt] : attempts_) attempt->kill_at += unseen;
 }
 
 void RankSupervisor::Tick() {
@@ -200,7 +215,7 @@ void RankSupervisor::Tick() {
 
 // The kill ladder, one look at a time.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
-  if (attempt->failed && !attempt->stopping && now - connected_until_ > kAloneTime) {
+  if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kAloneTime) {
     BeginStop(attempt, options_.grace, "a rank has died and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
@@ -244,6 +259,8 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
 
 std::string RankSupervisor::WhyRefused(const v1::Launch& launch) const {
   if (draining_) return "the agent is stopping";
+  if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
+    return std::string(status.message());
   if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
     return std::string(status.message());
   if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
@@ -309,7 +326,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
-    exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+    exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }
 }
@@ -339,7 +356,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
   if (!process.ok()) {
     v1::RankExit exit;
-    exit.set_exit_code(absl::IsNotFound(process.status()) ? kMissingBinaryCode : kRefusedCode);
+    exit.set_exit_code(kRefusedCode);
     exit.set_error(std::string(process.status().message()));
     rank->gone = true;
     logs_->RankEnded(rank->id);
@@ -350,6 +367,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   rank->link = std::make_unique<RankLink>(rank->process->TakeSocket());
   events_->RankLaunched(rank->id, *start);
   BreakLink(rank, rank->link->Send(message));
+  TellOfFailedPeer(*attempt, rank);  // One that could not be started.
 }
 
 void RankSupervisor::HandleStop(const v1::Stop& stop) {
@@ -371,7 +389,9 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, const std
   if (std::exchange(attempt->stopping, true)) return;
   LogInfo("stop %s grace=%s reason=%s", ToString(attempt->id), absl::FormatDuration(grace), reason);
   for (Rank& rank : attempt->ranks) {
-    if (rank.process != nullptr && !rank.gone) rank.process->SignalTree(SIGTERM);
+    if (rank.process == nullptr || rank.gone) continue;
+    rank.process->SignalTree(SIGTERM);
+    rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
   }
 }
 
@@ -411,17 +431,17 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->last_word = message.finished().error();
       break;
     case v1::RankToAgent::kStoreSet:
-      if (const absl::Status status = CheckStoreSet(message.store_set()); !status.ok()) {
+      if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
         return BreakLink(rank, status);
       }
       events_->StoreSet(attempt->id, message.store_set());
       break;
     case v1::RankToAgent::kStoreGet:
-      if (const absl::Status status = CheckStoreKey(message.store_get().key()); !status.ok()) {
-        return BreakLink(rank, status);
+      if (const absl::StatusOr<int64_t> number = relay_.Ask(rank->id, message.store_get()); number.ok()) {
+        events_->StoreGet(attempt->id, message.store_get().key(), *number);
+      } else {
+        BreakLink(rank, number.status());
       }
-      events_->StoreGet(attempt->id, message.store_get().key(),
-                        relay_.Ask(rank->id, message.store_get().request()));
       break;
     case v1::RankToAgent::BODY_NOT_SET:
       break;  // From a newer rank; nothing that this agent must know.
@@ -432,7 +452,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
 // killed.
 void RankSupervisor::BreakLink(Rank* rank, const absl::Status& status) {
   if (status.ok() || rank->link == nullptr) return;
-  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) {
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
     rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
     LogError("%s: %s", ToString(rank->id), rank->last_word);
     rank->process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
@@ -461,15 +481,30 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
 
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
   exit.set_rank(rank->id.rank);
-  exit.set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+  exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   exit.set_cancelled(attempt->stopping);
+  exit.set_peer_failed(rank->told_of_peer);
   if (rank->process != nullptr) {
     for (std::string& line : logs_->Tail(rank->id, kLogTailLines)) exit.add_log_tail(std::move(line));
   }
   rank->exit_reported = true;
-  attempt->failed |= exit.signal() != 0 || exit.exit_code() != 0;
-  LogInfo("exit %s %s cancelled=%d", ToString(rank->id), Describe(exit), exit.cancelled());
+  LogInfo("exit %s %s cancelled=%d peer_failed=%d", ToString(rank->id), Describe(exit), exit.cancelled(),
+          exit.peer_failed());
   events_->RankExited(rank->id, exit);
+  if ((exit.signal() == 0 && exit.exit_code() == 0) || attempt->failed_rank.has_value()) return;
+  attempt->failed_rank = exit.rank();
+  for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
+}
+
+// One that does not hear it, because it stands still, is left to the kill ladder.
+void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
+  if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
+    return;
+  rank->told_of_peer = true;
+  if (rank->link == nullptr) return;
+  v1::AgentToRank message;
+  message.mutable_peer_failed()->set_rank(*attempt.failed_rank);
+  BreakLink(rank, rank->link->Send(message));
 }
 
 }  // namespace fsdpd

@@ -9,9 +9,10 @@
 // else is that thread's alone. A rank's end wakes the loop, so it is reported at once. What a dead rank
 // leaves behind is killed without grace, as nobody is left to clean up after it.
 //
-// A rank that dies leaves the other ranks of its attempt to the coordinator, which sends Stop. When the
-// coordinator has been away for kAloneTime, the rest is stopped here: a collective without one of its ranks
-// would only hold the devices.
+// When a rank fails, the others of its attempt here are told at once (PeerFailed), as they may wait for it
+// for ever, and leave by themselves; their exits say so (RankExit.peer_failed), so that the first keeps the
+// blame. The rest is the coordinator's, which sends Stop. When the coordinator has been away for kAloneTime,
+// what is left is stopped here: a collective without one of its ranks would only hold the devices.
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
 // Thread safety: all public methods. Launch, Stop and StoreValue do not wait; their answers are events.
@@ -29,6 +30,7 @@
 
 #include "agent/attempt.h"
 #include "agent/log_keeper.h"
+#include "agent/own_time.h"
 #include "agent/rank_link.h"
 #include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
@@ -62,7 +64,6 @@ class RankSupervisor {
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
   };
 
-  // `clock` must be steady.
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
   ~RankSupervisor();  // Kills what is left without grace.
 
@@ -79,6 +80,8 @@ class RankSupervisor {
   std::vector<v1::HostedAttempt> Hosted();
 
  private:
+  static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // It turns once a second at least.
+
   struct Rank;
   struct Attempt;
 
@@ -86,6 +89,7 @@ class RankSupervisor {
   void Run();
   void RunPosted();
   void PollOnce();
+  void ExtendDeadlines();
   void Tick();
 
   void Accept(const v1::Launch& launch);
@@ -97,6 +101,7 @@ class RankSupervisor {
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
+  void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
   void BreakLink(Rank* rank, const absl::Status& status);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);
@@ -115,6 +120,7 @@ class RankSupervisor {
   std::map<std::string, int> newest_attempt_;  // By job; bounds what may still be launched.
   RendezvousRelay relay_;
   bool draining_ = false;
+  OwnTime own_time_{kLongestTurn};
   absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
   absl::Time next_reap_ = absl::InfinitePast();
 

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "agent/process_tree.h"
-#include "agent/steady_clock.h"
+#include "base/clock.h"
 #include "base/temp_dir.h"
 
 namespace fsdpd {
@@ -96,6 +96,15 @@ class RankSupervisorTest : public testing::Test {
     return stop;
   }
 
+  // Time in which the supervisor's loop goes round.
+  void Pass(absl::Duration time) {
+    for (absl::Duration passed; passed < time; passed += absl::Seconds(1)) {
+      clock_.Advance(absl::Seconds(1));
+      supervisor_->Hosted();
+    }
+    for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  }
+
   TempDir dir_;
   FakeClock clock_;
   Recorder events_;
@@ -110,14 +119,64 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotB
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
   supervisor_->Hosted();  // Answers once the stop was taken in.
-  clock_.Advance(absl::Seconds(59));
-  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();  // Each lets the loop go round.
+  Pass(absl::Seconds(59));
   EXPECT_FALSE(events_.Has("exit 0"));
-  clock_.Advance(absl::Seconds(2));
+  Pass(absl::Seconds(2));
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.signal(), SIGKILL);
   EXPECT_TRUE(exit.cancelled());
   events_.Await("stopped");
+}
+
+TEST_F(RankSupervisorTest, AnAgentThatStoodStillGivesRanksTheirGraceAgain) {
+  Start();
+  supervisor_->Launch(Launch("stubborn", 1, {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(Stop(1, 60000));
+  supervisor_->Hosted();
+  clock_.Advance(absl::Hours(1));  // In one turn of the loop.
+  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("exit 0"));
+  Pass(absl::Seconds(61));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
+}
+
+TEST_F(RankSupervisorTest, SettingTheMachinesTimeKillsNobody) {
+  Start();
+  supervisor_->Launch(Launch("stubborn", 1, {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(Stop(1, 60000));
+  supervisor_->Hosted();
+  clock_.StepWall(absl::Hours(1));
+  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("exit 0"));
+}
+
+TEST_F(RankSupervisorTest, TellsTheOthersOfARankThatFailedAndLeavesTheBlameWithIt) {
+  Start();
+  supervisor_->Launch(Launch("peer-dies", 1, {0, 1, 2}));
+  const v1::RankExit first = events_.AwaitExit(0);
+  EXPECT_FALSE(first.peer_failed());
+  for (const int rank : {1, 2}) {
+    const v1::RankExit exit = events_.AwaitExit(rank);
+    EXPECT_EQ(exit.error(), "told");
+    EXPECT_TRUE(exit.peer_failed());
+    EXPECT_FALSE(exit.cancelled());
+  }
+  events_.Await("gone");
+}
+
+TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedFollowsAStopAllTheSame) {
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0}));
+  events_.Await("ready 0");
+  const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
+  ASSERT_TRUE(table.ok());
+  for (const ProcessFacts& process : *table) {
+    if (ReadRankMark(process.pid) == "job/1/0") kill(process.pid, SIGSTOP);
+  }
+  supervisor_->Stop(Stop(1, 60000));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
 }
 
 TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayForLong) {
@@ -126,10 +185,9 @@ TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayF
   supervisor_->Hosted();
   supervisor_->Launch(Launch("first-dies", 1, {0, 1}));
   events_.AwaitExit(0);
-  clock_.Advance(absl::Seconds(29));
-  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  Pass(absl::Seconds(29));
   EXPECT_FALSE(events_.Has("exit 1"));
-  clock_.Advance(absl::Seconds(2));
+  Pass(absl::Seconds(2));
   EXPECT_TRUE(events_.AwaitExit(1).cancelled());
   events_.Await("stopped");
 }
@@ -189,15 +247,41 @@ TEST_F(RankSupervisorTest, RefusesALaunchThatMakesNoSense) {
   EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
 }
 
-TEST_F(RankSupervisorTest, SaysThatTheRankBinaryIsMissing) {
+TEST_F(RankSupervisorTest, RefusesALaunchWithoutARankBinaryAndSaysWhy) {
   options_.rank_binary = "/no/such/fsdpd-rank";
   Start();
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
   const v1::RankExit exit = events_.AwaitExit(1);
-  EXPECT_EQ(exit.exit_code(), 127);
-  EXPECT_TRUE(absl::StrContains(exit.error(), "/no/such/fsdpd-rank")) << exit.error();
+  EXPECT_EQ(exit.exit_code(), 126);
+  EXPECT_EQ(exit.error(), "launch refused: rank binary /no/such/fsdpd-rank: No such file or directory");
+  EXPECT_TRUE(supervisor_->Idle());
+}
+
+TEST_F(RankSupervisorTest, SaysWhatKeepsTheRankBinaryFromStarting) {
+  options_.rank_binary = dir_.File("fsdpd-rank");
+  std::ofstream(options_.rank_binary) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(options_.rank_binary, std::filesystem::perms::owner_all);
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0, 1}));
+  const v1::RankExit exit = events_.AwaitExit(1);
+  EXPECT_EQ(exit.exit_code(), 126);
+  EXPECT_TRUE(absl::StrContains(exit.error(), options_.rank_binary)) << exit.error();
   events_.Await("gone");
   EXPECT_TRUE(supervisor_->Idle());
+}
+
+TEST_F(RankSupervisorTest, ARankThatDiesBeforeItHasReadALargeSpecTakesNobodyWithIt) {
+  options_.rank_binary = "/bin/false";
+  Start();
+  v1::Launch launch = Launch("false", 1, {0});
+  launch.mutable_spec()->set_name(std::string(512 << 10, 'x'));  // More than a socket holds.
+  for (int rank = 0; rank < 20; ++rank) {
+    launch.set_attempt(rank + 1);
+    launch.set_world(20);
+    launch.set_first_rank(rank);
+    supervisor_->Launch(launch);
+    EXPECT_EQ(events_.AwaitExit(rank).exit_code(), 1);
+  }
 }
 
 TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {

@@ -4,6 +4,7 @@
 
 #include <iterator>
 
+#include "base/check.h"
 #include "base/limits.h"
 
 namespace fsdpd {
@@ -11,25 +12,41 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 256;  // "gather/pair/12345-12346" and the like.
 
-}  // namespace
-
-absl::Status CheckStoreKey(const std::string& key) {
+absl::Status CheckKey(const std::string& key) {
   if (key.empty()) return absl::InvalidArgumentError("a rendezvous key is empty");
   if (key.size() <= kMaxKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("a rendezvous key has ", key.size(), " bytes; at most ", kMaxKeyBytes, " are allowed"));
 }
 
-absl::Status CheckStoreSet(const v1::StoreSet& set) {
-  absl::Status status = CheckStoreKey(set.key());
-  if (!status.ok() || set.value().size() <= kMaxRendezvousValueBytes) return status;
-  return absl::InvalidArgumentError(absl::StrCat("rendezvous value of key ", set.key(), " has ",
-                                                 set.value().size(), " bytes; at most ",
-                                                 kMaxRendezvousValueBytes, " are allowed"));
+}  // namespace
+
+absl::Status RendezvousRelay::Set(const RankId& rank, const v1::StoreSet& set) {
+  FSDPD_RETURN_IF_ERROR(CheckKey(set.key()));
+  if (set.value().size() > kMaxRendezvousValueBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("rendezvous value of key ", set.key(), " has ",
+                                                   set.value().size(), " bytes; at most ",
+                                                   kMaxRendezvousValueBytes, " are allowed"));
+  }
+  Share& share = shares_[rank];
+  const int64_t bytes = share.set_bytes + static_cast<int64_t>(set.key().size() + set.value().size());
+  if (bytes > kMaxRankBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a rank may set ", kMaxRankBytes, " bytes of rendezvous, and key ", set.key(), " is over it"));
+  }
+  share.set_bytes = bytes;
+  return absl::OkStatus();
 }
 
-int64_t RendezvousRelay::Ask(const RankId& rank, int64_t request) {
-  waiting_[next_] = {rank, request};
+absl::StatusOr<int64_t> RendezvousRelay::Ask(const RankId& rank, const v1::StoreGet& get) {
+  FSDPD_RETURN_IF_ERROR(CheckKey(get.key()));
+  Share& share = shares_[rank];
+  if (share.open_gets == kMaxOpenGets) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a rank may wait for ", kMaxOpenGets, " keys of rendezvous, and key ", get.key(), " is over it"));
+  }
+  ++share.open_gets;
+  waiting_[next_] = {rank, get.request()};
   return next_++;
 }
 
@@ -38,10 +55,12 @@ std::optional<RendezvousRelay::Waiter> RendezvousRelay::Answer(int64_t relayed) 
   if (it == waiting_.end()) return std::nullopt;
   Waiter waiter = it->second;
   waiting_.erase(it);
+  --shares_[waiter.rank].open_gets;
   return waiter;
 }
 
 void RendezvousRelay::Forget(const RankId& rank) {
+  shares_.erase(rank);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     it = it->second.rank == rank ? waiting_.erase(it) : std::next(it);
   }

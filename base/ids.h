@@ -18,4 +18,12 @@ std::string NewToken();
 // characters (a job id stays below 63).
 absl::Status CheckName(absl::string_view name);
 
+// A node's name as Kubernetes spells it: an RFC 1123 subdomain. Labels of 1–63 lower-case letters, digits and
+// '-', which start and end with a letter or a digit, joined by dots; 253 characters at most. What tells nodes
+// apart is this one spelling, so capitals are refused: a name that comes from a host is put into it first.
+absl::Status CheckNodeName(absl::string_view name);
+
+// The node's name of a host's, as a kubelet makes it: host names have capitals at will and mean the same.
+std::string NodeNameOf(absl::string_view host_name);
+
 }  // namespace fsdpd

@@ -24,5 +24,39 @@ TEST(Name, AcceptsDnsLabelsOnly) {
   EXPECT_FALSE(CheckName(std::string(41, 'a')).ok());
 }
 
+TEST(NodeName, AcceptsWhatCloudsCallTheirNodes) {
+  for (const char* good : {
+           "ip-10-0-113-7.eu-west-1.compute.internal",        // EKS
+           "i-0a1b2c3d4e5f60718.us-west-2.compute.internal",  // EKS, resource names
+           "gke-training-h100-pool-5f0c1d2e-x7kq",            // GKE
+           "aks-gpunp-31415926-vmss00000a",                   // AKS
+           "10.0.10.21",                                      // OKE
+           "cn-hangzhou.192.168.0.17",                        // ACK
+           "dgx-01",                                          // Bare metal
+           "7",                                               // A digit may stand first.
+       }) {
+    EXPECT_TRUE(CheckNodeName(good).ok()) << good << " " << CheckNodeName(good);
+  }
+  EXPECT_TRUE(CheckNodeName(std::string(63, 'a')).ok());
+}
+
+TEST(NodeName, RefusesWhatIsNoSubdomain) {
+  for (const char* bad :
+       {"", ".", "a.", ".a", "a..b", "-a", "a-", "a.-b", "a-.b", "a_b", "a b", "a/b", "\xc3\xa9"}) {
+    EXPECT_FALSE(CheckNodeName(bad).ok()) << bad;
+  }
+  EXPECT_FALSE(CheckNodeName(std::string(64, 'a')).ok());
+  std::string longest = "a";
+  while (longest.size() < 253) longest += ".a";
+  EXPECT_TRUE(CheckNodeName(longest).ok());
+  EXPECT_FALSE(CheckNodeName(longest + ".a").ok());
+}
+
+TEST(NodeName, OfAHostIsItsNameInLowerCase) {
+  EXPECT_FALSE(CheckNodeName("DGX-01.Lab.example").ok());
+  EXPECT_EQ(NodeNameOf("DGX-01.Lab.example"), "dgx-01.lab.example");
+  EXPECT_TRUE(CheckNodeName(NodeNameOf("DGX-01.Lab.example")).ok());
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -56,7 +56,7 @@ int RunGet(Session* session) {
   }
   if (line.output == "table") {
     session->console().out << JobTable({list.jobs().begin(), list.jobs().end()},
-                                       session->console().clock->Now(), session->console().width);
+                                       session->console().clock->Wall(), session->console().width);
   } else if (line.jobs.size() == 1) {
     session->console().out << Rendered(list.jobs(0), line.output);
   } else {
@@ -69,7 +69,7 @@ int RunDescribe(Session* session) {
   const absl::StatusOr<v1::Job> job = GetJob(session, session->line().job);
   if (!job.ok()) return session->Fail(job.status());
   const std::string& output = session->line().output;
-  session->console().out << (output == "table" ? DescribeJob(*job, session->console().clock->Now())
+  session->console().out << (output == "table" ? DescribeJob(*job, session->console().clock->Wall())
                                                : Rendered(*job, output));
   return kExitOk;
 }
@@ -136,7 +136,7 @@ int RunNodes(Session* session) {
   const std::string& output = session->line().output;
   session->console().out << (output == "table"
                                  ? NodeTable({response->nodes().begin(), response->nodes().end()},
-                                             session->console().clock->Now(), session->console().width)
+                                             session->console().clock->Wall(), session->console().width)
                                  : Rendered(*response, output));
   return kExitOk;
 }

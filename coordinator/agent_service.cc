@@ -73,7 +73,7 @@ absl::Status AgentService::Handle(const std::string& node, const std::shared_ptr
     case v1::AgentMessage::kHeartbeat:
       break;  // Touched already.
     case v1::AgentMessage::kRank:
-      parts_.reconciler->Told(node, std::move(*message->mutable_rank()));
+      parts_.reconciler->Told(node, std::move(*message->mutable_rank()), message->sent_unix_nanos());
       break;
     case v1::AgentMessage::kStopped:
       parts_.reconciler->Told(node, message->stopped());

@@ -52,13 +52,18 @@ bool AttemptFacts::TakeReady(const std::string& node, int rank) {
   return true;
 }
 
-bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now) {
+bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+                            absl::Duration age) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
   if (facts->exit.has_value()) return true;  // Agents repeat exits after a reconnect; the first word stands.
   facts->exit = exit;
   facts->exit->set_rank(rank);
-  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, now);
+  NodePart* part = PartOf(node);
+  const absl::Time ended = received - std::max(age, absl::ZeroDuration());
+  facts->ended = part->last_ended = std::min(received, std::max(ended, part->last_ended));
+  facts->order = exits_++;
+  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, received);
   return true;
 }
 
@@ -84,6 +89,15 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   return true;
 }
 
+void AttemptFacts::WaitAgain(absl::Time now) {
+  const auto again = [now](absl::Time* since) {
+    if (*since != absl::InfiniteFuture()) *since = now;
+  };
+  again(&first_failure_seen_);
+  again(&stop_since);
+  for (NodePart& part : parts) again(&part.missing_since);
+}
+
 bool AttemptFacts::AllReady() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankFacts& rank) { return rank.ready; });
 }
@@ -105,15 +119,23 @@ bool AttemptFacts::AnySign() const {
 }
 
 const v1::RankExit* AttemptFacts::FirstFailure() const {
-  const v1::RankExit* first = nullptr;
-  const auto order = [](const v1::RankExit& exit) {
-    return std::make_tuple(exit.cancelled(), exit.unix_nanos(), exit.rank());
+  const RankFacts* first = nullptr;
+  const auto order = [](const RankFacts& rank) {
+    return std::make_tuple(rank.exit->peer_failed(), rank.exit->cancelled(), rank.ended, rank.order);
   };
   for (const RankFacts& rank : ranks_) {
     if (!rank.exit.has_value() || !Failed(*rank.exit)) continue;
-    if (first == nullptr || order(*rank.exit) < order(*first)) first = &*rank.exit;
+    if (first == nullptr || order(rank) < order(*first)) first = &rank;
   }
-  return first;
+  return first == nullptr ? nullptr : &*first->exit;
+}
+
+absl::Time AttemptFacts::LastEnd() const {
+  absl::Time last = absl::InfinitePast();
+  for (const RankFacts& rank : ranks_) {
+    last = std::max(last, rank.exit.has_value() ? rank.ended : absl::InfiniteFuture());
+  }
+  return last;
 }
 
 }  // namespace fsdpd

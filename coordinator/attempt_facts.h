@@ -21,6 +21,10 @@ namespace fsdpd {
 struct RankFacts {
   bool ready = false;
   std::optional<v1::RankExit> exit;
+  // By the coordinator's clock (Clock::Now()), as far as that can be known: clocks of nodes differ, and a
+  // date may be set, so nothing is ordered by them.
+  absl::Time ended;
+  int order = 0;  // Of its exit among those that arrived.
 };
 
 // The share of an attempt that lies on one node.
@@ -34,6 +38,7 @@ struct NodePart {
   bool stopped = false;   // No process is left there.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();
+  absl::Time last_ended = absl::InfinitePast();  // Of its ranks; an agent tells their ends in order.
 };
 
 struct StopOrder {
@@ -50,10 +55,15 @@ class AttemptFacts {
 
   // Each returns false for what does not belong to the attempt: a rank of another node, an unknown node.
   bool TakeReady(const std::string& node, int rank);
-  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now);
+  // `received`: when the exit arrived here. `age`: for how long its agent had known it then.
+  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+                absl::Duration age);
   bool TakeStopped(const std::string& node);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
+
+  // The coordinator stood still: what it waited for may have come meanwhile, so that each wait begins again.
+  void WaitAgain(absl::Time now);
 
   NodePart* PartOf(const std::string& node);
   const NodePart* PartOfRank(int rank) const;
@@ -62,9 +72,10 @@ class AttemptFacts {
   bool AllExited() const;
   bool AllSucceeded() const;  // Every rank exited with code 0.
   bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
-  // The failed exit that came first by the agents' clocks; those of ranks that were told to stop count only
-  // when there is no other. Null when no rank failed.
+  // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop, or that a peer
+  // had failed, count only when there is no other. Null when no rank failed.
   const v1::RankExit* FirstFailure() const;
+  absl::Time LastEnd() const;  // InfiniteFuture while a rank's end is not known.
 
   const std::vector<RankFacts>& ranks() const { return ranks_; }
   absl::Time first_failure_seen() const { return first_failure_seen_; }
@@ -82,6 +93,7 @@ class AttemptFacts {
 
   std::vector<RankFacts> ranks_;
   absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit arrived here.
+  int exits_ = 0;
   bool any_sign_ = false;
 };
 

@@ -202,8 +202,8 @@ TEST_F(CoordinatorTest, TheFirstFailingRankIsTheReason) {
   ASSERT_TRUE(a->Await(Body::kLaunch).has_value());
   ASSERT_TRUE(b->Await(Body::kLaunch).has_value());
   const AttemptRef ref = {job.id(), 1};
-  a->Exit(ref, 0, 1, "connection closed by peer", 2000);  // Arrives first, happened second.
-  b->Exit(ref, 1, 1, "loss is not finite at step 3", 1000);
+  a->Exit(ref, 0, 1, "connection closed by peer", absl::Seconds(1));  // Arrives first, happened second.
+  b->Exit(ref, 1, 1, "loss is not finite at step 3", absl::Seconds(2));
   ASSERT_TRUE(a->Await(Body::kStop).has_value());
   ASSERT_TRUE(b->Await(Body::kStop).has_value());
   a->Stopped(ref);

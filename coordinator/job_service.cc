@@ -93,7 +93,7 @@ class StreamSlot {
   const int number_;
 };
 
-v1::Node NodeOf(const NodeView& view) {
+v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   v1::Node node;
   node.set_name(view.info.node());
   node.set_connected(view.connected);
@@ -102,7 +102,7 @@ v1::Node NodeOf(const NodeView& view) {
   node.set_free_slots(view.connected ? view.free_slots : 0);
   node.set_address(view.address);
   node.set_metrics_endpoint(view.info.metrics_endpoint());
-  node.set_last_seen_unix_nanos(absl::ToUnixNanos(view.last_seen));
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
   node.set_version(view.info.version());
   node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
   return node;
@@ -127,7 +127,7 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   if (!plan.accepted()) return BadSpec(plan.faults);
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kIdTries && (tries == 0 || absl::IsAlreadyExists(stored.status())); ++tries) {
-    stored = parts_.store->Insert(NewJob(request, plan, parts_.clock->Now()));
+    stored = parts_.store->Insert(NewJob(request, plan, parts_.clock->Wall()));
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
@@ -221,7 +221,7 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsReques
 
 grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
                                    v1::ListNodesResponse* response) {
-  for (const NodeView& view : parts_.nodes->Snapshot()) *response->add_nodes() = NodeOf(view);
+  for (const NodeView& view : parts_.nodes->Snapshot()) *response->add_nodes() = NodeOf(view, *parts_.clock);
   return grpc::Status::OK;
 }
 

@@ -1,14 +1,17 @@
 // fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
 // error.
+#include <grpc/support/log.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 
+#include "base/address.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "coordinator/server.h"
@@ -23,10 +26,21 @@ struct Flags {
   int64_t reattach_grace_ms = 15000;
 };
 
+// Says what is wrong, or "".
+std::string CheckListen(const std::string& address) {
+  return std::string(ParseHostPort(address).status().message());
+}
+
+// gRPC prints what it cannot do, before it says so to its caller, who says it better.
+void SilenceGrpc() {
+  if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
 void Describe(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-coordinator ") + kVersion);
   app->add_option("--listen", flags->server.listen, "HOST:PORT to serve on; port 0 picks one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CheckListen);
   app->add_option("--state-dir", flags->server.state_dir,
                   "Directory for the durable state; made where missing")
       ->required();
@@ -35,7 +49,7 @@ void Describe(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
   app->add_option("--reattach-grace-ms", flags->reattach_grace_ms,
-                  "How long agents may take to come back after a restart of the coordinator")
+                  "How long agents may take to come back after the coordinator restarted or stood still")
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
 }
@@ -61,6 +75,7 @@ sigset_t BlockStopSignals() {
 
 int Run(const Flags& flags) {
   const sigset_t signals = BlockStopSignals();
+  SilenceGrpc();
   auto server = Server::Start(flags.server);
   if (!server.ok()) {
     LogError("cannot start: %s", server.status().ToString());

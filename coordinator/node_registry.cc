@@ -14,7 +14,7 @@ constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
 
 absl::Status CheckInfo(const v1::Register& info) {
-  if (const absl::Status name = CheckName(info.node()); !name.ok()) {
+  if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("register.node: '", info.node(), "' ", name.message()));
   }
   if (info.device() != v1::DEVICE_CPU && info.device() != v1::DEVICE_CUDA) {
@@ -88,12 +88,12 @@ void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
   if (it != nodes_.end() && it->second.view.epoch == epoch) it->second.view.last_seen = clock_->Now();
 }
 
-void NodeRegistry::EndSilentStreams() {
+void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
   std::vector<std::shared_ptr<StreamOutbox>> silent;
   {
     MutexLock lock(&mutex_);
     for (auto& [name, node] : nodes_) {
-      if (node.outbox == nullptr || !IsSilent(node.view)) continue;
+      if (node.outbox == nullptr || !lease.Expired(node.view.last_seen)) continue;
       node.view.connected = false;
       silent.push_back(std::move(node.outbox));
       node.outbox = nullptr;

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "coordinator/agent_lease.h"
 #include "coordinator/stream_outbox.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
@@ -32,7 +33,7 @@ struct NodeView {
   std::string address;
   bool connected = false;
   int64_t epoch = 0;
-  absl::Time last_seen;
+  absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
 };
 
@@ -49,8 +50,8 @@ class NodeRegistry {
   // The stream ended. False, and no effect, when another one has replaced it.
   bool Detach(const std::string& node, int64_t epoch);
   void Touch(const std::string& node, int64_t epoch);
-  // Ends streams that are silent for kAgentLostAfterMs.
-  void EndSilentStreams();
+  // Ends streams whose lease has expired.
+  void EndSilentStreams(const AgentLease& lease);
 
   // False when the node has no stream.
   bool Send(const std::string& node, v1::CoordinatorMessage message);

@@ -27,8 +27,14 @@ class NodeRegistryTest : public ::testing::Test {
     return registry_.Attach(info, "peer", [this] { ++ended_; });
   }
 
+  void EndSilentStreams() {
+    lease_.BeginTick(clock_.Now());
+    registry_.EndSilentStreams(lease_);
+  }
+
   FakeClock clock_;
   NodeRegistry registry_{3, &clock_};
+  AgentLease lease_{absl::ZeroDuration(), /*tick=*/absl::Hours(1), clock_.Now()};
   int ended_ = 0;
 };
 
@@ -41,6 +47,13 @@ TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
   ASSERT_TRUE((*outbox)->Pop(&message));
   EXPECT_EQ(message.welcome().heartbeat_interval_ms(), kHeartbeatIntervalMs);
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
+}
+
+TEST_F(NodeRegistryTest, TakesTheNodeNamesOfKubernetesAndOfHostsWithADomain) {
+  EXPECT_TRUE(Attach(Info("ip-10-0-113-7.eu-west-1.compute.internal", "i1")).ok());
+  const auto capitals = Attach(Info("DGX-01", "i1"));
+  EXPECT_EQ(capitals.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(capitals.status().message()), HasSubstr("'DGX-01' may hold only lower-case"));
 }
 
 TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
@@ -75,7 +88,7 @@ TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
   const auto b = Attach(Info("b", "i1"));
   clock_.Advance(kLost);
   registry_.Touch("b", (*b)->epoch());
-  registry_.EndSilentStreams();
+  EndSilentStreams();
   EXPECT_EQ(ended_, 1);
   EXPECT_FALSE(registry_.Send("a", v1::CoordinatorMessage()));
   EXPECT_TRUE(registry_.Send("b", v1::CoordinatorMessage()));
@@ -86,7 +99,7 @@ TEST_F(NodeRegistryTest, AStaleEpochDoesNotKeepANodeAlive) {
   Attach(Info("a", "i1")).IgnoreError();
   clock_.Advance(kLost);
   registry_.Touch("a", (*first)->epoch());
-  registry_.EndSilentStreams();
+  EndSilentStreams();
   EXPECT_FALSE(registry_.Snapshot()[0].connected);
 }
 

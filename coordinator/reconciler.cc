@@ -30,12 +30,14 @@ constexpr absl::Duration kSaveStepsEvery = absl::Seconds(1);
 }  // namespace
 
 Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
-    : options_(options), parts_(std::move(parts)), events_(kMaxEvents), loaded_(parts_.clock->Now()) {}
+    : options_(options),
+      parts_(std::move(parts)),
+      events_(kMaxEvents),
+      lease_(options_.reattach_grace, options_.tick, parts_.clock->Now()) {}
 
 Reconciler::~Reconciler() { Stop(); }
 
 absl::Status Reconciler::Load() {
-  loaded_ = parts_.clock->Now();
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   for (v1::Job& job : jobs) {
     parts_.board->Publish(job);
@@ -69,8 +71,10 @@ void Reconciler::Stop() {
 }
 
 void Reconciler::RunOnce(absl::Duration wait) {
-  for (const EventQueue::Event& event : events_.Take(wait)) event();
-  parts_.nodes->EndSilentStreams();
+  const std::deque<EventQueue::Event> events = events_.Take(wait);
+  BeginTick();
+  for (const EventQueue::Event& event : events) event();
+  parts_.nodes->EndSilentStreams(lease_);
   ReadPresence();
   AdvanceJobs();
   TendStops();
@@ -148,7 +152,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     NodePart* part = facts.PartOf(node);
     if (part == nullptr) continue;
     const auto it = hosted.find(ref);
-    facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, parts_.clock->Now());
+    facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
     if (it != hosted.end()) hosted.erase(it);
     if (facts.stop.has_value()) {
       SendStop(facts, *part);
@@ -182,11 +186,17 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
   BeginStop(&facts, kStopGraceMs, "the attempt has ended");
 }
 
-void Reconciler::Told(const std::string& node, v1::RankUpdate update) {
-  events_.Push([this, node, update = std::move(update)] { TakeUpdate(node, update); });
+void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
+  const int64_t happened = update.exit().unix_nanos();
+  const bool stamped = happened != 0 && sent_unix_nanos != 0;
+  const absl::Duration age = absl::Nanoseconds(stamped ? sent_unix_nanos - happened : 0);
+  events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
+    TakeUpdate(node, update, received, age);
+  });
 }
 
-void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update) {
+void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
+                            absl::Duration age) {
   AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
   if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
   bool taken = true;
@@ -195,7 +205,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       taken = facts->TakeReady(node, update.rank());
       break;
     case v1::RankUpdate::kExit:
-      taken = facts->TakeExit(node, update.rank(), update.exit(), parts_.clock->Now());
+      taken = facts->TakeExit(node, update.rank(), update.exit(), received, age);
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -235,6 +245,14 @@ void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {
 
 // --- The tick ----------------------------------------------------------------------------------------------
 
+void Reconciler::BeginTick() {
+  const absl::Duration still = lease_.BeginTick(parts_.clock->Now());
+  if (still == absl::ZeroDuration()) return;
+  for (auto& [ref, facts] : attempts_) facts.WaitAgain(lease_.now());
+  LogWarning("the coordinator stood still for %s; agents have %s to come back", absl::FormatDuration(still),
+             absl::FormatDuration(options_.reattach_grace));
+}
+
 void Reconciler::ReadPresence() {
   views_.clear();
   for (NodeView& view : parts_.nodes->Snapshot()) {
@@ -244,14 +262,10 @@ void Reconciler::ReadPresence() {
 }
 
 Presence Reconciler::PresenceAt(const std::string& node) const {
-  const absl::Time now = parts_.clock->Now();
   const auto it = views_.find(node);
-  if (it == views_.end()) {
-    return now - loaded_ > options_.reattach_grace ? Presence::kLost : Presence::kAway;
-  }
-  if (it->second.connected) return Presence::kConnected;
-  const bool lost = now - it->second.last_seen > absl::Milliseconds(kAgentLostAfterMs);
-  return lost ? Presence::kLost : Presence::kAway;
+  if (it != views_.end() && it->second.connected) return Presence::kConnected;
+  const absl::Time heard = it == views_.end() ? absl::InfinitePast() : it->second.last_seen;
+  return lease_.Expired(heard) ? Presence::kLost : Presence::kAway;
 }
 
 void Reconciler::AdvanceJobs() {
@@ -267,10 +281,11 @@ void Reconciler::Advance(const std::string& id) {
   AttemptFacts* facts = FactsOf(live.job);
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
-  const Verdict verdict = Judge(live.job, *facts, presence, parts_.clock->Now(), options_.verdict);
+  const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
   if (!verdict.event.has_value()) return;
   const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   });
   if (!stored.ok()) return;  // The next tick judges again.
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
@@ -281,7 +296,7 @@ void Reconciler::Advance(const std::string& id) {
 }
 
 void Reconciler::TendStops() {
-  const absl::Time now = parts_.clock->Now();
+  const absl::Time now = lease_.now();
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     AttemptFacts& facts = it->second;
@@ -329,7 +344,7 @@ void Reconciler::PlaceQueued() {
 }
 
 void Reconciler::SaveSteps() {
-  const absl::Time now = parts_.clock->Now();
+  const absl::Time now = lease_.now();
   if (now - steps_saved_ < kSaveStepsEvery) return;
   steps_saved_ = now;
   for (auto& [id, live] : jobs_) {
@@ -342,7 +357,7 @@ void Reconciler::SaveSteps() {
 
 absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
   v1::Job next = live->job;
-  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Now(), &next));
+  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
   if (edit) edit(&next);
   const absl::Status stored = parts_.store->Update(next);
   if (!stored.ok()) {
@@ -398,8 +413,8 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
 
 void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason) {
   parts_.rendezvous->Close(facts->ref);
-  facts->stop = StopOrder{grace_ms, reason, parts_.clock->Now()};
-  facts->stop_since = std::min(facts->stop_since, parts_.clock->Now());
+  facts->stop = StopOrder{grace_ms, reason, lease_.now()};
+  facts->stop_since = std::min(facts->stop_since, lease_.now());
   for (const NodePart& part : facts->parts) SendStop(*facts, part);
 }
 
@@ -424,6 +439,12 @@ void Reconciler::ForgetIfEnded(const std::string& id) {
 AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
   const auto it = attempts_.find(ref);
   return it == attempts_.end() ? nullptr : &it->second;
+}
+
+// An agent that was away tells of an end that may be long ago.
+int64_t Reconciler::EndOf(const v1::Job& job, const AttemptFacts& facts) const {
+  const absl::Time ended = std::min(facts.LastEnd(), parts_.clock->Now());
+  return std::max(job.start_unix_nanos(), absl::ToUnixNanos(parts_.clock->WallOf(ended)));
 }
 
 bool Reconciler::IsCurrent(const AttemptRef& ref) const {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_watch.h"
@@ -32,7 +33,8 @@ namespace fsdpd {
 
 struct ReconcilerOptions {
   absl::Duration tick = absl::Milliseconds(100);
-  absl::Duration reattach_grace = absl::Seconds(15);  // For agents to come back after a restart of ours.
+  absl::Duration reattach_grace =
+      absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
 };
 
@@ -60,7 +62,8 @@ class Reconciler {
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
-  void Told(const std::string& node, v1::RankUpdate update);
+  // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
+  void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void Told(const std::string& node, const v1::Stopped& stopped);
   // The attempt cannot go on for a reason that is no rank's exit.
   void Fault(const AttemptRef& ref, const std::string& what);
@@ -83,11 +86,13 @@ class Reconciler {
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                   const std::function<void(absl::StatusOr<v1::Job>)>& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
-  void TakeUpdate(const std::string& node, const v1::RankUpdate& update);
+  void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
+                  absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 
   // A tick's parts.
+  void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id);
   void TendStops();
@@ -104,6 +109,7 @@ class Reconciler {
 
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
+  int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
@@ -121,7 +127,7 @@ class Reconciler {
   std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
-  absl::Time loaded_;
+  AgentLease lease_;                                 // And the tick's time.
   absl::Time steps_saved_ = absl::InfinitePast();
   std::string last_store_error_;
 };

@@ -70,7 +70,7 @@ class ReconcilerTest : public ::testing::Test {
     job.set_id(id);
     job.set_state(v1::JOB_STATE_QUEUED);
     job.set_revision(1);
-    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Now()) + ++submits_);
+    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + ++submits_);
     auto* resources = job.mutable_spec()->mutable_resources();
     resources->set_nodes(nodes);
     resources->set_ranks_per_node(ranks);
@@ -99,14 +99,14 @@ class ReconcilerTest : public ::testing::Test {
   void Ready(const std::string& node, const std::string& id, int rank, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_ready();
-    reconciler_->Told(node, update);
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
     update.mutable_exit()->set_exit_code(code);
-    update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Now()));
-    reconciler_->Told(node, update);
+    update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
   }
   void Stopped(const std::string& node, const std::string& id, int attempt = 1) {
@@ -116,9 +116,19 @@ class ReconcilerTest : public ::testing::Test {
     reconciler_->Told(node, stopped);
     reconciler_->RunOnce();
   }
+  // Time passes for a coordinator that is awake, and agents say that they live.
   void Advance(absl::Duration by) {
+    while (by > absl::ZeroDuration()) {
+      const absl::Duration step = std::min(by, absl::Seconds(1));
+      by -= step;
+      clock_.Advance(step);
+      for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+      reconciler_->RunOnce();
+    }
+  }
+  // As after SIGSTOP and SIGCONT: the first tick runs before anything that agents said meanwhile is read.
+  void StandStill(absl::Duration by) {
     clock_.Advance(by);
-    for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
     reconciler_->RunOnce();
   }
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason = "",
@@ -322,6 +332,85 @@ TEST_F(ReconcilerTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
 }
 
+TEST_F(ReconcilerTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  Detach("b");
+  clock_.StepWall(absl::Seconds(60));
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  EXPECT_EQ(Job("j").events().rbegin()->unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
+}
+
+TEST_F(ReconcilerTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  clock_.StepWall(-absl::Seconds(40));
+  Advance(absl::Milliseconds(kAgentLostAfterMs + 1));
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNobody) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  // The agents gave up their streams, which is seen now, and come back.
+  Detach("a");
+  Detach("b");
+  outboxes_.clear();
+  Advance(absl::Seconds(14));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1, {{"j", 1}});
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+}
+
+TEST_F(ReconcilerTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostAfterTheGrace) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  StandStill(absl::Seconds(60));
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(17));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  v1::RankUpdate of_peer = Update("j", 0);
+  of_peer.mutable_exit()->set_exit_code(1);
+  reconciler_->Told("a", of_peer, 0);
+  reconciler_->RunOnce();
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  v1::RankUpdate of_cause = Update("j", 1);
+  of_cause.mutable_exit()->set_exit_code(1);
+  of_cause.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+  reconciler_->Told("b", of_cause, absl::ToUnixNanos(clock_.Wall() + absl::Seconds(61)));
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+}
+
 TEST_F(ReconcilerTest, AShortDisconnectCostsNothing) {
   Attach("a", 1);
   Submit("j", 1, 1);
@@ -374,6 +463,35 @@ TEST_F(ReconcilerTest, AnExitDuringTheOutageIsTakenAfterwards) {
   Attach("a", 1);  // Its rank has ended meanwhile; the report follows.
   Exit("a", "j", 0, 0);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(ReconcilerTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAgentCameBack) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(2));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1000);  // Its clock is not ours.
+  const absl::Time ended = clock_.Wall();
+  Advance(absl::Seconds(5));
+  Attach("a", 1, {{"j", 1}});
+  reconciler_->Told("a", exit, 1000 + 5'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job("j").end_unix_nanos(), absl::ToUnixNanos(ended));
+}
+
+TEST_F(ReconcilerTest, AnEndBeforeTheStartIsNotBelieved) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Advance(absl::Seconds(1));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1);
+  reconciler_->Told("a", exit, 3600'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").end_unix_nanos(), Job("j").start_unix_nanos());
 }
 
 TEST_F(ReconcilerTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGrace) {
@@ -444,14 +562,14 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
     v1::RankUpdate update = Update("j", 0);
     update.mutable_step()->set_step(step);
     update.mutable_step()->set_loss(6.0 - step);
-    reconciler_->Told("a", update);
+    reconciler_->Told("a", update, 0);
   }
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);  // A step of rank 0 shows that all ranks run.
   EXPECT_EQ(Job("j").revision(), before + 1);
   v1::RankUpdate update = Update("j", 0);
   update.mutable_step()->set_step(4);
-  reconciler_->Told("a", update);
+  reconciler_->Told("a", update, 0);
   reconciler_->RunOnce();
   EXPECT_EQ(Job("j").last_step().step(), 4);
   EXPECT_EQ(Job("j").first_loss(), 5.0);

@@ -113,13 +113,14 @@ void ScriptedAgent::Step(const AttemptRef& ref, int64_t step, double loss) {
 }
 
 void ScriptedAgent::Exit(const AttemptRef& ref, int rank, int code, const std::string& error,
-                         int64_t unix_nanos) {
+                         absl::Duration age) {
   v1::AgentMessage message;
   v1::RankExit* exit = UpdateIn(&message, ref, rank)->mutable_exit();
   exit->set_rank(rank);
   exit->set_exit_code(code);
   exit->set_error(error);
-  exit->set_unix_nanos(unix_nanos);
+  exit->set_unix_nanos(1);  // Its clock is nobody else's.
+  message.set_sent_unix_nanos(1 + absl::ToInt64Nanoseconds(age));
   if (code != 0) exit->add_log_tail("last line of rank " + std::to_string(rank));
   Send(message);
 }

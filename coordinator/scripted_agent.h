@@ -4,6 +4,7 @@
 // that a test fails instead of hanging.
 #pragma once
 
+#include <absl/time/time.h>
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
@@ -41,7 +42,8 @@ class ScriptedAgent {
   void Send(v1::AgentMessage message);  // With the stream's epoch, unless the message has one.
   void Ready(const AttemptRef& ref, int rank);
   void Step(const AttemptRef& ref, int64_t step, double loss);
-  void Exit(const AttemptRef& ref, int rank, int code, const std::string& error = "", int64_t unix_nanos = 1);
+  void Exit(const AttemptRef& ref, int rank, int code, const std::string& error = "",
+            absl::Duration age = absl::ZeroDuration());
   void Stopped(const AttemptRef& ref);
   void SetKey(const AttemptRef& ref, const std::string& key, const std::string& value);
   void GetKey(const AttemptRef& ref, const std::string& key, int64_t request);

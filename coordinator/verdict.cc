@@ -92,8 +92,7 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
 const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankExit& first) {
   for (const RankFacts& rank : facts.ranks()) {
     if (!rank.exit.has_value() || !Failed(*rank.exit) || !rank.exit->cancelled()) continue;
-    const bool same_event =
-        rank.exit->unix_nanos() - first.unix_nanos() <= absl::ToInt64Nanoseconds(kSameEvent);
+    const bool same_event = rank.ended - facts.ranks()[first.rank()].ended <= kSameEvent;
     if (first.cancelled() || same_event) return &*rank.exit;
   }
   return nullptr;

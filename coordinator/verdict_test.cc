@@ -33,13 +33,14 @@ class VerdictTest : public ::testing::Test {
     return Judge(
         job_, facts_, [this](const std::string& node) { return presence_[node]; }, now_, options_);
   }
+  // `nanos`: when it happened; the agent's clock is not looked at.
   void Exit(int rank, int code, int64_t nanos, bool cancelled = false) {
     v1::RankExit exit;
     exit.set_exit_code(code);
-    exit.set_unix_nanos(nanos);
     exit.set_cancelled(cancelled);
     if (code != 0) exit.set_error("error of rank " + std::to_string(rank));
-    ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_));
+    ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_,
+                                absl::Seconds(10) - absl::Nanoseconds(nanos)));
   }
 
   v1::Job job_;
@@ -85,6 +86,19 @@ TEST_F(VerdictTest, ARankThatWasToldToStopIsNotTheCause) {
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
+}
+
+TEST_F(VerdictTest, ARankThatLeftSinceItsPeerHadFailedIsNotTheCause) {
+  v1::RankExit left;
+  left.set_exit_code(3);
+  left.set_peer_failed(true);
+  // Told to be older than what it came from.
+  ASSERT_TRUE(facts_.TakeExit("node-0", 0, left, now_, /*age=*/absl::Seconds(11)));
+  Exit(1, 1, 1000);
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), 1);
 }
 
 TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
@@ -144,7 +158,7 @@ TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
 TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {
   v1::RankExit exit;
   exit.set_signal(9);
-  facts_.TakeExit("node-0", 1, exit, now_);
+  facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration());
   now_ += options_.settle;
   EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 1 on node-0 failed: killed by signal 9 (SIGKILL)"));
 }
@@ -188,7 +202,7 @@ TEST_F(VerdictTest, RepeatedExitsKeepTheFirstWord) {
 
 TEST_F(VerdictTest, RanksOfAnotherNodeAreRefused) {
   EXPECT_FALSE(facts_.TakeReady("node-1", 0));
-  EXPECT_FALSE(facts_.TakeExit("node-0", 2, v1::RankExit(), now_));
+  EXPECT_FALSE(facts_.TakeExit("node-0", 2, v1::RankExit(), now_, absl::ZeroDuration()));
   EXPECT_FALSE(facts_.TakeReady("node-0", -1));
   EXPECT_FALSE(facts_.TakeReady("node-1", 4));
   EXPECT_FALSE(facts_.TakeStopped("node-9"));

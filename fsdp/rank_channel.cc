@@ -1,11 +1,11 @@
 #include "fsdp/rank_channel.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/time/clock.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/frame.h"
 
 namespace fsdpd {
@@ -24,32 +24,44 @@ absl::StatusOr<v1::RankLaunch> RankChannel::ReadLaunch() {
   return std::move(*message.mutable_launch());
 }
 
-void RankChannel::StartReading(std::function<void(const absl::Status&)> on_lost) {
+void RankChannel::StartReading(std::function<void(const absl::Status&)> on_lost,
+                               std::function<void(const v1::PeerFailed&)> on_peer_failed) {
   FSDPD_CHECK(!reader_.joinable());
-  reader_ = std::thread([this, on_lost = std::move(on_lost)] { ReadLoop(on_lost); });
+  on_lost_ = std::move(on_lost);
+  on_peer_failed_ = std::move(on_peer_failed);
+  reader_ = std::thread([this] { ReadLoop(); });
 }
 
-void RankChannel::ReadLoop(const std::function<void(const absl::Status&)>& on_lost) {
-  for (;;) {
+void RankChannel::ReadLoop() {
+  absl::Status status;
+  while (status.ok()) {
     v1::AgentToRank message;
-    absl::Status status = ReadFrame(fd_, &message);
-    if (status.ok() && !message.has_store_value())
-      status = absl::DataLossError("unexpected message from the agent");
-    {
-      MutexLock lock(&mutex_);
-      if (closing_) return;
-      if (status.ok()) {
-        v1::StoreValue* value = message.mutable_store_value();
-        values_[value->request()] = std::move(*value->mutable_value());
-        changed_.SignalAll();
-        continue;
-      }
-      closing_ = true;
-      changed_.SignalAll();
-    }
-    on_lost(status);
-    return;
+    status = ReadFrame(fd_, &message);
+    if (status.ok()) status = Take(std::move(message));
   }
+  {
+    MutexLock lock(&mutex_);
+    if (closing_) return;
+    closing_ = true;
+    changed_.SignalAll();
+  }
+  on_lost_(status);
+}
+
+absl::Status RankChannel::Take(v1::AgentToRank message) {
+  {
+    MutexLock lock(&mutex_);
+    if (closing_) return absl::OkStatus();
+    if (message.has_store_value()) {
+      v1::StoreValue* value = message.mutable_store_value();
+      values_[value->request()] = std::move(*value->mutable_value());
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
+  }
+  if (!message.has_peer_failed()) return absl::DataLossError("unexpected message from the agent");
+  on_peer_failed_(message.peer_failed());
+  return absl::OkStatus();
 }
 
 absl::Status RankChannel::Set(const std::string& key, const std::string& value) {
@@ -60,7 +72,7 @@ absl::Status RankChannel::Set(const std::string& key, const std::string& value) 
 }
 
 absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = Clock::Real()->Now() + timeout;
   v1::RankToAgent message;
   message.mutable_store_get()->set_key(key);
   int64_t request;
@@ -80,7 +92,7 @@ absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Durat
     }
     if (closing_)
       return absl::UnavailableError(absl::StrCat("store: the agent left while waiting for ", key));
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
           absl::StrCat("store: ", key, " was not set within ", absl::FormatDuration(timeout)));

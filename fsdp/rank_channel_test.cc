@@ -32,7 +32,8 @@ class RankChannelTest : public ::testing::Test {
     agent_ = -1;
   }
   void Start() {
-    channel_->StartReading([this](const absl::Status& status) { lost_.set_value(status); });
+    channel_->StartReading([this](const absl::Status& status) { lost_.set_value(status); },
+                           [this](const v1::PeerFailed& peer) { failed_peer_.set_value(peer.rank()); });
   }
   v1::RankToAgent Received() {
     v1::RankToAgent message;
@@ -49,6 +50,7 @@ class RankChannelTest : public ::testing::Test {
   int agent_ = -1;
   std::unique_ptr<RankChannel> channel_;
   std::promise<absl::Status> lost_;
+  std::promise<int> failed_peer_;
 };
 
 TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
@@ -105,6 +107,17 @@ TEST_F(RankChannelTest, GarbageFromTheAgentIsALostAgent) {
   Start();
   ASSERT_EQ(write(agent_, "\xff\xff\xff\xff", 4), 4);
   EXPECT_EQ(lost_.get_future().get().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RankChannelTest, ARankLearnsThatAnotherHasFailedAndReadsOn) {
+  Start();
+  v1::AgentToRank message;
+  message.mutable_peer_failed()->set_rank(3);
+  FSDPD_CHECK_OK(WriteFrame(agent_, message));
+  EXPECT_EQ(failed_peer_.get_future().get(), 3);
+  auto get = std::async(std::launch::async, [&] { return *channel_->Get("key", absl::Seconds(30)); });
+  Answer(Received().store_get().request(), "value");
+  EXPECT_EQ(get.get(), "value");
 }
 
 TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {

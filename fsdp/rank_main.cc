@@ -1,8 +1,10 @@
 // fsdpd-rank: one device's part of one job. Started by fsdpd-agent only; rank.proto is its whole interface.
 //
-// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 143 stopped by
-// SIGTERM. A rank whose agent goes away exits with 1 at once, in whatever state it is: it must not outlive
-// its agent. Without an agent it measures the device for fsdpctl (--profile-device, fsdp/profile).
+// Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 3 left because
+// another rank of the job had failed, 143 stopped by SIGTERM. The last two come within half a second of the
+// cause, whatever the rank waits for (stop_signal.h). A rank whose agent goes away exits with 1 at once, in
+// whatever state it is: it must not outlive its agent. Without an agent it measures the device for fsdpctl
+// (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -110,11 +112,11 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
   return status;
 }
 
-int Finish(const absl::Status& status, RankChannel* channel, bool stopped) {
+int Finish(const absl::Status& status, RankChannel* channel, const StopSignal& stop) {
   const std::string error = status.ok() ? "" : std::string(status.message());
   if (status.ok()) {
     LogInfo("finished");
-  } else if (stopped) {
+  } else if (stop.requested()) {
     LogInfo("%s", error);
   } else {
     LogError("%s", status.ToString());
@@ -124,7 +126,7 @@ int Finish(const absl::Status& status, RankChannel* channel, bool stopped) {
   channel->Close();
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
   if (status.ok()) return 0;
-  return stopped ? kStoppedExitCode : 1;
+  return stop.requested() ? stop.exit_code() : 1;
 }
 
 int Main() {
@@ -137,12 +139,16 @@ int Main() {
     _exit(1);
   }
   SetLogName(absl::StrCat("rank ", launch->rank()));
-  channel.StartReading([](const absl::Status& status) {
-    LogError("the agent is gone (%s): exiting", status.message());
-    _exit(1);
-  });
+  channel.StartReading(
+      [](const absl::Status& status) {
+        LogError("the agent is gone (%s): exiting", status.message());
+        _exit(1);
+      },
+      [&stop](const v1::PeerFailed& peer) {
+        stop.Request(kPeerFailedExitCode, absl::StrCat("rank ", peer.rank(), " of the job has failed"));
+      });
   const absl::Status status = RunJob(*launch, &channel, &stop);
-  const int code = Finish(status, &channel, stop.requested());
+  const int code = Finish(status, &channel, stop);
   std::fflush(nullptr);
   // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
   _exit(code);

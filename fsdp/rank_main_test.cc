@@ -131,6 +131,11 @@ class Job {
   }
 
   void HangUp(int rank) { shutdown(sockets_[rank], SHUT_RDWR); }
+  void TellThatItFailed(int rank, int failed) {
+    v1::AgentToRank message;
+    message.mutable_peer_failed()->set_rank(failed);
+    FSDPD_CHECK_OK(WriteFrame(sockets_[rank], message));
+  }
   Child& child(int rank) { return *children_[rank]; }
 
   // After the children ended and Drain() returned.
@@ -314,8 +319,22 @@ TEST(RankMain, SigtermFreesARankThatWaitsForAPeerThatHangs) {
   job.AwaitFirstStep();
   job.child(1).Signal(SIGSTOP);
   job.child(0).Signal(SIGTERM);
-  const Exit exit = job.child(0).Wait();  // Within 5 s by contract.
+  const Exit exit = job.child(0).Wait();  // Within 500 ms by contract.
   EXPECT_EQ(exit.code, 143) << exit.output;
+  job.child(1).Signal(SIGKILL);
+  job.child(1).Wait();
+}
+
+// As NCCL does on one host: its peer is gone, and no transport says so.
+TEST(RankMain, ARankThatIsToldOfAFailedPeerLeavesThoughItWaitsForAnother) {
+  Job job(2);
+  job.Launch(TinyJob(2, 10'000'000));
+  job.AwaitFirstStep();
+  job.child(1).Signal(SIGSTOP);
+  job.TellThatItFailed(0, /*failed=*/1);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 3) << exit.output;
+  EXPECT_THAT(exit.output, HasSubstr("rank 1 of the job has failed"));
   job.child(1).Signal(SIGKILL);
   job.child(1).Wait();
 }

@@ -11,8 +11,10 @@
 namespace fsdpd {
 namespace {
 
-constexpr auto kUntilAbort = std::chrono::seconds(2);
-constexpr auto kUntilExit = std::chrono::seconds(3);  // After the abort.
+// Together the half second that a healthy rank has for the instruction it is in. What waits longer waits for
+// a peer; nothing is lost with it, as a step that is not finished is of no use.
+constexpr auto kUntilAbort = std::chrono::milliseconds(250);
+constexpr auto kUntilExit = std::chrono::milliseconds(250);  // After the abort.
 
 sigset_t StopSet() {
   sigset_t set;
@@ -29,7 +31,26 @@ void BlockStopSignal() {
 }
 
 StopSignal::StopSignal() {
-  std::thread([this] { Wait(); }).detach();
+  std::thread([this] {
+    const sigset_t set = StopSet();
+    int signal = 0;
+    while (sigwait(&set, &signal) != 0) {
+    }
+    Request(kStoppedExitCode, "SIGTERM");
+  }).detach();
+}
+
+void StopSignal::Request(int exit_code, const std::string& why) {
+  int none = 0;
+  if (!exit_code_.compare_exchange_strong(none, exit_code)) return;
+  requested_ = true;
+  std::thread([this, exit_code] {
+    std::this_thread::sleep_for(kUntilAbort);
+    std::thread([this] { Abort(); }).detach();
+    std::this_thread::sleep_for(kUntilExit);
+    _exit(exit_code);
+  }).detach();
+  LogInfo("%s: leaving at the next instruction, or as I am in half a second", why);
 }
 
 void StopSignal::SetAbort(std::function<void()> abort) {
@@ -37,25 +58,12 @@ void StopSignal::SetAbort(std::function<void()> abort) {
   abort_ = std::move(abort);
 }
 
-void StopSignal::Wait() {
-  const sigset_t set = StopSet();
-  int signal = 0;
-  while (sigwait(&set, &signal) != 0) {
-  }
-  requested_ = true;
-  LogInfo("SIGTERM: stopping at the next instruction");
-  std::this_thread::sleep_for(kUntilAbort);
-  {
-    // Held across the call, so that what `abort` acts on cannot go away meanwhile.
-    MutexLock lock(&mutex_);
-    if (abort_) {
-      LogWarning("still running 2 s after SIGTERM: leaving the collectives");
-      abort_();
-    }
-  }
-  std::this_thread::sleep_for(kUntilExit);
-  LogError("still running 5 s after SIGTERM: exiting at once");
-  _exit(kStoppedExitCode);
+void StopSignal::Abort() {
+  // Held across the call, so that what `abort` acts on cannot go away meanwhile.
+  MutexLock lock(&mutex_);
+  if (!abort_) return;
+  LogWarning("a collective does not end: leaving it");
+  abort_();
 }
 
 }  // namespace fsdpd

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 
 import grpc
 import pytest
@@ -34,6 +36,20 @@ def test_a_running_job_does_not_notice_a_crash(own):
         assert {each.pid for each in cluster.all_ranks()} == ranks, "the same processes go on"
         assert cluster.state(job_id) == "RUNNING"
         assert cluster.cancel(job_id).state == coordinator.JOB_STATE_CANCELLED
+
+
+def test_a_coordinator_that_stood_still_kills_no_job(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=6000))
+        cluster.wait_step(job_id, 2)
+        os.kill(cluster.coordinator.pid, signal.SIGSTOP)
+        # Longer than the lease of an agent (10 s): no event ends this, the time itself is the fault.
+        time.sleep(15)
+        os.kill(cluster.coordinator.pid, signal.SIGCONT)
+        cluster.wait_nodes(2)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == 1, job
+        assert "stood still" in cluster.coordinator.text()
 
 
 def test_a_job_that_ends_during_the_outage_is_known_to_have_succeeded(own):

@@ -1,0 +1,112 @@
+#include "agent/log_loss.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "agent/unique_fd.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kLookInterval = std::chrono::seconds(1);
+constexpr size_t kPageBytes = 4096;  // What a log's next block takes.
+constexpr size_t kMaxGaps = 4096;    // Logs that get a line about it; more in one loss are a crash loop's.
+
+// What a write to the folder's disk fails with; 0 when it takes a page.
+int TryDisk(const std::string& work_dir) {
+  const std::string path = work_dir + "/.write-probe";
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd.valid()) return errno;
+  const std::string page(kPageBytes, '\0');
+  const ssize_t written = write(fd.get(), page.data(), page.size());
+  if (written == static_cast<ssize_t>(page.size())) return unlink(path.c_str()) == 0 ? 0 : errno;
+  const int error = written < 0 ? errno : ENOSPC;
+  if (ftruncate(fd.get(), 0) != 0) LogWarning("%s cannot be emptied: %s", path, strerror(errno));
+  return error;
+}
+
+void AppendLine(const std::string& log, const std::string& line) {
+  const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+  const std::string text = absl::StrCat("\n", line, "\n");  // The last line before it may be torn.
+  if (!fd.valid() || write(fd.get(), text.data(), text.size()) < 0) {
+    LogWarning("a gap could not be marked in %s: %s", log, strerror(errno));
+  }
+}
+
+}  // namespace
+
+LogLoss::LogLoss(std::string work_dir, std::function<void(absl::Duration)> lost)
+    : work_dir_(std::move(work_dir)), lost_(std::move(lost)), thread_([this] { Run(); }) {}
+
+LogLoss::~LogLoss() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.SignalAll();
+  thread_.join();
+}
+
+void LogLoss::Watch(const std::string& log) {
+  MutexLock lock(&mutex_);
+  watched_.insert(log);
+  if (!why_.empty() && gaps_.size() < kMaxGaps) gaps_.insert(log);
+  changed_.SignalAll();
+}
+
+void LogLoss::Unwatch(const std::string& log) {
+  MutexLock lock(&mutex_);
+  watched_.erase(log);
+}
+
+std::string LogLoss::Notice() const {
+  MutexLock lock(&mutex_);
+  return why_.empty() ? "" : absl::StrCat("[fsdpd-agent: what the rank logs now is lost: ", why_, "]");
+}
+
+void LogLoss::Run() {
+  while (AwaitNextLook()) Look();
+}
+
+// False when it is time to end. Without ranks there is nothing to lose, and an idle node's disk sleeps.
+bool LogLoss::AwaitNextLook() {
+  MutexLock lock(&mutex_);
+  if (!stopping_ && !watched_.empty()) changed_.WaitFor(&mutex_, kLookInterval);
+  while (!stopping_ && watched_.empty() && why_.empty()) changed_.Wait(&mutex_);
+  if (!stopping_ && watched_.empty()) changed_.WaitFor(&mutex_, kLookInterval);
+  return !stopping_;
+}
+
+void LogLoss::Look() {
+  const int error = TryDisk(work_dir_);
+  const absl::Time now = Clock::Real()->Now();
+  const absl::Duration passed = now - std::exchange(last_look_, now);
+  std::string was;
+  std::set<std::string> gaps;
+  {
+    MutexLock lock(&mutex_);
+    was = std::exchange(why_, error == 0 ? "" : absl::StrCat(work_dir_, ": ", strerror(error)));
+    if (error != 0 && was.empty()) gaps_ = watched_;
+    if (error == 0) gaps.swap(gaps_);
+  }
+  if (!was.empty() && lost_) lost_(passed);
+  if (error != 0 && was.empty()) {
+    since_ = now;
+    LogWarning("rank logs are lost from now on: %s: %s", work_dir_, strerror(error));
+  } else if (error == 0 && !was.empty()) {
+    const std::string time = absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1)));
+    LogInfo("rank logs are written again after %s; gaps are marked in %d logs", time, gaps.size());
+    for (const std::string& log : gaps) {
+      AppendLine(log, absl::StrCat("[fsdpd-agent: lines are missing here, of ", time, ": ", was, "]"));
+    }
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,165 @@
+#include "agent/metrics_server.h"
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kExchangeTime = absl::Seconds(10);  // Prometheus' own default limit of a scrape.
+constexpr size_t kMaxConnections = 64;                       // A few scrapers and their retries.
+constexpr size_t kMaxRequestBytes = 8 << 10;                 // A scrape's head has some hundred.
+
+absl::Status CannotListen(const std::string& listen, const char* why) {
+  return absl::UnavailableError(absl::StrCat("cannot serve metrics at ", listen, ": ", why));
+}
+
+absl::StatusOr<UniqueFd> Listen(const std::string& listen, const HostPort& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(listen, gai_strerror(error));
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol));
+  const int on = 1;
+  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    return CannotListen(listen, strerror(errno));
+  }
+  return fd;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  FSDPD_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  // At the same place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+std::string Response(absl::string_view status, absl::string_view body, bool with_body) {
+  return absl::StrCat("HTTP/1.1 ", status,
+                      "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: ",
+                      body.size(), "\r\nConnection: close\r\n\r\n", with_body ? body : "");
+}
+
+std::string Answer(absl::string_view request, const MetricsServer::Page& page) {
+  const std::vector<absl::string_view> line =
+      absl::StrSplit(request.substr(0, request.find_first_of("\r\n")), ' ');
+  if (line.size() != 3 || !absl::StartsWith(line[2], "HTTP/1.")) {
+    return Response("400 Bad Request", "this is no HTTP/1 request\n", true);
+  }
+  const bool head = line[0] == "HEAD";
+  if (!head && line[0] != "GET") return Response("405 Method Not Allowed", "GET only\n", true);
+  if (line[1].substr(0, line[1].find('?')) != "/metrics") {
+    return Response("404 Not Found", "there is /metrics only\n", !head);
+  }
+  return Response("200 OK", page(), !head);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, Page page) {
+  FSDPD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
+  FSDPD_ASSIGN_OR_RETURN(UniqueFd listener, Listen(listen, address));
+  address.port = PortOf(listener.get());
+  return std::unique_ptr<MetricsServer>(
+      new MetricsServer(std::move(listener), ToString(address), std::move(page)));
+}
+
+MetricsServer::MetricsServer(UniqueFd listener, std::string endpoint, Page page)
+    : listener_(std::move(listener)),
+      endpoint_(std::move(endpoint)),
+      page_(std::move(page)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  FSDPD_CHECK(wake_.valid());
+  thread_ = std::thread([this] { Run(); });
+}
+
+MetricsServer::~MetricsServer() {
+  stopping_ = true;
+  FSDPD_CHECK(eventfd_write(wake_.get(), 1) == 0);
+  thread_.join();
+}
+
+void MetricsServer::Run() {
+  while (!stopping_) {
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) {
+      const bool writes = connection.sent < connection.response.size();
+      fds.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
+    }
+    // The oldest has the earliest deadline.
+    int timeout_ms = -1;
+    if (!connections_.empty()) {
+      const absl::Duration left = connections_.front().until - Clock::Real()->Now();
+      timeout_ms = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left)) + 1);
+    }
+    if (poll(fds.data(), fds.size(), timeout_ms) < 0) continue;
+    const absl::Time now = Clock::Real()->Now();
+    size_t at = 2;
+    for (auto it = connections_.begin(); it != connections_.end(); ++at) {
+      const bool goes_on = (fds[at].revents == 0 || Serve(&*it)) && now < it->until;
+      it = goes_on ? std::next(it) : connections_.erase(it);
+    }
+    if (fds[1].revents != 0) Accept();
+  }
+}
+
+void MetricsServer::Accept() {
+  while (true) {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) return;
+    if (connections_.size() == kMaxConnections) connections_.pop_front();
+    connections_.emplace_back();
+    connections_.back().fd = std::move(fd);
+    connections_.back().until = Clock::Real()->Now() + kExchangeTime;
+  }
+}
+
+// False when the connection is over.
+bool MetricsServer::Serve(Connection* connection) {
+  if (connection->response.empty() || connection->answered()) return Read(connection);
+  const ssize_t n = send(connection->fd.get(), connection->response.data() + connection->sent,
+                         connection->response.size() - connection->sent, MSG_NOSIGNAL);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  connection->sent += static_cast<size_t>(n);
+  // Closed by the peer, so that what it still sent does not make the kernel throw the answer away.
+  if (connection->answered()) shutdown(connection->fd.get(), SHUT_WR);
+  return true;
+}
+
+bool MetricsServer::Read(Connection* connection) {
+  char bytes[4096];
+  const ssize_t n = recv(connection->fd.get(), bytes, sizeof bytes, 0);
+  if (n < 0) return errno == EAGAIN || errno == EINTR;
+  if (n == 0) return false;
+  if (connection->answered()) return true;
+  connection->request.append(bytes, static_cast<size_t>(n));
+  if (absl::StrContains(connection->request, "\r\n\r\n") || absl::StrContains(connection->request, "\n\n")) {
+    connection->response = Answer(connection->request, page_);
+  } else if (connection->request.size() > kMaxRequestBytes) {
+    connection->response = Response("431 Request Header Fields Too Large", "too long\n", true);
+  }
+  return true;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,55 @@
+#include "base/address.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+constexpr int kMaxPort = 65535;
+constexpr size_t kMaxPortDigits = 5;
+
+absl::Status Wrong(absl::string_view text, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST:PORT: ", why));
+}
+
+bool MayStandInHost(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; }
+// A zone follows '%', as in "fe80::1%eth0".
+bool MayStandInBrackets(char c) { return MayStandInHost(c) || c == ':' || c == '%'; }
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return Wrong(text, "there is no ':'");
+  absl::string_view host = text.substr(0, colon);
+  const absl::string_view digits = text.substr(colon + 1);
+  HostPort address;
+  const bool is_number = !digits.empty() && digits.size() <= kMaxPortDigits &&
+                         std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit);
+  if (!is_number || !absl::SimpleAtoi(digits, &address.port) || address.port > kMaxPort) {
+    return Wrong(text, absl::StrCat("the port is a number of 0 to ", kMaxPort));
+  }
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.empty()) return Wrong(text, "the host is missing (0.0.0.0 is every address of this machine)");
+  if (!bracketed && host.find(':') != absl::string_view::npos) {
+    return Wrong(text, "an IPv6 address stands in brackets, as in [::1]:7777");
+  }
+  if (!std::all_of(host.begin(), host.end(), bracketed ? MayStandInBrackets : MayStandInHost)) {
+    return Wrong(text, "the host has a character that no host has");
+  }
+  address.host = std::string(host);
+  return address;
+}
+
+std::string ToString(const HostPort& address) {
+  const bool brackets = address.host.find(':') != std::string::npos;
+  return brackets ? absl::StrCat("[", address.host, "]:", address.port)
+                  : absl::StrCat(address.host, ":", address.port);
+}
+
+}  // namespace fsdpd

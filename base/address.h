@@ -1,0 +1,25 @@
+// HOST:PORT as people write it in flags: one reading of it for all programs, so that none listens or connects
+// somewhere else than was written.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+
+namespace fsdpd {
+
+struct HostPort {
+  std::string host;  // Without brackets: "127.0.0.1", "::1", "node-0.example".
+  int port = 0;      // 0 .. 65535.
+};
+
+// INVALID_ARGUMENT says what is wrong. An IPv6 address stands in brackets; a host is required, and "0.0.0.0"
+// or
+// "[::]" names all of a machine's. Names are not resolved.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// As ParseHostPort reads it.
+std::string ToString(const HostPort& address);
+
+}  // namespace fsdpd

@@ -1,0 +1,33 @@
+#include "base/address.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(HostPort, ReadsWhatPeopleWriteAndWritesItBack) {
+  for (const char* text : {"127.0.0.1:7777", "0.0.0.0:0", "node-0.eu-west-1.example:65535", "my_host:1",
+                           "[::]:80", "[fe80::1%eth0]:7778"}) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(text);
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(ToString(*address), text);
+  }
+  EXPECT_EQ(ParseHostPort("[::1]:7777")->host, "::1");
+  EXPECT_EQ(ParseHostPort("[::1]:7777")->port, 7777);
+}
+
+TEST(HostPort, DoesNotWrapAPortThatIsTooLarge) {
+  EXPECT_EQ(ParseHostPort("127.0.0.1:99999").status().message(),
+            "'127.0.0.1:99999' is no HOST:PORT: the port is a number of 0 to 65535");
+}
+
+TEST(HostPort, RefusesWhatIsNone) {
+  for (const char* text : {"", "nonsense", "host:", ":7777", "host:-1", "host:+1", "host: 80", "host:0x50",
+                           "host:65536", "host:4294967297", "::1:7777", "[::1]", "[]:1", "ho st:1",
+                           "host/path:1", "host\n:1", "unix:/run/socket", "a:1,b:2"}) {
+    EXPECT_EQ(ParseHostPort(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

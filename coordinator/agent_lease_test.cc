@@ -1,0 +1,72 @@
+#include "coordinator/agent_lease.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kGrace = absl::Seconds(15);
+
+class AgentLeaseTest : public ::testing::Test {
+ protected:
+  // The coordinator is awake for so long.
+  void Ticks(absl::Duration time) {
+    for (absl::Duration done; done < time; done += kTick) {
+      now_ += kTick;
+      EXPECT_EQ(lease_.BeginTick(now_), absl::ZeroDuration());
+    }
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(5000);
+  AgentLease lease_{kGrace, kTick, now_};
+};
+
+TEST_F(AgentLeaseTest, ExpiresAfterTenSecondsOfSilence) {
+  Ticks(absl::Seconds(60));
+  const absl::Time heard = now_;
+  Ticks(absl::Seconds(10));
+  EXPECT_FALSE(lease_.Expired(heard));
+  Ticks(kTick);
+  EXPECT_TRUE(lease_.Expired(heard));
+}
+
+TEST_F(AgentLeaseTest, AnAgentThatWasNotHeardSinceTheStartHasTheGrace) {
+  Ticks(kGrace);
+  EXPECT_FALSE(lease_.Expired(absl::InfinitePast()));
+  Ticks(kTick);
+  EXPECT_TRUE(lease_.Expired(absl::InfinitePast()));
+}
+
+TEST_F(AgentLeaseTest, SilenceOfATimeInWhichTheCoordinatorStoodStillProvesNothing) {
+  Ticks(absl::Seconds(60));
+  const absl::Time heard = now_;
+  now_ += absl::Seconds(12);
+  EXPECT_EQ(lease_.BeginTick(now_), absl::Seconds(12));
+  EXPECT_FALSE(lease_.Expired(heard));
+  Ticks(kGrace);
+  EXPECT_FALSE(lease_.Expired(heard));
+  Ticks(kTick);
+  EXPECT_TRUE(lease_.Expired(heard));  // The grace is not for ever.
+}
+
+TEST_F(AgentLeaseTest, AnAgentThatWasHeardAfterThePauseHasAnOrdinaryLease) {
+  now_ += absl::Seconds(12);
+  lease_.BeginTick(now_);
+  const absl::Time heard = now_;
+  Ticks(absl::Seconds(10));
+  EXPECT_FALSE(lease_.Expired(heard));
+  Ticks(kTick);
+  EXPECT_TRUE(lease_.Expired(heard));
+}
+
+TEST_F(AgentLeaseTest, AJudgementIsAsOfTheTicksBegin) {
+  Ticks(absl::Seconds(60));
+  const absl::Time heard = now_;
+  Ticks(absl::Seconds(9));
+  now_ += absl::Seconds(12);  // It stands still in the middle of a tick.
+  EXPECT_FALSE(lease_.Expired(heard));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,62 @@
+#include "coordinator/attempt_facts.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+class AttemptFactsTest : public ::testing::Test {
+ protected:
+  AttemptFactsTest() {
+    v1::Job job;
+    job.set_id("j");
+    job.set_attempt(1);
+    for (int node = 0; node < 2; ++node) {
+      auto* placement = job.add_placements();
+      placement->set_node(node == 0 ? "a" : "b");
+      placement->set_first_rank(2 * node);
+      placement->set_ranks(2);
+    }
+    facts_ = AttemptFacts(job, /*recovered=*/false);
+  }
+  void Fail(int rank, int64_t date_nanos, absl::Duration age = absl::ZeroDuration()) {
+    v1::RankExit exit;
+    exit.set_exit_code(1);
+    exit.set_unix_nanos(date_nanos);
+    now_ += absl::Milliseconds(1);
+    ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "a" : "b", rank, exit, now_, age));
+  }
+
+  AttemptFacts facts_;
+  absl::Time now_ = absl::FromUnixSeconds(5000);
+};
+
+TEST_F(AttemptFactsTest, ANodeWhoseClockIsBehindDoesNotDrawTheBlame) {
+  Fail(0, 2'000'000'000);
+  Fail(2, 1'000'000'000);  // Came after it, and says a date before it.
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 0);
+}
+
+TEST_F(AttemptFactsTest, AFailureOfATimeWhenItsNodeWasAwayCountsFromWhenItHappened) {
+  Fail(0, 1);
+  now_ += absl::Seconds(5);
+  Fail(2, 1, absl::Seconds(6));
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
+}
+
+TEST_F(AttemptFactsTest, WithinANodeTheAgentsOrderStands) {
+  Fail(1, 2, absl::Seconds(1));
+  Fail(0, 1, absl::Seconds(3));  // Somebody set the node's time in between.
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 1);
+}
+
+TEST_F(AttemptFactsTest, NothingEndsAfterItWasHeard) {
+  Fail(0, 1, -absl::Hours(1));
+  EXPECT_EQ(facts_.ranks()[0].ended, now_);
+  EXPECT_EQ(facts_.LastEnd(), absl::InfiniteFuture());
+  for (const int rank : {1, 2, 3}) Fail(rank, 1);
+  EXPECT_EQ(facts_.LastEnd(), now_);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,52 @@
+#include "fsdp/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <future>
+
+namespace fsdpd {
+namespace {
+
+// Each runs in a process of its own, which ends with it.
+[[noreturn]] void Hang() {
+  for (;;) pause();
+}
+
+TEST(StopSignal, AnAbortThatHangsKeepsNobodyFromLeaving) {
+  const auto leave = [] {
+    StopSignal stop;
+    stop.SetAbort(Hang);
+    stop.Request(kPeerFailedExitCode, "test");
+    Hang();
+  };
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(kPeerFailedExitCode), "a collective does not end");
+}
+
+TEST(StopSignal, SigtermEndsARankThatWaitsForEver) {
+  const auto leave = [] {
+    BlockStopSignal();
+    StopSignal stop;
+    kill(getpid(), SIGTERM);
+    Hang();
+  };
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(kStoppedExitCode), "SIGTERM: leaving");
+}
+
+TEST(StopSignal, ARankThatIsWokenByTheAbortLeavesInItsOwnWay) {
+  const auto leave = [] {
+    StopSignal stop;
+    std::promise<void> woken;
+    stop.SetAbort([&woken] { woken.set_value(); });
+    stop.Request(kPeerFailedExitCode, "the first reason counts");
+    stop.Request(kStoppedExitCode, "a later one");
+    woken.get_future().wait();
+    stop.SetAbort(nullptr);
+    _exit(stop.requested() && stop.exit_code() == kPeerFailedExitCode ? 0 : 1);
+  };
+  EXPECT_EXIT(leave(), testing::ExitedWithCode(0), "the first reason counts");
+}
+
+}  // namespace
+}  // namespace fsdpd

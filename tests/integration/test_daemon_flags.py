@@ -1,0 +1,59 @@
+"""What the daemons say of a command line that they cannot follow, and of a machine that does not let them."""
+
+import re
+import socket
+import subprocess
+
+import pytest
+
+from harness.programs import program
+
+
+def run(name, *arguments, code, timeout_s=60):
+    """The one that is expected to end by itself; returns what it printed."""
+    done = subprocess.run([program(name), *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s,
+                          stdin=subprocess.DEVNULL)
+    text = done.stdout + done.stderr
+    assert done.returncode == code, text
+    return text
+
+
+def coordinator(folder, *arguments, code):
+    return run("coordinator/fsdpd-coordinator", "--state-dir", folder / "state", *arguments, code=code)
+
+
+def agent(folder, *arguments, code):
+    return run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--work-dir", folder / "work", *arguments, code=code)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "nonsense", "::1:7777", ":7777", "127.0.0.1:-1"])
+def test_an_address_that_is_none_is_a_usage_error(tmp_path, address):
+    assert address in coordinator(tmp_path, "--listen", address, code=2)
+    assert address in agent(tmp_path, "--metrics-listen", address, code=2)
+    assert not (tmp_path / "state").exists(), "nothing is made for a wrong command line"
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        for said in (coordinator(tmp_path, "--listen", address, code=1),
+                     agent(tmp_path, "--node", "n", "--metrics-listen", address, "--rank-binary", "/bin/true", code=1)):
+            lines = said.splitlines()
+            assert len(lines) == 1 and address in lines[0] and "in use" in lines[0], said
+
+
+@pytest.mark.parametrize("binary, said", [("/no/such/rank", "/no/such/rank: No such file"), ("/etc", "/etc is not")])
+def test_an_agent_without_a_rank_binary_does_not_register(tmp_path, binary, said):
+    assert said in agent(tmp_path, "--node", "n", "--rank-binary", binary, code=1)
+
+
+@pytest.mark.parametrize("node", ["a_b", "a..b", "-a", "a" * 64])
+def test_a_node_name_that_the_coordinator_would_refuse_is_refused_here(tmp_path, node):
+    assert node in agent(tmp_path, "--node", node, code=2)
+
+
+def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
+    # Each ends at once, as its rank binary is missing; its log says its name.
+    host = re.escape(socket.gethostname().lower())
+    assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=1))
+    assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=1)
