@@ -3,6 +3,7 @@
 import os
 import signal
 
+from harness.prometheus import Prometheus
 from harness.specs import ENDLESS, spec
 from harness.wait import wait_until
 
@@ -50,3 +51,26 @@ def test_metrics_do_not_need_the_coordinator(own):
         cluster.wait_nodes(2)
         wait_until("the agent is back", lambda: value(cluster, "node-0", "fsdpd_agent_connected") == 1)
         cluster.cancel(job_id)
+
+
+def test_what_was_killed_raises_alerts(own, tmp_path):
+    """None was raised by an agent's kill -9, nor for its job, nor by the coordinator's. That they fire half a minute
+    after they are raised is for dashboards/rules_test.yml."""
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark) as server:
+            def raised(alert, **labels):
+                wanted = "".join(f', {label}="{text}"' for label, text in labels.items())
+                return server.query(f'ALERTS{{alertname="{alert}"{wanted}}}')
+
+            up = f'fsdpd_rank_up{{fsdpd_job="{job_id}"}}'
+            wait_until("all ranks were scraped", lambda: len(server.query(up)) == 4)
+            assert not server.query("ALERTS")
+            cluster.agents["node-1"].kill()
+            wait_until("the agent is missed", lambda: raised("FsdpdAgentDown", instance=cluster.metrics["node-1"]))
+            wait_until("its ranks are missed", lambda: raised("FsdpdRanksLost", fsdpd_job=job_id))
+            wait_until("the job has failed", lambda: raised("FsdpdJobFailed", fsdpd_job=job_id))
+            cluster.coordinator.kill()
+            wait_until("the coordinator is missed", lambda: raised("FsdpdCoordinatorDown"))
+            assert not raised("FsdpdAgentDown", instance=cluster.metrics["node-0"])
