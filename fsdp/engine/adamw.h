@@ -1,5 +1,5 @@
-// AdamW: decay decoupled from the gradient, bias-corrected moments, as torch.optim.AdamW has it, by
-// at::_fused_adamw_. CPU and CUDA kernels both divide by grad_scale and return early on found_inf.
+// AdamW: decay decoupled from the gradient, bias-corrected moments, as torch.optim.AdamW has it; by
+// at::_fused_adamw_ on CPU, by our own kernel on CUDA.
 //
 // The bias correction counts the steps that were taken, on the device: a skipped step does not advance it. A
 // run that starts at step n counts from n, as if none before had been skipped.
@@ -23,6 +23,9 @@ class AdamW : public Optimizer {
               const at::Tensor& found_nonfinite) override;
 
  private:
+  void UpdateOnCuda(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                    const at::Tensor& found_nonfinite) const;
+
   const OptimizerConfig config_;
   const std::vector<std::vector<UpdateGroup>> groups_;
   at::Tensor steps_taken_;  // Scalar fp32: exact up to 2^24 steps, and what the kernel reads.

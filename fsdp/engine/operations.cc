@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -12,6 +11,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
+#include "fsdp/engine/grad_norm.h"
 #include "fsdp/memory/scalar_type.h"
 
 namespace fsdpd {
@@ -72,7 +72,7 @@ Operations::Operations(const OperationParts& parts)
     // Gradients that are not sharded stay in their buffer.
     if (!spec().shards_optimizer()) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
     const at::Tensor& grad = parts_.params->bucket(bucket).grad;
-    if (grad.numel() > 0) grads_.push_back(grad);
+    AddPieces(grad, &grads_);
   }
   for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
 }
@@ -288,7 +288,7 @@ absl::Status Operations::ReduceOuter(int bucket) {
 
 absl::Status Operations::Norm() {
   const at::Tensor squares = sums_.select(0, kSquares);
-  if (!grads_.empty()) squares.copy_(at::stack(at::_foreach_norm(grads_, 2, at::kFloat)).square().sum());
+  if (!grads_.empty()) squares.copy_(SumOfSquares(grads_));
   // Ranks that hold the same piece each give their part of it to the sum.
   squares.div_(static_cast<double>(spec().world / (layout().shards * layout().outer_shards)));
   FSDPD_RETURN_IF_ERROR(parts_.mesh->all()->AllReduce(Floats(sums_), kSums));

@@ -1,17 +1,18 @@
 // How a rank updates its main parameters: one interface, and a fused kernel for each rule (adamw.h, sgd.h).
 //
 // A bucket's main piece is cut into runs of parameters with equal decay and rate (update_groups.h), and every
-// distinct pair of the two is one call of LibTorch's fused kernel: one pass over parameters, moments and
-// gradient. Whether the step is skipped is known to the device only, so found_nonfinite goes to the kernel,
-// and the state that counts steps advances on the device. Nothing is read back and nothing waits.
+// distinct pair of the two is one call of a fused kernel: one pass over parameters, moments and gradient.
+// Whether the step is skipped is known to the device only, so found_nonfinite goes to the kernel, and the
+// state that counts steps advances on the device. Nothing is read back and nothing waits.
 //
 // Call order: BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
 // runs on the caller's current stream. Ownership: main, moments and gradient stay the caller's. Thread
 // safety: none. Errors: LibTorch's exceptions pass through.
 //
-// Cost of narrow types: moments or gradients in bf16 are widened into fp32 tensors for the time of one
-// Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more passes over
-// each (one for a gradient, which is not written back). A moment's new value is rounded to the nearest bf16.
+// Cost of narrow types, but for AdamW on CUDA: moments or gradients in bf16 are widened into fp32 tensors for
+// the time of one Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more
+// passes over each (one for a gradient, which is not written back). A moment's new value is rounded to the
+// nearest bf16.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -20,14 +20,14 @@ namespace {
 
 constexpr int64_t kElements = 100'000;
 
-// Runs that start and end off the kernels' vectors of four, two of them without decay at three times the
-// rate.
-Layout UnalignedRuns() {
+// Three runs, two of them without decay at three times the rate. With `off` 1 they start and end off the
+// kernels' vectors of four, with 0 on them.
+Layout Runs(int64_t off) {
   Bucket bucket;
-  bucket.params = {{0, "a", {33'333}, 0, 3, 0, 33'333},
-                   {1, "b", {50'001}, 0.1, 1, 33'333, 50'001},
-                   {2, "c", {16'001}, 0, 3, 83'337, 16'001}};
-  bucket.elements = 99'335;
+  bucket.params = {{0, "a", {33'332 + off}, 0, 3, 0, 33'332 + off},
+                   {1, "b", {50'000 + off}, 0.1, 1, 33'332 + off, 50'000 + off},
+                   {2, "c", {16'000 + off}, 0, 3, 83'332 + 2 * off, 16'000 + off}};
+  bucket.elements = 99'332 + 3 * off;
   bucket.bucket_elements = bucket.shard_elements = bucket.main_elements = kElements;
   Layout layout;
   layout.buckets = {bucket};
@@ -51,8 +51,7 @@ class CudaUpdates : public ::testing::TestWithParam<Spec> {
   }
 };
 
-TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
-  const Spec& spec = GetParam();
+void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
   const at::TensorOptions moments = at::TensorOptions().dtype(ScalarTypeOf(spec.moments));
   BucketShard cpu;
   cpu.main = at::randn({kElements});
@@ -60,8 +59,8 @@ TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
   BucketShard gpu;
   gpu.main = cpu.main.cuda();
   for (const at::Tensor& moment : cpu.moments) gpu.moments.push_back(moment.cuda());
-  const auto cpu_optimizer = MakeOptimizer(spec, UnalignedRuns(), {}, at::kCPU);
-  const auto gpu_optimizer = MakeOptimizer(spec, UnalignedRuns(), {}, at::kCUDA);
+  const auto cpu_optimizer = MakeOptimizer(spec, layout, {}, at::kCPU);
+  const auto gpu_optimizer = MakeOptimizer(spec, layout, {}, at::kCUDA);
   for (int step = 1; step <= 5; ++step) {
     const bool skip = step == 1 || step == 3;
     const at::Tensor before = gpu.main.clone();
@@ -79,6 +78,11 @@ TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
     const double allowed = spec.moments == DType::kFp32 ? 1e-6 : 1e-3;
     EXPECT_LT((gpu.main.cpu() - cpu.main).abs().max().item<double>(), allowed) << step;
   }
+}
+
+TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
+  ExpectEqualUpdates(GetParam(), Runs(/*off=*/0));
+  ExpectEqualUpdates(GetParam(), Runs(/*off=*/1));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaUpdates,

@@ -1,9 +1,10 @@
-// A plan's precision as LibTorch names it.
+// A plan's precision as LibTorch names it, and back.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
-#include "fsdp/plan/spec.h"
+#include "base/check.h"
+#include "fsdp/plan/dtype.h"
 
 namespace fsdpd {
 
@@ -17,6 +18,12 @@ inline at::ScalarType ScalarTypeOf(DType dtype) {
       return at::kHalf;
   }
   return at::kFloat;
+}
+
+// REQUIRES: one of the three.
+inline DType DTypeOf(at::ScalarType type) {
+  FSDPD_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+  return type == at::kFloat ? DType::kFp32 : type == at::kBFloat16 ? DType::kBf16 : DType::kFp16;
 }
 
 }  // namespace fsdpd

@@ -46,8 +46,9 @@ void NativeBlock::FillQk(Kept* kept) const {
     kept->q_rstd = std::move(norm_q.rstd);
     kept->k_rstd = std::move(norm_k.rstd);
   }
-  kept->qkv.q = RotateForward(q, rotary_);
-  kept->qkv.k = RotateForward(k, rotary_);
+  RotateForward(rotary_, &q, &k);
+  kept->qkv.q = std::move(q);
+  kept->qkv.k = std::move(k);
 }
 
 void NativeBlock::FillMiddle(Kept* kept) const {
@@ -135,21 +136,21 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, const Grads& grads, 
   FillProduct(kept);
   WeightGradInto(grad, kept->product, grads.accumulate, grads.Into(p_.w2));
   kept->product = at::Tensor();
-  SwigluGrads of = SwigluBackward(at::mm(grad, param(p_.w2)), kept->gate, kept->up);
-  kept->gate = kept->up = at::Tensor();
+  at::Tensor gate = std::move(kept->gate), up = std::move(kept->up);  // Their gradients from here on.
+  SwigluBackward(at::mm(grad, param(p_.w2)), &gate, &up);
 
   FillFfnInput(kept);
-  WeightGradInto(of.gate, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w1));
-  WeightGradInto(of.up, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w3));
+  WeightGradInto(gate, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w1));
+  WeightGradInto(up, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w3));
   kept->ffn_in.y = at::Tensor();
-  at::Tensor grad_in = at::mm(of.gate, param(p_.w1));
-  grad_in.addmm_(of.up, param(p_.w3));
-  of = {};
+  at::Tensor grad_in = at::mm(gate, param(p_.w1));
+  grad_in.addmm_(up, param(p_.w3));
+  gate = up = at::Tensor();
 
   at::Tensor grad_middle = RmsNormBackward(grad_in, kept->middle, kept->ffn_in.rstd, param(p_.ffn_norm),
-                                           grads.accumulate, grads.Into(p_.ffn_norm));
+                                           /*residual=*/grad, grads.accumulate, grads.Into(p_.ffn_norm));
   kept->middle = kept->ffn_in.rstd = at::Tensor();
-  return grad_middle.add_(grad);
+  return grad_middle;
 }
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const {
@@ -175,18 +176,16 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, const Grad
   of = {};
 
   return RmsNormBackward(grad_in, kept->x.flatten(0, 1), kept->attention_in.rstd, param(p_.attention_norm),
-                         grads.accumulate, grads.Into(p_.attention_norm))
-      .add_(grad);
+                         /*residual=*/grad, grads.accumulate, grads.Into(p_.attention_norm));
 }
 
 AttentionInput NativeBlock::UnrotateAndFlatten(AttentionInput grad, const Grads& grads, Kept* kept) const {
-  grad.q = RotateBackward(grad.q, rotary_);
-  grad.k = RotateBackward(grad.k, rotary_);
+  RotateBackward(rotary_, &grad.q, &grad.k);
   if (config_.qk_norm) {
     const auto norm_backward = [&](const at::Tensor& of, const at::Tensor& raw, const at::Tensor& rstd,
                                    int weight) {
-      return RmsNormBackward(of.flatten(0, 2), raw.flatten(0, 2), rstd, param(weight), grads.accumulate,
-                             grads.Into(weight))
+      return RmsNormBackward(of.flatten(0, 2), raw.flatten(0, 2), rstd, param(weight), /*residual=*/{},
+                             grads.accumulate, grads.Into(weight))
           .view_as(of);
     };
     grad.q = norm_backward(grad.q, kept->raw_q, kept->q_rstd, p_.q_norm);

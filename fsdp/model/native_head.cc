@@ -76,8 +76,8 @@ at::Tensor NativeHead::Backward(int slot, const at::Tensor& grad_hidden, const a
   Kept kept = kept_.Take(slot);
   const at::Tensor grad_normed = LossBackward(kept, grad_loss, accumulate, param_grads[kOutput]);
   kept.normed = at::Tensor();
-  const at::Tensor grad_x =
-      RmsNormBackward(grad_normed, kept.x, kept.rstd, param(kNorm), accumulate, param_grads[kNorm]);
+  const at::Tensor grad_x = RmsNormBackward(grad_normed, kept.x, kept.rstd, param(kNorm), /*residual=*/{},
+                                            accumulate, param_grads[kNorm]);
   return grad_x.unflatten(0, kept.targets.sizes());
 }
 

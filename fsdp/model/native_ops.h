@@ -1,5 +1,6 @@
-// The layers' mathematics as free functions, forward and backward, on the CPU and on CUDA. All sums run in an
-// order that depends on shapes alone: equal inputs give equal bits.
+// The layers' mathematics as free functions, forward and backward: by LibTorch's operators on the CPU, by one
+// kernel of ours each on CUDA (fsdp/kernels). All sums run in an order that depends on shapes alone: equal
+// inputs give equal bits.
 //
 // Matrices here are [rows x width]: a row is a token (or one head of a token). Nothing is written in place
 // but what a name with "Into" or a comment says. Call with gradient mode off.
@@ -40,9 +41,11 @@ struct Normed {
 
 Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
-// Returns x's gradient and adds the weight's to its buffer.
+// Returns x's gradient and adds the weight's to its buffer. In a residual block x went past the norm too, and
+// `residual` is the gradient that comes back that way: it is added. May be undefined.
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
-                           const at::Tensor& weight, bool accumulate, const at::Tensor& weight_grad_into);
+                           const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
+                           const at::Tensor& weight_grad_into);
 
 // ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
 // and rounded once.
@@ -54,22 +57,17 @@ struct Rotary {
 
 Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device);
 
-// x: [batch, sequence, heads, head_size].
-at::Tensor RotateForward(const at::Tensor& x, const Rotary& rotary);
+// q, k: [batch, sequence, heads, head_size], each with heads of its own. Replaced, and on CUDA overwritten.
+void RotateForward(const Rotary& rotary, at::Tensor* q, at::Tensor* k);
 // The rotation's inverse, which is its transpose.
-at::Tensor RotateBackward(const at::Tensor& grad_y, const Rotary& rotary);
+void RotateBackward(const Rotary& rotary, at::Tensor* grad_q, at::Tensor* grad_k);
 
 // ---- SwiGLU: silu(gate) * up.
 
 at::Tensor SwigluForward(const at::Tensor& gate, const at::Tensor& up);
 
-struct SwigluGrads {
-  at::Tensor gate;
-  at::Tensor up;
-};
-
-// Takes grad_product over and overwrites it.
-SwigluGrads SwigluBackward(at::Tensor grad_product, const at::Tensor& gate, const at::Tensor& up);
+// Overwrites `gate` and `up` with their gradients.
+void SwigluBackward(const at::Tensor& grad_product, at::Tensor* gate, at::Tensor* up);
 
 // ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its
 // gradient is zero.

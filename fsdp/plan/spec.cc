@@ -206,8 +206,6 @@ PluginConfig ToPlugin(const v1::Plugin& plugin) {
 
 }  // namespace
 
-int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : 2; }
-
 const char* NameOf(Strategy strategy) {
   switch (strategy) {
     case Strategy::kNoShard:
@@ -218,18 +216,6 @@ const char* NameOf(Strategy strategy) {
       return "optim_grads";
     case Strategy::kOptimGradsParams:
       return "optim_grads_params";
-  }
-  return "?";
-}
-
-const char* NameOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFp32:
-      return "fp32";
-    case DType::kBf16:
-      return "bf16";
-    case DType::kFp16:
-      return "fp16";
   }
   return "?";
 }

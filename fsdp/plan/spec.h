@@ -13,13 +13,10 @@
 #include <variant>
 #include <vector>
 
+#include "fsdp/plan/dtype.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
-
-enum class DType { kFp32, kBf16, kFp16 };
-int64_t BytesOf(DType dtype);
-const char* NameOf(DType dtype);  // As YAML writes it.
 
 enum class Strategy { kNoShard, kOptim, kOptimGrads, kOptimGradsParams };
 const char* NameOf(Strategy strategy);

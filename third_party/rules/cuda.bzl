@@ -1,22 +1,37 @@
-"""Compiles a .cu file with nvcc from the Python wheels; no GPU and no CUDA installation needed."""
+"""Compiles .cu files with nvcc from the Python wheels; no GPU and no CUDA installation needed."""
 
 load("@libtorch//:paths.bzl", "NVCC")
 
-# Spelt out: `-arch=sm_90a` also builds plain compute_90 PTX, in which Hopper's own instructions fail.
-_ARCH = "-gencode arch=compute_90a,code=sm_90a"
+# Ampere, Hopper, and code that the driver compiles for what comes after.
+_ARCH = " ".join([
+    "-gencode arch=compute_80,code=sm_80",
+    "-gencode arch=compute_90,code=sm_90",
+    "-gencode arch=compute_90,code=compute_90",
+])
 
-def cuda_library(name, src, hdrs, deps = [], **kwargs):
-    """`src` (a .cu without LibTorch headers) and its plain C++ launcher header."""
+def cuda_library(name, hdrs, device_hdrs = [], none = [], deps = [], **kwargs):
+    """A launcher `name`.h and its device code `name`.cu; a build without CUDA takes `none` in its place.
+
+    Args:
+      name: of the target and both files.
+      hdrs: what callers include.
+      device_hdrs: what the .cu includes besides; nvcc sees no `deps`.
+      none: dependencies that define the launchers without CUDA.
+      deps: of the launcher's header.
+      **kwargs: of the cc_library.
+    """
     native.genrule(
         name = name + "_object",
-        srcs = [src] + hdrs,
+        srcs = [name + ".cu"] + hdrs + device_hdrs,
         outs = [name + ".cu.pic.o"],
-        cmd = NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC -c $(location %s) -o $@" % src,
+        cmd = NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" +
+              " -c $(location %s.cu) -o $@" % name,
     )
+    cuda = "//third_party:cuda_device"
     native.cc_library(
         name = name,
-        srcs = [name + ".cu.pic.o"],
+        srcs = select({cuda: [name + ".cu.pic.o"], "//conditions:default": []}),
         hdrs = hdrs,
-        deps = deps,
+        deps = deps + select({cuda: ["@libtorch//:cuda"], "//conditions:default": none}),
         **kwargs
     )

@@ -1,0 +1,92 @@
+#include <algorithm>
+
+#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/pack.cuh"
+
+namespace fsdpd::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kParams = 4;  // A pack of them is 16 bytes.
+// Eight blocks for each multiprocessor of an H100. A block computes the two powers of the step once, in
+// double precision, which would cost more than the memory if each thread did.
+constexpr unsigned kMaxBlocks = 132 * 8;
+
+struct Factors {
+  float keep, step, root, divisor, beta1, beta2, eps;
+};
+
+__device__ Factors MakeFactors(const AdamWArgs& args) {
+  const double steps = *args.steps_taken;
+  const double correction1 = 1 - pow(args.beta1, steps), correction2 = 1 - pow(args.beta2, steps);
+  return {static_cast<float>(1 - args.learning_rate * args.weight_decay),
+          static_cast<float>(args.learning_rate / correction1),
+          static_cast<float>(1 / sqrt(correction2)),
+          *args.grad_divisor,
+          static_cast<float>(args.beta1),
+          static_cast<float>(args.beta2),
+          static_cast<float>(args.eps)};
+}
+
+template <typename G, typename M, int N>
+__device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
+  auto param = Load<float, N>(args.param, i);
+  const auto grad = Load<G, N>(static_cast<const G*>(args.grad), i);
+  auto exp_avg = Load<M, N>(static_cast<const M*>(args.exp_avg), i);
+  auto exp_avg_sq = Load<M, N>(static_cast<const M*>(args.exp_avg_sq), i);
+  for (int k = 0; k < N; ++k) {
+    const float g = Wide(grad.at[k]) / f.divisor;
+    const float m = f.beta1 * Wide(exp_avg.at[k]) + (1 - f.beta1) * g;
+    const float v = f.beta2 * Wide(exp_avg_sq.at[k]) + (1 - f.beta2) * g * g;
+    param.at[k] = param.at[k] * f.keep - f.step * m / (sqrtf(v) * f.root + f.eps);
+    exp_avg.at[k] = Narrow<M>(m);
+    exp_avg_sq.at[k] = Narrow<M>(v);
+  }
+  Store(args.param, i, param);
+  Store(static_cast<M*>(args.exp_avg), i, exp_avg);
+  Store(static_cast<M*>(args.exp_avg_sq), i, exp_avg_sq);
+}
+
+template <typename G, typename M, int N>
+__global__ void Update(AdamWArgs args) {
+  if (*args.skip == 1.0f) return;
+  __shared__ Factors factors;
+  if (threadIdx.x == 0) factors = MakeFactors(args);
+  __syncthreads();
+  const Factors mine = factors;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements / N;
+       i += stride) {
+    UpdatePack<G, M, N>(args, mine, i);
+  }
+}
+
+// Whether packs of kParams numbers of any of the types are whole at these addresses.
+bool PacksOf(const AdamWArgs& args) {
+  const auto aligned = [](const void* address, DType type) {
+    return reinterpret_cast<uintptr_t>(address) % (kParams * BytesOf(type)) == 0;
+  };
+  return args.elements % kParams == 0 && aligned(args.param, DType::kFp32) &&
+         aligned(args.grad, args.grad_type) && aligned(args.exp_avg, args.moment_type) &&
+         aligned(args.exp_avg_sq, args.moment_type);
+}
+
+}  // namespace
+
+void AdamWUpdate(const AdamWArgs& args, Stream stream) {
+  if (args.elements == 0) return;
+  const bool packs = PacksOf(args);
+  const unsigned blocks =
+      std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kParams : args.elements, kThreads));
+  WithType(args.grad_type, [&](auto of_grad) {
+    WithType(args.moment_type, [&](auto of_moment) {
+      using G = decltype(of_grad);
+      using M = decltype(of_moment);
+      const auto kernel = packs ? Update<G, M, kParams> : Update<G, M, 1>;
+      kernel<<<blocks, kThreads, 0, stream>>>(args);
+    });
+  });
+  CheckLaunch("AdamW");
+}
+
+}  // namespace fsdpd::kernels

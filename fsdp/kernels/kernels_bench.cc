@@ -1,0 +1,244 @@
+// Each kernel at the sizes of an 8B step (8192 tokens, bf16), verified against the same mathematics in fp32,
+// then timed on a hot card: milliseconds, bytes that must move over that time, and the ratio to what a copy
+// on the same device reaches in the same run. Needs a GPU:
+//
+//   bazel build --config=cuda //fsdp/kernels:kernels_bench && .build/bin/fsdp/kernels/kernels_bench
+//
+// Prints one line of JSON a kernel. Exit code 1 when a kernel computes something else.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/rms_norm.h"
+#include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/sum_parts.h"
+#include "fsdp/kernels/swiglu.h"
+
+namespace fsdpd::kernels {
+namespace {
+
+constexpr int64_t kTokens = 8192, kHidden = 4096, kIntermediate = 14336, kVocabulary = 128256;
+constexpr int64_t kLogitRows = 1024;         // A chunk of the head.
+constexpr int64_t kShard = 218'112'000 / 4;  // A layer's parameters on four ranks.
+constexpr int kHeads = 32, kKvHeads = 8, kHalf = 64;
+constexpr int kWarmUp = 30, kRounds = 50;
+
+const at::TensorOptions kBf16 = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+const at::TensorOptions kFp32 = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
+
+Stream CurrentStream() { return kernels::CurrentStream(0); }
+
+at::Tensor Wide(const at::Tensor& x) { return x.to(at::kFloat); }
+
+double Difference(const at::Tensor& got, const at::Tensor& want) {
+  return ((Wide(got) - want).norm() / want.norm()).item<double>();
+}
+
+// The median of kRounds, in milliseconds.
+double Time(const std::function<void()>& run) {
+  for (int i = 0; i < kWarmUp; ++i) run();
+  std::vector<cudaEvent_t> marks(kRounds + 1);
+  for (cudaEvent_t& mark : marks) cudaEventCreate(&mark);
+  cudaEventRecord(marks[0], CurrentStream());
+  for (int i = 0; i < kRounds; ++i) {
+    run();
+    cudaEventRecord(marks[i + 1], CurrentStream());
+  }
+  cudaDeviceSynchronize();
+  std::vector<float> times(kRounds);
+  for (int i = 0; i < kRounds; ++i) cudaEventElapsedTime(&times[i], marks[i], marks[i + 1]);
+  for (cudaEvent_t mark : marks) cudaEventDestroy(mark);
+  std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+  return times[kRounds / 2];
+}
+
+class Bench {
+ public:
+  Bench() {
+    const at::Tensor from = at::randn({1 << 29}, kBf16);
+    at::Tensor to = at::empty_like(from);
+    copy_rate_ = 2.0 * from.nbytes() / Time([&] { to.copy_(from); });
+    std::printf("{\"kernel\": \"copy\", \"tb_per_second\": %.2f}\n", copy_rate_ / 1e9);
+  }
+
+  // `difference`: relative, of the kernel's result to the same in fp32.
+  void Measure(const std::string& kernel, double bytes, double difference, const std::function<void()>& run) {
+    constexpr double kBound = 5e-3;  // bf16 rounds to 2^-9.
+    const bool right = difference < kBound;
+    ok_ = ok_ && right;
+    const double milliseconds = right ? Time(run) : 0;
+    std::printf(
+        "{\"kernel\": \"%s\", \"difference\": %.2g, \"ms\": %.4f, \"tb_per_second\": %.2f, "
+        "\"of_a_copy\": %.2f}\n",
+        kernel.c_str(), difference, milliseconds, bytes / milliseconds / 1e9,
+        bytes / milliseconds / copy_rate_);
+    std::fflush(stdout);
+  }
+
+  bool ok() const { return ok_; }
+
+ private:
+  double copy_rate_ = 0;  // Bytes in a millisecond.
+  bool ok_ = true;
+};
+
+void BenchSwiglu(Bench* bench) {
+  const at::Tensor gate = at::randn({kTokens, kIntermediate}, kBf16), up = at::randn_like(gate),
+                   grad = at::randn_like(gate);
+  at::Tensor product = at::empty_like(gate);
+  const auto forward = [&] {
+    SwigluForward(gate.data_ptr(), up.data_ptr(), product.data_ptr(), gate.numel(), DType::kBf16,
+                  CurrentStream());
+  };
+  forward();
+  const at::Tensor sigmoid = at::sigmoid(Wide(gate));
+  const double bytes = static_cast<double>(gate.nbytes());
+  bench->Measure("swiglu forward", 3 * bytes, Difference(product, Wide(gate) * sigmoid * Wide(up)), forward);
+  const at::Tensor want = Wide(grad) * Wide(up) * sigmoid * (1 + Wide(gate) * (1 - sigmoid));
+  const auto backward = [&] {
+    SwigluBackward(grad.data_ptr(), gate.data_ptr(), up.data_ptr(), gate.numel(), DType::kBf16,
+                   CurrentStream());
+  };
+  backward();
+  bench->Measure("swiglu backward", 5 * bytes, Difference(gate, want), backward);
+}
+
+void BenchRotary(Bench* bench) {
+  const at::Tensor q = at::randn({kTokens, kHeads, 2 * kHalf}, kBf16),
+                   k = at::randn({kTokens, kKvHeads, 2 * kHalf}, kBf16);
+  const at::Tensor angle = at::randn({kTokens, 1, kHalf}, kFp32), cos = angle.cos(), sin = angle.sin();
+  const at::Tensor first = Wide(q).narrow(2, 0, kHalf), second = Wide(q).narrow(2, kHalf, kHalf);
+  const at::Tensor want = first * cos - second * sin;
+  const RotaryArgs args = {
+      q.data_ptr(), k.data_ptr(), cos.data_ptr<float>(), sin.data_ptr<float>(), kTokens, kTokens, kHeads,
+      kKvHeads,     kHalf,        DType::kBf16};
+  const auto run = [&] { Rotate(args, 1, CurrentStream()); };
+  run();
+  bench->Measure("rotary", 2.0 * (q.nbytes() + k.nbytes()), Difference(q.narrow(2, 0, kHalf), want), run);
+}
+
+void BenchRmsNorm(Bench* bench) {
+  const at::Tensor x = at::randn({kTokens, kHidden}, kBf16), grad = at::randn_like(x),
+                   rest = at::randn_like(x);
+  const at::Tensor weight = at::randn({kHidden}, kBf16), y = at::empty_like(x);
+  const at::Tensor want_rstd = Wide(x).square().mean(-1, true).add(1e-5).rsqrt(),
+                   rstd = at::zeros_like(want_rstd);
+  const auto forward = [&] {
+    RmsNormForward({x.data_ptr(), weight.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), kTokens, kHidden,
+                    1e-5, DType::kBf16},
+                   CurrentStream());
+  };
+  forward();
+  bench->Measure("rms norm forward", 2.0 * x.nbytes(), Difference(y, Wide(x) * want_rstd * Wide(weight)),
+                 forward);
+  at::Tensor out = at::empty_like(x), into = at::zeros({kHidden}, kFp32);
+  const at::Tensor parts = at::zeros({kRmsNormBlocks, kHidden}, kFp32);
+  const RmsNormBackwardArgs args = {grad.data_ptr(),
+                                    x.data_ptr(),
+                                    rstd.data_ptr<float>(),
+                                    weight.data_ptr(),
+                                    rest.data_ptr(),
+                                    out.data_ptr(),
+                                    parts.data_ptr<float>(),
+                                    into.data_ptr(),
+                                    /*accumulate=*/false,
+                                    kTokens,
+                                    kHidden,
+                                    DType::kBf16,
+                                    DType::kFp32};
+  const auto run = [&] { RmsNormBackward(args, CurrentStream()); };
+  run();
+  const at::Tensor unit = Wide(x) * rstd, of = Wide(grad) * Wide(weight);
+  const at::Tensor want = (of - unit * (of * unit).mean(-1, true)) * rstd + Wide(rest);
+  const double difference = std::max(Difference(out, want), Difference(into, (Wide(grad) * unit).sum(0)));
+  bench->Measure("rms norm backward", 4.0 * x.nbytes(), difference, run);
+}
+
+void BenchCrossEntropy(Bench* bench) {
+  const at::Tensor logits = at::randn({kLogitRows, kVocabulary}, kBf16);
+  const at::Tensor targets = at::randint(kVocabulary, {kLogitRows}, kFp32.dtype(at::kLong));
+  const at::Tensor log_sum_exp = at::zeros({kLogitRows}, kFp32), losses = at::zeros({kLogitRows}, kFp32),
+                   scale = at::full({}, 2.0f, kFp32);
+  const CrossEntropyArgs args = {
+      logits.data_ptr(), targets.data_ptr<int64_t>(), log_sum_exp.data_ptr<float>(), kLogitRows, kVocabulary,
+      DType::kBf16};
+  const auto forward = [&] { CrossEntropyForward(args, losses.data_ptr<float>(), CurrentStream()); };
+  forward();
+  const at::Tensor log_softmax = at::log_softmax(Wide(logits), -1);
+  const at::Tensor want = -log_softmax.gather(1, targets.unsqueeze(1)).squeeze(1);
+  const double bytes = static_cast<double>(logits.nbytes());
+  bench->Measure("cross-entropy forward", bytes, Difference(losses, want), forward);
+  const auto backward = [&] { CrossEntropyBackward(args, scale.data_ptr<float>(), CurrentStream()); };
+  backward();
+  at::Tensor want_grad = log_softmax.exp();
+  want_grad.scatter_add_(1, targets.unsqueeze(1), at::full({kLogitRows, 1}, -1.0f, kFp32));
+  bench->Measure("cross-entropy backward", 2 * bytes, Difference(logits, want_grad.mul_(2)), backward);
+}
+
+void BenchAdamW(Bench* bench) {
+  const at::Tensor param = at::randn({kShard}, kFp32), grad = at::randn({kShard}, kFp32),
+                   m = at::zeros({kShard}, kFp32), v = at::zeros({kShard}, kFp32);
+  const at::Tensor one = at::full({}, 1.0f, kFp32), zero = at::full({}, 0.0f, kFp32);
+  // After the first step m / (1 - b1) is the gradient and v / (1 - b2) its square.
+  const at::Tensor want = param * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
+  AdamWArgs args = {param.data_ptr<float>(),
+                    grad.data_ptr(),
+                    m.data_ptr(),
+                    v.data_ptr(),
+                    one.data_ptr<float>(),
+                    zero.data_ptr<float>(),
+                    one.data_ptr<float>(),
+                    kShard,
+                    /*learning_rate=*/0.01,
+                    /*beta1=*/0.9,
+                    /*beta2=*/0.95,
+                    /*eps=*/1e-8,
+                    /*weight_decay=*/0.1,
+                    DType::kFp32,
+                    DType::kFp32};
+  const auto run = [&] { AdamWUpdate(args, CurrentStream()); };
+  run();
+  bench->Measure("adamw", 7.0 * param.nbytes(), Difference(param, want), run);
+}
+
+void BenchSumParts(Bench* bench) {
+  const at::Tensor parts = at::randn({4, kShard}, kBf16), sum = at::zeros({kShard}, kFp32);
+  const auto run = [&] {
+    SumParts(parts.data_ptr(), 4, kShard, DType::kBf16, sum.data_ptr<float>(), CurrentStream());
+  };
+  run();
+  bench->Measure("sum of 4 parts", static_cast<double>(parts.nbytes() + sum.nbytes()),
+                 Difference(sum, Wide(parts).sum(0)), run);
+}
+
+int Run() {
+  Bench bench;
+  BenchSwiglu(&bench);
+  BenchRotary(&bench);
+  BenchRmsNorm(&bench);
+  BenchCrossEntropy(&bench);
+  BenchAdamW(&bench);
+  BenchSumParts(&bench);
+  return bench.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fsdpd::kernels
+
+int main() { return fsdpd::kernels::Run(); }

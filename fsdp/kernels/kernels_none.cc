@@ -1,0 +1,24 @@
+// A binary built without --config=cuda: its tensors are all on the CPU, so nobody comes here.
+#include "base/check.h"
+#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/rms_norm.h"
+#include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/sum_parts.h"
+#include "fsdp/kernels/swiglu.h"
+
+namespace fsdpd::kernels {
+
+Stream CurrentStream(int) { FSDPD_CHECK(false); }
+void SwigluForward(const void*, const void*, void*, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void SwigluBackward(const void*, void*, void*, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void Rotate(const RotaryArgs&, float, Stream) { FSDPD_CHECK(false); }
+void CrossEntropyForward(const CrossEntropyArgs&, float*, Stream) { FSDPD_CHECK(false); }
+void CrossEntropyBackward(const CrossEntropyArgs&, const float*, Stream) { FSDPD_CHECK(false); }
+bool TakesRmsNorm(int64_t, DType, std::initializer_list<const void*>) { FSDPD_CHECK(false); }
+void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
+void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
+void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
+void SumParts(const void*, int, int64_t, DType, float*, Stream) { FSDPD_CHECK(false); }
+
+}  // namespace fsdpd::kernels

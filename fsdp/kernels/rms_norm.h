@@ -1,0 +1,62 @@
+// RMSNorm: rstd = 1 / sqrt(mean(x^2) + epsilon), y = x * rstd * weight, in fp32 and rounded once. And its
+// backward, with the sum that follows it in a residual block:
+//
+//   unit = x * rstd,  g = grad_y * weight,  grad_x = rstd * (g - unit * mean(g * unit)) + residual
+//
+// and the weight's gradient, the sum over rows of grad_y * unit, first in kRmsNormBlocks parts and then over
+// those, both in row order.
+//
+// Bytes that must move for rows x width numbers of c bytes: forward 2 of them (LibTorch's kernel takes four
+// times as long on an H200), backward 4 (x, grad_y and residual read, grad_x written) and the parts twice (8
+// MB at 4096).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "fsdp/kernels/stream.h"
+#include "fsdp/plan/dtype.h"
+
+namespace fsdpd::kernels {
+
+// Also the number of rows that `parts` needs. Not the device's number of multiprocessors: sums would then
+// differ between devices.
+constexpr int64_t kRmsNormBlocks = 528;
+
+// Whether the kernels take rows of this shape at these addresses (null: none): whole 16-byte packs, few
+// enough for registers.
+bool TakesRmsNorm(int64_t width, DType type, std::initializer_list<const void*> addresses);
+
+struct RmsNormArgs {
+  const void* x;       // [rows x width], as y.
+  const void* weight;  // [width]
+  void* y;
+  float* rstd;  // [rows]
+  int64_t rows;
+  int64_t width;
+  double epsilon;
+  DType type;
+};
+
+// REQUIRES: TakesRmsNorm(); also for the backward.
+void RmsNormForward(const RmsNormArgs& args, Stream stream);
+
+struct RmsNormBackwardArgs {
+  const void* grad_y;  // [rows x width], as x, residual and grad_x.
+  const void* x;
+  const float* rstd;     // [rows]
+  const void* weight;    // [width]
+  const void* residual;  // Null: nothing is added.
+  void* grad_x;
+  float* parts;       // [kRmsNormBlocks x width]: scratch. Null: the weight is frozen.
+  void* weight_grad;  // [width] in type `grad`, as is:
+  bool accumulate;    // whether the sum is added to what is there or replaces it.
+  int64_t rows;
+  int64_t width;
+  DType type;
+  DType grad;
+};
+
+void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream);
+
+}  // namespace fsdpd::kernels
