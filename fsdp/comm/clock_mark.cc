@@ -13,7 +13,7 @@ void ClockMark::Reach(const absl::Status& status) {
   changed_.SignalAll();
 }
 
-absl::Status ClockMark::Await() {
+absl::Status ClockMark::Await(const Interrupt& /*interrupted*/) {
   MutexLock lock(&mutex_);
   while (!reached_) changed_.Wait(&mutex_);
   return status_;

@@ -16,7 +16,8 @@ class ClockMark : public Mark {
   // Called once, by the lane. `status`: the lane's error so far.
   void Reach(const absl::Status& status);
 
-  absl::Status Await() override;
+  using Mark::Await;
+  absl::Status Await(const Interrupt& interrupted) override;
   double SecondsSince(const Mark& earlier) const override;
 
  private:

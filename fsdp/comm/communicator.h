@@ -47,6 +47,17 @@ class Communicator {
 
   virtual absl::Status Barrier() = 0;
 
+  // Says that the buffers of later AllGather, AllToAll and ReduceScatter calls lie in `bytes` of `memory`,
+  // which MakeWindow() gave (window.h) and which the communicator keeps alive. Collective, with as many bytes
+  // on every rank. A transport that can then move them without the device's processors does; others ignore
+  // it.
+  virtual absl::Status Register(std::shared_ptr<void> /*memory*/, int64_t /*bytes*/) {
+    return absl::OkStatus();
+  }
+
+  // An error that came up behind an operation which had returned. Cheap; any thread.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
+
   // Wakes this rank's threads that wait in an operation, which then fails, as does every later one. Gloo's
   // and the local group's peers fail with it; NCCL's must be aborted each. Callable from any thread.
   virtual void Abort() = 0;

@@ -13,18 +13,25 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/time/time.h>
 
 #include <functional>
 #include <memory>
 
 namespace fsdpd {
 
+using Interrupt = std::function<absl::Status()>;
+
 // A point in a lane's order. Shared, since several lanes may wait for it.
 class Mark {
  public:
   virtual ~Mark() = default;
-  // Host waits until the point is reached, and gets the lane's error so far.
-  virtual absl::Status Await() = 0;
+  // Host waits until the point is reached, and gets the lane's error so far. While a device works,
+  // `interrupted` (may be empty) is asked again and again, and an error from it ends the wait: a peer that is
+  // gone ends neither a kernel nor an event. CPU lanes do not ask, since their collectives fail with an
+  // abort.
+  virtual absl::Status Await(const Interrupt& interrupted) = 0;
+  absl::Status Await() { return Await(nullptr); }
   // REQUIRES: both reached, both of the same device.
   virtual double SecondsSince(const Mark& earlier) const = 0;
 };
@@ -32,11 +39,16 @@ using MarkPtr = std::shared_ptr<Mark>;
 
 class Lane {
  public:
+  static constexpr absl::Duration kDrain = absl::Milliseconds(500);
+
   virtual ~Lane() = default;
   virtual void Submit(std::function<absl::Status()> work) = 0;
   virtual MarkPtr Record() = 0;
   virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
   virtual absl::Status Synchronize() = 0;      // Host waits for all work so far.
+  // After an abort, in place of Synchronize: a stream is given kDrain, and what it still waits for then it
+  // waits for until the process leaves. Its destruction waits for nothing either.
+  virtual void Drain() { Synchronize().IgnoreError(); }
 };
 
 std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.

@@ -30,9 +30,17 @@ MeshPosition PositionOf(int rank, int world, int outer_size) {
 }
 
 void Mesh::Abort() const {
-  for (Communicator* group : {gather.get(), reduce.get(), outer.get(), world.get()}) {
+  for (Communicator* group : groups()) {
     if (group != nullptr) group->Abort();
   }
+}
+
+absl::Status Mesh::Health() const {
+  absl::Status status;
+  for (const Communicator* group : groups()) {
+    if (group != nullptr) status.Update(group->Health());
+  }
+  return status;
 }
 
 // In one order on all ranks: a rank that waits for its peers in one group would otherwise keep those of

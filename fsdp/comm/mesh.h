@@ -8,6 +8,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -31,7 +32,14 @@ struct Mesh {
   std::unique_ptr<Communicator> world;
 
   Communicator* all() const { return world == nullptr ? reduce.get() : world.get(); }
-  void Abort() const;  // Every communicator. Any thread.
+  // Of every communicator; any thread.
+  void Abort() const;
+  absl::Status Health() const;
+
+ private:
+  std::array<Communicator*, 4> groups() const {
+    return {gather.get(), reduce.get(), outer.get(), world.get()};
+  }
 };
 
 // Blocks until all ranks have called it; errors are MakeCommunicator's. `options` as for the world: rank,

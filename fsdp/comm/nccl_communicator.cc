@@ -1,8 +1,6 @@
 #include "fsdp/comm/nccl_communicator.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <absl/strings/str_format.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -13,10 +11,13 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "fsdp/comm/cuda_device.h"
-#include "fsdp/memory/scalar_type.h"
+#include "fsdp/kernels/sum_parts.h"
 #include "fsdp/memory/torch_status.h"
 
 namespace fsdpd {
@@ -52,6 +53,7 @@ class NcclCommunicator : public Communicator {
       : communicator_(communicator), options_(options), token_(std::move(token)) {}
 
   ~NcclCommunicator() override {
+    for (const Window& window : windows_) ncclCommWindowDeregister(communicator_, window.handle);
     // Both may only fail by what the aborted operations said already.
     if (aborted_) {
       ncclCommAbort(communicator_);
@@ -107,6 +109,31 @@ class NcclCommunicator : public Communicator {
     return AwaitStream();
   }
 
+  // Both ends of a copy must be in a window; a handle of null says that this group has none (its ranks are on
+  // several hosts, or their GPUs do not reach each other), and kernels do the work as before.
+  absl::Status Register(std::shared_ptr<void> memory, int64_t bytes) override {
+    FSDPD_RETURN_IF_ERROR(CheckUsable("register"));
+    ncclWindow_t handle = nullptr;
+    const ncclResult_t result =
+        ncclCommWindowRegister(communicator_, memory.get(), bytes, &handle, NCCL_WIN_COLL_SYMMETRIC);
+    const bool unsupported = result == ncclInvalidUsage || result == ncclInvalidArgument;
+    if (!unsupported) FSDPD_RETURN_IF_ERROR(StatusOfNccl(result, communicator_, Where("register")));
+    if (rank() == 0) {
+      LogInfo("group '%s' of %d ranks moves data by %s", options_.name, size(),
+              handle == nullptr ? "kernels: no window over its GPUs" : "copy engines");
+    }
+    if (handle != nullptr) windows_.push_back({handle, std::move(memory)});
+    return absl::OkStatus();
+  }
+
+  absl::Status Health() const override {
+    FSDPD_RETURN_IF_ERROR(CheckUsable("a step"));
+    ncclResult_t behind = ncclSuccess;
+    ncclCommGetAsyncError(communicator_, &behind);
+    if (behind == ncclSuccess || behind == ncclInProgress) return absl::OkStatus();
+    return StatusOfNccl(behind, communicator_, Where("a step"));
+  }
+
   void Abort() override {
     if (aborted_.exchange(true)) return;
     // Revoke, not abort: it stops the kernels but leaves the communicator to a thread that is in a call now.
@@ -114,6 +141,11 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
+  struct Window {
+    ncclWindow_t handle;
+    std::shared_ptr<void> memory;
+  };
+
   cudaStream_t Stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(options_.device_index)).stream();
   }
@@ -133,39 +165,15 @@ class NcclCommunicator : public Communicator {
     return StatusOfNccl(result, communicator_, Where(operation));
   }
 
-  // Part r of `in` goes to rank r, part r of `out` comes from it; the own part is a copy on the device.
+  // Part r of `in` goes to rank r, part r of `out` comes from it.
   absl::Status ExchangeParts(const char* operation, const void* in, void* out, int64_t count, DType dtype) {
-    if (count == 0) return absl::OkStatus();
-    const int64_t bytes = count * BytesOf(dtype);
-    const char* from = static_cast<const char*>(in);
-    char* to = static_cast<char*>(out);
-    const cudaError_t copied = cudaMemcpyAsync(to + rank() * bytes, from + rank() * bytes, bytes,
-                                               cudaMemcpyDeviceToDevice, Stream());
-    if (copied != cudaSuccess) {
-      return absl::InternalError(Where(operation) + ": " + cudaGetErrorString(copied));
-    }
-    ncclResult_t result = ncclGroupStart();
-    for (int step = 1; step < size() && result == ncclSuccess; ++step) {
-      const int receiver = (rank() + step) % size(), sender = (rank() + size() - step) % size();
-      result = ncclSend(from + receiver * bytes, count, TypeOf(dtype), receiver, communicator_, Stream());
-      if (result != ncclSuccess) break;
-      result = ncclRecv(to + sender * bytes, count, TypeOf(dtype), sender, communicator_, Stream());
-    }
-    // Ended whatever happened: the group is a state of this thread.
-    const ncclResult_t ended = ncclGroupEnd();
-    return Enqueued(operation, result == ncclSuccess ? ended : result);
+    return Enqueued(operation, ncclAlltoAll(in, out, count, TypeOf(dtype), communicator_, Stream()));
   }
 
   // One kernel: reads each part once, adds in fp32, writes fp32.
-  absl::Status SumParts(void* parts, float* out, int64_t count, DType type) const {
-    if (count == 0) return absl::OkStatus();
+  absl::Status SumParts(const void* parts, float* out, int64_t count, DType type) const {
     return CatchTorch([&] {
-      const auto memory =
-          at::TensorOptions().device(at::kCUDA, static_cast<at::DeviceIndex>(options_.device_index));
-      const at::ScalarType narrow = ScalarTypeOf(type);
-      const at::Tensor whole = at::from_blob(parts, {size(), count}, memory.dtype(narrow));
-      at::Tensor sum = at::from_blob(out, {count}, memory.dtype(at::kFloat));
-      at::sum_out(sum, whole, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat);
+      kernels::SumParts(parts, size(), count, type, out, Stream());
       return absl::OkStatus();
     });
   }
@@ -179,12 +187,10 @@ class NcclCommunicator : public Communicator {
       if (state != cudaErrorNotReady) {
         return absl::InternalError(Where("barrier") + ": " + cudaGetErrorString(state));
       }
-      ncclResult_t behind = ncclSuccess;
-      ncclCommGetAsyncError(communicator_, &behind);
-      if (behind != ncclSuccess && behind != ncclInProgress) {
-        const absl::Status status = StatusOfNccl(behind, communicator_, Where("barrier"));
+      const absl::Status health = Health();
+      if (!health.ok()) {
         Abort();
-        return status;
+        return health;
       }
       std::this_thread::sleep_for(kPoll);
     }
@@ -193,6 +199,7 @@ class NcclCommunicator : public Communicator {
   const ncclComm_t communicator_;
   const CommunicatorOptions options_;
   const at::Tensor token_;
+  std::vector<Window> windows_;
   std::atomic<bool> aborted_{false};
 };
 
@@ -223,6 +230,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Communi
   FSDPD_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(options, store));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
+  // Copy engines rather than multiprocessors wherever both ends are registered; NCCL's own choice elsewhere.
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   ncclComm_t communicator = nullptr;
   FSDPD_RETURN_IF_ERROR(StatusOfNccl(
       ncclCommInitRankConfig(&communicator, options.size, id, options.rank, &config), nullptr,

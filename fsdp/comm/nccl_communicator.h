@@ -3,12 +3,13 @@
 // Barrier() waits for the device, and asks NCCL for errors that came up behind an operation that had
 // returned.
 //
-// Sums are in fp32. Their order is NCCL's (a fp32 wire, all-reduce) or that of LibTorch's reduction kernel (a
-// narrower wire): the same on every run, but not the CPU transports' rank order.
+// Sums are in fp32. Their order is NCCL's (a fp32 wire, all-reduce), the same on every run, or that of ranks
+// (a narrower wire).
 //
 // Abort() ends the kernels of this rank that wait for a peer, so their stream drains; what they were to write
-// is undefined. It does not reach the peers: NCCL has no message for it, and within a node no connection that
-// would break. Each rank of an attempt is ended by its own agent, which calls Abort there.
+// is undefined. Copy engines that wait for one it does not end (window.h). It does not reach the peers: NCCL
+// has no message for it, and within a node no connection that would break. Each rank of an attempt is ended
+// by its own agent, which calls Abort there.
 //
 // Destruction is collective within a node unless the communicator was aborted: NCCL's ranks write into each
 // other's memory until all of them are done.

@@ -1,9 +1,15 @@
 // Built with --config=cuda; skips sizes for which there are not enough GPUs.
 #include "fsdp/comm/nccl_communicator.h"
 
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <algorithm>
+
 #include "base/check.h"
 #include "fsdp/comm/communicator_suite.h"
 #include "fsdp/comm/cuda_device.h"
+#include "fsdp/comm/window.h"
 
 namespace fsdpd {
 namespace {
@@ -56,6 +62,48 @@ TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
   });
   waiting.join();
   group[1]->Abort();
+}
+
+// By copy engines where the machine has them (the log says so): the same results as by kernels, which the
+// suite checks.
+TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
+  const int size = std::min(CudaDeviceCount(), 4);
+  if (size < 2) GTEST_SKIP() << "needs 2 devices";
+  constexpr int64_t kBytes = 64 << 20;
+  Group group = MakeNcclGroup(size);
+  OnEveryRank(size, [&](int rank) {
+    // As lanes are: copy engines take no batch of copies on the default stream.
+    const c10::cuda::CUDAStreamGuard stream(
+        c10::cuda::getStreamFromPool(/*isHighPriority=*/true, static_cast<c10::DeviceIndex>(rank)));
+    const auto window = MakeWindow(kBytes, rank);
+    FSDPD_CHECK_OK(window.status());
+    ASSERT_EQ(group[rank]->Register(*window, kBytes), absl::OkStatus());
+    const auto view = [&](int64_t offset, int64_t count, at::ScalarType type) {
+      const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
+      return at::from_blob(static_cast<char*>(window->get()) + offset, {count},
+                           at::TensorOptions(type).device(device));
+    };
+    for (const int64_t count : {1, 7, 4096, 1 << 20}) {
+      const at::Tensor whole = view(0, size * count, at::kFloat);
+      whole.fill_(-1);
+      whole.narrow(0, rank * count, count).fill_(rank + 1);
+      ASSERT_EQ(group[rank]->AllGather(whole.mutable_data_ptr(), count, DType::kFp32), absl::OkStatus());
+      std::vector<float> gathered;
+      for (int r = 0; r < size; ++r) gathered.insert(gathered.end(), count, static_cast<float>(r + 1));
+      EXPECT_EQ(OnHost(whole), gathered) << "count " << count;
+
+      const at::Tensor in = view(32 << 20, size * count, at::kBFloat16);
+      const at::Tensor scratch = view(48 << 20, size * count, at::kBFloat16);
+      const at::Tensor out = view(0, count, at::kFloat);
+      in.fill_(rank == 0 ? 256 : 1);
+      ASSERT_EQ(group[rank]->ReduceScatter(in.mutable_data_ptr(), scratch.mutable_data_ptr(),
+                                           out.mutable_data_ptr<float>(), count, DType::kBf16),
+                absl::OkStatus());
+      EXPECT_EQ(OnHost(out), std::vector<float>(count, 256 + size - 1.0f)) << "count " << count;
+    }
+    ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus());
+  });
+  OnEveryRank(size, [&](int rank) { group[rank].reset(); });
 }
 
 TEST(NcclCommunicator, RefusesADeviceThatIsNotThere) {

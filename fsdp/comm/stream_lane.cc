@@ -1,8 +1,11 @@
 #include <absl/strings/str_format.h>
+#include <absl/time/clock.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,9 @@
 
 namespace fsdpd {
 namespace {
+
+// Between two looks at an event: shorter than the smallest step by far.
+constexpr std::chrono::microseconds kPoll(20);
 
 absl::Status StatusOfCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -67,9 +73,16 @@ class EventMark : public Mark {
     if (event_ != nullptr) pool_->GiveBack(event_);
   }
 
-  absl::Status Await() override {
+  using Mark::Await;
+  // Polled rather than cudaEventSynchronize, which nothing ends.
+  absl::Status Await(const Interrupt& interrupted) override {
     if (!status_.ok()) return status_;
-    return StatusOfCuda(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    while (true) {
+      const cudaError_t state = cudaEventQuery(event_);
+      if (state != cudaErrorNotReady) return StatusOfCuda(state, "cudaEventQuery");
+      if (interrupted) FSDPD_RETURN_IF_ERROR(interrupted());
+      std::this_thread::sleep_for(kPoll);
+    }
   }
 
   double SecondsSince(const Mark& earlier) const override {
@@ -99,7 +112,9 @@ class StreamLane : public Lane {
       : stream_(c10::cuda::getStreamFromPool(high_priority, device)),
         events_(std::make_shared<EventPool>(device)) {}
 
-  ~StreamLane() override { cudaStreamSynchronize(stream_.stream()); }
+  ~StreamLane() override {
+    if (!drained_) cudaStreamSynchronize(stream_.stream());
+  }
 
   void Submit(std::function<absl::Status()> work) override {
     if (!error_.ok()) return;
@@ -132,6 +147,14 @@ class StreamLane : public Lane {
     return error_;
   }
 
+  void Drain() override {
+    drained_ = true;
+    const absl::Time deadline = absl::Now() + kDrain;
+    while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady && absl::Now() < deadline) {
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
  private:
   void Keep(const absl::Status& status) {
     if (error_.ok()) error_ = status;
@@ -140,6 +163,7 @@ class StreamLane : public Lane {
   const c10::cuda::CUDAStream stream_;
   const std::shared_ptr<EventPool> events_;
   absl::Status error_;
+  bool drained_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <future>
 
 #include "fsdp/comm/cuda_device.h"
 #include "fsdp/comm/lane_suite.h"
@@ -57,6 +61,43 @@ TEST_F(StreamLane, MarksMeasureTheDeviceAndNotTheHost) {
   const MarkPtr end = lane->Record();
   ASSERT_TRUE(end->Await().ok());
   EXPECT_GT(end->SecondsSince(*begin), 0.001);  // 10 x 2 GiB through memory: no GPU moves 20 TB/s.
+}
+
+// What a collective does whose peer is gone: it stays on the stream for ever.
+class Stuck {
+ public:
+  explicit Stuck(Lane* lane) {
+    lane->Submit([this] {
+      const auto wait = [](void* self) { static_cast<Stuck*>(self)->released_.get_future().wait(); };
+      EXPECT_EQ(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream().stream(), wait, this), cudaSuccess);
+      return absl::OkStatus();
+    });
+  }
+  void Release() {
+    released_.set_value();
+    cudaDeviceSynchronize();
+  }
+
+ private:
+  std::promise<void> released_;
+};
+
+TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
+  auto lane = MakeStreamLane(0, true);
+  Stuck stuck(lane.get());
+  int asked = 0;
+  const absl::Status status = lane->Record()->Await(
+      [&asked] { return ++asked < 10 ? absl::OkStatus() : absl::CancelledError("asked to stop"); });
+  EXPECT_EQ(status, absl::CancelledError("asked to stop"));
+  stuck.Release();
+}
+
+TEST_F(StreamLane, ADrainedLaneIsDestroyedAlthoughItsWorkNeverEnds) {
+  auto lane = MakeStreamLane(0, true);
+  Stuck stuck(lane.get());
+  lane->Drain();
+  lane.reset();
+  stuck.Release();
 }
 
 }  // namespace

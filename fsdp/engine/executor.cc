@@ -94,6 +94,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
 
 Executor::~Executor() {
   if (!open_.empty()) Abandon();
+  if (abandoned_) return;
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
 }
 
@@ -182,7 +183,7 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   }
   absl::Status status;
   for (Mark* mark : last) {
-    if (mark != nullptr) status.Update(mark->Await());
+    if (mark != nullptr) status.Update(mark->Await([this] { return Interrupted(); }));
   }
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
@@ -192,7 +193,13 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   return operations_->Result(execution.result_slot);
 }
 
-// Nothing runs when a failed step returns. `status` came first; what the abort causes is a consequence.
+absl::Status Executor::Interrupted() const {
+  if (stop_->load(std::memory_order_relaxed)) return absl::CancelledError("asked to stop");
+  return parts_.mesh->Health();
+}
+
+// Nothing runs when a failed step returns, but what waits for a peer that is gone (Lane::Drain). `status`
+// came first; what the abort causes is a consequence.
 absl::Status Executor::Fail(const absl::Status& status) {
   Abandon();
   return status;
@@ -200,7 +207,8 @@ absl::Status Executor::Fail(const absl::Status& status) {
 
 void Executor::Abandon() {
   parts_.mesh->Abort();
-  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
+  abandoned_ = true;
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Drain();
 }
 
 void Executor::MeasureSpans(const Execution& execution) {

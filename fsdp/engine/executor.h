@@ -47,7 +47,7 @@ class Executor {
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
                                                         const std::atomic<bool>* stop);
 
-  // Waits for every lane; with steps open, Abandon.
+  // Waits for every lane, unless it was abandoned; with steps open, Abandon.
   ~Executor();
 
   // REQUIRES: fewer than kMaxInFlight steps are open.
@@ -61,7 +61,7 @@ class Executor {
   // One round of `program`. REQUIRES: in_flight() is 0.
   absl::StatusOr<StepResult> Evaluate(const Program& program, const Batch& batch);
 
-  // Aborts all communicators and waits until nothing runs. The executor is unusable from then on.
+  // Aborts all communicators and drains the lanes. The executor is unusable from then on.
   void Abandon();
 
   // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
@@ -90,6 +90,7 @@ class Executor {
   absl::Status SubmitAll(Execution* execution, std::function<absl::Status()> begin);
   void SubmitInstruction(Execution* execution, int index);
   absl::StatusOr<StepResult> Await(const Execution& execution);
+  absl::Status Interrupted() const;
   absl::Status Fail(const absl::Status& status);
   void MeasureSpans(const Execution& execution);
   void RecordError(const absl::Status& status);
@@ -102,6 +103,7 @@ class Executor {
   std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
   ExecutionPtr previous_;          // The training step submitted last.
   int64_t submitted_ = 0;
+  bool abandoned_ = false;
   std::vector<Span> spans_;
 
   mutable Mutex mutex_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/comm/window.h"
 #include "fsdp/engine/schedule.h"
 #include "fsdp/memory/counters.h"
 #include "fsdp/memory/torch_status.h"
@@ -27,6 +28,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   const Plan& plan = *options.plan;
   if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
   return MakeModel(plan.spec, plan.model, device);
+}
+
+// Where collectives read and write: on GPUs that have peers, memory that copy engines reach on all of them.
+absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device) {
+  const int64_t bytes = options.plan->program.arena_bytes;
+  if (!device.is_cuda() || options.plan->spec.inner_size() == 1) return Arena::Make(bytes, device);
+  FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, MakeWindow(bytes, options.device_index));
+  FSDPD_RETURN_IF_ERROR(options.mesh.gather->Register(memory, bytes));
+  FSDPD_RETURN_IF_ERROR(options.mesh.reduce->Register(memory, bytes));
+  return Arena::Over(memory, bytes, device);
 }
 
 Lanes LanesOf(const TrainerOptions& options) {
@@ -53,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   if (plan.spec.evaluation.every_steps > 0) {
     FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
   }
-  FSDPD_ASSIGN_OR_RETURN(Arena arena, Arena::Make(plan.program.arena_bytes, device));
+  FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.initial;
   if (!initial) {
@@ -204,10 +215,11 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
 
 v1::MemoryReport Trainer::ReadMemory() {
   const MemoryCounters counters = ReadMemoryCounters(spec().device, options_.device_index);
+  const int64_t outside = arena_.outside_bytes();
   v1::MemoryReport report;
-  report.set_allocated_bytes(counters.allocated_bytes);
-  report.set_reserved_bytes(counters.reserved_bytes);
-  report.set_peak_bytes(counters.peak_bytes);
+  report.set_allocated_bytes(counters.allocated_bytes + outside);
+  report.set_reserved_bytes(counters.reserved_bytes + outside);
+  report.set_peak_bytes(counters.peak_bytes + outside);
   report.set_device_mallocs(counters.device_mallocs);
   report.set_device_frees(counters.device_frees);
   report.set_allocations(counters.allocations);

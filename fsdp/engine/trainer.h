@@ -1,10 +1,10 @@
 // One rank of one job, from an accepted plan to its last step: owns the sharded parameters, the units, the
 // arena and the executor, feeds batches, evaluates, and reports each step.
 //
-// Call order: Make (allocates and initialises; no communication), Run (all steps). The mesh comes from the
-// caller, so ranks are processes over Gloo or NCCL in a job and threads over local memory in a test. Callers
-// make sure beforehand that all ranks have the same program (agreement.h). REQUIRES: plan.accepted(); the
-// plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
+// Call order: Make (allocates and initialises; on CUDA all ranks together), Run (all steps). The mesh comes
+// from the caller, so ranks are processes over Gloo or NCCL in a job and threads over local memory in a test.
+// Callers make sure beforehand that all ranks have the same program (agreement.h). REQUIRES: plan.accepted();
+// the plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
 // current.
 //
 // Steps overlap: with CUDA the host submits a step before it reads the result of the one before, so that the
@@ -13,7 +13,9 @@
 // Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set; OUT_OF_RANGE naming
 // the step when loss or gradient norm is not finite (with fp16, only once the loss scale has become useless);
 // those of data, communication and device with their place. The communicators are aborted after any error:
-// the other ranks learn of it at their next collective.
+// the other ranks learn of it at their next collective. A trainer whose Run failed on CUDA may have streams
+// that wait for a peer for ever, and LibTorch's destructors would wait with them: the process leaves by
+// _exit.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 #include <absl/strings/str_format.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "fsdp/memory/torch_status.h"
 
@@ -30,6 +32,19 @@ absl::StatusOr<Arena> Arena::Make(int64_t bytes, at::Device device) {
         status.code(), absl::StrFormat("arena of %d bytes on %s: %s", bytes, device.str(), status.message()));
   }
   return Arena(std::move(storage), bytes);
+}
+
+Arena Arena::Over(std::shared_ptr<void> memory, int64_t bytes, at::Device device) {
+  FSDPD_CHECK(bytes >= 0 && reinterpret_cast<uintptr_t>(memory.get()) % kAlignment == 0);
+  void* const base = memory.get();
+  at::Tensor storage = at::for_blob(base, {bytes})
+                           .deleter([memory = std::move(memory)](void*) {})
+                           .options(at::TensorOptions(at::kByte).device(device))
+                           .target_device(device)
+                           .make_tensor();
+  Arena arena(std::move(storage), bytes);
+  arena.outside_bytes_ = bytes;
+  return arena;
 }
 
 at::Tensor Arena::View(const Buffer& buffer, at::ScalarType type) const {

@@ -4,6 +4,9 @@
 #include <absl/strings/match.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <memory>
+
 #include "fsdp/memory/host_caching_allocator.h"
 
 namespace fsdpd {
@@ -60,6 +63,18 @@ TEST(Arena, CountsAsOneAllocationAndItsViewsAsNone) {
   ASSERT_TRUE(arena.ok());
   const at::Tensor view = arena->View(BufferAt(0, 1 << 16), at::kFloat);
   EXPECT_EQ(ProcessHostAllocator().Read().allocations - before.allocations, 1);
+}
+
+TEST(Arena, OverOthersMemoryKeepsItAliveAndSaysThatNobodyCountsIt) {
+  const std::shared_ptr<void> memory(std::aligned_alloc(256, 1024), std::free);
+  {
+    const Arena arena = Arena::Over(memory, 1024, at::kCPU);
+    EXPECT_EQ(arena.outside_bytes(), 1024);
+    EXPECT_EQ(memory.use_count(), 2);
+    EXPECT_EQ(arena.View(BufferAt(256, 16), at::kFloat).data_ptr(), static_cast<char*>(memory.get()) + 256);
+  }
+  EXPECT_EQ(memory.use_count(), 1);
+  EXPECT_EQ(Arena::Make(1024, at::kCPU)->outside_bytes(), 0);
 }
 
 TEST(ArenaDeathTest, ViewOutsideTheArenaIsAProgrammersMistake) {

@@ -1,15 +1,16 @@
 """One rank of PyTorch FSDP2 on NCCL, timed: a Llama-family decoder, compiled block by block, bf16 compute, fp32 main
-weights, gradients reduced in fp32, clipping on, AdamW fused. The rival of gpu_vs_fsdp2.py, which starts it.
+weights, gradients reduced in fp32 or bf16, clipping on, AdamW fused. The rival of gpu_vs_fsdp2.py, which starts it.
 
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
-JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps.
+JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
 import json
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -75,7 +76,8 @@ def make_model(job, device):
         model = Llama(job["model"])
     for layer in model.layers:
         layer.compile(fullgraph=True)
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
     for unit in (model.embedding, *model.layers):
         fully_shard(unit, mp_policy=policy, reshard_after_forward=True)
     fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
@@ -126,6 +128,7 @@ def measure(run, job):
     dist.barrier()
     before = torch.cuda.memory_stats()["num_device_alloc"]
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(job["steps"] + 1)]
+    began = time.time_ns()
     marks[0].record()
     for mark in marks[1:]:
         loss = run.step()
@@ -134,7 +137,7 @@ def measure(run, job):
     steps = [first.elapsed_time(second) for first, second in zip(marks, marks[1:])]
     median = sorted(steps)[len(steps) // 2]
     tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"]
-    return {"step_ms": median, "steps_ms": steps, "tokens_per_second_per_gpu": tokens / median * 1e3,
+    return {"step_ms": median, "steps_ms": steps, "timed": len(steps), "began_ns": began, "ended_ns": time.time_ns(), "tokens_per_second_per_gpu": tokens / median * 1e3,
             "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
             "device_mallocs": torch.cuda.memory_stats()["num_device_alloc"] - before, "loss": loss.item()}
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""A job on this machine's GPUs, by us and by PyTorch FSDP2 compiled, in turns: step time, tokens/s/GPU, memory.
+"""A job on this machine's GPUs, by us and by PyTorch FSDP2 compiled, in turns: step time, tokens/s/GPU, memory, energy.
 
     tests/perf/gpu_vs_fsdp2.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
+
+Cards are hot when they are measured: a step under load is limited by power, so the first WARM_UP steps are not timed.
 
 Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); the rival is fsdp2_speed.py. The
 spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
@@ -18,20 +20,24 @@ import tempfile
 
 import yaml
 
+from gpu_meter import Meter
+
+WARM_UP = 10
 HERE = pathlib.Path(__file__).resolve().parent
 
 
 def ours(spec_path, spec, world):
-    command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", world, spec_path]
+    command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", world, "--warm-up", WARM_UP, spec_path]
     line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
     line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
     return {"who": "fsdpd", **line}
 
 
-def theirs(spec, world, torchrun):
+def theirs(spec, world, torchrun, reduce):
     train = spec["train"]
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
-           "sequence_length": spec["data"]["sequence_length"], "warmup": 5, "steps": train["steps"] - 5,
+           "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
+           "reduce": reduce,
            "accumulation": train["global_batch"] // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
@@ -45,6 +51,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of FSDP2's gradients on the wire")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     options = parser.parse_args()
     for path in options.specs:
@@ -53,8 +60,13 @@ def main():
         world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
         speeds = {"fsdpd": [], "FSDP2": []}
         for _ in range(options.rounds):
-            for line in (ours(path, spec, world), theirs(spec, world, options.torchrun)):
-                print(json.dumps(line), flush=True)
+            for run in (lambda: ours(path, spec, world), lambda: theirs(spec, world, options.torchrun, options.reduce)):
+                with Meter() as meter:
+                    line = run()
+                energy = meter.between(line["began_ns"], line["ended_ns"])
+                if energy:
+                    energy["joules_a_step_and_gpu"] = round(energy.pop("joules") / line["timed"], 1)
+                print(json.dumps({**line, **energy}), flush=True)
                 speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
         medians = {who: statistics.median(each) for who, each in speeds.items()}
         print(json.dumps({"spec": path, "ratio": medians["fsdpd"] / medians["FSDP2"], **medians}), flush=True)

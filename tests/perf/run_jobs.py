@@ -3,7 +3,7 @@
 
     tests/perf/run_jobs.py --device cuda --agents 2 SPEC.yaml ...
 
-The line holds the losses, the median step, planned and measured memory, device mallocs in steady state, overlap, and
+The line holds the losses, the median step after --warm-up, planned and measured memory, device mallocs in steady state, overlap, and
 what the agents' /metrics said at the end. With --device cuda each agent sees one GPU (CUDA_VISIBLE_DEVICES), so that
 ranks meet across agents as they do across nodes. Needs the built programs only (FSDPD_BIN: where they are).
 Timings are printed and decide nothing; a job that fails ends the run with exit code 1 and the ends of its logs.
@@ -80,7 +80,7 @@ def scrape(addresses, job):
     return dict(sorted(found.items()))
 
 
-def run(spec, server, metrics, folder):
+def run(spec, server, metrics, folder, warm_up):
     record = folder / f"{pathlib.Path(spec).stem}.jsonl"
     done = subprocess.run([BIN / "client/fsdpctl", "--server", server, "submit", "-f", spec, "--follow", "--record",
                            record], stdout=sys.stderr)
@@ -92,8 +92,9 @@ def run(spec, server, metrics, folder):
     if "id" not in job:
         job = json.loads(subprocess.run([BIN / "client/fsdpctl", "--server", server, "get", "-o", "json"], check=True,
                                         capture_output=True, text=True).stdout)["jobs"][0]
-    seconds = statistics.median(step["step_seconds"] for step in steps[2:] or steps)
-    ops = [op for step in steps[2:] for op in step.get("ops", [])]
+    hot = steps[warm_up:] or steps
+    seconds = statistics.median(step["step_seconds"] for step in hot)
+    ops = [op for step in hot for op in step.get("ops", [])]
     comm = sum(op.get("seconds", 0) for op in ops)
     exposed = sum(op.get("exposed_seconds", 0) for op in ops)
     return {
@@ -101,8 +102,9 @@ def run(spec, server, metrics, folder):
         "losses": [round(step["loss"], 6) for step in steps],
         "step_ms_median": round(1e3 * seconds, 2),
         "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
-        "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in steps[2:] or steps), 2),
-        "compute_ms_median": round(1e3 * statistics.median(step["compute_seconds"] for step in steps[2:] or steps), 2),
+        "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in hot), 2),
+        "compute_ms_median": round(1e3 * statistics.median(step["compute_seconds"] for step in hot), 2),
+        "timed": len(hot), "began_ns": int(hot[0]["unix_nanos"]), "ended_ns": int(hot[-1]["unix_nanos"]),
         "overlap": round(1 - exposed / comm, 3) if comm else None,
         "planned_bytes": int(job["memory_plan"]["peak_bytes"]), "peak_bytes": int(job["peak_bytes"]),
         "steady_device_mallocs": int(job.get("steady_device_mallocs", 0)),
@@ -116,12 +118,13 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--slots", type=int, default=1, help="ranks of each agent")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps that are not timed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as folder:
         folder = pathlib.Path(folder)
         with cluster(folder, options.device, options.agents, options.slots) as (server, metrics):
             for spec in options.specs:
-                print(json.dumps(run(spec, server, metrics, folder)), flush=True)
+                print(json.dumps(run(spec, server, metrics, folder, options.warm_up)), flush=True)
 
 
 if __name__ == "__main__":
