@@ -78,6 +78,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
   part->attached = true;
+  pace.WaitFrom(now);
   any_sign_ |= !hosted.empty();
   if (!part->launched) return true;
   // An agent that hosts nothing of an attempt that is to end has nothing left of it.
@@ -96,6 +97,7 @@ void AttemptFacts::WaitAgain(absl::Time now) {
   again(&first_failure_seen_);
   again(&stop_since);
   for (NodePart& part : parts) again(&part.missing_since);
+  pace.WaitFrom(now);
 }
 
 bool AttemptFacts::AllReady() const {

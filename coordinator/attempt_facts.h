@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coordinator/attempt_ref.h"
+#include "coordinator/step_pace.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
@@ -83,7 +84,8 @@ class AttemptFacts {
   AttemptRef ref;
   std::vector<NodePart> parts;
   bool recovered = false;
-  bool stepped = false;           // Rank 0 has reported a step: every rank is through rendezvous.
+  bool stepped = false;  // Rank 0 has reported a step: every rank is through rendezvous.
+  StepPace pace;
   std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
   std::optional<StopOrder> stop;  // Set once the attempt is to end.
   absl::Time stop_since = absl::InfiniteFuture();

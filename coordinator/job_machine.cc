@@ -76,6 +76,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   job->set_state(*next);
   job->set_reason(std::string(reason));
   job->set_revision(job->revision() + 1);
+  if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(reason, unix_nanos, job);

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 #include "base/ids.h"
@@ -221,7 +222,17 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsReques
 
 grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
                                    v1::ListNodesResponse* response) {
-  for (const NodeView& view : parts_.nodes->Snapshot()) *response->add_nodes() = NodeOf(view, *parts_.clock);
+  std::map<std::string, std::vector<std::string>> stalled;
+  for (const auto& job : parts_.board->Live()) {
+    if (job->stalled_since_unix_nanos() == 0) continue;
+    for (const v1::Job::Placement& placement : job->placements())
+      stalled[placement.node()].push_back(job->id());
+  }
+  for (const NodeView& view : parts_.nodes->Snapshot()) {
+    v1::Node* node = response->add_nodes();
+    *node = NodeOf(view, *parts_.clock);
+    for (const std::string& id : stalled[node->name()]) node->add_stalled_jobs(id);
+  }
   return grpc::Status::OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/slot_count.h"
 
@@ -46,6 +47,7 @@ absl::Status Reconciler::Load() {
     } else {
       const AttemptRef ref = {job.id(), job.attempt()};
       AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
+      facts.pace.WaitFrom(lease_.now());
       if (job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_CANCELLING) {
         BeginStop(&facts, kStopGraceMs, job.reason());
       } else {
@@ -225,7 +227,9 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
   facts->stepped = true;
   LiveJob& live = jobs_.at(facts->ref.job);
+  const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
+  facts->pace.Take(before, step, lease_.now());
   live.steps_unsaved = true;
   parts_.board->PublishStep(live.job);
 }
@@ -282,7 +286,7 @@ void Reconciler::Advance(const std::string& id) {
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
-  if (!verdict.event.has_value()) return;
+  if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
   const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
@@ -293,6 +297,30 @@ void Reconciler::Advance(const std::string& id) {
     BeginStop(facts, kStopGraceMs, verdict.reason);
   }
   ForgetIfEnded(id);
+}
+
+// A stall is told, and nothing is done about it: who causes it is not known here.
+void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
+  const v1::Job& job = live->job;
+  const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
+  if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
+  const bool stalled = facts->pace.Stalled(lease_.now()), told = job.stalled_since_unix_nanos() != 0;
+  const absl::Time since =
+      told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
+  const std::string time = HumanSeconds(absl::ToDoubleSeconds(parts_.clock->Wall() - since));
+  std::string words;
+  if (stalled && !told) {
+    words = absl::StrCat("no step for ", time);
+    if (job.has_last_step())
+      absl::StrAppend(&words, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+  } else if (told && !stalled && facts->stepped) {
+    words = absl::StrCat("steps go on after ", time, " without one");
+  } else {
+    return;
+  }
+  Commit(live, JobEvent::kNote, words, [&](v1::Job* edited) {
+    edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
+  }).IgnoreError();  // The next tick says it again.
 }
 
 void Reconciler::TendStops() {
@@ -389,6 +417,7 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
   }));
   const AttemptRef ref = {live->job.id(), live->job.attempt()};
   AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
+  facts.pace.WaitFrom(lease_.now());
   parts_.rendezvous->Open(ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;

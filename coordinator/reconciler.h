@@ -95,6 +95,7 @@ class Reconciler {
   void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id);
+  void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
   void TendStops();
   void PlaceQueued();
   void SaveSteps();

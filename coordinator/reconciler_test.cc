@@ -578,6 +578,50 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
   EXPECT_EQ(store_->Get("j")->last_step().step(), 4);
 }
 
+TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  const auto step = [&](int64_t number) {
+    v1::RankUpdate update = Update("j", 0);
+    update.mutable_step()->set_step(number);
+    update.mutable_step()->set_step_seconds(0.2);
+    update.mutable_step()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->Told("a", update, 0);
+    reconciler_->RunOnce();
+  };
+  for (int number = 1; number <= 3; ++number) step(number);
+  const absl::Time last = clock_.Wall();
+  Advance(absl::Seconds(10));
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").reason(), "no step for 11 s; the last one took 200 ms");
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), absl::ToUnixNanos(last));
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(Job("j").revision(), revision);  // Told once.
+  step(4);
+  EXPECT_EQ(Job("j").reason(), "steps go on after 1 m 11 s without one");
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+}
+
+TEST_F(ReconcilerTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Advance(absl::Minutes(6));
+  EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(1));
+  EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+}
+
 TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
   Attach("a", 1);
   Submit("j", 1, 1);
