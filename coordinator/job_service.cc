@@ -42,6 +42,7 @@ absl::Status CheckRequestId(const std::string& id) {
 
 absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   JobQuery query;
+  query.max_bytes = kMaxPageBytes;
   if (request.page_size() < 0) return BadField("page_size", "must not be negative");
   query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
   for (int i = 0; i < request.states_size(); ++i) {
@@ -196,13 +197,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
 absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(request));
   FSDPD_ASSIGN_OR_RETURN(JobPage page, parts_.store->List(query));
-  size_t bytes = 0;
   for (v1::Job& job : page.jobs) {
-    bytes += job.ByteSizeLong();
-    if (bytes > kMaxPageBytes && response->jobs_size() > 0) {
-      page.more = true;
-      break;
-    }
     // The same revision on the board has newer steps.
     std::optional<v1::Job> live = parts_.board->Get(job.id());
     const bool newer = live.has_value() && live->revision() == job.revision();
