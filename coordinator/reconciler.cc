@@ -26,7 +26,7 @@ constexpr int64_t kStopGraceMs = 10000;
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
-constexpr absl::Duration kSaveStepsEvery = absl::Seconds(1);
+constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -55,8 +55,10 @@ absl::Status Reconciler::Load() {
       }
     }
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
-    const std::string id = job.id();
-    jobs_[id].job = std::move(job);
+    LiveJob& live = jobs_[job.id()];
+    if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
+      live.not_before = lease_.now() + RetryDelay(job.attempt());
+    live.job = std::move(job);
   }
   return absl::OkStatus();
 }
@@ -81,7 +83,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   AdvanceJobs();
   TendStops();
   PlaceQueued();
-  SaveSteps();
+  SaveRest();
   std::map<std::string, int> free_slots;
   for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());
   parts_.nodes->SetFreeSlots(free_slots);
@@ -125,8 +127,10 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
     const std::string words = absl::StrCat(queued ? "cancelled before it was launched" : "stopping the ranks",
                                            reason.empty() ? "" : ": ", reason);
-    const absl::Status stored = Commit(&live, JobEvent::kCancel, words);
-    if (!stored.ok()) return answer(stored);
+    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words);
+    // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
+    if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
+    if (!cancelled.ok()) return answer(cancelled);
   }
   answer(live.job);
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {
@@ -230,7 +234,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
-  live.steps_unsaved = true;
+  live.unsaved = true;
   parts_.board->PublishStep(live.job);
 }
 
@@ -292,6 +296,7 @@ void Reconciler::Advance(const std::string& id) {
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   });
   if (!stored.ok()) return;  // The next tick judges again.
+  if (*verdict.event == JobEvent::kRetry) live.not_before = lease_.now() + verdict.retry_after;
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
   if (*verdict.event == JobEvent::kFail || *verdict.event == JobEvent::kFinish) {
     BeginStop(facts, kStopGraceMs, verdict.reason);
@@ -352,6 +357,7 @@ void Reconciler::PlaceQueued() {
   const auto queue = queue_;
   for (const auto& [create_nanos, id] : queue) {
     LiveJob& live = jobs_.at(id);
+    if (lease_.now() < live.not_before) continue;  // It holds no place while it waits for its next attempt.
     const PlaceRequest request = RequestOf(live.job.spec());
     std::string reason;
     if (const auto it = ahead.find(request.device); it != ahead.end()) {
@@ -362,8 +368,14 @@ void Reconciler::PlaceQueued() {
         slots = SlotsNow();
         continue;
       }
-      ahead[request.device] = id;
       reason = decision.reason;
+      // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
+      // nobody passes it any more.
+      if (decision.possible || !lease_.Settled()) {
+        ahead[request.device] = id;
+      } else {
+        reason += "; jobs behind it go first meanwhile";
+      }
     }
     if (reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
     ++notes;
@@ -371,14 +383,16 @@ void Reconciler::PlaceQueued() {
   }
 }
 
-void Reconciler::SaveSteps() {
+void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
-  if (now - steps_saved_ < kSaveStepsEvery) return;
-  steps_saved_ = now;
-  for (auto& [id, live] : jobs_) {
-    if (!live.steps_unsaved || !parts_.store->Update(live.job).ok()) continue;
-    live.steps_unsaved = false;
+  if (now - rest_saved_ < kSaveRestEvery) return;
+  rest_saved_ = now;
+  std::vector<const v1::Job*> unsaved;
+  for (const auto& [id, live] : jobs_) {
+    if (live.unsaved) unsaved.push_back(&live.job);
   }
+  if (unsaved.empty() || !parts_.store->UpdateAll(unsaved).ok()) return;
+  for (auto& [id, live] : jobs_) live.unsaved = false;
 }
 
 // --- Acts --------------------------------------------------------------------------------------------------
@@ -397,6 +411,21 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
     return stored;
   }
   last_store_error_.clear();
+  Adopt(live, std::move(next));
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
+                                        const absl::Status& why) {
+  v1::Job next = live->job;
+  FSDPD_RETURN_IF_ERROR(
+      Apply(event, absl::StrCat(reason, "; not on disk yet: ", why.message()), parts_.clock->Wall(), &next));
+  Adopt(live, std::move(next));
+  live->unsaved = true;
+  return absl::OkStatus();
+}
+
+void Reconciler::Adopt(LiveJob* live, v1::Job next) {
   const std::pair<int64_t, std::string> place = {next.create_unix_nanos(), next.id()};
   if (next.state() == v1::JOB_STATE_QUEUED) {
     queue_.insert(place);
@@ -404,11 +433,10 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
     queue_.erase(place);
   }
   LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
-          next.id(), next.attempt(), reason);
+          next.id(), next.attempt(), next.reason());
   live->job = std::move(next);
-  live->steps_unsaved = false;
+  live->unsaved = false;
   parts_.board->Publish(live->job);
-  return absl::OkStatus();
 }
 
 absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
@@ -484,12 +512,19 @@ bool Reconciler::IsCurrent(const AttemptRef& ref) const {
 
 std::vector<NodeSlots> Reconciler::SlotsNow() const {
   std::vector<NodeView> usable;
+  std::vector<NodeSlots> away;
   for (const auto& [name, view] : views_) {
     // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
     const auto it = attached_.find(name);
-    if (view.connected && it != attached_.end() && it->second == view.epoch) usable.push_back(view);
+    if (view.connected && it != attached_.end() && it->second == view.epoch) {
+      usable.push_back(view);
+    } else if (PresenceAt(name) != Presence::kLost) {
+      away.push_back({name, view.info.device(), {}, view.info.slots(), {}, /*away=*/true});
+    }
   }
-  return CountSlots(usable, attempts_);
+  std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
+  slots.insert(slots.end(), away.begin(), away.end());
+  return slots;
 }
 
 int64_t Reconciler::BudgetOn(const std::vector<NodePart>& parts) const {

@@ -230,6 +230,41 @@ TEST_F(ReconcilerTest, JobsOfOneKindAreServedInOrderAndSayWhoIsAhead) {
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);
 }
 
+TEST_F(ReconcilerTest, AJobThatNoNodeCouldTakeIsGoneRoundUntilThereAreNodesForIt) {
+  Attach("a", 1);
+  Submit("large", 2, 1);
+  Submit("small", 1, 1);
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);  // Other agents may be about to come back.
+  Advance(absl::Seconds(16));
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
+  EXPECT_THAT(Job("large").reason(), HasSubstr("even when idle, only 1 connected node could take 1 rank"));
+  EXPECT_THAT(Job("large").reason(), HasSubstr("jobs behind it go first meanwhile"));
+  Submit("next", 1, 1);
+  Attach("b", 1);
+  EXPECT_EQ(StateOf("next"), v1::JOB_STATE_QUEUED);  // Nobody passes it any more.
+  EXPECT_THAT(Job("next").reason(), HasSubstr("waits behind job large"));
+  Exit("a", "small", 0, 0);
+  Stopped("a", "small");
+  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerTest, AJobWhoseNodeIsAwayForAMomentKeepsItsPlace) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Advance(absl::Seconds(16));
+  Submit("running", 1, 1);
+  Submit("large", 2, 1);
+  Detach("b");
+  reconciler_->RunOnce();
+  Submit("small", 1, 1);
+  Exit("a", "running", 0, 0);
+  Stopped("a", "running");
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);
+  outboxes_.erase("b");
+  Advance(absl::Seconds(11));  // It is lost.
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
+}
+
 TEST_F(ReconcilerTest, AQueuedReasonIsStoredOnceNotOnEveryTick) {
   Submit("j", 1, 1);
   const int64_t revision = Job("j").revision();
@@ -260,6 +295,14 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   Exit("a", "j", 0, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 of 2 failed"));
+  Submit("other", 1, 1);  // It takes the slot that waits for nobody.
+  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING);
+  Exit("a", "other", 0, 0);
+  Stopped("a", "other");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2);
   Exit("a", "j", 0, 0, /*attempt=*/1);  // Stale: belongs to the attempt before.
@@ -268,6 +311,18 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   Stopped("a", "j", 2);
   Advance(absl::Milliseconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerTest, ARetryWaitsAsLongAfterARestart) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  Restart();
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {
@@ -640,18 +695,57 @@ TEST_F(ReconcilerTest, RendezvousIsOpenExactlyWhileTheAttemptMayRun) {
   EXPECT_FALSE(rendezvous_->Set(ref, "k", "v").ok());
 }
 
+// No file of this process grows while one lives.
+class FullDisk {
+ public:
+  FullDisk() {
+    signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit none = {1, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  }
+  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredOnceItCan) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  std::optional<FullDisk> full(std::in_place);
+  const auto job = Cancel("j", "enough");
+  const size_t stops = StopsSent("a").size();
+  Stopped("a", "j");
+  const int free_slots = nodes_->Snapshot()[0].free_slots;
+  full.reset();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_THAT(job->reason(), HasSubstr("stopping the ranks: enough; not on disk yet: "));
+  EXPECT_EQ(stops, 1u);
+  EXPECT_EQ(free_slots, 1);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(ReconcilerTest, ACancelOfAQueuedJobThatCannotBeStoredIsRefused) {
+  Submit("j", 1, 1);
+  std::optional<FullDisk> full(std::in_place);
+  const auto job = Cancel("j");
+  full.reset();
+  EXPECT_FALSE(job.ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+}
+
 TEST_F(ReconcilerTest, NothingIsLaunchedWhileTheStoreCannotWrite) {
   Attach("a", 1);
-  signal(SIGXFSZ, SIG_IGN);
   Submit("first", 1, 1);
   ASSERT_EQ(LaunchesSent("a").size(), 1u);
-  rlimit old_limit;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
-  const rlimit none = {1, old_limit.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  std::optional<FullDisk> full(std::in_place);
   Exit("a", "first", 0, 0);
   const v1::JobState stuck = StateOf("first");
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  full.reset();
   EXPECT_EQ(stuck, v1::JOB_STATE_STARTING);
   Advance(absl::Milliseconds(100));
   EXPECT_EQ(StateOf("first"), v1::JOB_STATE_SUCCEEDED);
