@@ -52,7 +52,7 @@ bool AttemptFacts::TakeReady(const std::string& node, int rank) {
   return true;
 }
 
-bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                             absl::Duration age) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
@@ -60,10 +60,10 @@ bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExi
   facts->exit = exit;
   facts->exit->set_rank(rank);
   NodePart* part = PartOf(node);
-  const absl::Time ended = received - std::max(age, absl::ZeroDuration());
-  facts->ended = part->last_ended = std::min(received, std::max(ended, part->last_ended));
+  const absl::Time ended = now - std::max(age, absl::ZeroDuration());
+  facts->ended = part->last_ended = std::min(now, std::max(ended, part->last_ended));
   facts->order = exits_++;
-  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, received);
+  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, now);
   return true;
 }
 

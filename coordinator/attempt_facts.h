@@ -56,8 +56,8 @@ class AttemptFacts {
 
   // Each returns false for what does not belong to the attempt: a rank of another node, an unknown node.
   bool TakeReady(const std::string& node, int rank);
-  // `received`: when the exit arrived here. `age`: for how long its agent had known it then.
-  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+  // `age`: for how long the exit has been known, by its agent and on its way.
+  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node);
   // The agent of `node` registered and hosts these ranks of the attempt.
@@ -94,7 +94,7 @@ class AttemptFacts {
   RankFacts* RankOn(const std::string& node, int rank);
 
   std::vector<RankFacts> ranks_;
-  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit arrived here.
+  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit was taken.
   int exits_ = 0;
   bool any_sign_ = false;
 };

@@ -5,6 +5,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
 namespace {

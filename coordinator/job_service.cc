@@ -6,12 +6,14 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/check_guard.h"
 #include "base/ids.h"
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/page_token.h"
+#include "coordinator/placer.h"
 #include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
@@ -110,6 +112,28 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   return node;
 }
 
+// A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
+// Without any node there is nothing to compare with.
+Violations NobodyToTakeIt(const v1::JobSpec& resolved, const std::vector<NodeView>& nodes) {
+  std::vector<NodeSlots> idle;
+  for (const NodeView& view : nodes) {
+    if (!view.connected) continue;
+    idle.push_back({view.info.node(), view.info.device(), {}, view.info.slots(), {}, false});
+    for (int device = 0; device < view.info.slots(); ++device) idle.back().free_devices.push_back(device);
+  }
+  const PlaceDecision decision = Place(RequestOf(resolved), idle);
+  if (idle.empty() || decision.placed()) return {};
+  Violation warning;
+  warning.rule = "no_node_could_take_it";
+  warning.level = FaultLevel::kWarn;
+  warning.field = "resources";
+  warning.reason =
+      absl::StrCat("is more than the nodes that are there could give, were they idle: ", decision.reason);
+  warning.fix =
+      "Start the agents that it needs, or ask for what there is; the job waits, and others pass it.";
+  return {warning};
+}
+
 }  // namespace
 
 // --- Submitting --------------------------------------------------------------------------------------------
@@ -139,6 +163,9 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   }
   *response->mutable_job() = std::move(inserted.job);
   for (const Violation& fault : plan.faults) *response->add_faults() = ToProto(fault);
+  for (const Violation& warning : NobodyToTakeIt(plan.resolved, parts_.nodes->Snapshot())) {
+    *response->add_faults() = ToProto(warning);
+  }
   return absl::OkStatus();
 }
 
@@ -167,8 +194,11 @@ grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*
   const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes());
   if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
   *response->mutable_plan() = ToProto(plan);
-  AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device), request->timeline(),
-                response->mutable_plan());
+  const absl::Status predicted = GuardChecks([&] {
+    AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
+                  request->timeline(), response->mutable_plan());
+  });
+  if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
   if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
   return ToGrpc(absl::ResourceExhaustedError(
       absl::StrCat("the plan has ", plan.program.instructions.size(),

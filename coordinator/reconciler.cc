@@ -195,7 +195,8 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
   const int64_t happened = update.exit().unix_nanos();
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
-  const absl::Duration age = absl::Nanoseconds(stamped ? sent_unix_nanos - happened : 0);
+  const absl::Duration age =
+      absl::Nanoseconds(stamped ? std::max<int64_t>(0, sent_unix_nanos - happened) : 0);
   events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
     TakeUpdate(node, update, received, age);
   });
@@ -211,7 +212,8 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       taken = facts->TakeReady(node, update.rank());
       break;
     case v1::RankUpdate::kExit:
-      taken = facts->TakeExit(node, update.rank(), update.exit(), received, age);
+      taken =
+          facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age);
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -455,12 +457,18 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
 }
 
 void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
-  const AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
+  AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
+  absl::StatusOr<v1::JobSpec> resolved = parts_.resolve(job.spec(), BudgetOn(facts.parts));
+  if (!resolved.ok()) {
+    facts.fault = std::string(resolved.status().message());
+    part->stopped = true;  // Nothing was launched there.
+    return;
+  }
   v1::CoordinatorMessage message;
   v1::Launch* launch = message.mutable_launch();
   launch->set_job_id(job.id());
   launch->set_attempt(job.attempt());
-  *launch->mutable_spec() = parts_.resolve(job.spec(), BudgetOn(facts.parts));
+  *launch->mutable_spec() = *std::move(resolved);
   launch->set_world(static_cast<int32_t>(facts.ranks().size()));
   launch->set_first_rank(part->first_rank);
   launch->set_ranks(part->ranks);

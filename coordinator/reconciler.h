@@ -42,8 +42,10 @@ struct ReconcilerOptions {
 
 class Reconciler {
  public:
-  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known).
-  using Resolver = std::function<v1::JobSpec(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
+  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known). An
+  // error is a fault of ours, and fails the attempt.
+  using Resolver =
+      std::function<absl::StatusOr<v1::JobSpec>(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
 
   struct Parts {
     StateStore* store;

@@ -104,7 +104,9 @@ TEST(SqliteStore, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 3; ++i) {
     jobs.push_back(MakeJob("j" + std::to_string(i), i));
-    if (i < 2) ASSERT_TRUE(store->Insert(jobs.back()).ok());
+    if (i < 2) {
+      ASSERT_TRUE(store->Insert(jobs.back()).ok());
+    }
     jobs.back().set_state(v1::JOB_STATE_RUNNING);
     jobs.back().set_reason("newer");
   }

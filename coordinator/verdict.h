@@ -37,8 +37,8 @@ struct VerdictOptions {
 struct Verdict {
   std::optional<JobEvent> event;  // Nothing to do when empty.
   std::string reason;
-  std::optional<v1::Job::Failure> failure;  // To be kept in the job.
-  absl::Duration retry_after;               // kRetry: how long the next attempt waits.
+  std::optional<v1::Job::Failure> failure;            // To be kept in the job.
+  absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
 // How long the attempt after `attempt` waits: what fails at once would fail again at once.
