@@ -20,13 +20,15 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-constexpr int kKeepaliveMs = 3000;   // Finds a dead coordinator, or a dead network, within two of them.
-constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
+constexpr int kKeepaliveMs = 3000;  // Finds a dead coordinator, or a dead network, within two of them.
+constexpr int kMaxMetadataBytes = 64 << 10;  // Of an error's details.
+constexpr int kMaxWaitingLogs = 16;          // Messages of a quarter MiB.
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
   arguments.SetMaxSendMessageSize(kMaxRpcBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

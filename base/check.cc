@@ -1,13 +1,18 @@
 #include "base/check.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <cstdlib>
 
+#include "base/check_guard.h"
 #include "base/log.h"
 
 namespace fsdpd {
 
 void CheckFailed(const char* file, int line, absl::string_view what) {
-  LogError("check failed at %s:%d: %s", file, line, what);
+  const std::string place = absl::StrCat(file, ":", line, ": ", what);
+  LogError("check failed at %s", place);
+  if (ChecksAreGuarded()) throw CheckFailure{place};
   std::abort();
 }
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
+constexpr int kMaxMetadataBytes = 64 << 10;
 
 template <typename Detail>
 std::string UrlOf() {
@@ -48,6 +50,7 @@ absl::Duration PauseAfter(const absl::Status& status, absl::Duration otherwise) 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   // The defaults (1 s growing to 2 min) are for fleets of servers; a person waits for this one.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
@@ -110,6 +113,13 @@ std::string ReasonOf(const absl::Status& status) {
 Violations FieldViolationsOf(const absl::Status& status) {
   google::rpc::BadRequest bad;
   Violations violations;
+  v1::SpecFaults faults;
+  if (ReadDetail(status, &faults)) {
+    for (const v1::Fault& f : faults.faults()) {
+      violations.push_back({f.rule(), FaultLevel::kError, f.field(), f.reason(), f.fix(), "", ""});
+    }
+    return violations;
+  }
   if (!ReadDetail(status, &bad)) return violations;
   for (const auto& field : bad.field_violations()) {
     violations.push_back({"", FaultLevel::kError, field.field(), field.description(), "", "", ""});

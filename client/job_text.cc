@@ -35,6 +35,20 @@ std::string StepText(const v1::Job& job) {
   return absl::StrCat(job.last_step().step(), "/", job.spec().train().steps());
 }
 
+// A stall is the news, whatever was said before it.
+std::string ReasonText(const v1::Job& job, absl::Time now) {
+  if (job.stalled_since_unix_nanos() == 0) return OneLine(job.reason());
+  const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
+  if (!job.has_last_step()) return quiet;
+  return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+}
+
+std::string StatusText(const v1::Node& node) {
+  if (!node.connected()) return "lost";
+  if (node.stalled_jobs().empty()) return "ready";
+  return absl::StrCat("ready, no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
+}
+
 // "61.2 MiB measured, 63.0 MiB planned (-3%)"
 std::string PeakText(const v1::Job& job) {
   const int64_t measured = job.peak_bytes(), planned = job.memory_plan().peak_bytes();
@@ -128,8 +142,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
     const bool stepped = job.has_last_step();
     table.Add({job.id(), StateName(job.state()), StepText(job),
                stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
-               absl::StrCat(WorldOf(job.spec())), Since(job.create_unix_nanos(), now),
-               OneLine(job.reason())});
+               absl::StrCat(WorldOf(job.spec())), Since(job.create_unix_nanos(), now), ReasonText(job, now)});
   }
   return table.Render(0, width);
 }
@@ -138,7 +151,7 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
   TextTable table({"NAME", "STATUS", "DEVICE", "FREE", "MEMORY/SLOT", "SEEN", "METRICS", "VERSION"});
   for (const v1::Node& node : nodes) {
     const auto* device = v1::Device_descriptor()->FindValueByNumber(node.device());
-    table.Add({node.name(), node.connected() ? "ready" : "lost",
+    table.Add({node.name(), StatusText(node),
                device == nullptr || device->number() == 0 ? "-" : ShortEnumName(*device),
                absl::StrCat(node.free_slots(), "/", node.slots()), HumanBytes(node.memory_bytes_per_slot()),
                absl::StrCat(Since(node.last_seen_unix_nanos(), now), " ago"), OrDash(node.metrics_endpoint()),
@@ -150,7 +163,7 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
   const int64_t attempts = std::max<int64_t>(1, job.spec().restart().max_attempts());
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
-  if (!job.reason().empty()) absl::StrAppend(&text, " (", OneLine(job.reason()), ")");
+  if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
   absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts,
                   "\nranks:     ", WorldOf(job.spec()),
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),

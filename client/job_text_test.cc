@@ -55,6 +55,19 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
             "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
 }
 
+TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  job.set_reason("no step for 12 s; the last one took 165 ms");  // When it was noticed.
+  job.set_stalled_since_unix_nanos(1023 * kSecond);
+  for (const std::string& text : {JobTable({job}, Now()), DescribeJob(job, Now())}) {
+    EXPECT_NE(text.find("no step for 42 s; the last one took 165 ms"), std::string::npos) << text;
+  }
+  v1::Node node;
+  node.set_connected(true);
+  node.add_stalled_jobs(job.id());
+  EXPECT_NE(NodeTable({node}, Now()).find("ready, no step of tiny-k3x9q2"), std::string::npos);
+}
+
 TEST(JobText, SummaryOfASuccess) {
   StepHistory history;
   for (int step = 1; step <= 200; ++step) history.Add(EndedJob(v1::JOB_STATE_SUCCEEDED).last_step());

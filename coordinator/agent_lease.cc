@@ -23,7 +23,7 @@ absl::Duration AgentLease::BeginTick(absl::Time now) {
 }
 
 bool AgentLease::Expired(absl::Time heard) const {
-  if (heard < awake_since_ && now_ - awake_since_ <= grace_) return false;
+  if (heard < awake_since_ && !Settled()) return false;
   return now_ - heard > kLostAfter;
 }
 

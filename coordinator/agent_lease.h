@@ -23,6 +23,8 @@ class AgentLease {
   absl::Duration BeginTick(absl::Time now);
   absl::Time now() const { return now_; }
 
+  // Whether agents that are not there had their time to come back.
+  bool Settled() const { return now_ - awake_since_ > grace_; }
   // `heard`: when the agent last spoke; InfinitePast when it did not since the coordinator's start.
   bool Expired(absl::Time heard) const;
 

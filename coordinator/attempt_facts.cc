@@ -52,7 +52,7 @@ bool AttemptFacts::TakeReady(const std::string& node, int rank) {
   return true;
 }
 
-bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                             absl::Duration age) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
@@ -60,10 +60,10 @@ bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExi
   facts->exit = exit;
   facts->exit->set_rank(rank);
   NodePart* part = PartOf(node);
-  const absl::Time ended = received - std::max(age, absl::ZeroDuration());
-  facts->ended = part->last_ended = std::min(received, std::max(ended, part->last_ended));
+  const absl::Time ended = now - std::max(age, absl::ZeroDuration());
+  facts->ended = part->last_ended = std::min(now, std::max(ended, part->last_ended));
   facts->order = exits_++;
-  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, received);
+  if (Failed(exit)) first_failure_seen_ = std::min(first_failure_seen_, now);
   return true;
 }
 
@@ -78,6 +78,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
   part->attached = true;
+  pace.WaitFrom(now);
   any_sign_ |= !hosted.empty();
   if (!part->launched) return true;
   // An agent that hosts nothing of an attempt that is to end has nothing left of it.
@@ -96,6 +97,7 @@ void AttemptFacts::WaitAgain(absl::Time now) {
   again(&first_failure_seen_);
   again(&stop_since);
   for (NodePart& part : parts) again(&part.missing_since);
+  pace.WaitFrom(now);
 }
 
 bool AttemptFacts::AllReady() const {

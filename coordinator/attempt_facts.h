@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coordinator/attempt_ref.h"
+#include "coordinator/step_pace.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
@@ -55,8 +56,8 @@ class AttemptFacts {
 
   // Each returns false for what does not belong to the attempt: a rank of another node, an unknown node.
   bool TakeReady(const std::string& node, int rank);
-  // `received`: when the exit arrived here. `age`: for how long its agent had known it then.
-  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time received,
+  // `age`: for how long the exit has been known, by its agent and on its way.
+  bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node);
   // The agent of `node` registered and hosts these ranks of the attempt.
@@ -83,7 +84,8 @@ class AttemptFacts {
   AttemptRef ref;
   std::vector<NodePart> parts;
   bool recovered = false;
-  bool stepped = false;           // Rank 0 has reported a step: every rank is through rendezvous.
+  bool stepped = false;  // Rank 0 has reported a step: every rank is through rendezvous.
+  StepPace pace;
   std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
   std::optional<StopOrder> stop;  // Set once the attempt is to end.
   absl::Time stop_since = absl::InfiniteFuture();
@@ -92,7 +94,7 @@ class AttemptFacts {
   RankFacts* RankOn(const std::string& node, int rank);
 
   std::vector<RankFacts> ranks_;
-  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit arrived here.
+  absl::Time first_failure_seen_ = absl::InfiniteFuture();  // When the first failed exit was taken.
   int exits_ = 0;
   bool any_sign_ = false;
 };

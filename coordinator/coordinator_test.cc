@@ -388,6 +388,43 @@ TEST_F(CoordinatorTest, UnknownEnumNumbersAreFaultsToo) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "fsdp.strategy");
 }
 
+TEST_F(CoordinatorTest, AJobForADeviceThatNoNodeHasIsTakenWithAWarning) {
+  const auto agent = Agent("node-0", 1);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  for (const v1::Device device : {v1::DEVICE_CPU, v1::DEVICE_CUDA}) {
+    request.mutable_spec()->mutable_resources()->set_device(device);
+    grpc::ClientContext context;
+    v1::SubmitJobResponse response;
+    ASSERT_TRUE(stub_->SubmitJob(&context, request, &response).ok());
+    int warnings = 0;
+    for (const v1::Fault& fault : response.faults()) {
+      if (fault.rule() != "no_node_could_take_it") continue;
+      ++warnings;
+      EXPECT_THAT(fault.reason(), HasSubstr("no cuda agent is connected"));
+    }
+    EXPECT_EQ(warnings, device == v1::DEVICE_CUDA ? 1 : 0);
+  }
+}
+
+TEST_F(CoordinatorTest, SixtyFaultsReachAClientThatKnowsNothingOfThem) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_data()->clear_synthetic();
+  for (int i = 0; i < 60; ++i) spec.mutable_data()->add_tokens();  // Without a path.
+  v1::Job job;
+  grpc::ClientContext context;
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = spec;
+  v1::PlanJobResponse response;
+  for (const grpc::Status& status : {Submit(spec, "", &job), stub_->PlanJob(&context, request, &response)}) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    const auto faults = DetailOf<v1::SpecFaults>(status);
+    EXPECT_GE(faults.faults_size() + faults.more(), 60);
+    EXPECT_FALSE(faults.faults(0).fix().empty());
+    EXPECT_FALSE(DetailOf<google::rpc::ErrorInfo>(status).metadata().at("rules").empty());
+  }
+}
+
 TEST_F(CoordinatorTest, ASpecOfMegabytesIsRefused) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_checkpoint()->set_dir(std::string(kMaxJobSpecBytes, 'x'));

@@ -1,15 +1,26 @@
 #include "coordinator/errors.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <set>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr char kTypePrefix[] = "type.googleapis.com/";
 constexpr int kRetrySeconds = 1;
+// gRPC clients take 8 KiB of metadata by default. Of that, a refusal's details have 4 KiB, 5.4 KiB as the
+// base64 that they travel as, and its message, which is there twice, some 300 bytes.
+constexpr size_t kMaxDetailBytes = 4096;
+constexpr size_t kMaxRulesBytes = 512;
+constexpr size_t kMaxMessageText = 256;
+// A reason may quote a value of the spec, of any length.
+constexpr size_t kMaxTextBytes = 512;
 
 // The wire's code for each of ours, and the reason when the place that failed gave none. The numbers of both
 // enums are the same by definition of google.rpc.Code; the table is what makes them our contract.
@@ -54,12 +65,76 @@ void Attach(const Detail& detail, absl::Status* status) {
   status->SetPayload(UrlOf<Detail>(), absl::Cord(detail.SerializeAsString()));
 }
 
-void AttachInfo(absl::string_view reason, absl::Status* status) {
+google::rpc::ErrorInfo InfoOf(absl::string_view reason) {
   google::rpc::ErrorInfo info;
   info.set_domain(kErrorDomain);
   info.set_reason(std::string(reason));
-  Attach(info, status);
+  return info;
 }
+
+void AttachInfo(absl::string_view reason, absl::Status* status) { Attach(InfoOf(reason), status); }
+
+// Cut between characters: a string of a message must stay UTF-8.
+std::string Clipped(const std::string& text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  size_t end = bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+v1::Fault Told(const Violation& fault) {
+  v1::Fault told;
+  told.set_rule(fault.rule);
+  told.set_severity(v1::SEVERITY_ERROR);
+  told.set_field(Clipped(fault.field, kMaxTextBytes));
+  told.set_reason(Clipped(fault.reason, kMaxTextBytes));
+  told.set_fix(Clipped(fault.fix, kMaxTextBytes));
+  return told;
+}
+
+// The details of a refused spec, filled fault by fault as long as there is room.
+class SpecDetails {
+ public:
+  void Add(const Violation& fault) {
+    AddRule(fault.rule);
+    const v1::Fault told = Told(fault);
+    google::rpc::BadRequest::FieldViolation violation;
+    violation.set_field(told.field());
+    violation.set_description(told.reason());
+    const size_t bytes = told.ByteSizeLong() + violation.ByteSizeLong() + kFraming;
+    // In order: what did not fit is the end of the list, not its long ones.
+    if (faults_.more() > 0 || bytes_ + bytes > kMaxDetailBytes) return faults_.set_more(faults_.more() + 1);
+    bytes_ += bytes;
+    *faults_.add_faults() = told;
+    *bad_.add_field_violations() = violation;
+  }
+  void AttachTo(absl::Status* status) {
+    google::rpc::ErrorInfo info = InfoOf("BAD_SPEC");
+    if (!rules_.empty()) (*info.mutable_metadata())["rules"] = absl::StrJoin(rules_, ",");
+    if (faults_.more() > 0) {
+      bad_.add_field_violations()->set_description(
+          absl::StrCat("and ", faults_.more(), " more faults: ValidateJob answers with all of them"));
+    }
+    Attach(info, status);
+    Attach(bad_, status);
+    Attach(faults_, status);
+  }
+
+ private:
+  static constexpr size_t kFraming = 8;  // Tags and lengths.
+
+  void AddRule(const std::string& rule) {
+    if (rule.empty() || rules_bytes_ + rule.size() > kMaxRulesBytes || !rules_.insert(rule).second) return;
+    rules_bytes_ += rule.size() + 1;
+    bytes_ += rule.size() + 1;
+  }
+
+  google::rpc::BadRequest bad_;
+  v1::SpecFaults faults_;
+  std::set<std::string> rules_;
+  size_t rules_bytes_ = 0;
+  size_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -70,20 +145,18 @@ absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::stri
 }
 
 absl::Status BadSpec(const Violations& faults) {
-  google::rpc::BadRequest bad;
-  std::string lines;
+  SpecDetails details;
+  std::string first;
+  int count = 0;
   for (const Violation& fault : faults) {
     if (fault.level != FaultLevel::kError) continue;
-    auto* violation = bad.add_field_violations();
-    violation->set_field(fault.field);
-    violation->set_description(fault.fix.empty() ? fault.reason : absl::StrCat(fault.reason, " ", fault.fix));
-    absl::StrAppend(&lines, "\n  ", fault.field, ": ", violation->description());
+    details.Add(fault);
+    if (count++ == 0) first = Clipped(absl::StrCat(fault.field, ": ", fault.reason), kMaxMessageText);
   }
-  const int count = bad.field_violations_size();
-  absl::Status status =
-      Refusal(absl::StatusCode::kInvalidArgument, "BAD_SPEC",
-              absl::StrCat("the job spec has ", count, " fault", count == 1 ? "" : "s", ":", lines));
-  Attach(bad, &status);
+  absl::Status status = absl::InvalidArgumentError(
+      count == 1 ? absl::StrCat("the job spec has 1 fault: ", first)
+                 : absl::StrCat("the job spec has ", count, " faults; the first: ", first));
+  details.AttachTo(&status);
   return status;
 }
 

@@ -23,7 +23,9 @@ constexpr char kErrorDomain[] = "fsdpd";
 // `reason`: UPPER_SNAKE_CASE, stable, for programs. `message`: for people.
 absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message);
 
-// INVALID_ARGUMENT with one field violation per error in `faults` (warnings and adjustments are left out).
+// INVALID_ARGUMENT with the errors in `faults` as coordinator.proto says (warnings and adjustments are left
+// out). Bounded, however many they are and whatever they quote: the message has the first, the details what
+// fits.
 absl::Status BadSpec(const Violations& faults);
 
 // INVALID_ARGUMENT for one field of a request that is not the spec.

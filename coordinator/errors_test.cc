@@ -5,6 +5,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -59,10 +60,50 @@ TEST(Errors, BadSpecListsEveryErrorAndOnlyErrors) {
   ASSERT_TRUE(Find(status, &bad));
   ASSERT_EQ(bad.field_violations_size(), 2);
   EXPECT_EQ(bad.field_violations(0).field(), "train.steps");
-  EXPECT_EQ(bad.field_violations(0).description(), "train.steps is wrong. Write 1.");
+  EXPECT_EQ(bad.field_violations(0).description(), "train.steps is wrong.");
   EXPECT_EQ(bad.field_violations(1).field(), "name");
   EXPECT_EQ(ReasonOf(status), "BAD_SPEC");
-  EXPECT_THAT(status.error_message(), HasSubstr("2 faults"));
+  EXPECT_EQ(status.error_message(),
+            "the job spec has 2 faults; the first: train.steps: train.steps is wrong.");
+  v1::SpecFaults faults;
+  ASSERT_TRUE(Find(status, &faults));
+  EXPECT_EQ(faults.faults(1).fix(), "Write 1.");  // Not glued to the reason.
+  EXPECT_EQ(faults.more(), 0);
+}
+
+TEST(Errors, ARefusalNamesItsRulesOnceEach) {
+  Violations faults(3, Fault(FaultLevel::kError, "f"));
+  faults[0].rule = faults[2].rule = "steps_positive";
+  faults[1].rule = "name_is_label";
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(Find(ToGrpc(BadSpec(faults)), &info));
+  EXPECT_EQ(info.metadata().at("rules"), "name_is_label,steps_positive");
+}
+
+TEST(Errors, ARefusalOfSixtyFaultsFitsIntoWhatClientsTake) {
+  for (const char* text : {"x", "\xc3\xa9"}) {
+    Violations faults;
+    for (int i = 0; i < 60; ++i) {
+      faults.push_back(Fault(FaultLevel::kError, "data.tokens[" + std::to_string(i) + "].path"));
+      faults.back().rule = "a_rule_of_a_name_that_is_rather_long_" + std::to_string(i);
+      faults.back().fix = "Write " + std::to_string(i);
+    }
+    faults[0].reason.clear();
+    for (int i = 0; i < 100'000; ++i) faults[0].reason += text;  // It quotes a value.
+    const grpc::Status status = ToGrpc(BadSpec(faults));
+    EXPECT_LT(status.error_details().size(), 5000u);
+    EXPECT_LT(status.error_message().size(), 350u);
+    EXPECT_THAT(status.error_message(), HasSubstr("60 faults"));
+    v1::SpecFaults told;
+    google::rpc::BadRequest bad;
+    ASSERT_TRUE(Find(status, &told));
+    ASSERT_TRUE(Find(status, &bad));
+    EXPECT_GE(told.faults_size(), 10);
+    EXPECT_EQ(told.faults_size() + told.more(), 60);
+    EXPECT_EQ(bad.field_violations_size(), told.faults_size() + 1);
+    EXPECT_THAT(bad.field_violations().rbegin()->description(),
+                HasSubstr(std::to_string(told.more()) + " more"));
+  }
 }
 
 TEST(Errors, WrongStateNamesItsSubject) {

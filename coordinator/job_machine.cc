@@ -50,13 +50,18 @@ void AddEvent(absl::string_view message, int64_t unix_nanos, v1::Job* job) {
   event->set_message(std::string(message));
 }
 
-void StartAttempt(int64_t unix_nanos, v1::Job* job) {
-  job->set_attempt(job->attempt() + 1);
-  job->set_start_unix_nanos(unix_nanos);
+// Steps belong to an attempt: the next one begins at the first.
+void ForgetSteps(v1::Job* job) {
   job->clear_last_step();
   job->clear_first_loss();
   job->clear_steady_device_mallocs();
   job->clear_peak_bytes();
+}
+
+void StartAttempt(int64_t unix_nanos, v1::Job* job) {
+  job->set_attempt(job->attempt() + 1);
+  job->set_start_unix_nanos(unix_nanos);
+  ForgetSteps(job);
 }
 
 }  // namespace
@@ -76,7 +81,9 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   job->set_state(*next);
   job->set_reason(std::string(reason));
   job->set_revision(job->revision() + 1);
+  if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
+  if (event == JobEvent::kRetry) ForgetSteps(job);
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(reason, unix_nanos, job);
   return absl::OkStatus();

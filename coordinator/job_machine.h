@@ -41,9 +41,9 @@ constexpr int kMaxJobEvents = 64;
 
 absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 
-// Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1 and
-// clears what belonged to the attempt before it (steps, mallocs, peak); its placements are the caller's to
-// set.
+// Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1; a
+// retry and a launch clear what the attempt before had reached (steps, mallocs, peak). Placements are the
+// caller's to set.
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
 bool IsEnded(v1::JobState state);

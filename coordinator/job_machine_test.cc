@@ -120,6 +120,7 @@ TEST(JobMachine, RelaunchStartsTheNextAttemptWithoutTheOldOnesSteps) {
   ASSERT_TRUE(TakeStep(Step(1, 5.5, 3, 100), &job));
   ASSERT_TRUE(Apply(JobEvent::kFail, "", At(2), &job).ok());
   ASSERT_TRUE(Apply(JobEvent::kRetry, "", At(3), &job).ok());
+  EXPECT_FALSE(job.has_last_step());  // Nor does it show them while it is queued.
   ASSERT_TRUE(Apply(JobEvent::kLaunch, "", At(4), &job).ok());
   EXPECT_EQ(job.attempt(), 2);
   EXPECT_FALSE(job.has_last_step());

@@ -3,14 +3,17 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
+#include "base/check_guard.h"
 #include "base/ids.h"
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/page_token.h"
+#include "coordinator/placer.h"
 #include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
@@ -41,6 +44,7 @@ absl::Status CheckRequestId(const std::string& id) {
 
 absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   JobQuery query;
+  query.max_bytes = kMaxPageBytes;
   if (request.page_size() < 0) return BadField("page_size", "must not be negative");
   query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
   for (int i = 0; i < request.states_size(); ++i) {
@@ -108,6 +112,28 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   return node;
 }
 
+// A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
+// Without any node there is nothing to compare with.
+Violations NobodyToTakeIt(const v1::JobSpec& resolved, const std::vector<NodeView>& nodes) {
+  std::vector<NodeSlots> idle;
+  for (const NodeView& view : nodes) {
+    if (!view.connected) continue;
+    idle.push_back({view.info.node(), view.info.device(), {}, view.info.slots(), {}, false});
+    for (int device = 0; device < view.info.slots(); ++device) idle.back().free_devices.push_back(device);
+  }
+  const PlaceDecision decision = Place(RequestOf(resolved), idle);
+  if (idle.empty() || decision.placed()) return {};
+  Violation warning;
+  warning.rule = "no_node_could_take_it";
+  warning.level = FaultLevel::kWarn;
+  warning.field = "resources";
+  warning.reason =
+      absl::StrCat("is more than the nodes that are there could give, were they idle: ", decision.reason);
+  warning.fix =
+      "Start the agents that it needs, or ask for what there is; the job waits, and others pass it.";
+  return {warning};
+}
+
 }  // namespace
 
 // --- Submitting --------------------------------------------------------------------------------------------
@@ -137,6 +163,9 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   }
   *response->mutable_job() = std::move(inserted.job);
   for (const Violation& fault : plan.faults) *response->add_faults() = ToProto(fault);
+  for (const Violation& warning : NobodyToTakeIt(plan.resolved, parts_.nodes->Snapshot())) {
+    *response->add_faults() = ToProto(warning);
+  }
   return absl::OkStatus();
 }
 
@@ -165,8 +194,11 @@ grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*
   const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes());
   if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
   *response->mutable_plan() = ToProto(plan);
-  AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device), request->timeline(),
-                response->mutable_plan());
+  const absl::Status predicted = GuardChecks([&] {
+    AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
+                  request->timeline(), response->mutable_plan());
+  });
+  if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
   if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
   return ToGrpc(absl::ResourceExhaustedError(
       absl::StrCat("the plan has ", plan.program.instructions.size(),
@@ -195,13 +227,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
 absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(request));
   FSDPD_ASSIGN_OR_RETURN(JobPage page, parts_.store->List(query));
-  size_t bytes = 0;
   for (v1::Job& job : page.jobs) {
-    bytes += job.ByteSizeLong();
-    if (bytes > kMaxPageBytes && response->jobs_size() > 0) {
-      page.more = true;
-      break;
-    }
     // The same revision on the board has newer steps.
     std::optional<v1::Job> live = parts_.board->Get(job.id());
     const bool newer = live.has_value() && live->revision() == job.revision();
@@ -221,7 +247,17 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsReques
 
 grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
                                    v1::ListNodesResponse* response) {
-  for (const NodeView& view : parts_.nodes->Snapshot()) *response->add_nodes() = NodeOf(view, *parts_.clock);
+  std::map<std::string, std::vector<std::string>> stalled;
+  for (const auto& job : parts_.board->Live()) {
+    if (job->stalled_since_unix_nanos() == 0) continue;
+    for (const v1::Job::Placement& placement : job->placements())
+      stalled[placement.node()].push_back(job->id());
+  }
+  for (const NodeView& view : parts_.nodes->Snapshot()) {
+    v1::Node* node = response->add_nodes();
+    *node = NodeOf(view, *parts_.clock);
+    for (const std::string& id : stalled[node->name()]) node->add_stalled_jobs(id);
+  }
   return grpc::Status::OK;
 }
 

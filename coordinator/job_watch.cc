@@ -80,6 +80,13 @@ std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
   return *job;
 }
 
+std::vector<std::shared_ptr<const v1::Job>> JobBoard::Live() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<const v1::Job>> live;
+  for (const auto& [id, entry] : entries_) live.push_back(entry.job);
+  return live;
+}
+
 std::shared_ptr<JobWatch> JobBoard::Watch(const std::string& id, int64_t after_revision) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(id);

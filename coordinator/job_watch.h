@@ -52,6 +52,7 @@ class JobBoard {
   void PublishStep(const v1::Job& job);
 
   std::optional<v1::Job> Get(const std::string& id) const;
+  std::vector<std::shared_ptr<const v1::Job>> Live() const;
   // Starts with the job as it is when its revision is above `after_revision`. Null when the job is not live.
   std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
   // Ends all watches, now and later: the coordinator stops.

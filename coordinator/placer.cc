@@ -33,8 +33,9 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
                       size_t others) {
   if (of_kind.empty()) {
     return others == 0 ? "no agent is connected"
-                       : absl::StrCat("no ", KindOf(request.device), " agent is connected (",
-                                      Count(static_cast<int64_t>(others), "agent"), " of another kind)");
+                       : absl::StrCat("no registered node could take it: no ", KindOf(request.device),
+                                      " agent is connected (", Count(static_cast<int64_t>(others), "agent"),
+                                      " of another kind)");
   }
   std::vector<std::string> parts;
   for (const NodeSlots* node : of_kind) {
@@ -42,18 +43,21 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat("and ", of_kind.size() - kMaxNodesInReason, " more"));
       break;
     }
-    parts.push_back(absl::StrCat(node->name, " has ", node->free_devices.size(), " of ", node->slots, " free",
-                                 HoldersOf(*node)));
+    parts.push_back(node->away ? absl::StrCat(node->name, " is away")
+                               : absl::StrCat(node->name, " has ", node->free_devices.size(), " of ",
+                                              node->slots, " free", HoldersOf(*node)));
   }
   return absl::StrJoin(parts, ", ");
 }
 
-// The most that the connected nodes could ever give, for a reason that says "more agents", not "wait".
-std::string TooLargeHint(const PlaceRequest& request, const std::vector<const NodeSlots*>& of_kind) {
-  const int64_t able = std::count_if(of_kind.begin(), of_kind.end(), [&](const NodeSlots* node) {
-    return node->slots >= request.ranks_per_node;
-  });
-  if (of_kind.empty() || able >= request.nodes) return "";
+// How many nodes could take their share of the ranks, were they idle.
+int64_t CountAble(const PlaceRequest& request, const std::vector<const NodeSlots*>& of_kind) {
+  return std::count_if(of_kind.begin(), of_kind.end(),
+                       [&](const NodeSlots* node) { return node->slots >= request.ranks_per_node; });
+}
+
+// For a reason that says "more agents", not "wait".
+std::string TooLargeHint(const PlaceRequest& request, int64_t able) {
   return absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
                       Count(request.ranks_per_node, "rank"), ": start more or larger agents");
 }
@@ -90,9 +94,11 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
 
   PlaceDecision decision;
   if (static_cast<int64_t>(able.size()) < request.nodes) {
+    const int64_t when_idle = CountAble(request, of_kind);
+    decision.possible = when_idle >= request.nodes;
     decision.reason =
         absl::StrCat(Needs(request), "; ", Situation(request, of_kind, nodes.size() - of_kind.size()),
-                     TooLargeHint(request, of_kind));
+                     decision.possible || of_kind.empty() ? "" : TooLargeHint(request, when_idle));
     return decision;
   }
   std::sort(able.begin(), able.end(), [](const NodeSlots* a, const NodeSlots* b) {

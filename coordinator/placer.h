@@ -3,7 +3,8 @@
 // Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once; nodes
 // with the fewest free slots that suffice come first (so that large holes stay for large jobs), then by name.
 // Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
-// strictly first come, first served per device kind; BehindReason() words that case.
+// first come, first served per device kind (BehindReason() words that case), but for jobs that no slot which
+// falls free could help (PlaceDecision::possible): those are gone round until there are nodes for them.
 #pragma once
 
 #include <string>
@@ -25,16 +26,18 @@ struct NodeSlots {
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
   std::vector<std::string> jobs;  // Which hold the slots that are not free.
+  bool away = false;              // It may come back within its lease; nothing is free there until then.
 };
 
 struct PlaceDecision {
   std::vector<v1::Job::Placement> placements;  // Empty when the job cannot be placed now.
   std::string reason;                          // What was chosen, or what would unblock the job.
+  bool possible = true;                        // Whether the nodes could take it, were they idle.
 
   bool placed() const { return !placements.empty(); }
 };
 
-// `nodes`: the connected ones, in any order. With defaults for what the spec leaves unset.
+// `nodes`: those connected or away, in any order. With defaults for what the spec leaves unset.
 PlaceRequest RequestOf(const v1::JobSpec& resolved);
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 

@@ -61,10 +61,24 @@ TEST(Placer, SaysSoWhenTheJobIsLargerThanTheCluster) {
   EXPECT_THAT(d.reason, HasSubstr("even when idle, only 1 connected node could take 2 ranks"));
 }
 
+TEST(Placer, SaysWhetherIdleNodesCouldTakeTheJobAndCountsThoseThatMayComeBack) {
+  EXPECT_TRUE(Place(Request(1, 2), {Node("a", 2, {0})}).possible);
+  EXPECT_FALSE(Place(Request(1, 3), {Node("a", 2, {0})}).possible);
+  EXPECT_FALSE(Place(Request(2, 2), {Node("a", 2, {0, 1})}).possible);
+  NodeSlots away = Node("b", 2, {});
+  away.away = true;
+  const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), away});
+  EXPECT_TRUE(d.possible);
+  EXPECT_FALSE(d.placed());
+  EXPECT_THAT(d.reason, HasSubstr("a has 2 of 2 free, b is away"));
+}
+
 TEST(Placer, DoesNotMixDeviceKinds) {
   const PlaceDecision d = Place(Request(1, 1), {Node("gpu", 8, {0, 1}, v1::DEVICE_CUDA)});
   EXPECT_FALSE(d.placed());
-  EXPECT_THAT(d.reason, HasSubstr("no cpu agent is connected (1 agent of another kind)"));
+  EXPECT_THAT(
+      d.reason,
+      HasSubstr("no registered node could take it: no cpu agent is connected (1 agent of another kind)"));
   EXPECT_THAT(Place(Request(1, 1), {}).reason, HasSubstr("no agent is connected"));
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/slot_count.h"
 
@@ -25,7 +26,7 @@ constexpr int64_t kStopGraceMs = 10000;
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
-constexpr absl::Duration kSaveStepsEvery = absl::Seconds(1);
+constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 
 }  // namespace
 
@@ -46,6 +47,7 @@ absl::Status Reconciler::Load() {
     } else {
       const AttemptRef ref = {job.id(), job.attempt()};
       AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
+      facts.pace.WaitFrom(lease_.now());
       if (job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_CANCELLING) {
         BeginStop(&facts, kStopGraceMs, job.reason());
       } else {
@@ -53,8 +55,10 @@ absl::Status Reconciler::Load() {
       }
     }
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
-    const std::string id = job.id();
-    jobs_[id].job = std::move(job);
+    LiveJob& live = jobs_[job.id()];
+    if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
+      live.not_before = lease_.now() + RetryDelay(job.attempt());
+    live.job = std::move(job);
   }
   return absl::OkStatus();
 }
@@ -79,7 +83,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   AdvanceJobs();
   TendStops();
   PlaceQueued();
-  SaveSteps();
+  SaveRest();
   std::map<std::string, int> free_slots;
   for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());
   parts_.nodes->SetFreeSlots(free_slots);
@@ -123,8 +127,10 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
     const std::string words = absl::StrCat(queued ? "cancelled before it was launched" : "stopping the ranks",
                                            reason.empty() ? "" : ": ", reason);
-    const absl::Status stored = Commit(&live, JobEvent::kCancel, words);
-    if (!stored.ok()) return answer(stored);
+    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words);
+    // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
+    if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
+    if (!cancelled.ok()) return answer(cancelled);
   }
   answer(live.job);
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {
@@ -189,7 +195,8 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
   const int64_t happened = update.exit().unix_nanos();
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
-  const absl::Duration age = absl::Nanoseconds(stamped ? sent_unix_nanos - happened : 0);
+  const absl::Duration age =
+      absl::Nanoseconds(stamped ? std::max<int64_t>(0, sent_unix_nanos - happened) : 0);
   events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
     TakeUpdate(node, update, received, age);
   });
@@ -205,7 +212,8 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       taken = facts->TakeReady(node, update.rank());
       break;
     case v1::RankUpdate::kExit:
-      taken = facts->TakeExit(node, update.rank(), update.exit(), received, age);
+      taken =
+          facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age);
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -225,8 +233,10 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
   facts->stepped = true;
   LiveJob& live = jobs_.at(facts->ref.job);
+  const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
-  live.steps_unsaved = true;
+  facts->pace.Take(before, step, lease_.now());
+  live.unsaved = true;
   parts_.board->PublishStep(live.job);
 }
 
@@ -282,17 +292,42 @@ void Reconciler::Advance(const std::string& id) {
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
-  if (!verdict.event.has_value()) return;
+  if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
   const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   });
   if (!stored.ok()) return;  // The next tick judges again.
+  if (*verdict.event == JobEvent::kRetry) live.not_before = lease_.now() + verdict.retry_after;
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
   if (*verdict.event == JobEvent::kFail || *verdict.event == JobEvent::kFinish) {
     BeginStop(facts, kStopGraceMs, verdict.reason);
   }
   ForgetIfEnded(id);
+}
+
+// A stall is told, and nothing is done about it: who causes it is not known here.
+void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
+  const v1::Job& job = live->job;
+  const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
+  if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
+  const bool stalled = facts->pace.Stalled(lease_.now()), told = job.stalled_since_unix_nanos() != 0;
+  const absl::Time since =
+      told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
+  const std::string time = HumanSeconds(absl::ToDoubleSeconds(parts_.clock->Wall() - since));
+  std::string words;
+  if (stalled && !told) {
+    words = absl::StrCat("no step for ", time);
+    if (job.has_last_step())
+      absl::StrAppend(&words, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+  } else if (told && !stalled && facts->stepped) {
+    words = absl::StrCat("steps go on after ", time, " without one");
+  } else {
+    return;
+  }
+  Commit(live, JobEvent::kNote, words, [&](v1::Job* edited) {
+    edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
+  }).IgnoreError();  // The next tick says it again.
 }
 
 void Reconciler::TendStops() {
@@ -324,6 +359,7 @@ void Reconciler::PlaceQueued() {
   const auto queue = queue_;
   for (const auto& [create_nanos, id] : queue) {
     LiveJob& live = jobs_.at(id);
+    if (lease_.now() < live.not_before) continue;  // It holds no place while it waits for its next attempt.
     const PlaceRequest request = RequestOf(live.job.spec());
     std::string reason;
     if (const auto it = ahead.find(request.device); it != ahead.end()) {
@@ -334,8 +370,14 @@ void Reconciler::PlaceQueued() {
         slots = SlotsNow();
         continue;
       }
-      ahead[request.device] = id;
       reason = decision.reason;
+      // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
+      // nobody passes it any more.
+      if (decision.possible || !lease_.Settled()) {
+        ahead[request.device] = id;
+      } else {
+        reason += "; jobs behind it go first meanwhile";
+      }
     }
     if (reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
     ++notes;
@@ -343,14 +385,16 @@ void Reconciler::PlaceQueued() {
   }
 }
 
-void Reconciler::SaveSteps() {
+void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
-  if (now - steps_saved_ < kSaveStepsEvery) return;
-  steps_saved_ = now;
-  for (auto& [id, live] : jobs_) {
-    if (!live.steps_unsaved || !parts_.store->Update(live.job).ok()) continue;
-    live.steps_unsaved = false;
+  if (now - rest_saved_ < kSaveRestEvery) return;
+  rest_saved_ = now;
+  std::vector<const v1::Job*> unsaved;
+  for (const auto& [id, live] : jobs_) {
+    if (live.unsaved) unsaved.push_back(&live.job);
   }
+  if (unsaved.empty() || !parts_.store->UpdateAll(unsaved).ok()) return;
+  for (auto& [id, live] : jobs_) live.unsaved = false;
 }
 
 // --- Acts --------------------------------------------------------------------------------------------------
@@ -369,6 +413,21 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
     return stored;
   }
   last_store_error_.clear();
+  Adopt(live, std::move(next));
+  return absl::OkStatus();
+}
+
+absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
+                                        const absl::Status& why) {
+  v1::Job next = live->job;
+  FSDPD_RETURN_IF_ERROR(
+      Apply(event, absl::StrCat(reason, "; not on disk yet: ", why.message()), parts_.clock->Wall(), &next));
+  Adopt(live, std::move(next));
+  live->unsaved = true;
+  return absl::OkStatus();
+}
+
+void Reconciler::Adopt(LiveJob* live, v1::Job next) {
   const std::pair<int64_t, std::string> place = {next.create_unix_nanos(), next.id()};
   if (next.state() == v1::JOB_STATE_QUEUED) {
     queue_.insert(place);
@@ -376,11 +435,10 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
     queue_.erase(place);
   }
   LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
-          next.id(), next.attempt(), reason);
+          next.id(), next.attempt(), next.reason());
   live->job = std::move(next);
-  live->steps_unsaved = false;
+  live->unsaved = false;
   parts_.board->Publish(live->job);
-  return absl::OkStatus();
 }
 
 absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
@@ -389,6 +447,7 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
   }));
   const AttemptRef ref = {live->job.id(), live->job.attempt()};
   AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
+  facts.pace.WaitFrom(lease_.now());
   parts_.rendezvous->Open(ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;
@@ -398,12 +457,18 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
 }
 
 void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
-  const AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
+  AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
+  absl::StatusOr<v1::JobSpec> resolved = parts_.resolve(job.spec(), BudgetOn(facts.parts));
+  if (!resolved.ok()) {
+    facts.fault = std::string(resolved.status().message());
+    part->stopped = true;  // Nothing was launched there.
+    return;
+  }
   v1::CoordinatorMessage message;
   v1::Launch* launch = message.mutable_launch();
   launch->set_job_id(job.id());
   launch->set_attempt(job.attempt());
-  *launch->mutable_spec() = parts_.resolve(job.spec(), BudgetOn(facts.parts));
+  *launch->mutable_spec() = *std::move(resolved);
   launch->set_world(static_cast<int32_t>(facts.ranks().size()));
   launch->set_first_rank(part->first_rank);
   launch->set_ranks(part->ranks);
@@ -455,12 +520,19 @@ bool Reconciler::IsCurrent(const AttemptRef& ref) const {
 
 std::vector<NodeSlots> Reconciler::SlotsNow() const {
   std::vector<NodeView> usable;
+  std::vector<NodeSlots> away;
   for (const auto& [name, view] : views_) {
     // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
     const auto it = attached_.find(name);
-    if (view.connected && it != attached_.end() && it->second == view.epoch) usable.push_back(view);
+    if (view.connected && it != attached_.end() && it->second == view.epoch) {
+      usable.push_back(view);
+    } else if (PresenceAt(name) != Presence::kLost) {
+      away.push_back({name, view.info.device(), {}, view.info.slots(), {}, /*away=*/true});
+    }
   }
-  return CountSlots(usable, attempts_);
+  std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
+  slots.insert(slots.end(), away.begin(), away.end());
+  return slots;
 }
 
 int64_t Reconciler::BudgetOn(const std::vector<NodePart>& parts) const {

@@ -1,7 +1,9 @@
 // The one thread that changes jobs. RPC handlers and agents' streams hand it events; on each tick it takes
 // them into its facts, asks the verdict (verdict.h) and the placer (placer.h) what follows, stores the
 // change, and only then acts on it: a launch or a stop is never sent for a state that a crash could forget. A
-// write that fails leaves the job as it was, and the next tick decides again.
+// write that fails leaves the job as it was, and the next tick decides again. One decision acts first: a
+// cancel of a launched job, because a full disk must not keep ranks running; it is stored as soon as that is
+// possible.
 //
 // Call order: Load() once, before agents may attach; Start(); ...; Stop(). RunOnce() is one tick, for tests
 // without the thread. Everything in the first public section may be called from any thread.
@@ -40,8 +42,10 @@ struct ReconcilerOptions {
 
 class Reconciler {
  public:
-  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known).
-  using Resolver = std::function<v1::JobSpec(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
+  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known). An
+  // error is a fault of ours, and fails the attempt.
+  using Resolver =
+      std::function<absl::StatusOr<v1::JobSpec>(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
 
   struct Parts {
     StateStore* store;
@@ -77,7 +81,8 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool steps_unsaved = false;
+    bool unsaved = false;                          // Steps, or a cancel that could not be stored.
+    absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
   };
   using Jobs = std::map<std::string, LiveJob>;
   using Edit = std::function<void(v1::Job*)>;
@@ -95,12 +100,17 @@ class Reconciler {
   void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id);
+  void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
   void TendStops();
   void PlaceQueued();
-  void SaveSteps();
+  void SaveRest();
 
   // Stores the job after `event` (and `edit`), then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
+  // Acts though it could not be stored for the reason `why`; SaveRest() stores it when that is possible.
+  absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
+                              const absl::Status& why);
+  void Adopt(LiveJob* live, v1::Job next);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
   void SendLaunch(const v1::Job& job, NodePart* part);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason);
@@ -128,7 +138,7 @@ class Reconciler {
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
   AgentLease lease_;                                 // And the tick's time.
-  absl::Time steps_saved_ = absl::InfinitePast();
+  absl::Time rest_saved_ = absl::InfinitePast();
   std::string last_store_error_;
 };
 

@@ -13,6 +13,11 @@ namespace {
 // Ranks that wait for one key: at most all of a job, once per reconnect until the old stream is forgotten.
 constexpr size_t kMaxWaitersPerKey = 2 * kMaxWorld;
 constexpr size_t kMaxKeyBytes = 1024;
+// Per attempt. Keys may be many or values large, not both: 512 Gloo ranks whose pairs exchange a KiB each
+// fit.
+constexpr size_t kMaxBytes = 256 << 20;
+// What an entry or a waiter costs beside its key and value, about.
+constexpr size_t kEntryBytes = 128;
 
 absl::Status NotOpen(const AttemptRef& attempt) {
   return absl::FailedPreconditionError(
@@ -27,22 +32,31 @@ void Rendezvous::Open(const AttemptRef& attempt) {
 }
 
 void Rendezvous::Close(const AttemptRef& attempt) {
-  Keys dropped;  // Destroyed after the lock: waiters may hold the last reference to a stream.
+  Attempt dropped;  // Destroyed after the lock: waiters may hold the last reference to a stream.
   MutexLock lock(&mutex_);
   const auto it = attempts_.find(attempt);
   if (it == attempts_.end()) return;
-  dropped.swap(it->second);
+  std::swap(dropped, it->second);
   attempts_.erase(it);
 }
 
-absl::Status Rendezvous::CheckRoom(const Keys& keys, const std::string& key) const {
+absl::StatusOr<Rendezvous::Entry*> Rendezvous::EntryFor(Attempt* attempt, const std::string& key,
+                                                        size_t bytes) const {
   if (key.empty() || key.size() > kMaxKeyBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a rendezvous key has 1 to ", kMaxKeyBytes, " bytes"));
   }
-  if (static_cast<int>(keys.size()) >= kMaxRendezvousKeys && keys.count(key) == 0) {
+  const auto it = attempt->keys.find(key);
+  const bool known = it != attempt->keys.end();
+  if (!known && static_cast<int>(attempt->keys.size()) >= kMaxRendezvousKeys) {
     return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxRendezvousKeys, " rendezvous keys"));
   }
-  return absl::OkStatus();
+  if (!known) bytes += key.size() + kEntryBytes;
+  if (attempt->bytes + bytes > max_bytes_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", max_bytes_, " bytes of rendezvous keys and values"));
+  }
+  attempt->bytes += bytes;
+  return known ? &it->second : &attempt->keys[key];
 }
 
 absl::Status Rendezvous::Set(const AttemptRef& attempt, const std::string& key, const std::string& value) {
@@ -55,16 +69,18 @@ absl::Status Rendezvous::Set(const AttemptRef& attempt, const std::string& key, 
     MutexLock lock(&mutex_);
     const auto it = attempts_.find(attempt);
     if (it == attempts_.end()) return NotOpen(attempt);
-    FSDPD_RETURN_IF_ERROR(CheckRoom(it->second, key));
-    Entry& entry = it->second[key];
-    if (entry.set) {
-      if (entry.value == value) return absl::OkStatus();
+    Attempt& open = it->second;
+    const auto old = open.keys.find(key);
+    if (old != open.keys.end() && old->second.set) {
+      if (old->second.value == value) return absl::OkStatus();
       return absl::AlreadyExistsError(
           absl::StrCat("rendezvous key '", key, "' was set twice with different values"));
     }
-    entry.set = true;
-    entry.value = value;
-    ready.swap(entry.waiters);
+    FSDPD_ASSIGN_OR_RETURN(Entry* const entry, EntryFor(&open, key, value.size()));
+    entry->set = true;
+    entry->value = value;
+    ready.swap(entry->waiters);
+    open.bytes -= ready.size() * kEntryBytes;
   }
   for (const auto& waiter : ready) waiter.second(value);
   return absl::OkStatus();
@@ -77,17 +93,18 @@ absl::Status Rendezvous::Get(const AttemptRef& attempt, const std::string& key, 
     MutexLock lock(&mutex_);
     const auto it = attempts_.find(attempt);
     if (it == attempts_.end()) return NotOpen(attempt);
-    FSDPD_RETURN_IF_ERROR(CheckRoom(it->second, key));
-    Entry& entry = it->second[key];
-    if (!entry.set) {
-      if (entry.waiters.size() >= kMaxWaitersPerKey) {
+    Attempt& open = it->second;
+    const auto known = open.keys.find(key);
+    if (known == open.keys.end() || !known->second.set) {
+      if (known != open.keys.end() && known->second.waiters.size() >= kMaxWaitersPerKey) {
         return absl::ResourceExhaustedError(
             absl::StrCat("too many ranks wait for rendezvous key '", key, "'"));
       }
-      entry.waiters.emplace_back(owner, std::move(waiter));
+      FSDPD_ASSIGN_OR_RETURN(Entry* const entry, EntryFor(&open, key, kEntryBytes));
+      entry->waiters.emplace_back(owner, std::move(waiter));
       return absl::OkStatus();
     }
-    value = entry.value;
+    value = known->second.value;
   }
   waiter(value);
   return absl::OkStatus();
@@ -96,11 +113,12 @@ absl::Status Rendezvous::Get(const AttemptRef& attempt, const std::string& key, 
 void Rendezvous::Forget(int64_t owner) {
   std::vector<std::pair<int64_t, Waiter>> dropped;
   MutexLock lock(&mutex_);
-  for (auto& [attempt, keys] : attempts_) {
-    for (auto& [key, entry] : keys) {
+  for (auto& [ref, attempt] : attempts_) {
+    for (auto& [key, entry] : attempt.keys) {
       auto& waiters = entry.waiters;
       const auto gone = std::stable_partition(waiters.begin(), waiters.end(),
                                               [&](const auto& waiter) { return waiter.first != owner; });
+      attempt.bytes -= static_cast<size_t>(waiters.end() - gone) * kEntryBytes;
       std::move(gone, waiters.end(), std::back_inserter(dropped));
       waiters.erase(gone, waiters.end());
     }

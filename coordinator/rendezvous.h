@@ -6,10 +6,11 @@
 // A waiter's owner (an agent's stream) is forgotten with Forget(): its agent asks again after it reconnected.
 //
 // Thread-safe. Errors: FAILED_PRECONDITION for an attempt that is not open, ALREADY_EXISTS for a key set
-// twice with different values, INVALID_ARGUMENT and RESOURCE_EXHAUSTED for the bounds of base/limits.h.
+// twice with different values, INVALID_ARGUMENT and RESOURCE_EXHAUSTED for the bounds here and in
+// base/limits.h.
 #pragma once
 
-#include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <functional>
@@ -23,9 +24,15 @@
 
 namespace fsdpd {
 
+// Per attempt. Keys may be many or values large, not both: 512 Gloo ranks whose pairs exchange a KiB each
+// fit.
+constexpr size_t kMaxRendezvousBytes = 256 << 20;
+
 class Rendezvous {
  public:
   using Waiter = std::function<void(const std::string& value)>;
+
+  explicit Rendezvous(size_t max_bytes = kMaxRendezvousBytes) : max_bytes_(max_bytes) {}
 
   void Open(const AttemptRef& attempt);   // Idempotent.
   void Close(const AttemptRef& attempt);  // Drops values and waiters.
@@ -41,12 +48,17 @@ class Rendezvous {
     std::string value;
     std::vector<std::pair<int64_t, Waiter>> waiters;
   };
-  using Keys = std::map<std::string, Entry>;
+  struct Attempt {
+    std::map<std::string, Entry> keys;
+    size_t bytes = 0;  // Of keys, values and waiters.
+  };
 
-  absl::Status CheckRoom(const Keys& keys, const std::string& key) const;
+  // The entry of `key`, with room for `bytes` more.
+  absl::StatusOr<Entry*> EntryFor(Attempt* attempt, const std::string& key, size_t bytes) const;
 
+  const size_t max_bytes_;
   Mutex mutex_;
-  std::map<AttemptRef, Keys> attempts_ ABSL_GUARDED_BY(mutex_);
+  std::map<AttemptRef, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

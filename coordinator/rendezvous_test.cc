@@ -98,6 +98,34 @@ TEST(Rendezvous, BoundsKeysAndValues) {
   EXPECT_EQ(rendezvous.Set(kFirst, std::string(5000, 'k'), "v").code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Rendezvous, BoundsWhatAnAttemptKeepsInAll) {
+  constexpr size_t kBytes = 10'000;
+  Rendezvous rendezvous(kBytes);
+  rendezvous.Open(kFirst);
+  size_t kept = 0;
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) {
+    full = rendezvous.Set(kFirst, std::to_string(i), std::string(100, 'x'));
+    kept += full.ok() ? 100 : 0;
+  }
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(kept, kBytes / 4);
+  EXPECT_LE(kept, kBytes);
+  EXPECT_TRUE(rendezvous.Set(kFirst, "0", std::string(100, 'x')).ok());  // A repeat costs nothing.
+  EXPECT_FALSE(rendezvous.Get(kFirst, "more", 1, [](const std::string&) {}).ok());
+}
+
+TEST(Rendezvous, WaitersCostUntilTheyAreAnsweredOrForgotten) {
+  Rendezvous rendezvous(10'000);
+  rendezvous.Open(kFirst);
+  for (int round = 0; round < 100; ++round) {
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE(rendezvous.Get(kFirst, "k", round, [](const std::string&) {}).ok());
+    }
+    rendezvous.Forget(round);
+  }
+}
+
 TEST(Rendezvous, RacingSettersAndGettersLoseNoAnswer) {
   Rendezvous rendezvous;
   rendezvous.Open(kFirst);

@@ -8,11 +8,12 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/check_guard.h"
 #include "base/limits.h"
 #include "coordinator/agent_service.h"
 #include "coordinator/job_service.h"
 #include "coordinator/sqlite_store.h"
-#include "fsdp/plan/resolve.h"
+#include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 namespace {
@@ -23,6 +24,18 @@ constexpr int kMinPingIntervalMs = 1000;
 constexpr int kMaxThreads = 2 * kMaxAgentStreams + kMaxReaderStreams + 256;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
+// Called in the tick: what goes wrong in it must end one job, not the coordinator, and not at its every
+// start.
+absl::StatusOr<v1::JobSpec> ResolveGuarded(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) {
+  v1::JobSpec resolved;
+  const absl::Status guarded = GuardChecks([&] {
+    std::vector<Choice> choices;
+    resolved = Resolve(spec, budget_bytes_per_rank, &choices);
+  });
+  if (!guarded.ok()) return absl::InternalError(CompilerBug(spec, guarded).reason);
+  return resolved;
+}
+
 }  // namespace
 
 struct Server::Parts {
@@ -31,11 +44,8 @@ struct Server::Parts {
         nodes(store->generation(), options.clock),
         logs(&nodes),
         admission([this](v1::Device device) { return nodes.SmallestMemoryPerSlot(device); }),
-        reconciler(options.reconciler, {store.get(), &nodes, &rendezvous, &board, options.clock,
-                                        [](const v1::JobSpec& spec, int64_t budget) {
-                                          std::vector<Choice> choices;
-                                          return Resolve(spec, budget, &choices);
-                                        }}),
+        reconciler(options.reconciler,
+                   {store.get(), &nodes, &rendezvous, &board, options.clock, ResolveGuarded}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, options.clock}),
         agents({&nodes, &reconciler, &rendezvous, &logs}) {}
 
@@ -83,6 +93,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (parts->grpc == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
                                                ": the address is in use, not of this machine, or malformed"));
+  }
+  // Health answers by service too, as gRPC's probes and load balancers ask.
+  for (const char* service : {v1::Coordinator::service_full_name(), v1::AgentLink::service_full_name()}) {
+    parts->grpc->GetHealthCheckService()->SetServingStatus(service, true);
   }
   parts->address = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
   parts->reconciler.Start();

@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/check.h"
@@ -18,6 +19,8 @@ namespace fsdpd {
 namespace {
 
 constexpr int kSchemaVersion = 1;
+// Three values each; a statement may bind 32,766.
+constexpr size_t kJobsPerUpdate = 4096;
 constexpr char kSchema[] = R"sql(
   CREATE TABLE jobs (
     id TEXT PRIMARY KEY NOT NULL,
@@ -116,14 +119,21 @@ absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
   return job;
 }
 
-absl::StatusOr<std::vector<v1::Job>> ReadJobs(Statement* statement, absl::string_view doing) {
-  std::vector<v1::Job> jobs;
+// At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
+absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
+                                 absl::string_view doing) {
+  JobPage page;
+  size_t bytes = 0;
   int rc;
   while ((rc = statement->Step()) == SQLITE_ROW) {
-    FSDPD_ASSIGN_OR_RETURN(jobs.emplace_back(), ParseJob(statement->Blob(0)));
+    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+    if (page.more) return page;
+    const std::string blob = statement->Blob(0);
+    bytes += blob.size();
+    FSDPD_ASSIGN_OR_RETURN(page.jobs.emplace_back(), ParseJob(blob));
   }
   if (rc != SQLITE_DONE) return StatusOf(rc, doing);
-  return jobs;
+  return page;
 }
 
 absl::StatusOr<int> TakeLock(const std::string& path) {
@@ -240,6 +250,26 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(rc, absl::StrCat("update job ", job.id()));
 }
 
+// One statement is one transaction; BEGIN and COMMIT would take in what other threads store meanwhile.
+absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
+    const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
+    std::string rows = "(?,?,?)";
+    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?)";
+    Statement update(handle_->db,
+                     absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3 FROM (VALUES ",
+                                  rows, ") AS new WHERE jobs.id = new.column1"));
+    for (size_t i = begin; i < end; ++i) {
+      update.BindText(jobs[i]->id());
+      update.BindInt(jobs[i]->state());
+      update.BindBlob(jobs[i]->SerializeAsString());
+    }
+    const int rc = update.Step();
+    if (rc != SQLITE_DONE) return StatusOf(rc, absl::StrCat("update ", end - begin, " jobs"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
   Statement select(handle_->db, "SELECT job FROM jobs WHERE id = ?");
   select.BindText(id);
@@ -259,11 +289,7 @@ absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
     select.BindInt(query.cursor.create_unix_nanos);
     select.BindText(query.cursor.id);
   }
-  JobPage page;
-  FSDPD_ASSIGN_OR_RETURN(page.jobs, ReadJobs(&select, "list jobs"));
-  page.more = static_cast<int>(page.jobs.size()) > query.limit;
-  if (page.more) page.jobs.pop_back();
-  return page;
+  return ReadJobs(&select, query.limit, query.max_bytes, "list jobs");
 }
 
 absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
@@ -273,7 +299,8 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
   }
   Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE state IN (", InStates(live),
                                              ") ORDER BY create_nanos, id"));
-  return ReadJobs(&select, "load jobs");
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, SIZE_MAX, SIZE_MAX, "load jobs"));
+  return std::move(all.jobs);
 }
 
 }  // namespace fsdpd

@@ -25,6 +25,7 @@ class SqliteStore : public StateStore {
                                                      const v1::JobSpec& spec) override;
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
+  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
   absl::StatusOr<v1::Job> Get(const std::string& id) override;
   absl::StatusOr<JobPage> List(const JobQuery& query) override;
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;

@@ -98,6 +98,44 @@ TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
 }
 
+TEST(SqliteStore, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  std::vector<v1::Job> jobs;
+  for (int i = 0; i < 3; ++i) {
+    jobs.push_back(MakeJob("j" + std::to_string(i), i));
+    if (i < 2) {
+      ASSERT_TRUE(store->Insert(jobs.back()).ok());
+    }
+    jobs.back().set_state(v1::JOB_STATE_RUNNING);
+    jobs.back().set_reason("newer");
+  }
+  ASSERT_TRUE(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]}).ok());
+  EXPECT_EQ(store->Get("j0")->reason(), "newer");
+  EXPECT_EQ(store->Get("j1")->state(), v1::JOB_STATE_RUNNING);
+  JobQuery running;
+  running.states = {v1::JOB_STATE_RUNNING};
+  EXPECT_EQ(store->List(running)->jobs.size(), 2u);
+  EXPECT_TRUE(store->UpdateAll({}).ok());
+}
+
+TEST(SqliteStore, APageEndsWhenItHasItsBytes) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  for (int i = 0; i < 5; ++i) {
+    v1::Job job = MakeJob("j" + std::to_string(i), i);
+    job.set_reason(std::string(1000, 'x'));
+    ASSERT_TRUE(store->Insert(job).ok());
+  }
+  JobQuery query;
+  query.max_bytes = 1500;
+  const auto page = store->List(query);
+  ASSERT_EQ(page->jobs.size(), 2u);
+  EXPECT_TRUE(page->more);
+  query.max_bytes = 1;
+  EXPECT_EQ(store->List(query)->jobs.size(), 1u);  // Never none: the next page goes on after it.
+}
+
 TEST(SqliteStore, ReportsAnUnusableDirectory) {
   const TempDir dir;
   std::ofstream(dir.File("file")) << "x";

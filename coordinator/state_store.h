@@ -12,6 +12,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct JobCursor {
 
 struct JobQuery {
   int limit = 50;
+  // A page ends early, after the job with which it has more bytes than this.
+  size_t max_bytes = SIZE_MAX;
   std::vector<v1::JobState> states;  // Empty: all.
   bool after_cursor = false;         // False: from the newest job.
   JobCursor cursor;
@@ -56,6 +59,8 @@ class StateStore {
   // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use.
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
   virtual absl::Status Update(const v1::Job& job) = 0;
+  // Of jobs that are stored, together: one transaction, so that its cost does not grow by an fsync a job.
+  virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
   virtual absl::StatusOr<JobPage> List(const JobQuery& query) = 0;
   // All that have not ended, oldest first.

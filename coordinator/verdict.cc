@@ -16,6 +16,11 @@ namespace {
 // Failures so close to each other have one cause.
 constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
+constexpr absl::Duration kFirstRetry = absl::Seconds(1);
+constexpr absl::Duration kLongestRetry = absl::Minutes(1);
+// A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
+// time.
+constexpr int kMaxSwallowedLaunches = 3;
 
 std::string WordsOf(const v1::RankExit& exit) {
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
@@ -153,8 +158,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   }
   const bool waited = job.reason().rfind(kWaitsFor, 0) == 0;
   if (!away.empty()) {
-    verdict.reason =
-        absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; its ranks go on meanwhile");
+    verdict.reason = absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "),
+                                  " to reconnect; its ranks go on if only the connection broke");
   } else if (waited) {
     verdict.reason = "all agents are connected again";
   }
@@ -183,8 +188,12 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   const int64_t allowed = std::max<int64_t>(1, job.spec().restart().max_attempts());
   if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
-    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed: ", why);
-  } else if (facts.recovered && !facts.AnySign()) {
+    verdict.retry_after = RetryDelay(job.attempt());
+    const std::string after =
+        job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
+    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why,
+                                  "; the next one starts after ", absl::FormatDuration(verdict.retry_after));
+  } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
     verdict.reason =
@@ -197,6 +206,11 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
 }
 
 }  // namespace
+
+absl::Duration RetryDelay(int attempt) {
+  const int doublings = std::clamp(attempt - 1, 0, 30);
+  return std::min((int64_t{1} << doublings) * kFirstRetry, kLongestRetry);
+}
 
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
   return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {

@@ -37,8 +37,12 @@ struct VerdictOptions {
 struct Verdict {
   std::optional<JobEvent> event;  // Nothing to do when empty.
   std::string reason;
-  std::optional<v1::Job::Failure> failure;  // To be kept in the job.
+  std::optional<v1::Job::Failure> failure;            // To be kept in the job.
+  absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
+
+// How long the attempt after `attempt` waits: what fails at once would fail again at once.
+absl::Duration RetryDelay(int attempt);
 
 // REQUIRES: job.state() is STARTING, RUNNING, STOPPING or CANCELLING, and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

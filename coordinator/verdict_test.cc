@@ -167,7 +167,8 @@ TEST_F(VerdictTest, AnAwayNodeIsWaitedForAndALostOneFailsTheAttempt) {
   presence_["node-1"] = Presence::kAway;
   Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kNote);
-  EXPECT_THAT(verdict.reason, HasSubstr("node-1"));
+  EXPECT_EQ(verdict.reason,
+            "waits for the agent of node-1 to reconnect; its ranks go on if only the connection broke");
   job_.set_reason(verdict.reason);
   EXPECT_FALSE(JudgeNow().event.has_value());  // Once, not on every tick.
   presence_["node-1"] = Presence::kConnected;
@@ -227,6 +228,37 @@ TEST_F(VerdictTest, RetriesAsOftenAsTheJobAllows) {
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
   job_.set_attempt(2);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+}
+
+TEST_F(VerdictTest, EachRetryWaitsLongerUpToAMinuteAndTheReasonSaysHowLong) {
+  EXPECT_EQ(RetryDelay(1), absl::Seconds(1));
+  EXPECT_EQ(RetryDelay(4), absl::Seconds(8));
+  EXPECT_EQ(RetryDelay(7), absl::Minutes(1));
+  EXPECT_EQ(RetryDelay(1'000'000), absl::Minutes(1));
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(9);
+  job_.set_attempt(2);
+  job_.mutable_last_step()->set_step(12);
+  Exit(2, 1, 5);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().retry_after, absl::Seconds(2));
+  EXPECT_EQ(
+      JudgeNow().reason,
+      "attempt 2 of 9 failed after step 12: rank 2 on node-1 failed: error of rank 2; the next one starts "
+      "after 2s");
+}
+
+TEST_F(VerdictTest, AJobWhoseLaunchEndsTheCoordinatorEachTimeIsGivenUp) {
+  job_.set_state(v1::JOB_STATE_STARTING);
+  Reset(/*recovered=*/true);
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  job_.set_attempt(3);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  job_.set_attempt(4);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
 }
 

@@ -1,8 +1,11 @@
 #include "fsdp/plan/plan.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include "base/check.h"
+#include "base/check_guard.h"
+#include "base/log.h"
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/cost.h"
 #include "fsdp/plan/rules.h"
@@ -49,9 +52,7 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
   }
 }
 
-}  // namespace
-
-Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   Plan plan;
   plan.faults = CheckJob(job);
   if (HasErrors(plan.faults)) return plan;
@@ -68,6 +69,27 @@ Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   if (!plan.accepted()) return plan;
   FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
   FSDPD_CHECK_OK(Verify(plan.evaluation, plan.layout, spec));
+  return plan;
+}
+
+}  // namespace
+
+Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
+  LogError("compiler bug error=%s spec=%s", why.message(), job.ShortDebugString());
+  Violation bug;
+  bug.rule = "compiler_bug";
+  bug.field = "spec";
+  bug.reason = absl::StrCat("cannot be planned because of a fault of fsdpd, not of yours: ", why.message());
+  bug.fix = "Report it with the spec. Another strategy, mesh or batch may avoid it.";
+  return bug;
+}
+
+// Planning is pure, and whoever asks (a coordinator with other people's jobs, above all) outlives our
+// mistakes in it.
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+  Plan plan;
+  const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank); });
+  if (!guarded.ok()) plan.faults = {CompilerBug(job, guarded)};
   return plan;
 }
 

@@ -28,9 +28,13 @@ struct Plan {
   bool accepted() const { return !HasErrors(faults); }
 };
 
-// Never fails: faults of the spec are in the plan. INTERNAL bugs (a program that does not verify) abort.
-// `budget_bytes_per_rank`: what nodes offer; 0 when not known.
+// Never fails: faults of the spec are in the plan, and so are ours (a program that does not verify, a check
+// that fails), as the fault `compiler_bug` alone; they are logged with the spec. `budget_bytes_per_rank`:
+// what nodes offer; 0 when not known.
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
+
+// That fault, for what else a spec is put through; `why`: of GuardChecks(). Logs.
+Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);
 
 v1::Plan ToProto(const Plan& plan);
 v1::MemoryPlan ToProto(const StepMemory& memory);

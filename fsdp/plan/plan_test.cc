@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
+#include "base/check_guard.h"
+
 namespace fsdpd {
 namespace {
 
@@ -60,6 +63,16 @@ std::map<std::string, int64_t> Components(const Plan& plan) {
   std::map<std::string, int64_t> bytes;
   for (const MemoryComponent& component : plan.memory.components) bytes[component.name] = component.bytes;
   return bytes;
+}
+
+TEST(Plan, AFaultOfTheCompilerRefusesTheJobAndIsNotBlamedOnIt) {
+  const absl::Status failed =
+      GuardChecks([] { FSDPD_CHECK_OK(absl::InternalError("rule 3: read before it came")); });
+  const Violation bug = CompilerBug(TinyJob(), failed);
+  EXPECT_EQ(bug.level, FaultLevel::kError);
+  EXPECT_EQ(bug.rule, "compiler_bug");
+  EXPECT_NE(bug.reason.find("rule 3: read before it came"), std::string::npos) << bug.reason;
+  EXPECT_NE(bug.reason.find("not of yours"), std::string::npos) << bug.reason;
 }
 
 TEST(Plan, AcceptsTheExampleAndSaysWhatItChose) {

@@ -1,0 +1,182 @@
+// For tests: a coordinator without its network: the real store, registry, rendezvous and board, a fake clock,
+// and ticks on demand. Agents are what the test says in their name; what they are told lies in their streams'
+// outboxes.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/temp_dir.h"
+#include "coordinator/reconciler.h"
+#include "coordinator/sqlite_store.h"
+
+namespace fsdpd {
+
+class ReconcilerCase : public ::testing::Test {
+ protected:
+  void SetUp() override { Open(); }
+
+  void Open() {
+    auto opened = SqliteStore::Open(dir_.path());
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = std::move(*opened);
+    nodes_ = std::make_unique<NodeRegistry>(store_->generation(), &clock_);
+    rendezvous_ = std::make_unique<Rendezvous>();
+    board_ = std::make_unique<JobBoard>();
+    reconciler_ = std::make_unique<Reconciler>(
+        ReconcilerOptions(),
+        Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
+                          [this](const v1::JobSpec& spec, int64_t) { return resolve_(spec); }});
+    ASSERT_TRUE(reconciler_->Load().ok());
+  }
+  // What a crash leaves: the store.
+  void Restart() {
+    outboxes_.clear();
+    reconciler_.reset();
+    board_.reset();
+    nodes_.reset();
+    store_.reset();
+    Open();
+  }
+
+  void Attach(const std::string& node, int slots, const std::vector<AttemptRef>& hosted = {}) {
+    v1::Register info;
+    info.set_node(node);
+    info.set_instance("instance of " + node);
+    info.set_device(v1::DEVICE_CPU);
+    info.set_slots(slots);
+    for (const AttemptRef& ref : hosted) {
+      auto* attempt = info.add_hosted();
+      attempt->set_job_id(ref.job);
+      attempt->set_attempt(ref.attempt);
+      for (int rank = 0; rank < 8; ++rank) attempt->add_ranks(rank);
+    }
+    auto outbox = nodes_->Attach(info, "test", nullptr);
+    ASSERT_TRUE(outbox.ok()) << outbox.status();
+    outboxes_[node] = *outbox;
+    reconciler_->Attached(info, (*outbox)->epoch());
+    reconciler_->RunOnce();
+  }
+  void Detach(const std::string& node) { nodes_->Detach(node, outboxes_.at(node)->epoch()); }
+
+  std::string Submit(const std::string& id, int nodes, int ranks, int max_attempts = 1) {
+    v1::Job job;
+    job.set_id(id);
+    job.set_state(v1::JOB_STATE_QUEUED);
+    job.set_revision(1);
+    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + ++submits_);
+    auto* resources = job.mutable_spec()->mutable_resources();
+    resources->set_nodes(nodes);
+    resources->set_ranks_per_node(ranks);
+    resources->set_device(v1::DEVICE_CPU);
+    job.mutable_spec()->mutable_restart()->set_max_attempts(max_attempts);
+    EXPECT_TRUE(store_->Insert(job).ok());
+    board_->Publish(job);
+    reconciler_->Submitted(job);
+    reconciler_->RunOnce();
+    return id;
+  }
+
+  v1::Job Job(const std::string& id) {
+    if (auto live = board_->Get(id)) return *live;
+    return store_->Get(id).value_or(v1::Job());
+  }
+  v1::JobState StateOf(const std::string& id) { return Job(id).state(); }
+
+  v1::RankUpdate Update(const std::string& id, int rank, int attempt = 1) {
+    v1::RankUpdate update;
+    update.set_job_id(id);
+    update.set_attempt(attempt);
+    update.set_rank(rank);
+    return update;
+  }
+  void Ready(const std::string& node, const std::string& id, int rank, int attempt = 1) {
+    v1::RankUpdate update = Update(id, rank, attempt);
+    update.mutable_ready();
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->RunOnce();
+  }
+  void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
+    v1::RankUpdate update = Update(id, rank, attempt);
+    update.mutable_exit()->set_exit_code(code);
+    update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->RunOnce();
+  }
+  void Stopped(const std::string& node, const std::string& id, int attempt = 1) {
+    v1::Stopped stopped;
+    stopped.set_job_id(id);
+    stopped.set_attempt(attempt);
+    reconciler_->Told(node, stopped);
+    reconciler_->RunOnce();
+  }
+  // Time passes for a coordinator that is awake, and agents say that they live.
+  void Advance(absl::Duration by) {
+    while (by > absl::ZeroDuration()) {
+      const absl::Duration step = std::min(by, absl::Seconds(1));
+      by -= step;
+      clock_.Advance(step);
+      for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+      reconciler_->RunOnce();
+    }
+  }
+  // As after SIGSTOP and SIGCONT: the first tick runs before anything that agents said meanwhile is read.
+  void StandStill(absl::Duration by) {
+    clock_.Advance(by);
+    reconciler_->RunOnce();
+  }
+  absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason = "",
+                                 int64_t grace_ms = 10000) {
+    auto answer = std::async(std::launch::async, [=] { return reconciler_->Cancel(id, reason, grace_ms); });
+    while (answer.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
+      reconciler_->RunOnce(absl::Milliseconds(10));
+    }
+    return answer.get();
+  }
+
+  // Takes everything out of a node's outbox; a marker ends it, because Pop() waits.
+  std::vector<v1::CoordinatorMessage> Sent(const std::string& node) {
+    v1::CoordinatorMessage marker, message;
+    marker.mutable_read_logs()->set_request(-1);
+    EXPECT_TRUE(nodes_->Send(node, marker));
+    std::vector<v1::CoordinatorMessage> messages;
+    while (outboxes_.at(node)->Pop(&message) && message.read_logs().request() != -1)
+      messages.push_back(message);
+    return messages;
+  }
+  std::vector<v1::Stop> StopsSent(const std::string& node) {
+    std::vector<v1::Stop> stops;
+    for (const auto& message : Sent(node)) {
+      if (message.has_stop()) stops.push_back(message.stop());
+    }
+    return stops;
+  }
+  std::vector<v1::Launch> LaunchesSent(const std::string& node) {
+    std::vector<v1::Launch> launches;
+    for (const auto& message : Sent(node)) {
+      if (message.has_launch()) launches.push_back(message.launch());
+    }
+    return launches;
+  }
+
+  std::function<absl::StatusOr<v1::JobSpec>(const v1::JobSpec&)> resolve_ = [](const v1::JobSpec& spec) {
+    return spec;
+  };
+  TempDir dir_;
+  FakeClock clock_;
+  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<NodeRegistry> nodes_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<JobBoard> board_;
+  std::unique_ptr<Reconciler> reconciler_;
+  std::map<std::string, std::shared_ptr<StreamOutbox>> outboxes_;
+  int submits_ = 0;
+};
+
+}  // namespace fsdpd

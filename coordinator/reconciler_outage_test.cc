@@ -1,0 +1,297 @@
+// Jobs whose agents, or whose coordinator, are away for a while: leases, pauses, restarts, clocks that are
+// set.
+#include "base/limits.h"
+#include "coordinator/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+using ReconcilerOutageTest = ReconcilerCase;
+
+TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  Restart();
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("waits for the agent of a"));
+  Advance(absl::Milliseconds(kAgentLostAfterMs));
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").size(), 1u);
+  EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
+  Stopped("a", "j");
+  EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
+}
+
+TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  Detach("b");
+  clock_.StepWall(absl::Seconds(60));
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  EXPECT_EQ(Job("j").events().rbegin()->unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
+}
+
+TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  clock_.StepWall(-absl::Seconds(40));
+  Advance(absl::Milliseconds(kAgentLostAfterMs + 1));
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerOutageTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNobody) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(nodes_->Snapshot()[0].connected);
+  // The agents gave up their streams, which is seen now, and come back.
+  Detach("a");
+  Detach("b");
+  outboxes_.clear();
+  Advance(absl::Seconds(14));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1, {{"j", 1}});
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+}
+
+TEST_F(ReconcilerOutageTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostAfterTheGrace) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  StandStill(absl::Seconds(60));
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(17));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost"));
+}
+
+TEST_F(ReconcilerOutageTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  v1::RankUpdate of_peer = Update("j", 0);
+  of_peer.mutable_exit()->set_exit_code(1);
+  reconciler_->Told("a", of_peer, 0);
+  reconciler_->RunOnce();
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  v1::RankUpdate of_cause = Update("j", 1);
+  of_cause.mutable_exit()->set_exit_code(1);
+  of_cause.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+  reconciler_->Told("b", of_cause, absl::ToUnixNanos(clock_.Wall() + absl::Seconds(61)));
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+}
+
+TEST_F(ReconcilerOutageTest, AFailureThatWaitedInTheQueueDuringAPauseIsNotJudgedAtOnce) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  v1::RankUpdate of_peer = Update("j", 0);
+  of_peer.mutable_exit()->set_exit_code(1);
+  reconciler_->Told("a", of_peer, 0);
+  StandStill(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").failure().rank(), 0);
+}
+
+TEST_F(ReconcilerOutageTest, AShortDisconnectCostsNothing) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  reconciler_->RunOnce();
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+}
+
+TEST_F(ReconcilerOutageTest, AnAgentThatCameBackEmptyHandedFailsTheJob) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerOutageTest, ARunningJobGoesOnOverARestartOfTheCoordinator) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  Restart();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1, {{"j", 1}});
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+  Exit("a", "j", 0, 0);
+  Exit("b", "j", 1, 0);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(ReconcilerOutageTest, AnExitDuringTheOutageIsTakenAfterwards) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Restart();
+  Attach("a", 1);  // Its rank has ended meanwhile; the report follows.
+  Exit("a", "j", 0, 0);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(ReconcilerOutageTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAgentCameBack) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(2));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1000);  // Its clock is not ours.
+  const absl::Time ended = clock_.Wall();
+  Advance(absl::Seconds(5));
+  Attach("a", 1, {{"j", 1}});
+  reconciler_->Told("a", exit, 1000 + 5'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job("j").end_unix_nanos(), absl::ToUnixNanos(ended));
+}
+
+TEST_F(ReconcilerOutageTest, AnEndBeforeTheStartIsNotBelieved) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Advance(absl::Seconds(1));
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_unix_nanos(1);
+  reconciler_->Told("a", exit, 3600'000'000'000);
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").end_unix_nanos(), Job("j").start_unix_nanos());
+}
+
+TEST_F(ReconcilerOutageTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGrace) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Restart();
+  Advance(absl::Seconds(14));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Advance(absl::Seconds(2));
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("did not come back"));
+}
+
+TEST_F(ReconcilerOutageTest, ALaunchSwallowedByARestartIsLaunchedAgain) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Restart();
+  Attach("a", 1);  // It never got the launch.
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Stopped("a", "j");
+  Advance(absl::Milliseconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+}
+
+TEST_F(ReconcilerOutageTest, AStoppingJobFailsAfterARestartWithTheFailureItHad) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Exit("a", "j", 0, 3);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Restart();
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("j").failure().exit_code(), 3);
+}
+
+TEST_F(ReconcilerOutageTest, ACancellingJobIsCancelledAfterARestart) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Cancel("j").IgnoreError();
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").size(), 1u);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(ReconcilerOutageTest, AHostedAttemptThatNobodyKnowsIsStoppedAndHoldsItsNode) {
+  Attach("a", 2, {{"of-another-cluster", 3}});
+  const auto stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].attempt(), 3);
+  Submit("j", 1, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Stopped("a", "of-another-cluster", 3);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerOutageTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Advance(absl::Minutes(6));
+  EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(1));
+  EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+}
+
+}  // namespace
+}  // namespace fsdpd

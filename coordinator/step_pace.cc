@@ -1,0 +1,37 @@
+#include "coordinator/step_pace.h"
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+// A step may take so many times what one took of late, and never less than the floor: steps differ, reports
+// wait in queues, and a person who looks has time.
+constexpr int kPatience = 5;
+constexpr absl::Duration kFloor = absl::Seconds(10);
+// Before the second step: models are initialised, files opened, kernels chosen.
+constexpr absl::Duration kFirstSteps = absl::Minutes(5);
+// A slow step (the first, an evaluation) is forgotten over some twenty others.
+constexpr double kKept = 0.9;
+
+}  // namespace
+
+void StepPace::Take(const v1::StepReport& before, const v1::StepReport& step, absl::Time now) {
+  const absl::Duration waited = now - since_;
+  since_ = now;
+  stalled_ = false;
+  if (before.step() == 0 || step.step() <= before.step()) return;
+  // Both by the rank's clock and by ours: an outage between the reports is no slow step, nor is a date that
+  // somebody set.
+  const absl::Duration stamped = absl::Nanoseconds(step.unix_nanos() - before.unix_nanos());
+  const absl::Duration apart = std::min(stamped, waited) / (step.step() - before.step());
+  step_ = std::max({apart, absl::Seconds(step.step_seconds()), kKept * step_});
+}
+
+bool StepPace::Stalled(absl::Time now) {
+  const bool known = step_ > absl::ZeroDuration();
+  stalled_ |= now - since_ > (known ? std::max(kFloor, kPatience * step_) : kFirstSteps);
+  return stalled_;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,119 @@
+// Random job specs, sensible and not, through the whole of MakePlan(): each is planned or refused with faults
+// of the rules. A fault `compiler_bug` is one of ours; the seed that is printed brings it back.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <random>
+
+#include "fsdp/plan/plan.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr uint32_t kSeeds = 1500;
+
+class Dice {
+ public:
+  explicit Dice(uint32_t seed) : random_(seed) {}
+
+  int64_t Pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  bool OneIn(int64_t times) { return Pick(1, times) == 1; }
+  template <typename T>
+  T Of(std::initializer_list<T> values) {
+    return *(values.begin() + Pick(0, static_cast<int64_t>(values.size()) - 1));
+  }
+  // A size that fits mostly, and sometimes what nobody should write.
+  int64_t Size(std::initializer_list<int64_t> values) {
+    return OneIn(40) ? Of<int64_t>({-1, 0, 3, 1'000'003, int64_t{1} << 40}) : Of(values);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+void RandomModel(Dice* dice, v1::Model* model) {
+  if (dice->OneIn(4)) {
+    v1::Gpt2* gpt2 = model->mutable_gpt2();
+    gpt2->set_vocab_size(dice->Size({64, 256, 1009}));
+    gpt2->set_hidden_size(dice->Size({16, 32, 48}));
+    gpt2->set_layers(dice->Size({1, 2, 5}));
+    gpt2->set_heads(dice->Size({1, 2, 4}));
+    gpt2->set_positions(dice->Size({16, 64, 1024}));
+    return;
+  }
+  v1::Llama* llama = model->mutable_llama();
+  llama->set_vocab_size(dice->Size({64, 256, 1009}));
+  llama->set_hidden_size(dice->Size({16, 32, 64}));
+  llama->set_intermediate_size(dice->Size({16, 40, 128}));
+  llama->set_layers(dice->Size({1, 2, 3, 9}));
+  llama->set_heads(dice->Size({2, 4}));
+  llama->set_kv_heads(dice->Size({1, 2}));
+}
+
+void RandomPrecision(Dice* dice, v1::Precision* precision) {
+  const auto type = [dice] {
+    return dice->Of({v1::DTYPE_UNSPECIFIED, v1::DTYPE_FP32, v1::DTYPE_BF16, v1::DTYPE_FP16});
+  };
+  precision->set_compute(type());
+  if (dice->OneIn(3)) precision->set_main_grads(type());
+  if (dice->OneIn(3)) precision->set_grad_comm(type());
+  if (dice->OneIn(3)) precision->set_moments(type());
+}
+
+void RandomSharding(Dice* dice, v1::Fsdp* fsdp) {
+  fsdp->set_strategy(dice->Of({v1::STRATEGY_UNSPECIFIED, v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM,
+                               v1::STRATEGY_OPTIM_GRADS, v1::STRATEGY_OPTIM_GRADS_PARAMS}));
+  if (dice->OneIn(3)) {
+    fsdp->mutable_outer()->set_size(dice->Size({1, 2, 4}));
+    fsdp->mutable_outer()->set_strategy(
+        dice->Of({v1::STRATEGY_UNSPECIFIED, v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM}));
+  }
+  fsdp->set_recompute(
+      dice->Of({v1::RECOMPUTE_UNSPECIFIED, v1::RECOMPUTE_NONE, v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}));
+  if (dice->OneIn(3)) fsdp->set_recompute_layers(dice->Size({0, 1, 2, 9}));
+  if (dice->OneIn(3)) fsdp->set_prefetch_bytes(dice->Size({0, 1, 4096, 1 << 20}));
+  fsdp->set_keep_gathered(dice->OneIn(4));
+}
+
+v1::JobSpec RandomJob(Dice* dice) {
+  v1::JobSpec job;
+  job.set_name("fuzz");
+  RandomModel(dice, job.mutable_model());
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(dice->Size({8, 16}));
+  v1::Train* train = job.mutable_train();
+  train->set_steps(dice->Size({1, 10}));
+  train->set_micro_batch(dice->Size({1, 2}));
+  const int64_t nodes = dice->Size({1, 2}), ranks = dice->Size({1, 2, 4});
+  if (dice->OneIn(2)) train->set_global_batch(2 * nodes * ranks * dice->Of<int64_t>({1, 2, 3}));
+  if (dice->OneIn(4)) train->add_frozen(dice->Of<const char*>({"embedding.*", "layer.0.*", "*norm*", "*"}));
+  if (dice->OneIn(4)) train->mutable_evaluation()->set_every_steps(dice->Size({1, 5}));
+  if (dice->OneIn(4)) job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+  if (dice->OneIn(2)) job.mutable_optimizer()->set_clip_norm(1.0);
+  RandomPrecision(dice, job.mutable_precision());
+  RandomSharding(dice, job.mutable_fsdp());
+  job.mutable_resources()->set_nodes(nodes);
+  job.mutable_resources()->set_ranks_per_node(ranks);
+  job.mutable_resources()->set_device(dice->Of({v1::DEVICE_UNSPECIFIED, v1::DEVICE_CPU, v1::DEVICE_CUDA}));
+  return job;
+}
+
+TEST(PlanFuzz, EverySpecIsPlannedOrRefusedByARule) {
+  int accepted = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    Dice dice(seed);
+    const v1::JobSpec job = RandomJob(&dice);
+    const Plan plan = MakePlan(job, dice.OneIn(2) ? 0 : dice.Of<int64_t>({1 << 10, 1 << 20, 1 << 28}));
+    accepted += plan.accepted() ? 1 : 0;
+    for (const Violation& fault : plan.faults) {
+      EXPECT_NE(fault.rule, "compiler_bug") << "seed " << seed << ": " << fault.reason << "\n"
+                                            << job.DebugString();
+    }
+  }
+  EXPECT_GT(accepted, static_cast<int>(kSeeds / 20));  // Or the dice roll nonsense only.
+}
+
+}  // namespace
+}  // namespace fsdpd
