@@ -15,8 +15,9 @@ namespace fsdpd {
 struct Plan {
   v1::JobSpec resolved;
   std::vector<Choice> choices;
-  // Everything that was found. When CheckJob() found an error, nothing else is set. When the plan is over the
-  // memory budget, everything is set, so that the memory table can be shown beside the fault.
+  // Everything that was found, memory included where the other faults do not bear on it. When CheckJob()
+  // found an error or something is unread, nothing else is set. When the plan is over the memory budget,
+  // everything is set, so that the memory table can be shown beside the fault.
   Violations faults;
   Spec spec;
   ModelFacts model;
@@ -29,8 +30,9 @@ struct Plan {
 };
 
 // Never fails: faults of the spec are in the plan. INTERNAL bugs (a program that does not verify) abort.
-// `budget_bytes_per_rank`: what nodes offer; 0 when not known.
-Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
+// `budget_bytes_per_rank`: what nodes offer; 0 when not known. `unread` as CheckJob() takes it.
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
+              const std::vector<std::string>& unread = {});
 
 v1::Plan ToProto(const Plan& plan);
 v1::MemoryPlan ToProto(const StepMemory& memory);
