@@ -1,11 +1,13 @@
 #include "fsdp/plan/plan.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/cost.h"
 #include "fsdp/plan/rules.h"
@@ -53,6 +55,17 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
   }
 }
 
+// The smallest node decides what is offered, and the job may be placed on a larger one: a warning.
+void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
+  const int64_t budget = job.resources().memory_budget_bytes();
+  if (offered_bytes <= 0 || budget <= offered_bytes) return;
+  faults->push_back({"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
+                     absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
+                                  HumanBytes(offered_bytes),
+                                  " per rank: a step that uses it runs out of memory on such a device"),
+                     "leave it out for what the nodes report as free", "", ""});
+}
+
 // Of a spec that is refused for other reasons: it is told now that it would not fit either.
 Violations MemoryFaultsBeside(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const Violations& found,
                               std::vector<std::string> faulty_fields) {
@@ -87,6 +100,7 @@ Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::
   plan.program = CompileProgram(spec, plan.model, plan.layout);
   plan.evaluation = CompileEvaluation(spec, plan.model, plan.layout, plan.program);
   plan.memory = PlanMemory(spec, plan.model, plan.layout, plan.program);
+  WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
   for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
   // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
   if (!plan.accepted()) return plan;

@@ -181,6 +181,16 @@ TEST(Plan, TellsOfMemoryBesideFaultsThatDoNotBearOnIt) {
   EXPECT_EQ(MakePlan(job, int64_t{8} << 30).faults.size(), 3u) << "memory cannot be judged";
 }
 
+TEST(Plan, WarnsOfABudgetThatNoDeviceOffers) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_resources()->set_memory_budget_bytes(int64_t{2} << 30);
+  EXPECT_TRUE(MakePlan(job, int64_t{2} << 30).faults.empty());
+  const Plan plan = MakePlan(job, int64_t{1} << 30);
+  EXPECT_TRUE(plan.accepted());
+  ASSERT_EQ(plan.faults.size(), 1u) << Text(plan.faults);
+  EXPECT_EQ(plan.faults[0].rule, "budget_above_offer");
+}
+
 TEST(Plan, JudgesWhatIsLeftOfASpecThatCouldNotBeReadWhole) {
   v1::JobSpec job = Llama8b(1);
   job.mutable_train()->clear_steps();

@@ -124,6 +124,7 @@ std::vector<RuleText> AllRules() {
   std::vector<RuleText> texts;
   for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text});
   texts.push_back({"memory_over_budget", "a step's planned memory fits the budget per rank"});
+  texts.push_back({"budget_above_offer", "the memory budget is one that nodes offer"});
   return texts;
 }
 
