@@ -26,18 +26,20 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
   absl::Time lost_since = absl::InfiniteFuture();
   while (true) {
     std::map<Source, int64_t> seen;  // On this connection.
+    const absl::Time opened = absl::Now();
     const auto take = [&](const v1::TailLogsResponse& log) {
+      const Source source(log.attempt(), log.rank());
+      const bool first = seen[source]++ == 0;
+      // After a tail the last line comes once more, if nothing was written since.
+      if (from_the_start ? seen[source] <= shown[source].lines : first && log.line() == shown[source].last)
+        return;
+      // Only what is new ends an outage: a node that stays away sends the others round and round.
       if (lost_since != absl::InfiniteFuture()) {
         lost_since = absl::InfiniteFuture();
         tell(from_the_start
                  ? "connected again"
                  : "connected again; what was written meanwhile may be missing: without --tail it is shown");
       }
-      const Source source(log.attempt(), log.rank());
-      const bool first = seen[source]++ == 0;
-      // After a tail the last line comes once more, if nothing was written since.
-      if (from_the_start ? seen[source] <= shown[source].lines : first && log.line() == shown[source].last)
-        return;
       shown[source] = {shown[source].lines + 1, log.line()};
       on_line(log);
     };
@@ -45,6 +47,8 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
     if (interrupt->fired()) return absl::CancelledError("interrupted");
     // A coordinator that stops may cancel the stream.
     if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return status;
+    // A connection that held was one, though nothing was written.
+    if (absl::Now() - opened >= options.reconnect_for) lost_since = absl::InfiniteFuture();
     if (lost_since == absl::InfiniteFuture()) {
       lost_since = absl::Now();
       tell(absl::StrCat("connection lost (", std::string(status.message()), "); reconnecting"));

@@ -178,11 +178,11 @@ def test_faults_of_text_of_rules_and_of_memory_are_reported_at_once(shared):
     made = spec(name="Tiny", resources={"memory_budget_bytes": 1000}, optimizer={"adamw": {"lr": 0, "epz": 1e-8}},
                 train={"steps": "many"})
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml"), "-o", "json").expect(3)
-    faults = {fault["field"]: fault for fault in json.loads(result.out)["faults"]}
+    faults = {fault["field"]: fault for fault in json.loads(result.out)["faults"] if fault["severity"] == "error"}
     assert set(faults) == {"name", "resources.memory_budget_bytes", "optimizer.adamw.lr", "optimizer.adamw.epz",
                            "train.steps"}, result
-    assert all(fault["line"] > 0 and fault["column"] > 0 and fault["severity"] == "error" and
-               fault["file"].endswith("bad.yaml") for fault in faults.values()), result
+    assert all(fault["line"] > 0 and fault["column"] > 0 and fault["file"].endswith("bad.yaml")
+               for fault in faults.values()), result
 
 
 def test_the_line_is_the_one_that_was_written(shared):
