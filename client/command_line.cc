@@ -27,8 +27,9 @@ Examples:
   fsdpctl get --state running -o json
 
 Exit codes:
-  0 ok   1 job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
-  5 server unavailable   6 timeout   130 interrupted
+  0 ok   1 the followed job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
+  5 server or node unavailable   6 timeout   7 any other refusal or failure   8 output not written
+  130 interrupted
 
 Environment:
   FSDPD_SERVER  the coordinator's HOST:PORT, where --server is not given
@@ -133,10 +134,12 @@ void AddMigrateCommand(CLI::App* app, CommandLine* line) {
   migrate->add_option("-f,--file", line->file, "run_config.yaml, or arguments; - reads stdin")
       ->required()
       ->type_name("FILE");
-  migrate->add_option("--nodes", line->nodes, "Nodes of the job; default 1")
+  migrate->add_option("--nodes", line->nodes, "Nodes of the job; default: torchrun's --nnodes, or 1")
       ->check(WholeNumber(1))
       ->type_name("N");
-  migrate->add_option("--ranks-per-node", line->ranks_per_node, "GPUs of each node; default 8")
+  migrate
+      ->add_option("--ranks-per-node", line->ranks_per_node,
+                   "GPUs of each node; default: torchrun's --nproc-per-node, or 8")
       ->check(WholeNumber(1))
       ->type_name("N");
   migrate->add_option("--name", line->name, "The job's name")->type_name("NAME");

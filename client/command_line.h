@@ -16,22 +16,22 @@ struct CommandLine {
   std::string output = "table";  // table, json, yaml
   double timeout_seconds = 10;   // Of a unary call.
 
-  std::string file;               // submit, validate, plan, migrate
-  std::vector<std::string> sets;  // submit, validate, plan
-  bool offline = false;           // validate, plan
-  bool program = false;           // plan
-  std::string profile;            // plan; empty: by the spec's device.
-  std::string trace;              // plan; a file, or empty.
-  std::string picture;            // plan; a file, or empty.
-  int64_t nodes = 1;              // migrate
-  int64_t ranks_per_node = 8;     // migrate
-  std::string name = "migrated";  // migrate
-  std::string device = "cpu";     // profile-device
-  int ranks = 0;                  // profile-device; 0: what the rank binary finds.
-  std::string rank_binary;        // profile-device; empty: the one beside fsdpctl.
-  std::string request_id;         // submit; empty: one is made.
-  std::string record;             // submit, watch; empty: none.
-  bool follow = false;            // submit, logs
+  std::string file;                       // submit, validate, plan, migrate
+  std::vector<std::string> sets;          // submit, validate, plan
+  bool offline = false;                   // validate, plan
+  bool program = false;                   // plan
+  std::string profile;                    // plan; empty: by the spec's device.
+  std::string trace;                      // plan; a file, or empty.
+  std::string picture;                    // plan; a file, or empty.
+  std::optional<int64_t> nodes;           // migrate; empty: the settings say it, or 1.
+  std::optional<int64_t> ranks_per_node;  // migrate; empty: likewise, or 8.
+  std::string name = "migrated";          // migrate
+  std::string device = "cpu";             // profile-device
+  int ranks = 0;                          // profile-device; 0: what the rank binary finds.
+  std::string rank_binary;                // profile-device; empty: the one beside fsdpctl.
+  std::string request_id;                 // submit; empty: one is made.
+  std::string record;                     // submit, watch; empty: none.
+  bool follow = false;                    // submit, logs
 
   std::vector<std::string> jobs;    // get
   std::vector<std::string> states;  // get; short names

@@ -2,6 +2,7 @@
 // process's.
 #pragma once
 
+#include <functional>
 #include <iostream>
 
 #include "base/clock.h"
@@ -15,7 +16,7 @@ struct Console {
   std::ostream& err;      // Messages.
   bool terminal = false;  // `out` is one: lines may be drawn over.
   bool color = false;
-  int width = 0;  // Columns of the terminal; 0 when `out` is none: nothing is cut.
+  std::function<int()> width = [] { return 0; };  // Columns now; 0 when `out` is no terminal: nothing is cut.
   Interrupt* interrupt = nullptr;
   Clock* clock = Clock::Real();
 };

@@ -7,6 +7,7 @@
 
 #include "client/job_text.h"
 #include "client/message_output.h"
+#include "client/spec_print.h"
 #include "client/text_table.h"
 
 namespace fsdpd {
@@ -38,6 +39,7 @@ const char* ColorOf(v1::JobState state) {
 
 absl::Status FollowScreen::Record(const std::string& path) {
   errno = 0;
+  record_path_ = path;
   record_.open(path, std::ios::app);
   if (record_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--record ", path, ": ", std::strerror(errno)));
@@ -47,6 +49,7 @@ void FollowScreen::OnJob(const v1::Job& job) {
   if (job.attempt() != job_.attempt()) {
     history_.Clear();
     printed_step_ = 0;
+    recorded_step_ = 0;
   }
   job_ = job;
   if (output_ != "table") return PrintUpdate(job);
@@ -68,7 +71,7 @@ void FollowScreen::PrintState(const v1::Job& job) {
 
 void FollowScreen::OnStep(const v1::StepReport& report) {
   history_.Add(report);
-  if (record_.is_open()) record_ << JsonLine(report) << "\n" << std::flush;
+  RecordStep(report);
   if (output_ != "table") return PrintUpdate(report);
   const int64_t total_steps = job_.spec().train().steps();
   const Progress progress = ProgressOf(report, total_steps, history_.median_step_seconds());
@@ -76,13 +79,37 @@ void FollowScreen::OnStep(const v1::StepReport& report) {
   const bool last = report.step() >= total_steps;
   if (console_.terminal) {
     if (!last && since < kRedrawInterval) return;
-    DrawLive(ProgressBar(progress, console_.width));
+    DrawLive(ProgressBar(progress, console_.width()));
   } else {
     if (!last && report.step() - printed_step_ < kPlainSteps && since < kPlainInterval) return;
     console_.out << ProgressLine(progress) << "\n" << std::flush;
   }
   printed_step_ = report.step();
   printed_at_ = console_.clock->Now();
+}
+
+void FollowScreen::RecordStep(const v1::StepReport& report) {
+  if (!record_.is_open()) return;
+  TellHole(report.step());
+  recorded_step_ = report.step();
+  errno = 0;
+  record_ << ToJsonLine(report) << "\n" << std::flush;
+  if (record_) return;
+  EndLiveLine();
+  console_.err << "--record " << record_path_ << ": " << std::strerror(errno) << "; it ends before step "
+               << report.step() << "\n"
+               << std::flush;
+  record_.close();
+}
+
+// Reports are not kept by the coordinator: those of the time without a connection are gone. A record may
+// begin anywhere.
+void FollowScreen::TellHole(int64_t next_step) {
+  if (recorded_step_ == 0 || next_step <= recorded_step_ + 1) return;
+  EndLiveLine();
+  console_.err << "--record " << record_path_ << ": steps " << recorded_step_ + 1 << " to " << next_step - 1
+               << " were not seen and are not in it\n"
+               << std::flush;
 }
 
 void FollowScreen::OnConnectionLost(const absl::Status& why) {
@@ -97,12 +124,19 @@ void FollowScreen::OnConnectionBack() {
 
 void FollowScreen::Finish(const v1::Job& job) {
   EndLiveLine();
+  if (record_.is_open()) TellHole(job.last_step().step() + 1);
   if (output_ == "table") console_.out << Summary(job, history_) << std::flush;
 }
 
 void FollowScreen::DrawLive(const std::string& line) {
-  console_.out << (live_ ? "" : "\x1b[?25l") << kClearLine << line << std::flush;
+  // A terminal that became narrower has broken the line that is there: its first row is some rows up.
+  const int width = console_.width();
+  const int up = live_ && width > 0 && live_columns_ > width ? (live_columns_ - 1) / width : 0;
+  console_.out << (live_ ? "" : "\x1b[?25l");
+  if (up > 0) console_.out << "\r\x1b[" << up << "A\x1b[J";  // Up, and all below erased.
+  console_.out << kClearLine << line << std::flush;
   live_ = true;
+  live_columns_ = static_cast<int>(line.size());
 }
 
 // The last state of the line stays on the screen; what follows starts below it.
@@ -113,7 +147,7 @@ void FollowScreen::EndLiveLine() {
 }
 
 void FollowScreen::PrintUpdate(const google::protobuf::Message& message) {
-  console_.out << (output_ == "json" ? JsonLine(message) + "\n" : "---\n" + Rendered(message, output_))
+  console_.out << (output_ == "json" ? ToJsonLine(message) + "\n" : "---\n" + Rendered(message, output_))
                << std::flush;
 }
 

@@ -1,6 +1,7 @@
 // What `watch` and `submit --follow` show while a job runs: state changes as lines, steps as one line that is
 // drawn over itself on a terminal, or as plain lines elsewhere (at most one per 10 steps or per second). As
-// -o json or yaml: every update as it came. With a record, each StepReport and at last the Job as JSON lines.
+// -o json or yaml: every update as it came. With a record, each StepReport as a JSON line; steps that it
+// lacks are told on stderr.
 //
 // The cursor is hidden while a live line is drawn and shown again by every exit path, destruction included.
 #pragma once
@@ -37,19 +38,24 @@ class FollowScreen : public JobObserver {
 
  private:
   void PrintState(const v1::Job& job);
+  void RecordStep(const v1::StepReport& report);
+  void TellHole(int64_t next_step);  // Between the record's last step and this one.
   void DrawLive(const std::string& line);
   void EndLiveLine();
   void PrintUpdate(const google::protobuf::Message& message);
 
   Console& console_;
   const std::string output_;
+  std::string record_path_;
   std::ofstream record_;
+  int64_t recorded_step_ = 0;
   v1::Job job_;
   std::string last_state_text_;
   StepHistory history_;
   int64_t printed_step_ = 0;
   absl::Time printed_at_ = absl::InfinitePast();
   bool live_ = false;  // A live line is on the screen.
+  int live_columns_ = 0;
 };
 
 }  // namespace fsdpd

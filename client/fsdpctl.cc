@@ -4,7 +4,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -18,11 +20,11 @@ namespace {
 constexpr char kShowCursor[] = "\x1b[?25h";
 
 int TerminalWidth() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0) {
     return std::atoi(columns);
   }
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
 }
 
@@ -55,11 +57,14 @@ int main(int argc, char** argv) {
   fsdpd::Console console{std::cin, std::cout, std::cerr};
   console.terminal = terminal;
   console.color = terminal && std::getenv("NO_COLOR") == nullptr;
-  console.width = terminal ? TerminalWidth() : 0;
+  if (terminal) console.width = TerminalWidth;
   console.interrupt = &interrupt;
   const int code = fsdpd::RunFsdpctl(std::vector<std::string>(argv + 1, argv + argc), &console);
+  errno = 0;
   std::cout.flush();
+  if (std::cout) return code;
   // A full disk or a closed pipe: what was asked for did not arrive.
-  if (!std::cout && code == fsdpd::kExitOk) return fsdpd::kExitJobFailed;
-  return code;
+  std::cerr << "fsdpctl: cannot write to stdout"
+            << (errno != 0 ? std::string(": ") + std::strerror(errno) : "") << "\n";
+  return code == fsdpd::kExitOk ? fsdpd::kExitNotWritten : code;
 }

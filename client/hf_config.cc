@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -27,6 +28,28 @@ class HfReader {
     faults_.push_back({place,
                        {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
                         std::move(fix), "", ""}});
+  }
+  // Rates that are trained with there and not here, in one warning; `otherwise` is the family's own where the
+  // file says nothing.
+  void TellDropout(std::initializer_list<const char*> keys, double otherwise) {
+    std::string rates;
+    const TextNode* first = nullptr;
+    for (const char* key : keys) {
+      const TextNode* node = Present(key);
+      double rate = otherwise;
+      if (node != nullptr && (!absl::SimpleAtod(node->text, &rate) || !std::isfinite(rate))) {
+        WrongType(root_, *node, "is not a number");
+        continue;
+      }
+      if (rate == 0) continue;
+      absl::StrAppend(&rates, rates.empty() ? "" : ", ", key, " ", rate);
+      if (first == nullptr) first = node;
+    }
+    if (rates.empty()) return;
+    Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
+          absl::StrCat("dropout is not carried over, there is none here: ", rates),
+          "write 0.0 in the file to say that none is meant");
+    faults_.back().violation.level = FaultLevel::kWarn;
   }
   void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
     Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
@@ -237,6 +260,10 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     llama->set_head_size(llama->hidden_size() / llama->heads());  // Else the rules say why not.
   }
   llama->set_norm_epsilon(in->Number(in->root(), "rms_norm_eps", 1e-6));
+  if (in->Present("max_position_embeddings") != nullptr) {
+    llama->set_positions(in->Integer("max_position_embeddings"));
+  }
+  in->TellDropout({"attention_dropout"}, 0);
   llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
   llama->set_qk_norm(family.qk_norm);
   llama->set_attention_bias(family.qkv_bias);
@@ -268,6 +295,7 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
                      absl::StrCat("activation_function '", activation.substr(0, kShown), "'"),
                      "only gelu_new is");
   }
+  in->TellDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
   in->Only("scale_attn_weights", true, "scores without a scale");
   in->Only("scale_attn_by_inverse_layer_idx", false, "scores scaled by the layer's number");
   in->Only("add_cross_attention", false, "attention to an encoder");

@@ -9,7 +9,7 @@
 //   gpt2     gelu_new, tied or not
 // Everything that would train another model than the file describes is a fault with the file, the place and
 // the JSON key. Fields that change neither the weights' shapes nor the arithmetic (token ids, dtype, ...) are
-// ignored, and so is dropout: this engine has none.
+// ignored. Dropout, which this engine does not have, is a warning.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -22,9 +22,8 @@
 namespace fsdpd {
 
 // `file` is the name that faults carry. Defaults of absent fields are those of the family's configuration
-// class (llama: rope_theta 10000, rms_norm_eps 1e-6; qwen3: head_dim 128; ...), and are written out. No
-// faults:
-// `*model` has a complete `llama` or `gpt2`.
+// class (llama: rope_theta 10000, rms_norm_eps 1e-6; qwen3: head_dim 128; ...), and are written out. When no
+// fault is an error, `*model` has a complete `llama` or `gpt2`.
 SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model);
 
 }  // namespace fsdpd

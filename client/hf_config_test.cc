@@ -66,7 +66,9 @@ std::string With(const char* good, const std::string& piece, const std::string& 
 
 v1::Model Read(const std::string& text) {
   v1::Model model;
-  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) ADD_FAILURE() << Render(fault);
+  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) {
+    if (fault.violation.level == FaultLevel::kError) ADD_FAILURE() << Render(fault);
+  }
   return model;
 }
 
@@ -273,6 +275,34 @@ TEST(HfConfig, SaysWhatIsNoConfigAtAll) {
       FaultsOf("{}"),
       "c.json:1:1: error: model.hf_config: has no model_type; give the file that lies beside the weights "
       "[hf_no_config]\n");
+}
+
+// Dropout went without a word.
+TEST(HfConfig, WarnsOfTheDropoutThatItDrops) {
+  EXPECT_EQ(FaultsOf(kLlama), "");
+  EXPECT_EQ(FaultsWith("\"attention_dropout\": 0.0", "\"attention_dropout\": 0.2"),
+            "c.json:4:3: warning: model.hf_config: dropout is not carried over, there is none here: "
+            "attention_dropout 0.2; write 0.0 in the file to say that none is meant [hf_dropout]\n");
+  EXPECT_EQ(FaultsOf(With(kGpt2, "\"n_ctx\": 1024", "\"embd_pdrop\": 0.0")),
+            "c.json:2:76: warning: model.hf_config: dropout is not carried over, there is none here: "
+            "attn_pdrop 0.1, resid_pdrop 0.1; write 0.0 in the file to say that none is meant [hf_dropout]\n")
+      << "the family's own where the file says nothing";
+}
+
+TEST(HfConfig, TakesTheLongestSequenceOver) {
+  EXPECT_EQ(Read(kMistral).llama().positions(), 131072);
+  EXPECT_FALSE(Read(kLlama).llama().has_positions());
+}
+
+// "a field's name is a group of fields" was said of a file that a copy had cut off.
+TEST(HfConfig, SaysThatAFileIsCutOff) {
+  const std::string whole(kLlama);
+  for (size_t size = 1; size + 1 < whole.size(); ++size) {
+    EXPECT_TRUE(absl::StrContains(FaultsOf(whole.substr(0, size)),
+                                  "the text ends here and 1 bracket is still open") ||
+                absl::StrContains(FaultsOf(whole.substr(0, size)), "2 brackets are still open"))
+        << size << ": " << FaultsOf(whole.substr(0, size));
+  }
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include "client/follow_screen.h"
 #include "client/job_follow.h"
 #include "client/job_text.h"
+#include "client/log_follow.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/session.h"
+#include "client/spec_print.h"
 
 namespace fsdpd {
 namespace {
@@ -49,20 +51,24 @@ int RunGet(Session* session) {
     if (!all.ok()) return session->Fail(all.status());
     list = *std::move(all);
   }
+  // Those that are there are shown beside the word about those that are not.
+  int code = kExitOk;
   for (const std::string& id : line.jobs) {
     const absl::StatusOr<v1::Job> job = GetJob(session, id);
-    if (!job.ok()) return session->Fail(job.status());
-    *list.add_jobs() = *job;
+    if (job.ok()) *list.add_jobs() = *job;
+    if (!job.ok()) code = session->Fail(job.status());
+    if (!job.ok() && !absl::IsNotFound(job.status())) break;
   }
+  if (code != kExitOk && list.jobs().empty()) return code;
   if (line.output == "table") {
     session->console().out << JobTable({list.jobs().begin(), list.jobs().end()},
-                                       session->console().clock->Wall(), session->console().width);
+                                       session->console().clock->Wall(), session->console().width());
   } else if (line.jobs.size() == 1) {
     session->console().out << Rendered(list.jobs(0), line.output);
   } else {
     session->console().out << Rendered(list, line.output);
   }
-  return kExitOk;
+  return code;
 }
 
 int RunDescribe(Session* session) {
@@ -86,16 +92,19 @@ int RunLogs(Session* session) {
   request.set_tail_lines(line.tail);
   const bool name_ranks = !line.rank.has_value() && WorldOf(job->spec()) > 1;
   std::ostream& out = session->console().out;
+  const auto print = [&](const v1::TailLogsResponse& log) {
+    if (line.output != "table") {
+      out << ToJsonLine(log) << "\n";
+    } else {
+      if (name_ranks) out << "[rank " << log.rank() << "] ";
+      out << log.line() << "\n";
+    }
+    if (line.follow) out << std::flush;
+  };
+  const auto tell = [&](const std::string& words) { session->console().err << words << "\n" << std::flush; };
   const absl::Status status =
-      session->client().TailLogs(request, session->console().interrupt, [&](const v1::TailLogsResponse& log) {
-        if (line.output != "table") {
-          out << JsonLine(log) << "\n";
-        } else {
-          if (name_ranks) out << "[rank " << log.rank() << "] ";
-          out << log.line() << "\n";
-        }
-        if (line.follow) out << std::flush;
-      });
+      line.follow ? FollowLogs(&session->client(), request, {}, session->console().interrupt, print, tell)
+                  : session->client().TailLogs(request, session->console().interrupt, print);
   return status.ok() ? kExitOk : session->Fail(status);
 }
 
@@ -136,7 +145,7 @@ int RunNodes(Session* session) {
   const std::string& output = session->line().output;
   session->console().out << (output == "table"
                                  ? NodeTable({response->nodes().begin(), response->nodes().end()},
-                                             session->console().clock->Wall(), session->console().width)
+                                             session->console().clock->Wall(), session->console().width())
                                  : Rendered(*response, output));
   return kExitOk;
 }

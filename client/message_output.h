@@ -1,4 +1,5 @@
-// Messages for programs: -o json and -o yaml.
+// Messages for programs: -o json and -o yaml, one form in two notations (ToJsonData and ToYamlData of
+// client/spec_print.h).
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -7,11 +8,7 @@
 
 namespace fsdpd {
 
-// `output`: "json" (protobuf's JSON with proto field names, indented) or "yaml" (client/spec_print.h). A
-// message whose only field is a list shows the list even when it is empty.
+// `output`: "json" or "yaml".
 std::string Rendered(const google::protobuf::Message& message, const std::string& output);
-
-// One line of JSON without a newline.
-std::string JsonLine(const google::protobuf::Message& message);
 
 }  // namespace fsdpd

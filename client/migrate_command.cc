@@ -1,9 +1,9 @@
 #include "client/commands.h"
-#include "client/message_output.h"
 #include "client/migrate/job_of_megatron.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
 #include "client/spec_file.h"
+#include "client/spec_print.h"
 #include "fsdp/plan/rules.h"
 
 namespace fsdpd {
@@ -39,7 +39,7 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
     Append(&faults, FaultsOf(job));
   }
   const int code = ReportFaults(faults, console);
-  if (code == kExitOk) console->out << Rendered(job, line.output == "table" ? "yaml" : line.output);
+  if (code == kExitOk) console->out << (line.output == "json" ? ToJson(job) : ToYaml(job));
   return code;
 }
 

@@ -2,15 +2,24 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
 #include "client/coordinator_client.h"
 
 namespace fsdpd {
 
 int ReportError(const absl::Status& status, const std::string& address, Console* console) {
-  const std::string message(status.message());
+  std::string message;
+  for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
+    absl::StrAppend(&message, message.empty() ? "" : "\n", Escaped(std::string(line)));
+  }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      // The coordinator's own refusals have a reason; who cannot be reached gives none.
+      if (!ReasonOf(status).empty()) {
+        console->err << "fsdpctl: " << message << "\n";
+        return kExitUnavailable;
+      }
       console->err << "fsdpctl: cannot reach the coordinator at " << address << ": " << message
                    << "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n";
       return kExitUnavailable;
@@ -30,7 +39,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
       console->err << "fsdpctl: " << message;
       if (const std::string reason = ReasonOf(status); !reason.empty()) console->err << " [" << reason << "]";
       console->err << "\n";
-      return kExitJobFailed;
+      return kExitFailed;
   }
 }
 

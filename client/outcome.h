@@ -11,14 +11,17 @@
 
 namespace fsdpd {
 
+// docs/fsdpctl.md has them for people; a code means one thing.
 enum ExitCode {
   kExitOk = 0,
-  kExitJobFailed = 1,  // The job failed or was cancelled; or an error without a code of its own.
-  kExitUsage = 2,
+  kExitJobFailed = 1,  // The job that was followed failed or was cancelled.
+  kExitUsage = 2,      // Or a file of the command line that cannot be read or written.
   kExitSpecRefused = 3,
   kExitNotFound = 4,
-  kExitUnavailable = 5,
+  kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.
   kExitTimeout = 6,
+  kExitFailed = 7,      // The coordinator refused or failed otherwise; or no profile was measured.
+  kExitNotWritten = 8,  // Stdout did not take what was asked for.
   kExitInterrupted = 130,
 };
 

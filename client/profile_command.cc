@@ -40,7 +40,7 @@ int Fail(Console* console, ExitCode code, const std::string& words) {
 // What the child said of its error was passed on already.
 int FailOfChild(Console* console, const std::string& binary, int code) {
   const std::string how = code < 0 ? absl::StrCat("by signal ", -code) : absl::StrCat("with code ", code);
-  return Fail(console, code == kExitUsage ? kExitUsage : kExitJobFailed,
+  return Fail(console, code == kExitUsage ? kExitUsage : kExitFailed,
               absl::StrCat("no profile: ", binary, " ended ", how));
 }
 
@@ -68,7 +68,7 @@ int RunProfileCommand(const CommandLine& line, Console* console) {
   // What `plan --profile` would refuse is not printed.
   const ProfileText profile = ParseProfile(child->output, arguments[0]);
   if (ReportFaults(profile.faults, console) != kExitOk) {
-    return Fail(console, kExitJobFailed, absl::StrCat(arguments[0], " printed no profile"));
+    return Fail(console, kExitFailed, absl::StrCat(arguments[0], " printed no profile"));
   }
   console->out << (line.output == "yaml" ? Yaml(profile.profile) : child->output);
   return kExitOk;

@@ -1,9 +1,11 @@
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -18,16 +20,55 @@
 #include "client/spec_file.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/prediction.h"
-#include "fsdp/plan/rules.h"
 #include "fsdp/plan/timeline.h"
 
 namespace fsdpd {
 namespace {
 
+constexpr size_t kMaxTold = 100;  // As many as client/spec_text.h keeps.
+
 SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const SpecText& spec) {
   SpecFaults located;
   for (const v1::Fault& fault : faults) located.push_back(Locate(ToViolation(fault), spec.places));
   return located;
+}
+
+SpecFaults Located(const Violations& violations, const SpecText& spec) {
+  SpecFaults located;
+  for (const Violation& violation : violations) located.push_back(Locate(violation, spec.places));
+  return located;
+}
+
+// Tells every fault, those of the text among them, in the order of the file: as lines, and for programs as
+// data too where the spec is refused. The exit code.
+int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
+  faults.insert(faults.begin(), spec.faults.begin(), spec.faults.end());
+  std::stable_sort(faults.begin(), faults.end(), [](const SpecFault& a, const SpecFault& b) {
+    return std::tie(a.place.file, a.place.line, a.place.column) <
+           std::tie(b.place.file, b.place.line, b.place.column);
+  });
+  faults.resize(std::min(faults.size(), kMaxTold));
+  const int code = ReportFaults(faults, &session->console());
+  const CommandLine& line = session->line();
+  if (line.output == "table" || (code == kExitOk && line.command != "validate")) return code;
+  v1::ValidateJobResponse response;
+  for (const SpecFault& fault : faults) {
+    v1::Fault* proto = response.add_faults();
+    *proto = ToProto(fault.violation);
+    proto->set_file(fault.place.file);
+    proto->set_line(fault.place.line);
+    proto->set_column(fault.place.column);
+  }
+  session->console().out << Rendered(response, line.output);
+  return code;
+}
+
+// What the file says that cannot be read refuses the spec before anybody is asked; what can be read is judged
+// here.
+int TellUnreadable(Session* session, const SpecText& spec) {
+  if (!spec.is_tree) return Tell(session, spec, {});
+  return Tell(session, spec,
+              Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec));
 }
 
 absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecText& spec) {
@@ -44,11 +85,8 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec)
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
   SpecFaults faults;
   if (answer.ok()) faults = Located(answer->faults(), spec);
-  if (ReportFaults(faults, &session->console()) == kExitSpecRefused) return kExitSpecRefused;
-  for (const Violation& violation : FieldViolationsOf(status)) {
-    session->console().err << Render(Locate(violation, spec.places)) << "\n";
-  }
-  return kExitSpecRefused;
+  if (!HasErrors(faults)) faults = Located(FieldViolationsOf(status), spec);
+  return Tell(session, spec, faults);
 }
 
 int RunSubmit(Session* session, const SpecText& spec) {
@@ -60,7 +98,7 @@ int RunSubmit(Session* session, const SpecText& spec) {
   request.set_request_id(line.request_id.empty() ? NewToken() : line.request_id);
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);
-  ReportFaults(Located(response->faults(), spec), &console);
+  Tell(session, spec, Located(response->faults(), spec));
   const std::string& id = response->job().id();
   if (line.follow) return session->Follow(id, /*submitted_now=*/true);
   if (line.output == "table") {
@@ -81,21 +119,17 @@ int Usage(Session* session, const absl::Status& status) {
 
 int RunValidate(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
-  v1::ValidateJobResponse response;
+  SpecFaults faults;
   if (line.offline) {
-    for (const Violation& violation : CheckJob(spec.spec)) *response.add_faults() = ToProto(violation);
+    faults = Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0).faults, spec);
   } else {
     if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
-    absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
+    const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
     if (!answer.ok()) return session->Fail(answer.status());
-    response = *std::move(answer);
+    faults = Located(answer->faults(), spec);
   }
-  const int code = ReportFaults(Located(response.faults(), spec), &session->console());
-  if (line.output != "table") {
-    session->console().out << Rendered(response, line.output);
-  } else if (code == kExitOk) {
-    session->console().err << line.file << ": valid\n";
-  }
+  const int code = Tell(session, spec, faults);
+  if (line.output == "table" && code == kExitOk) session->console().err << line.file << ": valid\n";
   return code;
 }
 
@@ -104,7 +138,7 @@ std::variant<v1::Plan, int> PlanHere(Session* session, const SpecText& spec, con
   const int64_t budget = profile == nullptr ? 0 : profile->profile.budget_bytes();
   const Plan plan = MakePlan(spec.spec, budget);
   v1::Plan proto = ToProto(plan);
-  const int code = ReportFaults(Located(proto.faults(), spec), &session->console());
+  const int code = Tell(session, spec, Located(plan.faults, spec));
   if (code != kExitOk) return code;
   AddPrediction(plan, profile == nullptr ? DefaultProfile(plan.spec.device) : profile->profile,
                 WantsTimeline(session->line()), &proto);
@@ -119,7 +153,7 @@ std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, c
   request.set_timeline(WantsTimeline(session->line()));
   absl::StatusOr<v1::PlanJobResponse> answer = session->client().PlanJob(request);
   if (!answer.ok()) return FailSpec(session, answer.status(), spec);
-  ReportFaults(Located(answer->plan().faults(), spec), &session->console());
+  Tell(session, spec, Located(answer->plan().faults(), spec));
   return std::move(*answer->mutable_plan());
 }
 
@@ -172,8 +206,8 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
     console->err << "fsdpctl: " << spec.status().message() << "\n";
     return kExitUsage;
   }
-  if (const int code = ReportFaults(spec->faults, console); code != kExitOk) return code;
   Session session(line, console);
+  if (HasErrors(spec->faults)) return TellUnreadable(&session, *spec);
   if (line.command == "submit") return RunSubmit(&session, *spec);
   if (line.command == "validate") return RunValidate(&session, *spec);
   FSDPD_CHECK(line.command == "plan");

@@ -2,6 +2,9 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
 
 namespace fsdpd {
 namespace {
@@ -34,6 +37,31 @@ SpecFault Locate(const Violation& violation, const FieldPlaces& places) {
   }
 }
 
+bool HasErrors(const SpecFaults& faults) {
+  return std::any_of(faults.begin(), faults.end(),
+                     [](const SpecFault& fault) { return fault.violation.level == FaultLevel::kError; });
+}
+
+std::string Escaped(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F, which terminals obey as they do C0, are C2 80 to C2 9F.
+    const bool c1 =
+        c == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c1) {
+      absl::StrAppend(&out, absl::StrFormat("\\u%04x", static_cast<unsigned char>(text[++i])));
+    } else if (c < 0x20 || c == 0x7F) {
+      absl::StrAppend(&out, absl::StrFormat("\\x%02x", c));
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 std::string Render(const SpecFault& fault) {
   const Violation& v = fault.violation;
   std::string text;
@@ -46,7 +74,7 @@ std::string Render(const SpecFault& fault) {
   if (v.level == FaultLevel::kAdjust) absl::StrAppend(&text, " (", v.before, " -> ", v.after, ")");
   if (!v.fix.empty()) absl::StrAppend(&text, absl::EndsWith(text, ".") ? " " : "; ", v.fix);
   if (!v.rule.empty()) absl::StrAppend(&text, " [", v.rule, "]");
-  return text;
+  return Escaped(text);
 }
 
 }  // namespace fsdpd

@@ -28,7 +28,14 @@ using FieldPlaces = std::map<std::string, Place>;
 // The violation at the place of its field, or of the nearest enclosing field that was written.
 SpecFault Locate(const Violation& violation, const FieldPlaces& places);
 
+bool HasErrors(const SpecFaults& faults);
+
+// One line, whatever stands in a spec: control characters are escaped ("\\x1b"), so that no name draws on a
+// terminal.
 // "job.yaml:4:9: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]"
 std::string Render(const SpecFault& fault);
+
+// The text with its control characters escaped; UTF-8 stays.
+std::string Escaped(const std::string& text);
 
 }  // namespace fsdpd

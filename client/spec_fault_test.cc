@@ -32,5 +32,11 @@ TEST(SpecFault, DoesNotRepeatTheField) {
             "j:1:2: error: unknown field fsdp.x [unknown_field]");
 }
 
+TEST(SpecFault, NoNameDrawsOnATerminal) {
+  SpecFault fault;
+  fault.violation.reason = "'a\x1b[2J\nb\x7f\xc2\x9b' is no name, \xc3\xa4 is fine";
+  EXPECT_EQ(Render(fault), "error: 'a\\x1b[2J\\nb\\x7f\\u009b' is no name, \xc3\xa4 is fine");
+}
+
 }  // namespace
 }  // namespace fsdpd

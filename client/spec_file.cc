@@ -2,6 +2,7 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -48,19 +49,29 @@ void AddFault(const char* rule, const char* field, absl::string_view reason, con
   spec->faults.push_back(Locate(fault, spec->places));
 }
 
+// The model is not what the spec says then, and not to be judged.
+void AddModelFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
+                   SpecText* spec) {
+  AddFault(rule, field, reason, fix, spec);
+  spec->unread.push_back("model");
+}
+
 void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
   if (!spec->spec.model().has_hf_config()) return;
   const std::string path = Absolute(spec->spec.model().hf_config(), folder);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
-    AddFault("hf_no_config", "model.hf_config", text.status().message(),
-             "give the path of a config.json on this machine", spec);
+    AddModelFault("hf_no_config", "model.hf_config", text.status().message(),
+                  "give the path of a config.json on this machine", spec);
     return;
   }
   v1::Model model;
   const SpecFaults faults = ReadHfConfig(*text, path, &model);
   spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
-  if (!faults.empty()) return;
+  if (HasErrors(faults)) {
+    spec->unread.push_back("model");
+    return;
+  }
   // What is said about the sizes later is said where they came from.
   spec->places[model.has_gpt2() ? "model.gpt2" : "model.llama"] = {path, 1, 1};
   *spec->spec.mutable_model() = std::move(model);
@@ -80,10 +91,10 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
   v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
   v1::Plugin taken = described.spec.model().plugin();
   if (!plugin->args().empty() && plugin->args() != taken.args()) {
-    AddFault("plugin_other_args", "model.plugin.args",
-             absl::StrCat("the description was made with '", taken.args(), "'"),
-             "leave args out, or make the description again: fsdpd-rank --describe-plugin PATH --args ARGS",
-             spec);
+    AddModelFault(
+        "plugin_other_args", "model.plugin.args",
+        absl::StrCat("the description was made with '", taken.args(), "'"),
+        "leave args out, or make the description again: fsdpd-rank --describe-plugin PATH --args ARGS", spec);
     return;
   }
   taken.set_path(plugin->path());
@@ -101,20 +112,58 @@ void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
   plugin->set_path(Absolute(plugin->path(), folder));
   if (plugin->description().empty()) return;
   if (plugin->units_size() > 0 || plugin->vocab_size() != 0 || plugin->max_sequence_length() != 0) {
-    AddFault("plugin_described_twice", "model.plugin.description",
-             "the model is described by a file and here as well", "leave one of them out", spec);
+    AddModelFault("plugin_described_twice", "model.plugin.description",
+                  "the model is described by a file and here as well", "leave one of them out", spec);
     return;
   }
   const std::string path = Absolute(plugin->description(), folder);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
-    AddFault("plugin_no_description", "model.plugin.description", text.status().message(),
-             "make the file: fsdpd-rank --describe-plugin PATH > FILE", spec);
+    AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
+                  "make the file: fsdpd-rank --describe-plugin PATH > FILE", spec);
     return;
   }
   const SpecText described = ParseDescription(*text, path);
   spec->faults.insert(spec->faults.end(), described.faults.begin(), described.faults.end());
-  if (described.faults.empty()) TakeDescription(described, spec);
+  if (described.faults.empty()) {
+    TakeDescription(described, spec);
+  } else {
+    spec->unread.push_back("model");
+  }
+}
+
+// What is wrong with the file as this machine sees it; "" when nothing is, or when it does not see the
+// folder.
+std::string FaultOfFile(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path folder = path.parent_path();
+  if (folder == folder.root_path() || !std::filesystem::is_directory(folder, error)) return "";
+  if (!std::filesystem::exists(path, error)) return "is not on this machine, though its folder is";
+  if (std::filesystem::is_directory(path, error)) return "is a folder";
+  if (access(path.c_str(), R_OK) != 0) return absl::StrCat("cannot be read here: ", std::strerror(errno));
+  if (std::filesystem::file_size(path, error) == 0 && !error) return "is empty";
+  return "";
+}
+
+void WarnOfFiles(const std::string& list, const google::protobuf::RepeatedPtrField<v1::TokenFile>& files,
+                 SpecText* spec) {
+  for (int i = 0; i < files.size(); ++i) {
+    const bool megatron = files[i].type() == v1::TOKEN_TYPE_MEGATRON;
+    for (const char* ending :
+         megatron ? std::vector<const char*>{".bin", ".idx"} : std::vector<const char*>{""}) {
+      const std::string path = absl::StrCat(files[i].path(), ending);
+      const std::string reason = path.empty() || path[0] != '/' ? "" : FaultOfFile(path);
+      if (reason.empty()) continue;
+      const Violation fault{"token_file_here",
+                            FaultLevel::kWarn,
+                            absl::StrCat(list, "[", i, "].path"),
+                            absl::StrCat(path, " ", reason),
+                            "mend it, or leave it where the nodes have another file there",
+                            "",
+                            ""};
+      spec->faults.push_back(Locate(fault, spec->places));
+    }
+  }
 }
 
 }  // namespace
@@ -129,7 +178,7 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   const bool from_stdin = path == "-";
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(path, input));
   SpecText spec = ParseSpec(text, from_stdin ? "<stdin>" : path, sets);
-  if (!spec.faults.empty()) return spec;
+  if (!spec.is_tree) return spec;
   std::error_code ignored;
   const std::filesystem::path folder = from_stdin ? std::filesystem::current_path(ignored)
                                                   : std::filesystem::absolute(path, ignored).parent_path();
@@ -140,6 +189,8 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {
     for (v1::TokenFile& file : *files) file.set_path(Absolute(file.path(), folder));
   }
+  WarnOfFiles("data.tokens", data->tokens(), &spec);
+  WarnOfFiles("data.validation", data->validation(), &spec);
   return spec;
 }
 

@@ -2,6 +2,10 @@
 // --set, turns model.hf_config into model.llama or model.gpt2, takes in model.plugin.description, and makes
 // the paths of token files and of a plug-in absolute. Relative paths are relative to the spec's own folder
 // (to the working directory for stdin).
+//
+// Token files are looked at where this machine has their folder: one that is missing, empty or unreadable is
+// a warning with its field, since the nodes may have another file there. Where the folder is not here either,
+// only the nodes can know, and nothing is said.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,7 +18,7 @@
 
 namespace fsdpd {
 
-// `path` "-" reads `input`. A fault of the spec, or of the config file it names, is in the result's faults; a
+// `path` "-" reads `input`. A fault of the spec, or of a file it names, is in the result's faults; a
 // Status is for a spec file that cannot be read, and says which.
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input);

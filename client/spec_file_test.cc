@@ -20,6 +20,7 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs/m"));
   Write(dir.File("jobs/job.yaml"), kSpec);
+  Write(dir.File("c.txt"), "text");
   Write(dir.File("jobs/m/config.json"),
         R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 4, "intermediate_size": 4,
             "num_hidden_layers": 3, "num_attention_heads": 2})");
@@ -36,7 +37,7 @@ TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
   TempDir dir;
   Write(dir.File("job.yaml"), kSpec);
   std::istringstream input;
-  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {"data.tokens=[]"}, input);
   ASSERT_TRUE(spec.ok());
   ASSERT_EQ(spec->faults.size(), 1u);
   EXPECT_EQ(Render(spec->faults[0]),
@@ -109,6 +110,34 @@ TEST(SpecFile, SaysWhichFileCannotBeRead) {
   EXPECT_EQ(LoadSpec(dir.File("no.yaml"), {}, input).status().message(),
             dir.File("no.yaml") + ": No such file or directory");
   EXPECT_EQ(LoadSpec(dir.path(), {}, input).status().message(), dir.path() + ": is a folder");
+}
+
+// Token files were looked at only after launch.
+TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
+  TempDir dir;
+  Write(dir.File("empty"), "");
+  Write(dir.File("good"), "text");
+  Write(dir.File("half.bin"), "x");
+  Write(dir.File("job.yaml"),
+        "data:\n  tokens:\n  - path: absent\n  - {path: empty}\n  - path: good\n  - path: .\n"
+        "  - {path: half, type: megatron}\n  - path: /no/such/folder/file\n  validation:\n  - path: gone\n");
+  std::istringstream input;
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok());
+  EXPECT_FALSE(HasErrors(spec->faults)) << "the nodes may have other files";
+  std::vector<std::string> said;
+  for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
+  ASSERT_EQ(said.size(), 5u);
+  EXPECT_EQ(said[0],
+            dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
+                " is not on this machine, though its folder is; mend it, or leave it where the nodes have "
+                "another file there [token_file_here]");
+  EXPECT_NE(said[1].find(":4:6: warning: data.tokens[1].path: " + dir.File("empty") + " is empty"),
+            std::string::npos)
+      << said[1];
+  EXPECT_NE(said[2].find("data.tokens[3].path: "), std::string::npos) << said[2];
+  EXPECT_NE(said[3].find("half.idx is not on this machine"), std::string::npos) << said[3];
+  EXPECT_NE(said[4].find(":10:5: warning: data.validation[0].path: "), std::string::npos) << said[4];
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -57,7 +58,10 @@ bool IsPlain(const std::string& text) {
 }
 
 // The shortest decimal that reads back as the same value.
-std::string Number(double value) {
+std::string Number(double value, bool json) {
+  if (std::isnan(value)) return json ? "\"NaN\"" : ".nan";
+  if (std::isinf(value))
+    return absl::StrCat(json ? "\"" : "", value < 0 ? "-" : "", json ? "Infinity\"" : ".inf");
   for (int digits = 1; digits < 17; ++digits) {
     const std::string text = absl::StrFormat("%.*g", digits, value);
     if (std::strtod(text.c_str(), nullptr) == value) return text;
@@ -65,42 +69,57 @@ std::string Number(double value) {
   return absl::StrFormat("%.17g", value);
 }
 
-std::vector<const FieldDescriptor*> SetFields(const Message& message) {
-  std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);  // Ordered by number.
-  return fields;
-}
+struct Form {
+  bool json = false;
+  bool complete = false;  // With the fields that have their zero.
+  bool one_line = false;  // JSON.
+};
 
 class Printer {
  public:
-  explicit Printer(bool json) : json_(json) {}
+  explicit Printer(Form form) : form_(form), json_(form.json) {}
 
   std::string Take() { return std::move(out_); }
 
   void YamlMessage(const Message& message, int indent) {
-    for (const FieldDescriptor* field : SetFields(message)) {
+    for (const FieldDescriptor* field : Fields(message)) {
       absl::StrAppend(&out_, std::string(indent, ' '), field->name(), ":");
       YamlField(message, *field, indent);
     }
   }
 
   void JsonMessage(const Message& message, int indent) {
-    const std::vector<const FieldDescriptor*> fields = SetFields(message);
+    const std::vector<const FieldDescriptor*> fields = Fields(message);
     if (fields.empty()) {
       out_ += "{}";
       return;
     }
-    const std::string pad(indent + 2, ' ');
-    const char* separator = "{\n";
+    const std::string pad = form_.one_line ? "" : absl::StrCat("\n", std::string(indent + 2, ' '));
+    const char* separator = "{";
     for (const FieldDescriptor* field : fields) {
       absl::StrAppend(&out_, separator, pad, "\"", field->name(), "\": ");
       JsonField(message, *field, indent + 2);
-      separator = ",\n";
+      separator = form_.one_line ? ", " : ",";
     }
-    absl::StrAppend(&out_, "\n", std::string(indent, ' '), "}");
+    absl::StrAppend(&out_, form_.one_line ? "" : absl::StrCat("\n", std::string(indent, ' ')), "}");
   }
 
  private:
+  // Those that are written, ordered by number.
+  std::vector<const FieldDescriptor*> Fields(const Message& message) const {
+    std::vector<const FieldDescriptor*> fields;
+    message.GetReflection()->ListFields(message, &fields);
+    if (!form_.complete) return fields;
+    for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+      const FieldDescriptor* field = message.GetDescriptor()->field(i);
+      const bool absent = field->has_presence() || std::count(fields.begin(), fields.end(), field) > 0;
+      if (!absent) fields.push_back(field);
+    }
+    std::sort(fields.begin(), fields.end(),
+              [](const FieldDescriptor* a, const FieldDescriptor* b) { return a->number() < b->number(); });
+    return fields;
+  }
+
   void YamlField(const Message& message, const FieldDescriptor& field, int indent) {
     const Reflection& reflection = *message.GetReflection();
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -109,14 +128,14 @@ class Printer {
       return;
     }
     if (!field.is_repeated()) return YamlChild(reflection.GetMessage(message, &field), indent + 2);
-    out_ += "\n";
+    out_ += reflection.FieldSize(message, &field) == 0 ? " []\n" : "\n";
     for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
       YamlItem(reflection.GetRepeatedMessage(message, &field, i), indent + 2);
     }
   }
 
   void YamlChild(const Message& child, int indent) {
-    if (SetFields(child).empty()) {
+    if (Fields(child).empty()) {
       out_ += " {}\n";
       return;
     }
@@ -126,7 +145,7 @@ class Printer {
 
   // "- " takes the place of the first field's indentation.
   void YamlItem(const Message& item, int indent) {
-    if (SetFields(item).empty()) {
+    if (Fields(item).empty()) {
       absl::StrAppend(&out_, std::string(indent, ' '), "- {}\n");
       return;
     }
@@ -142,11 +161,10 @@ class Printer {
       return;
     }
     if (!field.is_repeated()) return JsonMessage(reflection.GetMessage(message, &field), indent);
-    const char* separator = "[";
+    out_ += "[";
     for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      out_ += separator;
+      if (i > 0) out_ += ", ";
       JsonMessage(reflection.GetRepeatedMessage(message, &field, i), indent);
-      separator = ", ";
     }
     out_ += "]";
   }
@@ -171,7 +189,10 @@ class Printer {
       case FieldDescriptor::CPPTYPE_BOOL:
         return (one ? r.GetBool(m, f) : r.GetRepeatedBool(m, f, i)) ? "true" : "false";
       case FieldDescriptor::CPPTYPE_ENUM: {
-        const std::string name = ShortEnumName(*(one ? r.GetEnum(m, f) : r.GetRepeatedEnum(m, f, i)));
+        const EnumValueDescriptor* value = one ? r.GetEnum(m, f) : r.GetRepeatedEnum(m, f, i);
+        // A spec's enum that nobody set is chosen; any other is not known.
+        const bool of_spec = absl::EndsWith(f->enum_type()->file()->name(), "/job.proto");
+        const std::string name = value->number() == 0 && !of_spec ? "unspecified" : ShortEnumName(*value);
         return json_ ? Quoted(name) : name;
       }
       case FieldDescriptor::CPPTYPE_INT64:
@@ -179,31 +200,38 @@ class Printer {
       case FieldDescriptor::CPPTYPE_INT32:
         return absl::StrCat(one ? r.GetInt32(m, f) : r.GetRepeatedInt32(m, f, i));
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        return Number(one ? r.GetDouble(m, f) : r.GetRepeatedDouble(m, f, i));
+        return Number(one ? r.GetDouble(m, f) : r.GetRepeatedDouble(m, f, i), json_);
       default:
         FSDPD_CHECK(!"a proto uses a type that spec_print cannot write yet");
     }
     return "";
   }
 
+  const Form form_;
   const bool json_;
   std::string out_;
 };
 
-}  // namespace
-
-std::string ToYaml(const Message& message) {
-  Printer printer(/*json=*/false);
+std::string Yaml(const Message& message, bool complete) {
+  Printer printer({/*json=*/false, complete, /*one_line=*/false});
   printer.YamlMessage(message, 0);
   std::string text = printer.Take();
   return text.empty() ? "{}\n" : text;
 }
 
-std::string ToJson(const Message& message) {
-  Printer printer(/*json=*/true);
+std::string Json(const Message& message, bool complete, bool one_line) {
+  Printer printer({/*json=*/true, complete, one_line});
   printer.JsonMessage(message, 0);
-  return printer.Take() + "\n";
+  return printer.Take();
 }
+
+}  // namespace
+
+std::string ToYaml(const Message& message) { return Yaml(message, /*complete=*/false); }
+std::string ToJson(const Message& message) { return Json(message, false, /*one_line=*/false) + "\n"; }
+std::string ToYamlData(const Message& message) { return Yaml(message, /*complete=*/true); }
+std::string ToJsonData(const Message& message) { return Json(message, true, /*one_line=*/false) + "\n"; }
+std::string ToJsonLine(const Message& message) { return Json(message, true, /*one_line=*/true); }
 
 std::string ShortEnumName(const EnumValueDescriptor& value) {
   if (value.number() == 0) return "auto";

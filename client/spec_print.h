@@ -1,5 +1,5 @@
-// A message as people write it: the inverse of spec_text.h. YAML in blocks, or JSON; enums by short name,
-// sizes as plain numbers, unset fields left out, fields ordered by number. Any message of this project can be
+// A message as people write it (the inverse of spec_text.h) and as programs read it. YAML in blocks, or JSON;
+// enums by short name, sizes as plain numbers, fields ordered by number. Any message of this project can be
 // printed.
 #pragma once
 
@@ -9,8 +9,16 @@
 
 namespace fsdpd {
 
+// Without what is not set.
 std::string ToYaml(const google::protobuf::Message& message);  // Ends with a newline.
 std::string ToJson(const google::protobuf::Message& message);  // Indented by two; ends with a newline.
+
+// For programs: a field that has a value always is there with it, zeros, empty text and empty lists too.
+// Absent are messages, `optional` fields and members of a oneof that are not set. What is no number is .nan
+// and .inf in YAML, "NaN" and "Infinity" in JSON.
+std::string ToYamlData(const google::protobuf::Message& message);
+std::string ToJsonData(const google::protobuf::Message& message);
+std::string ToJsonLine(const google::protobuf::Message& message);  // On one line, without a newline.
 
 // The short lower-case name of an enum value: "optim_grads_params", "queued". "auto" for the zero value.
 std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
@@ -70,6 +72,18 @@ TEST(SpecPrint, QuotesWhatWouldReadAsSomethingElse) {
 TEST(SpecPrint, AnEmptyMessageIsAnEmptyGroup) {
   EXPECT_EQ(ToYaml(v1::JobSpec()), "{}\n");
   EXPECT_EQ(ToJson(v1::JobSpec()), "{}\n");
+}
+
+TEST(SpecPrint, DataHasEveryFieldThatAlwaysHasAValue) {
+  v1::TokenFile file;
+  EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\n") << "weight is not set and has no value";
+  file.set_weight(0);
+  EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\"}");
+  EXPECT_EQ(ToJsonData(v1::Train()), "{\n  \"steps\": 0,\n  \"frozen\": []\n}\n");
+  EXPECT_EQ(ToYamlData(v1::Data()), "tokens: []\nsequence_length: 0\nvalidation: []\n");
+  file.set_weight(std::nan(""));
+  EXPECT_NE(ToJsonLine(file).find("\"weight\": \"NaN\""), std::string::npos);
+  EXPECT_NE(ToYamlData(file).find("weight: .nan"), std::string::npos);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -57,6 +58,48 @@ std::string FindBelow(const Descriptor& type, const std::string& key) {
   return "";
 }
 
+// Words for a value that people bring from elsewhere, by the enum that they are written for. What has none
+// here is told what is supported, rather than a word that looks alike: fp8 is not fp32 misspelt.
+struct Synonym {
+  const char* type;
+  const char* word;
+  const char* meant;
+};
+constexpr Synonym kSynonyms[] = {
+    {"Device", "gpu", "cuda"},
+    {"Device", "nvidia", "cuda"},
+    {"DType", "float32", "fp32"},
+    {"DType", "float", "fp32"},
+    {"DType", "bfloat16", "bf16"},
+    {"DType", "float16", "fp16"},
+    {"DType", "half", "fp16"},
+    {"Strategy", "ddp", "no_shard"},
+    {"Strategy", "zero1", "optim"},
+    {"Strategy", "zero2", "optim_grads"},
+    {"Strategy", "zero3", "optim_grads_params"},
+    {"Strategy", "full_shard", "optim_grads_params"},
+    {"TokenType", "uint8", "u8"},
+    {"TokenType", "uint16", "u16"},
+    {"TokenType", "uint32", "u32"},
+};
+
+std::string WithoutDigits(std::string word) {
+  word.erase(std::remove_if(word.begin(), word.end(), absl::ascii_isdigit), word.end());
+  return word;
+}
+
+// The value that `word` was meant to be; "" when there is none.
+std::string MeantValue(const std::string& type, const std::string& word,
+                       const std::vector<std::string>& names) {
+  for (const Synonym& synonym : kSynonyms) {
+    if (type == synonym.type && word == synonym.word) return synonym.meant;
+  }
+  const std::string nearest = Nearest(word, names);
+  // A digit is never a slip of the pen: it is another size.
+  const bool other_size = nearest != word && WithoutDigits(nearest) == WithoutDigits(word);
+  return other_size ? "" : nearest;
+}
+
 // A decimal number as YAML 1.2 and JSON write it: no hex, no NaN, no infinity.
 bool IsDecimal(absl::string_view text) {
   if (!text.empty() && (text.front() == '-' || text.front() == '+')) text.remove_prefix(1);
@@ -73,6 +116,13 @@ class SpecReader {
     if (out_.faults.size() >= kMaxFaults) return;
     out_.faults.push_back(
         {place, {std::move(rule), FaultLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
+  }
+
+  // What is written there is not in the spec. Of a list of values none is: the others' numbers would not be
+  // theirs.
+  void Unread(const std::string& field) {
+    if (!field.empty())
+      out_.unread.push_back(field.substr(0, field.back() == ']' ? field.rfind('[') : field.npos));
   }
 
   void ReadMessage(const TextNode& node, const std::string& path, Message* message) {
@@ -113,17 +163,21 @@ class SpecReader {
     std::vector<std::string> names;
     for (int i = 0; i < type.field_count(); ++i) {
       names.push_back(type.field(i)->name());
-      if (names.back() == child.key + "_bytes") return UnknownField(child, field, names.back());
+      if (names.back() == child.key + "_bytes") return UnknownField(child, path, field, names.back());
     }
     std::string meant = Nearest(child.key, names);
     if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
-    if (meant.empty()) meant = FindBelow(*v1::JobSpec::descriptor(), child.key);
-    if (!meant.empty()) return UnknownField(child, field, meant);
+    if (!meant.empty()) return UnknownField(child, path, field, meant);
+    meant = FindBelow(*v1::JobSpec::descriptor(), child.key);
+    if (!meant.empty()) return UnknownField(child, "", field, meant);
     Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
           absl::StrCat("fields here: ", FieldNames(type)));
   }
 
-  void UnknownField(const TextNode& child, const std::string& field, const std::string& meant) {
+  // `meant` is the name of a field below `path`.
+  void UnknownField(const TextNode& child, const std::string& path, const std::string& field,
+                    const std::string& meant) {
+    out_.unread.push_back(Join(path, meant));
     Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
           absl::StrCat("did you mean ", meant, "?"));
   }
@@ -143,11 +197,13 @@ class SpecReader {
   }
 
   void NoValue(const TextNode& node, const std::string& path, absl::string_view instead) {
+    Unread(path);
     Fault(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
           absl::StrCat(instead, ", or leave the field out"));
   }
 
   void WrongType(const TextNode& node, const std::string& path, absl::string_view wanted, std::string fix) {
+    Unread(path);
     const std::string got = node.kind == TextNode::Kind::kScalar
                                 ? absl::StrCat("'", node.text.substr(0, 80), "'")
                                 : NameOf(node.kind);
@@ -175,7 +231,7 @@ class SpecReader {
                                               : reflection.MutableMessage(message, field));
     }
     if (node.kind == TextNode::Kind::kNull) return NoValue(node, path, "write one");
-    if (node.kind != TextNode::Kind::kScalar) return WrongType(node, path, "a single value", "");
+    if (node.kind != TextNode::Kind::kScalar) return WrongType(node, path, "a single value", "write one");
     const bool may_be_auto =
         field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM || field->has_optional_keyword();
     if (may_be_auto && !field->is_repeated() && node.text == "auto") return;
@@ -227,7 +283,8 @@ class SpecReader {
       names.push_back(ShortName(value));
       if (node.text == names.back() || node.text == value.name()) return &value;
     }
-    const std::string meant = Nearest(absl::AsciiStrToLower(node.text), names);
+    const std::string meant = MeantValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
+    Unread(path);
     Fault(node.place, "unknown_value", path,
           absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
           meant.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
@@ -242,7 +299,8 @@ class SpecReader {
     if (IsDecimal(node.text) && absl::SimpleAtod(node.text, &number)) {
       // 1e4 and 2.0 are whole; beyond 2^53 a double no longer says which integer was meant.
       if (std::abs(number) > 9007199254740992.0) {
-        Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"), "");
+        OutOfRange(node, path,
+                   "-9223372036854775808 and 9223372036854775807, in digits where it is above 2^53");
         return false;
       }
       *value = static_cast<int64_t>(number);
@@ -254,18 +312,24 @@ class SpecReader {
       if (!bytes.ok()) WrongType(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB");
       return bytes.ok();
     }
-    WrongType(node, path, "a whole number", "");
+    WrongType(node, path, "a whole number", "write digits, as in 100");
     return false;
   }
 
   bool ReadDouble(const TextNode& node, const std::string& path, double* value) {
     if (!IsDecimal(node.text) || !absl::SimpleAtod(node.text, value)) {
-      WrongType(node, path, "a number", "");
+      WrongType(node, path, "a number", "write one, as in 0.1 or 1e-3");
       return false;
     }
     if (std::isfinite(*value)) return true;
-    Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"), "");
+    OutOfRange(node, path, "-1.7e308 and 1.7e308");
     return false;
+  }
+
+  void OutOfRange(const TextNode& node, const std::string& path, const char* bounds) {
+    Unread(path);
+    Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"),
+          absl::StrCat("write a number between ", bounds));
   }
 
   SpecText& out_;
@@ -312,6 +376,7 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
   const size_t equals = set.find('=');
   const std::string path = set.substr(0, equals);
   const auto bad = [&](const std::string& reason) {
+    if (!path.empty()) reader->Unread(path);
     reader->Fault(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
   };
   if (equals == std::string::npos || equals == 0) return bad("is not path=value");
@@ -347,6 +412,7 @@ SpecText ParseSpec(absl::string_view text, const std::string& file, const std::v
     return out;
   }
   for (const std::string& set : sets) ApplySet(set, &root, &reader);
+  out.is_tree = root.kind == TextNode::Kind::kMap;
   reader.ReadMessage(root, "", &out.spec);
   return out;
 }

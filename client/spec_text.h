@@ -9,10 +9,10 @@
 //   accepted,
 //              because canonical proto JSON quotes 64-bit integers
 //
-// All faults are collected, each with file, line, column and field path. Rule ids: those of yaml_tree.h for
-// text that is no tree, and unknown_field, duplicate_field, wrong_type, unknown_value, out_of_range,
-// two_of_oneof, no_value, bad_set. What values mean together is judged elsewhere (fsdp/plan/rules.h, by the
-// coordinator).
+// All faults are collected, each with file, line, column and field path; what they leave of the spec can be
+// judged further. Rule ids: those of yaml_tree.h for text that is no tree, and unknown_field,
+// duplicate_field, wrong_type, unknown_value, out_of_range, two_of_oneof, no_value, bad_set. What values mean
+// together is judged elsewhere (fsdp/plan/rules.h, by the coordinator).
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -26,9 +26,13 @@
 namespace fsdpd {
 
 struct SpecText {
-  v1::JobSpec spec;    // Complete when `faults` is empty.
-  SpecFaults faults;   // At most 100.
-  FieldPlaces places;  // Of every field that was written; "" is the whole text.
+  v1::JobSpec spec;   // Complete when no fault is an error.
+  SpecFaults faults;  // At most 100. Warnings too, of a file that the spec names (spec_file.h).
+  // Fields that somebody wrote and that are not in `spec`, for CheckJob(): values of the wrong kind, and what
+  // a misspelt field was meant to be.
+  std::vector<std::string> unread;
+  bool is_tree = false;  // The text has fields at all; else there is nothing to judge.
+  FieldPlaces places;    // Of every field that was written; "" is the whole text.
 };
 
 // `file` is the name that faults carry. Each of `sets` is "path=value", applied over the text in order:

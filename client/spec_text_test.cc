@@ -108,17 +108,17 @@ model:
 data: 3
 fsdp: {prefetch_bytes: 12QB}
 )"),
-            R"(f:1:7: error: name: a list is not a single value [wrong_type]
-f:3:10: error: train.steps: 'many' is not a whole number [wrong_type]
+            R"(f:1:7: error: name: a list is not a single value; write one [wrong_type]
+f:3:10: error: train.steps: 'many' is not a whole number; write digits, as in 100 [wrong_type]
 f:4:3: error: train.steps is written twice; keep one [duplicate_field]
-f:5:9: error: train.seed: '1.5' is not a whole number [wrong_type]
-f:6:16: error: train.micro_batch: 1e300 does not fit [out_of_range]
-f:8:14: error: optimizer.clip_norm: '.nan' is not a number [wrong_type]
+f:5:9: error: train.seed: '1.5' is not a whole number; write digits, as in 100 [wrong_type]
+f:6:16: error: train.micro_batch: 1e300 does not fit; write a number between -9223372036854775808 and 9223372036854775807, in digits where it is above 2^53 [out_of_range]
+f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write one, as in 0.1 or 1e-3 [wrong_type]
 f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
-f:9:28: error: optimizer.adamw.eps: 1e999 does not fit [out_of_range]
+f:9:28: error: optimizer.adamw.eps: 1e999 does not fit; write a number between -1.7e308 and 1.7e308 [out_of_range]
 f:12:3: error: schedule.linear: linear and cosine exclude each other; keep one of them [two_of_oneof]
 f:13:30: error: telemetry.memory_snapshot: 'yes' is not true or false; write true or false [wrong_type]
-f:13:52: error: telemetry.trace_steps[1]: 'x' is not a whole number [wrong_type]
+f:13:52: error: telemetry.trace_steps[1]: 'x' is not a whole number; write digits, as in 100 [wrong_type]
 f:14:1: error: model: has no value; write {} for the defaults, or leave the field out [no_value]
 f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length, validation, ignored_token [wrong_type]
 f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a number with KiB, MiB, GiB [wrong_type]
@@ -137,8 +137,9 @@ TEST(SpecText, RefusesOneFieldUnderTwoNames) {
 
 TEST(SpecText, AutoIsOnlyForWhatMayBeUnset) {
   EXPECT_EQ(FaultsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
-  EXPECT_EQ(FaultsOf("train: {steps: auto}"),
-            "f:1:16: error: train.steps: 'auto' is not a whole number [wrong_type]\n");
+  EXPECT_EQ(
+      FaultsOf("train: {steps: auto}"),
+      "f:1:16: error: train.steps: 'auto' is not a whole number; write digits, as in 100 [wrong_type]\n");
 }
 
 TEST(SpecText, BoundsTheNumberOfFaults) {
@@ -283,6 +284,30 @@ TEST(SpecText, AnswersEveryMutation) {
     }
     ExpectAnAnswer(text);
   }
+}
+
+TEST(SpecText, KnowsWhatPeopleCallThingsElsewhere) {
+  EXPECT_EQ(FaultsOf("resources: {device: gpu}"),
+            "f:1:21: error: 'gpu' is not a value of resources.device; did you mean cuda? [unknown_value]\n");
+  // Another size is no slip of the pen.
+  EXPECT_EQ(FaultsOf("precision: {compute: fp8}"),
+            "f:1:22: error: 'fp8' is not a value of precision.compute; write one of fp32, bf16, fp16 "
+            "[unknown_value]\n");
+  EXPECT_EQ(
+      FaultsOf("precision: {compute: FP32}"),
+      "f:1:22: error: 'FP32' is not a value of precision.compute; did you mean fp32? [unknown_value]\n");
+}
+
+TEST(SpecText, SaysWhichFieldsItCouldNotRead) {
+  const SpecText text = ParseSpec(
+      "train: {stpes: 3, seed: x}\nlr: 1\noptimizer: {adamw: {betas: [0.9, y]}}\n"
+      "fsdp: {strategy: zero9}\nresources: {zzzzzzzz: 1}\n",
+      "f");
+  EXPECT_TRUE(text.is_tree);
+  EXPECT_EQ(text.unread, (std::vector<std::string>{"train.steps", "train.seed", "optimizer.adamw.lr",
+                                                   "optimizer.adamw.betas", "fsdp.strategy"}));
+  EXPECT_FALSE(ParseSpec("train: [", "f").is_tree);
+  EXPECT_FALSE(ParseSpec("- a", "f").is_tree);
 }
 
 }  // namespace

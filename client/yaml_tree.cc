@@ -7,6 +7,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -206,6 +207,33 @@ int TabInIndent(absl::string_view text, int line) {
   return tab == absl::string_view::npos ? 0 : static_cast<int>(tab) + 1;
 }
 
+// Of a text in brackets, JSON or YAML: a fault that says so when it ends before they are closed. The parser's
+// own words are about what stands before the end ("a field's name is a group of fields").
+SpecFaults CutOff(absl::string_view text, const std::string& file) {
+  const size_t start = text.find_first_not_of(" \t\r\n");
+  if (start == absl::string_view::npos || (text[start] != '{' && text[start] != '[')) return {};
+  int open = 0;
+  bool quoted = false;
+  for (size_t i = start; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      open += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    }
+  }
+  if (open <= 0) return {};
+  const auto lines = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+  const size_t last = text.rfind('\n');
+  const auto column = static_cast<int>(text.size() - (last == absl::string_view::npos ? 0 : last + 1)) + 1;
+  return {Fault({file, lines + 1, column}, "syntax",
+                absl::StrCat("the text ends here and ", open, open == 1 ? " bracket is" : " brackets are",
+                             " still open"),
+                "is the file cut off?")};
+}
+
 }  // namespace
 
 const TextNode* TextNode::Find(absl::string_view child_key) const {
@@ -246,8 +274,10 @@ SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* 
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const Refused& refused) {
-    return {refused.fault};
+    const SpecFaults cut_off = CutOff(text, file);
+    return cut_off.empty() ? SpecFaults{refused.fault} : cut_off;
   } catch (const YAML::Exception& e) {
+    if (SpecFaults cut_off = CutOff(text, file); !cut_off.empty()) return cut_off;
     const Place place =
         e.mark.is_null() ? Place{file, 1, 1} : Place{file, e.mark.line + 1, e.mark.column + 1};
     if (const int tab = TabInIndent(text, place.line); tab > 0) {

@@ -106,7 +106,8 @@ TEST(YamlTree, SaysWhereTheSyntaxIsWrong) { EXPECT_EQ(FirstFault("a: [1, 2\nb: 3
 
 TEST(YamlTree, RefusesAQuoteThatATruncatedFileLeftOpen) {
   EXPECT_EQ(FirstFault("a: 'it''s open\n"), "f:1:4: error: this quote is not closed [syntax]");
-  EXPECT_EQ(FirstFault("{\"a\": [\"x\", \"open\\\"]}"), "f:1:22: error: illegal EOF in scalar [syntax]");
+  EXPECT_EQ(FirstFault("{\"a\": [\"x\", \"open\\\"]}"),
+            "f:1:22: error: the text ends here and 2 brackets are still open; is the file cut off? [syntax]");
   EXPECT_EQ(FirstFault("a: 'it''s'\nb: \"\\\"\" # it's\n"), "");
 }
 

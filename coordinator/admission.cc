@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "coordinator/errors.h"
 #include "coordinator/spec_shape.h"
-#include "fsdp/plan/rules.h"
 
 namespace fsdpd {
 
@@ -18,18 +17,19 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
 }
 
 Plan Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
-  Violations shape = CheckShape(spec);
-  if (HasErrors(shape)) {
-    // The rules would read what the spec does not mean. They are asked all the same, so that every fault is
-    // told.
-    Plan refused;
-    refused.faults = CheckJob(spec);
-    refused.faults.insert(refused.faults.begin(), shape.begin(), shape.end());
-    return refused;
+  const Violations shape = CheckShape(spec);
+  // A number without a name is no value of its field; the rules judge what is left.
+  std::vector<std::string> unread;
+  for (const Violation& fault : shape) {
+    if (fault.rule == kUnknownEnum) unread.push_back(fault.field);
   }
-  if (budget_bytes_per_rank > 0) return MakePlan(spec, budget_bytes_per_rank);
   const v1::Device device = spec.resources().device();
-  return MakePlan(spec, budget_(device == v1::DEVICE_UNSPECIFIED ? v1::DEVICE_CUDA : device));
+  const int64_t budget = budget_bytes_per_rank > 0
+                             ? budget_bytes_per_rank
+                             : budget_(device == v1::DEVICE_UNSPECIFIED ? v1::DEVICE_CUDA : device);
+  Plan plan = MakePlan(spec, budget, unread);
+  plan.faults.insert(plan.faults.begin(), shape.begin(), shape.end());
+  return plan;
 }
 
 }  // namespace fsdpd

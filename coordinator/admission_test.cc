@@ -66,6 +66,16 @@ TEST(Admission, TellsFaultsOfShapeAndOfMeaningTogether) {
   EXPECT_THAT(ErrorFields(plan), ::testing::IsSupersetOf({"fsdp.strategy", "name"}));
 }
 
+TEST(Admission, AnUnknownEnumNumberIsToldOnce) {
+  const Admission admission([](v1::Device) { return 0; });
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
+  spec.mutable_precision()->set_compute(static_cast<v1::DType>(77));
+  const Plan plan = admission.Examine(spec);
+  EXPECT_EQ(plan.faults.size(), 2u);
+  EXPECT_FALSE(plan.accepted());
+}
+
 TEST(Admission, RefusesToLookAtMegabytes) {
   v1::JobSpec spec = TinySpec();
   EXPECT_TRUE(CheckSize(spec).ok());

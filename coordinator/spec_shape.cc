@@ -23,7 +23,7 @@ Violation UnknownEnum(const std::string& path, const EnumDescriptor& type, int n
     if (type.value(i)->number() != 0) names.push_back(std::string(type.value(i)->name()));
   }
   Violation fault;
-  fault.rule = "unknown_enum";
+  fault.rule = kUnknownEnum;
   fault.field = path;
   fault.reason = absl::StrCat(number, " is no ", type.name(), " that this coordinator knows.");
   fault.fix = absl::StrCat("Use one of ", absl::StrJoin(names, ", "), ".");

@@ -8,6 +8,8 @@
 
 namespace fsdpd {
 
+inline constexpr char kUnknownEnum[] = "unknown_enum";  // The rule of an enum's number without a name.
+
 Violations CheckShape(const v1::JobSpec& spec);
 
 }  // namespace fsdpd

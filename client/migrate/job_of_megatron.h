@@ -2,18 +2,22 @@
 // sharding, parallel sizes and checkpoints. Defaults that differ between the two are written out, so that the
 // spec says what ran.
 //
-// A setting that would change the model or the training and has no place in a spec is an error; one that only
-// says how Megatron did it is in one warning that names them all.
+// A setting that would change the model or the training and has no place in a spec is an error, or an
+// adjustment with both values; those without effect on the result are in one warning that names them all, and
+// those that are not known here (megatron_options.h) in another.
 #pragma once
+
+#include <cstdint>
+#include <optional>
 
 #include "client/migrate/settings.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
 
-struct Cluster {  // Not among the settings: torchrun's business there.
-  int64_t nodes = 1;
-  int64_t ranks_per_node = 8;
+struct Cluster {  // Empty: what torchrun's --nnodes and --nproc-per-node say, or 1 and 8.
+  std::optional<int64_t> nodes = {};
+  std::optional<int64_t> ranks_per_node = {};
 };
 
 // Call after CheckMegatron, which adjusts. `file` is where faults are that belong to no setting.

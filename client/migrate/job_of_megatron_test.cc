@@ -3,6 +3,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "client/migrate/megatron_rules.h"
 #include "fsdp/plan/rules.h"
 
@@ -35,7 +37,7 @@ Result Convert(const std::string& text) {
   Result result;
   EXPECT_TRUE(ReadSettings(text, "in", &settings).empty());
   result.faults = CheckMegatron(&settings);
-  const SpecFaults more = JobOfMegatron(&settings, {1, 8}, "in", &result.job);
+  const SpecFaults more = JobOfMegatron(&settings, {}, "in", &result.job);
   result.faults.insert(result.faults.end(), more.begin(), more.end());
   return result;
 }
@@ -55,7 +57,8 @@ TEST(JobOfMegatron, CarriesALlamaOver) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(R"({
     "name": "migrated",
     "model": {"llama": {"vocabSize": 128256, "hiddenSize": 4096, "intermediateSize": 14336, "layers": 32, "heads": 32,
-                        "kvHeads": 8, "ropeTheta": 500000, "normEpsilon": 1e-5, "headSize": 128}},
+                        "kvHeads": 8, "ropeTheta": 500000, "normEpsilon": 1e-5, "headSize": 128,
+                        "positions": 8192}},
     "data": {"sequenceLength": 8192, "tokens": [{"path": "/data/a", "weight": 0.3, "type": "TOKEN_TYPE_MEGATRON"},
                                                 {"path": "/data/b", "weight": 0.7, "type": "TOKEN_TYPE_MEGATRON"}]},
     "train": {"steps": 1000, "microBatch": 1, "globalBatch": 128, "seed": 7},
@@ -125,14 +128,117 @@ TEST(JobOfMegatron, RefusesWhatWouldTrainSomethingElse) {
                   "linear_biases"));
 }
 
-TEST(JobOfMegatron, NamesEverySettingThatIsNotCarriedOver) {
-  const Result result = Convert("--log-interval 10 --tensorboard-dir /tb --num-layers 2");
-  for (const SpecFault& fault : result.faults) {
-    if (fault.violation.rule != "not_carried_over") continue;
-    EXPECT_NE(fault.violation.reason.find("--log-interval, --tensorboard-dir"), std::string::npos);
-    return;
+const Violation* Find(const SpecFaults& faults, const std::string& rule) {
+  for (const SpecFault& fault : faults) {
+    if (fault.violation.rule == rule) return &fault.violation;
   }
-  FAIL() << "nothing was told";
+  return nullptr;
+}
+
+TEST(JobOfMegatron, NamesWhatIsLeftBehindByWhetherItMatters) {
+  const Result result = Convert("--log-interval 10 --tensorboard-dir /tb --num-layers 2 --new-knob 3");
+  ASSERT_NE(Find(result.faults, "without_effect"), nullptr);
+  EXPECT_NE(Find(result.faults, "without_effect")->reason.find("--log-interval, --tensorboard-dir"),
+            std::string::npos);
+  ASSERT_NE(Find(result.faults, "not_known"), nullptr);
+  EXPECT_NE(Find(result.faults, "not_known")->reason.find("--new-knob"), std::string::npos);
+}
+
+// Megatron-LM's published example: Llama 3 8B on one node of H100s, as its script expands.
+constexpr char kPublished[] = R"(
+torchrun --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6000 pretrain_gpt.py \
+  --use-mcore-models --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
+  --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 --max-position-embeddings 8192 \
+  --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 --attention-dropout 0.0 \
+  --hidden-dropout 0.0 --swiglu --init-method-std 0.0134 --attention-backend fused --apply-layernorm-1p \
+  --untie-embeddings-and-output-weights --disable-bias-linear \
+  --micro-batch-size 1 --global-batch-size 128 --train-samples 1953125000 --lr-decay-samples 1949218748 \
+  --lr-warmup-samples 3906252 --lr 0.00015 --min-lr 0.00001 --decoupled-lr 5.0e-4 --decoupled-min-lr 4.5e-5 \
+  --lr-decay-style cosine --clip-grad 1.0 --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 --bf16 \
+  --grad-reduce-in-bf16 --cross-entropy-loss-fusion --calculate-per-token-loss --manual-gc \
+  --empty-unused-memory-level 1 \
+  --fp8-format hybrid --fp8-amax-history-len 1024 --fp8-amax-compute-algo max --fp8-param-gather \
+  --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --no-gradient-accumulation-fusion \
+  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ckpt-format fsdp_dtensor \
+  --init-model-with-meta-device --use-nccl-ub --fsdp-double-buffer --fsdp-manual-registration \
+  --tensor-model-parallel-size 1 --context-parallel-size 1 --sequence-parallel \
+  --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --data-cache-path /cache --tiktoken-pattern v2 \
+  --split 99,1,0 --no-create-attention-mask-in-dataloader --no-mmap-bin-files --num-workers 1 \
+  --log-interval 1 --eval-iters 32 --eval-interval 100 --save-interval 1000 --log-throughput \
+  --profile --profile-step-start 4 --profile-step-end 6 --distributed-timeout-minutes 60 --tensorboard-dir /tb
+)";
+
+TEST(JobOfMegatron, RefusesInThePublishedExampleWhatIsAnotherModelAndNothingElse) {
+  std::set<std::string> refused;
+  for (const SpecFault& fault : Convert(kPublished).faults) {
+    if (fault.violation.level == FaultLevel::kError)
+      refused.insert(fault.violation.rule + " " + fault.violation.field);
+    EXPECT_NE(fault.violation.rule, "not_known") << Render(fault);
+  }
+  EXPECT_EQ(refused,
+            (std::set<std::string>{"fp8_unsupported --fp8-format", "fp8_unsupported --fp8-param-gather",
+                                   "initial_values --init-method-std", "model_family --swiglu",
+                                   "not_supported --apply-layernorm-1p"}));
+}
+
+TEST(JobOfMegatron, CarriesThePublishedExampleOverWithoutWhatIsAnotherModel) {
+  std::string text = kPublished;
+  for (const char* gone :
+       {"--init-method-std 0.0134", "--apply-layernorm-1p", "--fp8-format hybrid", "--fp8-param-gather"}) {
+    text.erase(text.find(gone), std::string(gone).size());
+  }
+  const Result result = Convert("torchrun --nproc_per_node 4 --nnodes 2 x.py --normalization RMSNorm " +
+                                text.substr(text.find("--node_rank")));
+  for (const SpecFault& fault : result.faults)
+    EXPECT_NE(fault.violation.level, FaultLevel::kError) << Render(fault);
+  const v1::JobSpec& job = result.job;
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  EXPECT_EQ(job.resources().nodes(), 2);
+  EXPECT_EQ(job.resources().ranks_per_node(), 4);
+  // Samples are steps of 128.
+  EXPECT_EQ(job.train().steps(), 15258789);
+  EXPECT_EQ(job.schedule().cosine().warmup_steps(), 30517);
+  EXPECT_EQ(Find(result.faults, "samples_are_steps")->before, "1953125000 samples");
+  EXPECT_TRUE(Has(result.faults, "decay_length"));
+  // The ends of the model have a rate of their own, which falls to another part of its peak.
+  ASSERT_EQ(job.optimizer().groups_size(), 1);
+  const v1::ParamGroup& group = job.optimizer().groups(0);
+  EXPECT_EQ(std::vector<std::string>(group.params().begin(), group.params().end()),
+            (std::vector<std::string>{"embedding.weight", "head.output"}));
+  EXPECT_NEAR(group.lr_scale(), 5e-4 / 1.5e-4, 1e-12);
+  EXPECT_EQ(Find(result.faults, "own_least_rate")->before, "4.5e-05");
+  EXPECT_EQ(Find(result.faults, "own_least_rate")->after, "3.33333e-05");
+  EXPECT_TRUE(Has(result.faults, "one_step_on"));
+  EXPECT_TRUE(Has(result.faults, "no_evaluation"));
+}
+
+TEST(JobOfMegatron, SaysWhatWouldTrainOtherwise) {
+  const std::string base =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 90 "
+      "--lr 1e-3 --max-position-embeddings 64 --data-path /d ";
+  const auto adjusted = [&](const std::string& more, const std::string& rule) {
+    const Result result = Convert(base + more);
+    const Violation* fault = Find(result.faults, rule);
+    return fault == nullptr ? "(not told)" : fault->before + " -> " + fault->after;
+  };
+  // Exponential is Megatron's own; it became a straight line without a word.
+  EXPECT_EQ(adjusted("--lr-decay-style WSD --lr-wsd-decay-iters 9", "wsd_decay_style"),
+            "exponential -> linear");
+  EXPECT_EQ(
+      adjusted("--lr-decay-style WSD --lr-wsd-decay-iters 9 --lr-wsd-decay-style linear", "wsd_decay_style"),
+      "(not told)");
+  EXPECT_EQ(adjusted("--lr-warmup-iters 9 --lr-warmup-init 1e-6", "warmup_from"), "1e-06 -> 0");
+  EXPECT_EQ(adjusted("--split 949,50,1", "split"), "949,50,1 -> all");
+  EXPECT_EQ(adjusted("--fp16", "loss_scale_hysteresis"), "2 -> 1");
+  EXPECT_EQ(Convert(base + "--start-weight-decay 0.3 --end-weight-decay 0.3")
+                .job.optimizer()
+                .adamw()
+                .weight_decay(),
+            0.3);
+  EXPECT_TRUE(Has(Convert(base + "--weight-decay-incr-style linear --start-weight-decay 0").faults,
+                  "weight_decay_grows"));
+  EXPECT_TRUE(Has(Convert(base + "--dataloader-type cyclic").faults, "data_order"));
+  EXPECT_TRUE(Has(Convert("torchrun --nnodes 2:4 x.py " + base).faults, "torchrun_count"));
 }
 
 }  // namespace

@@ -271,13 +271,14 @@ const Rule kRules[] = {
      }},
     {"fp8_unsupported", kError, "no parameter is in FP8 or FP4",
      [](Settings* s) -> Findings {
+       Findings findings;
        for (const char* name :
             {"fp8", "fp8_format", "fp8_param_gather", "fp4", "fp4_param_gather", "fp8_param"}) {
          const std::string value = s->Lower(name).value_or("");
          if (s->Find(name) == nullptr || !s->Flag(name) || value == "null") continue;
-         return {{name, "FP8 and FP4 are not supported yet", "leave it out: bf16 is used"}};
+         findings.push_back({name, "FP8 and FP4 are not supported yet", "leave it out: bf16 is used"});
        }
-       return {};
+       return findings;
      }},
     {"experts_unsupported", kError, "the model is a dense one",
      [](Settings* s) -> Findings {

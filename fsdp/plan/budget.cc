@@ -4,176 +4,257 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "fsdp/plan/resolve.h"
+#include "fsdp/plan/rules.h"
 
 namespace fsdpd {
 namespace {
 
-// A spec that was changed, and how somebody would write the change.
+// A job that was changed, and how somebody would write the change.
 struct Option {
-  Spec spec;
+  v1::JobSpec job;
   std::string text;
 };
 
 // Options of one kind, the mildest first; empty when there is nothing to change.
 using Options = std::vector<Option>;
-using Kind = Options (*)(const Spec&);
+using Kind = Options (*)(const v1::JobSpec&);
 
-bool Divides(const Spec& spec) { return spec.global_batch % (spec.micro_batch * spec.world) == 0; }
+// What a step's samples are split by.
+struct Batch {
+  int64_t micro = 1;
+  int64_t global = 1;
+  int64_t world = 1;
+};
 
-// The third micro-batch repeats the second, so more of them need no more memory.
-Spec Shortened(Spec spec) {
-  spec.global_batch = std::min<int64_t>(spec.micro_batches_per_step(), 3) * spec.micro_batch * spec.world;
-  return spec;
+Batch BatchOf(const v1::JobSpec& job) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  Batch batch{filled.train().micro_batch(), filled.train().global_batch(),
+              filled.resources().nodes() * filled.resources().ranks_per_node()};
+  if (!filled.train().has_global_batch()) batch.global = batch.micro * batch.world;
+  return batch;
 }
 
-int64_t PeakOf(const Spec& tried) {
-  const Spec spec = Shortened(tried);
+v1::Strategy StrategyOf(const v1::JobSpec& job) { return WithDefaults(job, nullptr).fsdp().strategy(); }
+
+// The third micro-batch repeats the second, so more of them need no more memory.
+v1::JobSpec Shortened(v1::JobSpec job) {
+  const Batch batch = BatchOf(job);
+  const int64_t each = batch.micro * batch.world;
+  job.mutable_train()->set_global_batch(std::min<int64_t>(batch.global / each, 3) * each);
+  return job;
+}
+
+// What the job's peak is when it is planned as anybody would: with every `auto` chosen anew, which may fill
+// what a change has freed. Empty when the rules refuse the job.
+std::optional<int64_t> PeakOf(const v1::JobSpec& job) {
+  if (HasErrors(CheckJob(job))) return std::nullopt;
+  const Spec spec = ToSpec(Resolve(Shortened(job), 0, nullptr));
   const ModelFacts model = DescribeSpec(spec);
   const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
   return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes;
 }
 
-bool Fits(const Spec& spec) { return PeakOf(spec) <= spec.memory_budget_bytes; }
+bool Fits(const v1::JobSpec& job) {
+  const std::optional<int64_t> peak = PeakOf(job);
+  return peak.has_value() && *peak <= job.resources().memory_budget_bytes();
+}
 
-Options SmallerMicroBatch(const Spec& spec) {
+// A global batch that nobody wrote follows micro_batch, and the job would train with another one.
+void KeepBatch(int64_t global, Option* option) {
+  if (option->job.train().has_global_batch()) return;
+  option->job.mutable_train()->set_global_batch(global);
+  absl::StrAppend(&option->text, " with train.global_batch: ", global);
+}
+
+Options SmallerMicroBatch(const v1::JobSpec& job) {
   Options options;
-  for (int64_t size = spec.micro_batch / 2; size >= 1; size /= 2) {
-    Option option{spec, absl::StrCat("train.micro_batch: ", size)};
-    option.spec.micro_batch = size;
-    if (Divides(option.spec)) options.push_back(std::move(option));
+  const Batch batch = BatchOf(job);
+  for (int64_t size = batch.micro / 2; size >= 1; size /= 2) {
+    if (batch.global % (size * batch.world) != 0) continue;
+    options.push_back({job, absl::StrCat("train.micro_batch: ", size)});
+    options.back().job.mutable_train()->set_micro_batch(size);
+    KeepBatch(batch.global, &options.back());
   }
   return options;
 }
 
-Option WithRecompute(const Spec& spec, RecomputeChoice choice, bool all) {
-  const char* kind = choice.recompute == Recompute::kFull ? "full" : "selective";
-  Option option{spec, absl::StrCat("fsdp.recompute: ", kind)};
-  if (!all) absl::StrAppend(&option.text, " with fsdp.recompute_layers: ", choice.layers);
-  option.spec.recompute = choice.recompute;
-  option.spec.recompute_layers = choice.layers;
+Option WithRecompute(const v1::JobSpec& job, v1::Recompute recompute, int64_t layers, bool all) {
+  const char* kind = recompute == v1::RECOMPUTE_FULL ? "full" : "selective";
+  Option option{job, absl::StrCat("fsdp.recompute: ", kind)};
+  option.job.mutable_fsdp()->set_recompute(recompute);
+  if (all && !job.fsdp().has_recompute_layers()) return option;
+  option.job.mutable_fsdp()->set_recompute_layers(layers);
+  absl::StrAppend(&option.text, " with fsdp.recompute_layers: ", layers);
   return option;
 }
 
-Options MoreRecompute(const Spec& spec) {
-  const Spec cut = Shortened(spec);
-  const ModelFacts model = DescribeSpec(cut);
-  const Layout layout = MakeLayout(model, LayoutOptionsOf(cut));
-  const int64_t blocks = BlocksOf(model);
-  if (spec.recompute == Recompute::kFull && spec.recompute_layers >= blocks) return {};
-  const Option everything = WithRecompute(spec, {Recompute::kFull, blocks}, /*all=*/true);
-  const auto choice = CheapestRecompute(cut, model, layout, CompileProgram(cut, model, layout));
-  if (!choice.has_value() || choice->recompute == Recompute::kNone) return {everything};
-  return {WithRecompute(spec, *choice, choice->layers == blocks), everything};
+// Where it is `auto` on any number of layers there is no more of it.
+Options MoreRecompute(const v1::JobSpec& job) {
+  v1::JobSpec open = Shortened(job);
+  open.mutable_fsdp()->clear_recompute();
+  open.mutable_fsdp()->clear_recompute_layers();
+  const v1::JobSpec resolved = Resolve(open, 0, nullptr);
+  const int64_t blocks = BlocksOf(DescribeSpec(ToSpec(resolved)));
+  const v1::Fsdp& now = job.fsdp();
+  const bool on_all = !now.has_recompute_layers() || now.recompute_layers() >= blocks;
+  const bool at_most = now.recompute() == v1::RECOMPUTE_FULL || now.recompute() == v1::RECOMPUTE_UNSPECIFIED;
+  if (on_all && at_most) return {};
+  const Option everything = WithRecompute(job, v1::RECOMPUTE_FULL, blocks, /*all=*/true);
+  const v1::Fsdp& chosen = resolved.fsdp();
+  if (chosen.recompute() == v1::RECOMPUTE_NONE) return {everything};
+  const bool all = chosen.recompute_layers() == blocks;
+  return {WithRecompute(job, chosen.recompute(), chosen.recompute_layers(), all), everything};
 }
 
-Options GatherEachPass(const Spec& spec) {
-  if (!spec.shards_params() || !spec.keep_gathered) return {};
-  Option option{spec, "fsdp.keep_gathered: false"};
-  option.spec.keep_gathered = false;
-  const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
-  option.spec.prefetch_bytes = FindLargestUnit(layout, spec.compute).bytes;  // What auto becomes.
+Options GatherEachPass(const v1::JobSpec& job) {
+  if (StrategyOf(job) != v1::STRATEGY_OPTIM_GRADS_PARAMS || !job.fsdp().keep_gathered()) return {};
+  Option option{job, "fsdp.keep_gathered: false"};
+  option.job.mutable_fsdp()->set_keep_gathered(false);
   return {option};
 }
 
-Options MoreSharding(const Spec& spec) {
+Options MoreSharding(const v1::JobSpec& job) {
   Options options;
-  for (const Strategy strategy : {Strategy::kOptim, Strategy::kOptimGrads, Strategy::kOptimGradsParams}) {
-    if (strategy <= spec.strategy) continue;
-    Option option{spec, absl::StrCat("fsdp.strategy: ", NameOf(strategy))};
-    option.spec.strategy = strategy;
-    if (strategy == Strategy::kOptimGradsParams) {
-      const Layout layout = MakeLayout(DescribeSpec(option.spec), LayoutOptionsOf(option.spec));
-      option.spec.prefetch_bytes = FindLargestUnit(layout, spec.compute).bytes;  // What auto becomes.
-    }
-    options.push_back(std::move(option));
+  for (const auto& [strategy, name] :
+       {std::pair(v1::STRATEGY_OPTIM, "optim"), std::pair(v1::STRATEGY_OPTIM_GRADS, "optim_grads"),
+        std::pair(v1::STRATEGY_OPTIM_GRADS_PARAMS, "optim_grads_params")}) {
+    if (strategy <= StrategyOf(job)) continue;
+    options.push_back({job, absl::StrCat("fsdp.strategy: ", name)});
+    options.back().job.mutable_fsdp()->set_strategy(strategy);
   }
   return options;
 }
 
 // Replicas that share the optimizer's state, then no replicas at all.
-Options FewerReplicas(const Spec& spec) {
-  if (spec.outer_size == 1) return {};
+Options FewerReplicas(const v1::JobSpec& job) {
+  const v1::Fsdp::Outer& outer = job.fsdp().outer();
+  if (outer.size() <= 1) return {};
   Options options;
-  if (spec.outer_strategy == Strategy::kNoShard && spec.shards_params()) {
-    options.push_back({spec, "fsdp.outer.strategy: optim"});
-    options.back().spec.outer_strategy = Strategy::kOptim;
+  if (outer.strategy() != v1::STRATEGY_OPTIM && StrategyOf(job) == v1::STRATEGY_OPTIM_GRADS_PARAMS) {
+    options.push_back({job, "fsdp.outer.strategy: optim"});
+    options.back().job.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
   }
-  options.push_back({spec, "fsdp.outer.size: 1"});
-  options.back().spec.outer_size = 1;
-  options.back().spec.outer_strategy = Strategy::kNoShard;
+  options.push_back({job, "fsdp.outer.size: 1"});
+  options.back().job.mutable_fsdp()->mutable_outer()->set_size(1);
   return options;
 }
 
-Options NarrowMoments(const Spec& spec) {
-  if (spec.optimizer.moments() == 0 || spec.moments != DType::kFp32) return {};
-  Option option{spec, "precision.moments: bf16"};
-  option.spec.moments = DType::kBf16;
+Options NarrowMoments(const v1::JobSpec& job) {
+  const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
+  const v1::DType now = job.precision().moments();
+  if (!has_moments || (now != v1::DTYPE_UNSPECIFIED && now != v1::DTYPE_FP32)) return {};
+  Option option{job, "precision.moments: bf16"};
+  option.job.mutable_precision()->set_moments(v1::DTYPE_BF16);
   return {option};
 }
 
-// Twice the ranks, and twice again, with the batch as it is where it divides and scaled with the ranks where
-// it does not.
-Options MoreRanks(const Spec& spec) {
-  Options options;
-  if (spec.strategy == Strategy::kNoShard) return options;  // Nothing is shared among them.
-  for (int64_t factor = 2; spec.world * factor <= kMaxWorld; factor *= 2) {
-    Option option{spec, absl::StrCat(spec.world * factor, " ranks instead of ", spec.world)};
-    option.spec.world = spec.world * factor;
-    if (!Divides(option.spec)) {
-      option.spec.global_batch = spec.global_batch * factor;
-      absl::StrAppend(&option.text, " with train.global_batch: ", option.spec.global_batch);
-    }
-    options.push_back(std::move(option));
+// The job on `nodes` nodes. The batch stays where it splits, and grows to the next that does where it does
+// not.
+Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
+  const Batch batch = BatchOf(job);
+  const int64_t world = nodes * WithDefaults(job, nullptr).resources().ranks_per_node();
+  Option option{job,
+                absl::StrCat("resources.nodes: ", nodes, " (", world, " ranks instead of ", batch.world)};
+  option.job.mutable_resources()->set_nodes(nodes);
+  const int64_t each = batch.micro * world;
+  const int64_t global = (batch.global + each - 1) / each * each;
+  if (!job.train().has_global_batch()) {
+    absl::StrAppend(&option.text, ", samples a step ", global, " instead of ", batch.global, ")");
+    return option;
   }
-  return options;
+  option.text += ")";
+  if (global == batch.global) return option;
+  option.job.mutable_train()->set_global_batch(global);
+  absl::StrAppend(&option.text, " with train.global_batch: ", global);
+  return option;
+}
+
+// The least above `fails` that fits, of multiples of `step` up to `most`; 0 when none does. More nodes never
+// need more memory but for padding: the last steps are looked at one by one.
+int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t most) {
+  const auto fits = [&](int64_t nodes) { return Fits(OnNodes(job, nodes).job); };
+  int64_t enough = fails / step * step + step;
+  while (enough <= most && !fits(enough)) {
+    fails = enough;
+    enough = enough == most / step * step ? most + 1 : std::min(2 * enough, most / step * step);
+  }
+  if (enough > most) return 0;
+  while (enough - fails > step) {
+    const int64_t middle = (fails + (enough - fails) / 2) / step * step;
+    if (middle <= fails) break;
+    (fits(middle) ? enough : fails) = middle;
+  }
+  return enough;
+}
+
+// The fewest nodes on which the batch stays as it is; where there are none, the fewest at all.
+Options MoreRanks(const v1::JobSpec& job) {
+  if (StrategyOf(job) == v1::STRATEGY_NO_SHARD) return {};  // Nothing is shared among them.
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  const int64_t nodes = filled.resources().nodes(), each = filled.resources().ranks_per_node();
+  const int64_t outer = filled.fsdp().outer().size();
+  const int64_t step = outer / std::gcd(outer, each);
+  const Batch batch = BatchOf(job);
+  const int64_t most = kMaxWorld / each;
+  for (int64_t n = nodes / step * step + step; n <= std::min(most, batch.global / (batch.micro * each));
+       n += step) {
+    if (batch.global % (batch.micro * n * each) != 0) continue;
+    if (Option option = OnNodes(job, n); Fits(option.job)) return {option};
+  }
+  const int64_t fewest = FewestNodes(job, nodes, step, most);
+  if (fewest == 0) return {};
+  return {OnNodes(job, fewest)};
 }
 
 constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, GatherEachPass, MoreSharding,
                            FewerReplicas,     NarrowMoments, MoreRanks};
 
 struct Fix {
-  Spec spec;
+  v1::JobSpec job;
   std::vector<std::string> texts;
 };
 
 // The strongest option of each kind but the last, of which the mildest that fits; empty when none does.
-std::optional<Fix> Together(const Spec& spec, const std::vector<Kind>& kinds) {
-  Fix fix{spec, {}};
+std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Kind>& kinds) {
+  Fix fix{job, {}};
   for (size_t i = 0; i < kinds.size(); ++i) {
-    Options options = kinds[i](fix.spec);
+    Options options = kinds[i](fix.job);
     if (options.empty()) continue;
     auto chosen = std::prev(options.end());
     if (i + 1 == kinds.size()) {
-      chosen = std::find_if(options.begin(), options.end(), [](const Option& o) { return Fits(o.spec); });
+      chosen = std::find_if(options.begin(), options.end(), [](const Option& o) { return Fits(o.job); });
       if (chosen == options.end()) return std::nullopt;
     }
-    fix.spec = std::move(chosen->spec);
+    fix.job = std::move(chosen->job);
     fix.texts.push_back(std::move(chosen->text));
   }
-  if (!Fits(fix.spec)) return std::nullopt;
+  if (!Fits(fix.job)) return std::nullopt;
   return fix;
 }
 
-std::optional<Fix> SmallestFix(const Spec& spec) {
+std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
   for (const Kind kind : kKinds) {
-    if (std::optional<Fix> fix = Together(spec, {kind}); fix.has_value()) return fix;
+    if (std::optional<Fix> fix = Together(job, {kind}); fix.has_value()) return fix;
   }
   std::vector<Kind> kinds;
   std::optional<Fix> fix;
   for (const Kind kind : kKinds) {
     kinds.push_back(kind);
-    if (fix = Together(spec, kinds); fix.has_value()) break;
+    if (fix = Together(job, kinds); fix.has_value()) break;
   }
   if (!fix.has_value()) return fix;
   // Without what turned out not to be needed; the last change must not grow for it.
   for (size_t i = 0; i + 1 < kinds.size();) {
     std::vector<Kind> fewer = kinds;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    std::optional<Fix> smaller = Together(spec, fewer);
+    std::optional<Fix> smaller = Together(job, fewer);
     if (smaller.has_value() && smaller->texts.back() == fix->texts.back()) {
       kinds = std::move(fewer);
       fix = std::move(smaller);
@@ -184,19 +265,19 @@ std::optional<Fix> SmallestFix(const Spec& spec) {
   return fix;
 }
 
-std::string Advice(const Spec& spec) {
-  const std::optional<Fix> fix = SmallestFix(spec);
+std::string Advice(const v1::JobSpec& job) {
+  const std::optional<Fix> fix = SmallestFix(job);
   if (!fix.has_value()) {
     return "no change of recompute, micro_batch, sharding or ranks makes it fit: use a smaller model or "
            "sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",
-                      HumanBytes(PeakOf(fix->spec)), " per rank");
+                      HumanBytes(*PeakOf(fix->job)), " per rank");
 }
 
 }  // namespace
 
-Violations CheckBudget(const Spec& spec, const StepMemory& memory) {
+Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory) {
   if (spec.memory_budget_bytes <= 0 || memory.peak_bytes <= spec.memory_budget_bytes) return {};
   const MemoryComponent* overflows = &memory.components.back();
   int64_t sum = 0;
@@ -219,7 +300,9 @@ Violations CheckBudget(const Spec& spec, const StepMemory& memory) {
                    HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), ". Adding up, ", overflows->name,
                    " (", HumanBytes(overflows->bytes), ") is what no longer fits; the largest part is ",
                    largest.name, " (", HumanBytes(largest.bytes), ")");
-  fault.fix = Advice(spec);
+  v1::JobSpec budgeted = job;
+  budgeted.mutable_resources()->set_memory_budget_bytes(spec.memory_budget_bytes);
+  fault.fix = Advice(budgeted);
   return {fault};
 }
 

@@ -1,17 +1,21 @@
 // Whether a step fits the memory of its device, and what to change when it does not. Decides what advice a
-// refused job gets; the change that is named has been planned and fits.
+// refused job gets: who writes it into the spec, and nothing else, gets a job that fits, with the peak that
+// was told.
 //
 // Pure. It compiles up to some dozens of programs when a job does not fit, and none when it does.
 #pragma once
 
 #include "base/violation.h"
 #include "fsdp/plan/memory.h"
+#include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
 
 // A fault that names the component that overflows and the smallest change that would fit; empty when it fits
-// or the spec has no budget. Changes are tried alone, from the one that costs the job least: a smaller
-// micro-batch, recompute, gathering each pass, more sharding, bf16 moments, more ranks; then together.
-Violations CheckBudget(const Spec& spec, const StepMemory& memory);
+// or the spec has no budget. `job` as it was written, `auto` still open, and `spec` what became of it.
+// Changes are tried alone, from the one that costs the job least: a smaller micro-batch, recompute, gathering
+// each pass, more sharding, bf16 moments, more nodes; then together. None changes the samples of a step
+// without saying so.
+Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory);
 
 }  // namespace fsdpd

@@ -1,44 +1,134 @@
 #include "fsdp/plan/budget.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/plan/program_cases.h"
+#include <cstdlib>
+#include <random>
+#include <regex>
+
+#include "base/text.h"
+#include "fsdp/plan/resolve.h"
+#include "fsdp/plan/rules.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-StepMemory MemoryOf(const Spec& spec) {
-  const ModelFacts model = DescribeSpec(spec);
-  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
-  return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout));
+struct Planned {
+  Spec spec;
+  StepMemory memory;
+};
+
+Planned PlanOf(const v1::JobSpec& job) {
+  Planned planned{ToSpec(Resolve(job, 0, nullptr)), {}};
+  const ModelFacts model = DescribeSpec(planned.spec);
+  const Layout layout = MakeLayout(model, LayoutOptionsOf(planned.spec));
+  planned.memory = PlanMemory(planned.spec, model, layout, CompileProgram(planned.spec, model, layout));
+  return planned;
 }
 
-int64_t PeakOf(const Spec& spec) { return MemoryOf(spec).peak_bytes; }
+int64_t PeakOf(const v1::JobSpec& job) { return PlanOf(job).memory.peak_bytes; }
 
-// The advice for `spec` when a device has just what `fitting` needs.
-std::string AdviceToFit(Spec spec, const Spec& fitting) {
-  spec.memory_budget_bytes = PeakOf(fitting);
-  const Violations faults = CheckBudget(spec, MemoryOf(spec));
+Violations Check(const v1::JobSpec& job) {
+  const Planned planned = PlanOf(job);
+  return CheckBudget(job, planned.spec, planned.memory);
+}
+
+// On one node with 8 GPUs; recompute is written, so that nothing is chosen.
+v1::JobSpec Llama8b() {
+  v1::JobSpec job;
+  job.set_name("llama");
+  job.mutable_model()->set_preset("llama3-8b");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(8192);
+  job.mutable_train()->set_steps(10);
+  job.mutable_train()->set_global_batch(64);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+  job.mutable_resources()->set_ranks_per_node(8);
+  return job;
+}
+
+v1::JobSpec WithFullRecompute(v1::JobSpec job) {
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  return job;
+}
+
+// The advice for `job` when a device has just what `fitting` needs.
+std::string AdviceToFit(v1::JobSpec job, const v1::JobSpec& fitting) {
+  job.mutable_resources()->set_memory_budget_bytes(PeakOf(fitting));
+  const Violations faults = Check(job);
   EXPECT_EQ(faults.size(), 1u);
   return faults.empty() ? "" : faults[0].fix;
 }
 
+// Writes "fsdp.outer.size" = "1" into the job, as a person would.
+void Write(const std::string& path, const std::string& value, google::protobuf::Message* message) {
+  const size_t dot = path.find('.');
+  const auto* field = message->GetDescriptor()->FindFieldByName(path.substr(0, dot));
+  ASSERT_NE(field, nullptr) << path;
+  const auto* reflection = message->GetReflection();
+  if (dot != std::string::npos) {
+    return Write(path.substr(dot + 1), value, reflection->MutableMessage(message, field));
+  }
+  if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_INT64) {
+    return reflection->SetInt64(message, field, std::atoll(value.c_str()));
+  }
+  if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
+    return reflection->SetBool(message, field, value == "true");
+  }
+  for (int i = 1; i < field->enum_type()->value_count(); ++i) {
+    std::string name = field->enum_type()->value(i)->name();
+    for (char& c : name) c = static_cast<char>(std::tolower(c));
+    const size_t at = name.size() - std::min(name.size(), value.size());
+    if (at > 0 && name.substr(at) == value && name[at - 1] == '_' && name.find('_') == at - 1) {
+      return reflection->SetEnum(message, field, field->enum_type()->value(i));
+    }
+  }
+  FAIL() << path << ": " << value;
+}
+
+v1::JobSpec Applied(v1::JobSpec job, const std::string& advice) {
+  static const std::regex change("([a-z_]+\\.[a-z_.]+): ([a-z0-9_]+)");
+  for (std::sregex_iterator it(advice.begin(), advice.end(), change), end; it != end; ++it) {
+    Write((*it)[1], (*it)[2], &job);
+  }
+  return job;
+}
+
+// Does what it is told and looks: the job fits, with the peak that was told, on the samples it had or was
+// told.
+void ExpectAdviceHolds(const v1::JobSpec& job) {
+  const Violations faults = Check(job);
+  if (faults.empty() || faults[0].fix.rfind("no change", 0) == 0) return;
+  const std::string& advice = faults[0].fix;
+  const v1::JobSpec changed = Applied(job, advice);
+  const std::string said = advice + "\nfor\n" + job.DebugString();
+  ASSERT_FALSE(HasErrors(CheckJob(changed))) << said;
+  EXPECT_TRUE(Check(changed).empty()) << said;
+  EXPECT_NE(advice.find("the peak becomes " + HumanBytes(PeakOf(changed)) + " per rank"), std::string::npos)
+      << HumanBytes(PeakOf(changed)) << " after " << said;
+  const int64_t batch = Resolve(changed, 0, nullptr).train().global_batch();
+  if (batch == Resolve(job, 0, nullptr).train().global_batch()) return;
+  EXPECT_NE(advice.find(std::to_string(batch)), std::string::npos) << said;
+}
+
 TEST(Budget, AcceptsWhatFitsAndWhatHasNoBudget) {
-  Spec spec = Llama8b(8);
-  const StepMemory memory = MemoryOf(spec);
-  EXPECT_TRUE(CheckBudget(spec, memory).empty());
-  spec.memory_budget_bytes = memory.peak_bytes;
-  EXPECT_TRUE(CheckBudget(spec, memory).empty());
-  spec.memory_budget_bytes = memory.peak_bytes - 1;
-  EXPECT_EQ(CheckBudget(spec, memory).size(), 1u);
+  v1::JobSpec job = Llama8b();
+  const int64_t peak = PeakOf(job);
+  EXPECT_TRUE(Check(job).empty());
+  job.mutable_resources()->set_memory_budget_bytes(peak);
+  EXPECT_TRUE(Check(job).empty());
+  job.mutable_resources()->set_memory_budget_bytes(peak - 1);
+  EXPECT_EQ(Check(job).size(), 1u);
 }
 
 TEST(Budget, NamesWhatOverflowsAndWhatIsLargest) {
-  Spec spec = Llama8b(8);
-  spec.memory_budget_bytes = kGiB;
-  const Violations faults = CheckBudget(spec, MemoryOf(spec));
+  v1::JobSpec job = Llama8b();
+  job.mutable_resources()->set_memory_budget_bytes(kGiB);
+  const Violations faults = Check(job);
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].rule, "memory_over_budget");
   EXPECT_EQ(faults[0].field, "resources.memory_budget_bytes");
@@ -47,98 +137,166 @@ TEST(Budget, NamesWhatOverflowsAndWhatIsLargest) {
 }
 
 TEST(Budget, OffersASmallerMicroBatchFirst) {
-  Spec spec = Llama8b(8);
-  spec.micro_batch = 4;
-  Spec fitting = spec;
-  fitting.micro_batch = 2;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use train.micro_batch: 2: the peak becomes "), 0u);
+  v1::JobSpec job = Llama8b();
+  job.mutable_train()->set_micro_batch(4);
+  v1::JobSpec fitting = job;
+  fitting.mutable_train()->set_micro_batch(2);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use train.micro_batch: 2: the peak becomes "), 0u);
+}
+
+// micro_batch: 1 alone made the default global batch of 32 one of 8.
+TEST(Budget, ASmallerMicroBatchKeepsTheGlobalBatchThatNobodyWrote) {
+  v1::JobSpec job = Llama8b();
+  job.mutable_train()->set_micro_batch(4);
+  job.mutable_train()->clear_global_batch();
+  v1::JobSpec fitting = job;
+  fitting.mutable_train()->set_micro_batch(1);
+  fitting.mutable_train()->set_global_batch(32);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use train.micro_batch: 1 with train.global_batch: 32: "), 0u);
 }
 
 TEST(Budget, OffersTheLeastRecomputeThatIsEnough) {
-  const Spec spec = Llama8b(8);
-  Spec fitting = spec;
-  fitting.recompute = Recompute::kSelective;
-  fitting.recompute_layers = 9;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.recompute: selective with fsdp.recompute_layers: 9: "),
+  const v1::JobSpec job = Llama8b();
+  v1::JobSpec fitting = job;
+  fitting.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
+  fitting.mutable_fsdp()->set_recompute_layers(9);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.recompute: selective with fsdp.recompute_layers: 9: "),
             0u);
-  fitting.recompute = Recompute::kFull;
-  fitting.recompute_layers = 32;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.recompute: full: "), 0u);
+  EXPECT_EQ(AdviceToFit(job, WithFullRecompute(job)).find("use fsdp.recompute: full: "), 0u);
 }
 
 TEST(Budget, OffersToShardMoreWhereSomethingIsWhole) {
-  Spec spec = Llama8b(8);
-  spec.recompute = Recompute::kFull;
-  spec.recompute_layers = 32;
-  Spec fitting = spec;
-  spec.strategy = Strategy::kNoShard;
-  fitting.strategy = Strategy::kOptimGrads;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.strategy: optim_grads: "), 0u);
-  spec.strategy = Strategy::kOptimGradsParams;
-  spec.keep_gathered = true;
-  fitting.strategy = Strategy::kOptimGradsParams;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.keep_gathered: false: "), 0u);
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  v1::JobSpec fitting = job;
+  job.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  fitting.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.strategy: optim_grads: "), 0u);
+  job.mutable_fsdp()->clear_strategy();
+  job.mutable_fsdp()->set_keep_gathered(true);
+  fitting.mutable_fsdp()->clear_strategy();
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.keep_gathered: false: "), 0u);
 }
 
 TEST(Budget, OffersToShardOverReplicas) {
-  Spec spec = Llama8b(8);
-  spec.recompute = Recompute::kFull;
-  spec.recompute_layers = 32;
-  spec.outer_size = 2;
-  Spec fitting = spec;
-  fitting.outer_strategy = Strategy::kOptim;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.outer.strategy: optim: "), 0u);
-  fitting = spec;
-  fitting.outer_size = 1;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use fsdp.outer.size: 1: "), 0u);
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  v1::JobSpec fitting = job;
+  fitting.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.outer.strategy: optim: "), 0u);
+  fitting = job;
+  fitting.mutable_fsdp()->mutable_outer()->set_size(1);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.outer.size: 1: "), 0u);
 }
 
 TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
-  Spec spec = Llama8b(8);
-  spec.recompute = Recompute::kFull;
-  spec.recompute_layers = 32;
-  Spec fitting = spec;
-  fitting.moments = DType::kBf16;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use precision.moments: bf16: "), 0u);
+  const v1::JobSpec job = WithFullRecompute(Llama8b());
+  v1::JobSpec fitting = job;
+  fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use precision.moments: bf16: "), 0u);
 }
 
-TEST(Budget, OffersTheFewestDoublingsOfRanksThatFit) {
-  Spec spec = Llama8b(8);
-  spec.recompute = Recompute::kFull;
-  spec.recompute_layers = 32;
-  spec.moments = DType::kBf16;
-  Spec fitting = spec;
-  fitting.world = 32;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use 32 ranks instead of 8: "), 0u);
-  spec.global_batch = 8;  // Does not split among more.
-  fitting.world = 16;
-  fitting.global_batch = 16;
-  EXPECT_EQ(AdviceToFit(spec, fitting).find("use 16 ranks instead of 8 with train.global_batch: 16: "), 0u);
+// Ranks were doubled: 32 were told where 24 fit, 128 where 72 did.
+TEST(Budget, OffersTheFewestNodesThatFit) {
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  job.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  job.mutable_train()->clear_global_batch();
+  v1::JobSpec fitting = job;
+  fitting.mutable_resources()->set_nodes(3);
+  EXPECT_EQ(AdviceToFit(job, fitting)
+                .find("use resources.nodes: 3 (24 ranks instead of 8, samples a step 24 instead of 8): "),
+            0u)
+      << AdviceToFit(job, fitting);
+  fitting.mutable_resources()->set_nodes(9);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use resources.nodes: 9 (72 ranks"), 0u)
+      << AdviceToFit(job, fitting);
+  // A batch that somebody wrote stays, where it splits among some number of nodes that fits ...
+  job.mutable_train()->set_global_batch(64);
+  fitting.mutable_resources()->set_nodes(3);
+  fitting.mutable_train()->set_global_batch(72);
+  EXPECT_EQ(AdviceToFit(job, fitting).find("use resources.nodes: 4 (32 ranks instead of 8): "), 0u);
+  // ... and changes by name where it does not.
+  job.mutable_train()->set_global_batch(8);
+  EXPECT_EQ(AdviceToFit(job, fitting)
+                .find("use resources.nodes: 3 (24 ranks instead of 8) with train.global_batch: 24: "),
+            0u);
 }
 
 TEST(Budget, PutsChangesTogetherAndLeavesOutThoseThatAreNotNeeded) {
-  Spec spec = Llama8b(8);
-  spec.micro_batch = 2;
-  Spec fitting = spec;
-  fitting.recompute = Recompute::kFull;
-  fitting.recompute_layers = 32;
-  fitting.moments = DType::kBf16;
-  fitting.micro_batch = 1;
-  fitting.world = 16;
-  const std::string advice = AdviceToFit(spec, fitting);
-  EXPECT_EQ(
-      advice.find("use train.micro_batch: 1 and fsdp.recompute: full and precision.moments: bf16 and 16 "
-                  "ranks instead of 8: "),
-      0u)
+  v1::JobSpec job = Llama8b();
+  job.mutable_train()->set_micro_batch(2);
+  v1::JobSpec fitting = WithFullRecompute(job);
+  fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  fitting.mutable_train()->set_micro_batch(1);
+  fitting.mutable_resources()->set_nodes(2);
+  const std::string advice = AdviceToFit(job, fitting);
+  EXPECT_EQ(advice.find("use train.micro_batch: 1 and fsdp.recompute: full and precision.moments: bf16 and "
+                        "resources.nodes: 2 (16 ranks instead of 8): "),
+            0u)
       << advice;
 }
 
 TEST(Budget, SaysWhenNothingHelps) {
-  Spec spec = Llama8b(8);
-  spec.memory_budget_bytes = kGiB;
-  const Violations faults = CheckBudget(spec, MemoryOf(spec));
+  v1::JobSpec job = Llama8b();
+  job.mutable_resources()->set_memory_budget_bytes(kGiB);
+  const Violations faults = Check(job);
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_NE(faults[0].fix.find("no change"), std::string::npos) << faults[0].fix;
+}
+
+// 122.1 GiB were told and 136.9 planned: `auto` recompute fills what a change has freed.
+TEST(Budget, ToldPeaksAreThoseThatAutoLeaves) {
+  v1::JobSpec job = Llama8b();
+  job.mutable_model()->set_preset("llama3-70b");
+  job.mutable_fsdp()->clear_recompute();
+  for (const int64_t gib : {60, 78, 137}) {
+    job.mutable_resources()->set_memory_budget_bytes(gib * kGiB);
+    ASSERT_EQ(Check(job).size(), 1u) << gib;
+    ExpectAdviceHolds(job);
+  }
+}
+
+v1::JobSpec RandomJob(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  v1::JobSpec job = Llama8b();
+  job.clear_fsdp();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(1000 * pick(1, 40));
+  llama->set_heads(pick(1, 4) * 4);
+  llama->set_hidden_size(llama->heads() * 64);
+  llama->set_intermediate_size(pick(1, 4) * llama->hidden_size());
+  llama->set_layers(pick(1, 6));
+  job.mutable_data()->set_sequence_length(pick(1, 8) * 256);
+  v1::Resources* resources = job.mutable_resources();
+  resources->set_device(pick(0, 1) == 0 ? v1::DEVICE_CPU : v1::DEVICE_CUDA);
+  resources->set_nodes(pick(1, 3));
+  resources->set_ranks_per_node(pick(1, 4));
+  const int64_t world = resources->nodes() * resources->ranks_per_node();
+  job.mutable_train()->set_micro_batch(pick(1, 6));
+  job.mutable_train()->clear_global_batch();
+  if (pick(0, 1) == 0) job.mutable_train()->set_global_batch(job.train().micro_batch() * world * pick(1, 5));
+  v1::Fsdp* fsdp = job.mutable_fsdp();
+  fsdp->set_strategy(static_cast<v1::Strategy>(pick(0, 4)));
+  fsdp->set_recompute(static_cast<v1::Recompute>(pick(0, 3)));
+  if (pick(0, 2) == 0) fsdp->set_recompute_layers(pick(0, llama->layers()));
+  if (pick(0, 2) == 0) fsdp->set_keep_gathered(true);
+  if (world % 2 == 0 && fsdp->strategy() != v1::STRATEGY_NO_SHARD && pick(0, 1) == 0) {
+    fsdp->mutable_outer()->set_size(2);
+  }
+  const int64_t peak = PeakOf(job);
+  resources->set_memory_budget_bytes(peak * pick(10, 99) / 100);
+  return job;
+}
+
+TEST(Budget, AdviceHoldsOnRandomSpecs) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    const v1::JobSpec job = RandomJob(seed);
+    ASSERT_FALSE(HasErrors(CheckJob(job))) << CheckJob(job)[0].reason << " in " << job.DebugString();
+    ExpectAdviceHolds(job);
+    if (HasFatalFailure()) FAIL() << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ const Rule kRules[] = {
     {"data_required", kError, "data", "exactly one of tokens and synthetic is set",
      [](const Facts& f) -> Findings {
        const v1::Data& data = f.job.data();
+       if (!f.Sound({"data.tokens", "data.synthetic"})) return {};
        if ((data.tokens_size() > 0) != data.has_synthetic()) return {};
        return {{data.has_synthetic() ? "both tokens and synthetic are set, and a job trains on one of them"
                                      : "neither tokens nor synthetic is set, so there is nothing to train on",
@@ -65,9 +66,8 @@ const Rule kRules[] = {
     {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
      [](const Facts& f) {
        return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
-         if (std::isfinite(file.weight()) && file.weight() >= 0) return {};
-         return {{absl::StrCat("the weight is ", file.weight(), " and is a share of the samples"),
-                  "write a positive number, or leave it out for 1"}};
+         return Positive(file.weight(), "the weight, a share of the samples,",
+                         "write a positive number, leave it out for 1, or leave the file out");
        });
      }},
     {"token_type_known", kError, "data.tokens", "each token file's type is u8, u16, u32 or megatron",
@@ -94,8 +94,7 @@ const Rule kRules[] = {
        if (!f.ModelIsKnown()) return {};
        const int64_t vocab = VocabSize(f.model());
        return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
-         const bool u16 = file.type() == v1::TOKEN_TYPE_U16 || file.type() == v1::TOKEN_TYPE_UNSPECIFIED;
-         if (!u16 || vocab <= 65536) return {};
+         if (file.type() != v1::TOKEN_TYPE_U16 || vocab <= 65536) return {};
          return {{absl::StrCat("u16 holds ids below 65536 and the model has ", vocab,
                                " tokens: files of such a tokenizer are usually u32"),
                   "write type: u32 if the file holds 4-byte ids"}};
@@ -104,9 +103,12 @@ const Rule kRules[] = {
     {"synthetic_vocab_range", kError, "data.synthetic.vocab",
      "synthetic tokens are within the model's vocabulary",
      [](const Facts& f) -> Findings {
-       if (!f.job.data().has_synthetic()) return {};
+       if (!f.job.data().synthetic().has_vocab()) return {};
        const int64_t vocab = f.job.data().synthetic().vocab();
-       if (vocab < 0) return {{absl::StrCat("vocab is ", vocab, " and cannot be negative"), "leave it out"}};
+       if (vocab < 1) {
+         return {{absl::StrCat("vocab is ", vocab, " and must be at least 1"),
+                  "leave it out for the model's vocab_size"}};
+       }
        if (!f.ModelIsKnown()) return {};
        if (vocab <= VocabSize(f.model())) return {};
        return {{absl::StrCat("tokens up to ", vocab - 1, " would be drawn and the model knows ",
@@ -114,14 +116,20 @@ const Rule kRules[] = {
                 absl::StrCat("write at most ", VocabSize(f.model()), ", or leave it out")}};
      }},
     {"sequence_within_positions", kError, "data.sequence_length",
-     "a sample is not longer than the model takes (learned positions: one for each token)",
+     "a sample is not longer than the model takes",
      [](const Facts& f) -> Findings {
        if (!f.ModelIsKnown() || !f.Sound({"data.sequence_length"})) return {};
        const int64_t most = MaxSequenceLength(f.model());
        if (most == 0 || f.job.data().sequence_length() <= most) return {};
-       return {{absl::StrCat("samples have ", f.job.data().sequence_length(), " tokens and the model takes ",
-                             most, " at most"),
-                absl::StrCat("write sequence_length: ", most, " or less")}};
+       // Learned positions end there; rotary ones are defined beyond, where the model was never meant to be.
+       const char* longer = f.job.model().has_llama()
+                                ? "; or model.llama.positions, to train it for longer ones"
+                            : std::holds_alternative<LlamaConfig>(f.model())
+                                ? "; or spell the sizes out in model.llama, to train it for longer ones"
+                                : "";
+       return {{absl::StrCat("samples have ", f.job.data().sequence_length(),
+                             " tokens and the model is for at most ", most),
+                absl::StrCat("write sequence_length: ", most, " or less", longer)}};
      }},
     {"ignored_token_range", kError, "data.ignored_token", "the ignored token is one of the vocabulary",
      [](const Facts& f) -> Findings {
@@ -133,7 +141,8 @@ const Rule kRules[] = {
      }},
     {"validation_without_evaluation", kWarn, "data.validation", "validation data is evaluated",
      [](const Facts& f) -> Findings {
-       if (f.job.data().validation().empty() || f.job.train().evaluation().every_steps() != 0) return {};
+       if (f.job.data().validation().empty() || f.job.train().has_evaluation()) return {};
+       if (!f.Sound({"train.evaluation"})) return {};
        return {{"there are validation files, and no evaluation reads them",
                 "write train: {evaluation: {every_steps: N}}"}};
      }},

@@ -26,9 +26,7 @@ bool HasLlama(const Facts& f) { return f.job.model().has_llama(); }
 bool HasGpt2(const Facts& f) { return f.job.model().has_gpt2(); }
 
 Findings InRange(const char* name, int64_t value, int64_t most, const char* example) {
-  if (value >= 1 && value <= most) return {};
-  return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most),
-           absl::StrCat("write for example ", name, ": ", example)}};
+  return Between(value, most, name, absl::StrCat("write for example ", name, ": ", example));
 }
 
 Findings LlamaSize(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
@@ -37,12 +35,6 @@ Findings LlamaSize(const Facts& f, const char* name, int64_t value, int64_t most
 
 Findings Gpt2Size(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
   return HasGpt2(f) ? InRange(name, value, most, example) : Findings{};
-}
-
-Findings PositiveReal(const char* name, double value, const char* usual) {
-  if (std::isfinite(value) && value >= 0) return {};
-  return {{absl::StrCat(name, " is ", value, " and must be a positive, finite number"),
-           absl::StrCat("leave it out for the default, ", usual)}};
 }
 
 Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
@@ -61,16 +53,17 @@ Findings ChecksRopeScaling(const Facts& f) {
         {absl::StrCat("factor is ", scaling.factor(), " and stretches wavelengths, so it is at least 1"),
          "write for example factor: 8, or leave rope_scaling out", field("factor")});
   }
-  const double low = scaling.low_freq_factor() == 0 ? 1 : scaling.low_freq_factor();
-  const double high = scaling.high_freq_factor() == 0 ? 4 : scaling.high_freq_factor();
-  if (!std::isfinite(low) || !std::isfinite(high) || low < 0 || high <= low) {
-    findings.push_back({absl::StrCat("frequencies are interpolated between low_freq_factor ", low,
-                                     " and high_freq_factor ", high, ", which must be the larger one"),
-                        "leave both out for 1 and 4", field("high_freq_factor")});
+  const double low = scaling.low_freq_factor(), high = scaling.high_freq_factor();
+  if (!std::isfinite(low) || !std::isfinite(high) || low <= 0 || high <= low) {
+    findings.push_back(
+        {absl::StrCat("frequencies are interpolated between low_freq_factor ", low, " and high_freq_factor ",
+                      high, "; both are above 0, and the second is the larger one"),
+         "leave both out for 1 and 4", field("high_freq_factor")});
   }
-  if (scaling.original_positions() < 0) {
-    findings.push_back({absl::StrCat("original_positions is ", scaling.original_positions()),
-                        "leave it out for 8192", field("original_positions")});
+  for (Finding& finding :
+       Between(scaling.original_positions(), kMaxPositions, "original_positions", "leave it out for 8192")) {
+    finding.field = field("original_positions");
+    findings.push_back(std::move(finding));
   }
   return findings;
 }
@@ -86,7 +79,7 @@ const Rule kRules[] = {
      }},
     {"model_required", kError, "model", "exactly one model source is set",
      [](const Facts& f) -> Findings {
-       if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET) return {};
+       if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
        return {{"no model is named, so there is nothing to train",
                 absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
                              ", or model: {hf_config: PATH}, model: {llama: {...}}, model: {gpt2: {...}} or "
@@ -128,24 +121,29 @@ const Rule kRules[] = {
      [](const Facts& f) { return LlamaSize(f, "layers", f.job.model().llama().layers(), kMaxLayers, "32"); }},
     {"heads_range", kError, "model.llama.heads", "heads is positive and at most 1024",
      [](const Facts& f) { return LlamaSize(f, "heads", f.job.model().llama().heads(), kMaxHeads, "32"); }},
-    {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is not negative (0: as many as heads)",
+    {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is positive and at most 1024",
      [](const Facts& f) -> Findings {
-       if (!HasLlama(f) || f.job.model().llama().kv_heads() >= 0) return {};
-       return {{absl::StrCat("kv_heads is ", f.job.model().llama().kv_heads(), " and cannot be negative"),
-                "leave it out for as many as heads"}};
+       if (!f.job.model().llama().has_kv_heads()) return {};
+       return Between(f.job.model().llama().kv_heads(), kMaxHeads, "kv_heads",
+                      "leave it out for as many as heads");
      }},
-    {"head_size_range", kError, "model.llama.head_size", "head_size is at most 1024 (0: hidden_size / heads)",
+    {"head_size_range", kError, "model.llama.head_size", "head_size is positive and at most 1024",
      [](const Facts& f) -> Findings {
-       const int64_t size = f.job.model().llama().head_size();
-       if (!HasLlama(f) || (size >= 0 && size <= kMaxHeadSize)) return {};
-       return {{absl::StrCat("head_size is ", size, " and must be between 1 and ", kMaxHeadSize),
-                "leave it out for hidden_size / heads"}};
+       if (!f.job.model().llama().has_head_size()) return {};
+       return Between(f.job.model().llama().head_size(), kMaxHeadSize, "head_size",
+                      "leave it out for hidden_size / heads");
+     }},
+    {"positions_range", kError, "model.llama.positions", "positions is positive and at most 2^20",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().llama().has_positions()) return {};
+       return Between(f.job.model().llama().positions(), kMaxPositions, "positions",
+                      "leave it out where any length is meant");
      }},
     {"heads_divide_hidden", kError, "model.llama.heads", "without head_size, heads divides hidden_size",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) || llama.head_size() != 0) return {};
-       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads"})) return {};
+       if (!HasLlama(f) || llama.has_head_size()) return {};
+       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        return HeadsDivide(llama.hidden_size(), llama.heads());
      }},
     {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
@@ -154,26 +152,30 @@ const Rule kRules[] = {
        if (!HasLlama(f) ||
            !f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"}))
          return {};
-       const int64_t head = llama.head_size() == 0 ? llama.hidden_size() / llama.heads() : llama.head_size();
+       const int64_t head = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
        if (head % 2 == 0) return {};
        return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),
                 "choose heads, or head_size, so that it is even",
-                llama.head_size() == 0 ? "" : "model.llama.head_size"}};
+                llama.has_head_size() ? "model.llama.head_size" : ""}};
      }},
     {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "kv_heads divides heads",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
        if (!HasLlama(f) || !f.Sound({"model.llama.heads", "model.llama.kv_heads"})) return {};
-       if (llama.kv_heads() == 0 || llama.heads() % llama.kv_heads() == 0) return {};
+       if (!llama.has_kv_heads() || llama.heads() % llama.kv_heads() == 0) return {};
        return {{absl::StrCat("each of ", llama.kv_heads(), " key-value heads must serve equally many of the ",
                              llama.heads(), " query heads"),
                 "choose kv_heads among the divisors of heads, or leave it out"}};
      }},
     {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta is positive and finite",
-     [](const Facts& f) { return PositiveReal("rope_theta", f.job.model().llama().rope_theta(), "10000"); }},
+     [](const Facts& f) -> Findings {
+       if (!HasLlama(f)) return {};
+       return Positive(f.job.model().llama().rope_theta(), "rope_theta", "leave it out for 10000");
+     }},
     {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon is positive and finite",
-     [](const Facts& f) {
-       return PositiveReal("norm_epsilon", f.job.model().llama().norm_epsilon(), "1e-5");
+     [](const Facts& f) -> Findings {
+       if (!HasLlama(f)) return {};
+       return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
      }},
     {"rope_scaling_range", kError, "model.llama.rope_scaling",
      "rope_scaling stretches, between two frequencies", ChecksRopeScaling},
@@ -194,12 +196,11 @@ const Rule kRules[] = {
        return Gpt2Size(f, "positions", f.job.model().gpt2().positions(), kMaxPositions, "1024");
      }},
     {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
-     "intermediate_size is at most 2^20 (0: 4 x hidden_size)",
+     "intermediate_size is positive and at most 2^20",
      [](const Facts& f) -> Findings {
-       const int64_t size = f.job.model().gpt2().intermediate_size();
-       if (!HasGpt2(f) || (size >= 0 && size <= kMaxIntermediate)) return {};
-       return {{absl::StrCat("intermediate_size is ", size, " and must be between 1 and ", kMaxIntermediate),
-                "leave it out for 4 x hidden_size"}};
+       if (!f.job.model().gpt2().has_intermediate_size()) return {};
+       return Between(f.job.model().gpt2().intermediate_size(), kMaxIntermediate, "intermediate_size",
+                      "leave it out for 4 x hidden_size");
      }},
     {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "heads divides hidden_size",
      [](const Facts& f) -> Findings {
@@ -208,8 +209,9 @@ const Rule kRules[] = {
        return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
      }},
     {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon", "norm_epsilon is positive and finite",
-     [](const Facts& f) {
-       return PositiveReal("norm_epsilon", f.job.model().gpt2().norm_epsilon(), "1e-5");
+     [](const Facts& f) -> Findings {
+       if (!HasGpt2(f)) return {};
+       return Positive(f.job.model().gpt2().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
      }},
 };
 

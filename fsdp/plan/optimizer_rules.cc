@@ -55,13 +55,12 @@ const Rule kRules[] = {
      }},
     {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate is positive and finite",
      [](const Facts& f) -> Findings {
-       const double lr = f.job.optimizer().adamw().lr();
-       if (std::isfinite(lr) && lr >= 0) return {};
-       return {
-           {absl::StrCat("lr is ", lr, " and must be a positive, finite number"), "leave it out for 3e-4"}};
+       if (!f.job.optimizer().adamw().has_lr()) return {};
+       return Positive(f.job.optimizer().adamw().lr(), "lr", "leave it out for 3e-4");
      }},
     {"betas_are_two", kError, "optimizer.adamw.betas", "betas are exactly two",
      [](const Facts& f) -> Findings {
+       if (!f.Sound({"optimizer.adamw.betas"})) return {};
        const int count = f.job.optimizer().adamw().betas_size();
        if (count == 0 || count == 2) return {};
        return {{absl::StrCat("AdamW has two decay rates and ", count, count == 1 ? " is" : " are", " given"),
@@ -82,10 +81,9 @@ const Rule kRules[] = {
      }},
     {"eps_positive", kError, "optimizer.adamw.eps", "eps is positive and finite",
      [](const Facts& f) -> Findings {
-       const double eps = f.job.optimizer().adamw().eps();
-       if (std::isfinite(eps) && eps >= 0) return {};
-       return {
-           {absl::StrCat("eps is ", eps, " and must be a positive, finite number"), "leave it out for 1e-8"}};
+       if (!f.job.optimizer().adamw().has_eps()) return {};
+       // With 0 a parameter whose gradient was always zero is divided by zero.
+       return Positive(f.job.optimizer().adamw().eps(), "eps", "leave it out for 1e-8");
      }},
     {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay is not negative",
      [](const Facts& f) {
@@ -114,7 +112,7 @@ const Rule kRules[] = {
     {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov goes with momentum",
      [](const Facts& f) -> Findings {
        const v1::Sgd& sgd = f.job.optimizer().sgd();
-       if (!sgd.nesterov() || sgd.momentum() != 0) return {};
+       if (!sgd.nesterov() || sgd.momentum() != 0 || !f.Sound({"optimizer.sgd.momentum"})) return {};
        return {{"Nesterov's step looks ahead along the momentum, and there is none", "write momentum: 0.9"}};
      }},
     {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay", "weight_decay is not negative",

@@ -3,12 +3,17 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "base/check.h"
 #include "base/check_guard.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/cost.h"
 #include "fsdp/plan/rules.h"
+#include "fsdp/plan/sized_job.h"
 
 namespace fsdpd {
 namespace {
@@ -52,10 +57,45 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
   }
 }
 
-Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
+                   const std::vector<std::string>& unread);
+
+// The smallest node decides what is offered, and the job may be placed on a larger one: a warning.
+void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
+  const int64_t budget = job.resources().memory_budget_bytes();
+  if (offered_bytes <= 0 || budget <= offered_bytes) return;
+  faults->push_back({"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
+                     absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
+                                  HumanBytes(offered_bytes),
+                                  " per rank: a step that uses it runs out of memory on such a device"),
+                     "leave it out for what the nodes report as free", "", ""});
+}
+
+// Of a spec that is refused for other reasons: it is told now that it would not fit either.
+Violations MemoryFaultsBeside(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const Violations& found,
+                              std::vector<std::string> faulty_fields) {
+  for (const Violation& fault : found) {
+    if (fault.level == FaultLevel::kError) faulty_fields.push_back(fault.field);
+  }
+  const std::optional<v1::JobSpec> sized = SizedJob(job, faulty_fields);
+  if (!sized.has_value() || HasErrors(CheckJob(*sized))) return {};
+  Violations of_memory = MakeUnguarded(*sized, budget_bytes_per_rank, {}).faults;
+  of_memory.erase(std::remove_if(of_memory.begin(), of_memory.end(),
+                                 [](const Violation& fault) { return fault.level != FaultLevel::kError; }),
+                  of_memory.end());
+  return of_memory;
+}
+
+Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
+                   const std::vector<std::string>& unread) {
   Plan plan;
-  plan.faults = CheckJob(job);
-  if (HasErrors(plan.faults)) return plan;
+  plan.faults = CheckJob(job, unread);
+  if (HasErrors(plan.faults) || !unread.empty()) {
+    for (Violation& fault : MemoryFaultsBeside(job, budget_bytes_per_rank, plan.faults, unread)) {
+      plan.faults.push_back(std::move(fault));
+    }
+    return plan;
+  }
   plan.resolved = Resolve(job, budget_bytes_per_rank, &plan.choices);
   plan.spec = ToSpec(plan.resolved);
   const Spec& spec = plan.spec;
@@ -64,7 +104,8 @@ Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   plan.program = CompileProgram(spec, plan.model, plan.layout);
   plan.evaluation = CompileEvaluation(spec, plan.model, plan.layout, plan.program);
   plan.memory = PlanMemory(spec, plan.model, plan.layout, plan.program);
-  for (Violation& fault : CheckBudget(spec, plan.memory)) plan.faults.push_back(std::move(fault));
+  WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
+  for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
   // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
   if (!plan.accepted()) return plan;
   FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
@@ -86,9 +127,9 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
 
 // Planning is pure, and whoever asks (a coordinator with other people's jobs, above all) outlives our
 // mistakes in it.
-Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::vector<std::string>& unread) {
   Plan plan;
-  const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank); });
+  const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unread); });
   if (!guarded.ok()) plan.faults = {CompilerBug(job, guarded)};
   return plan;
 }

@@ -15,8 +15,9 @@ namespace fsdpd {
 struct Plan {
   v1::JobSpec resolved;
   std::vector<Choice> choices;
-  // Everything that was found. When CheckJob() found an error, nothing else is set. When the plan is over the
-  // memory budget, everything is set, so that the memory table can be shown beside the fault.
+  // Everything that was found, memory included where the other faults do not bear on it. When CheckJob()
+  // found an error or something is unread, nothing else is set. When the plan is over the memory budget,
+  // everything is set, so that the memory table can be shown beside the fault.
   Violations faults;
   Spec spec;
   ModelFacts model;
@@ -30,8 +31,9 @@ struct Plan {
 
 // Never fails: faults of the spec are in the plan, and so are ours (a program that does not verify, a check
 // that fails), as the fault `compiler_bug` alone; they are logged with the spec. `budget_bytes_per_rank`:
-// what nodes offer; 0 when not known.
-Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
+// what nodes offer; 0 when not known. `unread` as CheckJob() takes it.
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
+              const std::vector<std::string>& unread = {});
 
 // That fault, for what else a spec is put through; `why`: of GuardChecks(). Logs.
 Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);

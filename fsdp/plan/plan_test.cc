@@ -181,6 +181,38 @@ TEST(Plan, OverBudgetIsRefusedWithItsMemoryTable) {
   EXPECT_EQ(ToProto(plan).memory().components_size(), 10);
 }
 
+// Rules hid memory, and a person mended a spec twice.
+TEST(Plan, TellsOfMemoryBesideFaultsThatDoNotBearOnIt) {
+  v1::JobSpec job = Llama8b(1);
+  job.set_name("Llama");
+  job.mutable_optimizer()->mutable_adamw()->set_lr(-1);
+  const Plan plan = MakePlan(job, int64_t{8} << 30);
+  ASSERT_EQ(plan.faults.size(), 3u) << Text(plan.faults);
+  EXPECT_EQ(plan.faults[2].rule, "memory_over_budget");
+  EXPECT_TRUE(plan.program.instructions.empty()) << "a faulty spec has no plan";
+  job.mutable_train()->set_micro_batch(-1);
+  EXPECT_EQ(MakePlan(job, int64_t{8} << 30).faults.size(), 3u) << "memory cannot be judged";
+}
+
+TEST(Plan, WarnsOfABudgetThatNoDeviceOffers) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_resources()->set_memory_budget_bytes(int64_t{2} << 30);
+  EXPECT_TRUE(MakePlan(job, int64_t{2} << 30).faults.empty());
+  const Plan plan = MakePlan(job, int64_t{1} << 30);
+  EXPECT_TRUE(plan.accepted());
+  ASSERT_EQ(plan.faults.size(), 1u) << Text(plan.faults);
+  EXPECT_EQ(plan.faults[0].rule, "budget_above_offer");
+}
+
+TEST(Plan, JudgesWhatIsLeftOfASpecThatCouldNotBeReadWhole) {
+  v1::JobSpec job = Llama8b(1);
+  job.mutable_train()->clear_steps();
+  const Plan plan = MakePlan(job, int64_t{8} << 30, {"train.steps"});
+  ASSERT_EQ(plan.faults.size(), 1u) << Text(plan.faults);
+  EXPECT_EQ(plan.faults[0].rule, "memory_over_budget");
+  EXPECT_TRUE(MakePlan(job, int64_t{8} << 30, {"train.steps", "fsdp.strategy"}).faults.empty());
+}
+
 TEST(Plan, HasAnEvaluationInTheSameArena) {
   v1::JobSpec job = TinyJob();
   for (const bool asked : {false, true}) {

@@ -84,11 +84,11 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Precision::LossScale& scale = f.job.precision().loss_scale();
        Findings findings;
-       if (!std::isfinite(scale.initial()) || scale.initial() < 0) {
+       if (scale.has_initial() && (!std::isfinite(scale.initial()) || scale.initial() <= 0)) {
          findings.push_back({absl::StrCat("initial is ", scale.initial(), " and multiplies the loss"),
                              "leave it out for 65536", "precision.loss_scale.initial"});
        }
-       if (scale.growth_interval() < 0) {
+       if (scale.has_growth_interval() && scale.growth_interval() < 1) {
          findings.push_back({absl::StrCat("growth_interval is ", scale.growth_interval(), " steps"),
                              "leave it out for 2000", "precision.loss_scale.growth_interval"});
        }
@@ -97,6 +97,7 @@ const Rule kRules[] = {
     {"loss_scale_without_fp16", kWarn, "precision.loss_scale", "a loss scale goes with fp16",
      [](const Facts& f) -> Findings {
        if (!f.job.precision().has_loss_scale() || f.compute() == DType::kFp16) return {};
+       if (!f.Sound({"precision.compute"})) return {};
        return {{"only fp16 loses small gradients; the scale is not used", "leave loss_scale out"}};
      }},
 };

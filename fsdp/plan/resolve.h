@@ -1,23 +1,16 @@
-// Fills every default and every `auto` of a job spec and says why: what `fsdpctl plan` prints and what is
-// stored, so that a job means the same tomorrow when a default has changed.
+// Fills every default (defaults.h) and every `auto` of a job spec and says why: what `fsdpctl plan` prints
+// and what is stored, so that a job means the same tomorrow when a default has changed.
 //
 // REQUIRES: CheckJob() (rules.h) found no error. Resolving a resolved spec changes nothing.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "fsdp/plan/defaults.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
-
-// What a default or an `auto` became.
-struct Choice {
-  std::string field;
-  std::string value;
-  std::string reason;
-};
 
 // `budget_bytes_per_rank`: what the nodes offer, for memory_budget auto; 0 when not known, which leaves
 // memory_budget_bytes unset. `choices` gets one entry per value that this function chose; may be null.

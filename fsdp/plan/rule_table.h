@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/violation.h"
+#include "fsdp/plan/defaults.h"
 #include "fsdp/plan/spec.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
@@ -15,10 +16,16 @@ namespace fsdpd {
 
 class Facts {
  public:
-  Facts(const v1::JobSpec& job, const Violations& found) : job(job), found_(found) {}
+  // All must outlive it. `unread` as CheckJob() takes it.
+  Facts(const v1::JobSpec& written, const std::vector<std::string>& unread, const Violations& found)
+      : job(WithDefaults(written, nullptr)), unread_(unread), found_(found) {}
 
-  // No error so far in these fields or below them: {"model", "data.sequence_length"}.
+  // No error so far in these fields or below them, and nothing that could not be read:
+  // {"model", "data.sequence_length"}.
   bool Sound(const std::vector<std::string>& fields) const;
+
+  // The field, or something that it is within, could not be read.
+  bool Unread(const std::string& field) const;
 
   // A model is named and sound.
   bool ModelIsKnown() const;
@@ -26,17 +33,17 @@ class Facts {
   ModelConfig model() const;                     // REQUIRES: ModelIsKnown().
   int64_t layers() const;                        // Likewise, as the next.
   std::vector<std::string> param_names() const;  // "layer.0.attention.wq", as patterns see them.
-  int64_t world() const;  // REQUIRES: Sound({"resources"}). Defaults filled in, as in all below.
-  int64_t micro_batch() const;
-  int64_t global_batch() const;
+  int64_t world() const;                         // REQUIRES: Sound({"resources"}).
+  int64_t global_batch() const;                  // REQUIRES: Sound({"train.micro_batch", "resources"}).
   DType compute() const;
   v1::Strategy strategy() const;
   bool shards_grads() const;
   int64_t outer_size() const;
 
-  const v1::JobSpec& job;
+  const v1::JobSpec job;  // Defaults filled in, except for those that follow from other values.
 
  private:
+  const std::vector<std::string>& unread_;
   const Violations& found_;
 };
 
@@ -68,5 +75,7 @@ const std::vector<Rule>& PrecisionRules();  // precision
 
 // What the parts of the table say in the same words.
 Findings NotNegative(double value, const char* name, const char* fix);
+Findings Positive(double value, const char* name, const std::string& fix);
+Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // From 1.
 
 }  // namespace fsdpd

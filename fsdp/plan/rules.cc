@@ -22,21 +22,27 @@ std::vector<Rule> Table() {
   return table;
 }
 
+}  // namespace
+
 bool IsWithin(const std::string& field, const std::string& parent) {
   if (!absl::StartsWith(field, parent)) return false;
   return field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[';
 }
 
-}  // namespace
-
 bool Facts::Sound(const std::vector<std::string>& fields) const {
-  for (const Violation& violation : found_) {
-    if (violation.level != FaultLevel::kError) continue;
-    for (const std::string& field : fields) {
-      if (IsWithin(violation.field, field)) return false;
+  for (const std::string& field : fields) {
+    const auto is_within = [&](const std::string& fault) { return IsWithin(fault, field); };
+    if (Unread(field) || std::any_of(unread_.begin(), unread_.end(), is_within)) return false;
+    for (const Violation& violation : found_) {
+      if (violation.level == FaultLevel::kError && is_within(violation.field)) return false;
     }
   }
   return true;
+}
+
+bool Facts::Unread(const std::string& field) const {
+  return std::any_of(unread_.begin(), unread_.end(),
+                     [&](const std::string& unread) { return IsWithin(field, unread); });
 }
 
 bool Facts::ModelIsKnown() const {
@@ -59,35 +65,25 @@ std::vector<std::string> Facts::param_names() const {
   return names;
 }
 
-int64_t Facts::world() const {
-  const v1::Resources& resources = job.resources();
-  return std::max<int64_t>(1, resources.nodes()) * std::max<int64_t>(1, resources.ranks_per_node());
-}
-
-int64_t Facts::micro_batch() const { return std::max<int64_t>(1, job.train().micro_batch()); }
+int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 
 int64_t Facts::global_batch() const {
-  const int64_t batch = job.train().global_batch();
-  return batch == 0 ? micro_batch() * world() : batch;
+  const v1::Train& train = job.train();
+  return train.has_global_batch() ? train.global_batch() : train.micro_batch() * world();
 }
 
 DType Facts::compute() const {
   switch (job.precision().compute()) {
-    case v1::DTYPE_FP32:
-      return DType::kFp32;
     case v1::DTYPE_BF16:
       return DType::kBf16;
     case v1::DTYPE_FP16:
       return DType::kFp16;
     default:
-      return job.resources().device() == v1::DEVICE_CPU ? DType::kFp32 : DType::kBf16;
+      return DType::kFp32;
   }
 }
 
-v1::Strategy Facts::strategy() const {
-  const v1::Strategy strategy = job.fsdp().strategy();
-  return strategy == v1::STRATEGY_UNSPECIFIED ? v1::STRATEGY_OPTIM_GRADS_PARAMS : strategy;
-}
+v1::Strategy Facts::strategy() const { return job.fsdp().strategy(); }
 
 bool Facts::shards_grads() const {
   return strategy() == v1::STRATEGY_OPTIM_GRADS || strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS;
@@ -100,13 +96,25 @@ Findings NotNegative(double value, const char* name, const char* fix) {
   return {{absl::StrCat(name, " is ", value, " and must be 0 or a positive, finite number"), fix}};
 }
 
-Violations CheckJob(const v1::JobSpec& job) {
+Findings Positive(double value, const char* name, const std::string& fix) {
+  if (std::isfinite(value) && value > 0) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be a positive, finite number"), fix}};
+}
+
+Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix) {
+  if (value >= 1 && value <= most) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most), fix}};
+}
+
+Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread) {
   Violations found;
-  const Facts facts(job, found);
+  const Facts facts(job, unread, found);
   for (const Rule& rule : Table()) {
     for (Finding& finding : rule.check(facts)) {
-      found.push_back({rule.id, rule.level, finding.field.empty() ? rule.field : finding.field,
-                       finding.reason, finding.fix, finding.before, finding.after});
+      const std::string field = finding.field.empty() ? rule.field : finding.field;
+      if (facts.Unread(field)) continue;
+      found.push_back(
+          {rule.id, rule.level, field, finding.reason, finding.fix, finding.before, finding.after});
     }
   }
   return found;
@@ -116,6 +124,7 @@ std::vector<RuleText> AllRules() {
   std::vector<RuleText> texts;
   for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text});
   texts.push_back({"memory_over_budget", "a step's planned memory fits the budget per rank"});
+  texts.push_back({"budget_above_offer", "the memory budget is one that nodes offer"});
   return texts;
 }
 

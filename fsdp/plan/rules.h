@@ -13,7 +13,12 @@
 
 namespace fsdpd {
 
-Violations CheckJob(const v1::JobSpec& job);
+// `unread`: fields that somebody wrote and that are not in `job`, because what was written is no value of
+// theirs. The reader has told that; here nothing more is said of them, nor of what hangs on them.
+Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread = {});
+
+// The field is `parent` or lies below it: "data.tokens[1].path" is within "data.tokens".
+bool IsWithin(const std::string& field, const std::string& parent);
 
 // For docs and for a test that ids are unique: each rule's id and one-line text.
 struct RuleText {

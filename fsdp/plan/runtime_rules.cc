@@ -20,15 +20,12 @@ constexpr int64_t kMaxAttempts = 100;
 constexpr int64_t kFewParametersPerRank = 16384;
 
 Findings Count(int64_t value, const char* name) {
-  if (value >= 0 && value <= kMaxWorld) return {};
-  return {
-      {absl::StrCat(name, " is ", value, " and must be between 1 and ", kMaxWorld), "leave it out for 1"}};
+  return Between(value, kMaxWorld, name, "leave it out for 1");
 }
 
 Findings OnlyOne(int64_t value, const char* name, const char* what) {
-  if (value == 0 || value == 1) return {};
-  if (value < 0)
-    return {{absl::StrCat(name, " is ", value, " and cannot be negative"), "leave it out for 1"}};
+  if (value == 1) return {};
+  if (value < 1) return {{absl::StrCat(name, " is ", value, " and must be 1"), "leave it out for 1"}};
   return {
       {absl::StrCat(what, " parallelism is not supported yet"),
        absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
@@ -88,10 +85,10 @@ const Rule kRules[] = {
        return {{absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not known"),
                 "write device: cpu or device: cuda"}};
      }},
-    {"memory_budget_not_negative", kError, "resources.memory_budget_bytes",
-     "the memory budget is not negative",
+    {"memory_budget_positive", kError, "resources.memory_budget_bytes", "the memory budget is positive",
      [](const Facts& f) -> Findings {
-       if (f.job.resources().memory_budget_bytes() >= 0) return {};
+       const v1::Resources& resources = f.job.resources();
+       if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
        return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
                 "write for example 70GiB, or leave it out for what the nodes report as free"}};
      }},
@@ -155,9 +152,9 @@ const Rule kRules[] = {
     {"outer_size_divides", kError, "fsdp.outer.size", "the outer axis divides the ranks",
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();
-       if (size < 0)
-         return {{absl::StrCat("size is ", size, " and cannot be negative"), "leave it out for 1"}};
-       if (size <= 1 || !f.Sound({"resources"}) || f.world() % size == 0) return {};
+       if (size < 1)
+         return {{absl::StrCat("size is ", size, " and must be 1 or more"), "leave it out for 1"}};
+       if (size == 1 || !f.Sound({"resources"}) || f.world() % size == 0) return {};
        return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
                 "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},
@@ -218,6 +215,7 @@ const Rule kRules[] = {
     {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
      [](const Facts& f) -> Findings {
        if (f.job.checkpoint().every_steps() == 0 || !f.job.checkpoint().dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir"})) return {};
        return {{absl::StrCat(
                     "every_steps is ", f.job.checkpoint().every_steps(),
                     " and there is no checkpoint.dir to write to (writing checkpoints is not supported yet)"),
@@ -225,7 +223,7 @@ const Rule kRules[] = {
      }},
     {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
      [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().keep_last() >= 0) return {};
+       if (f.job.checkpoint().keep_last() >= 1) return {};
        return {
            {absl::StrCat("keep_last is ", f.job.checkpoint().keep_last(), " and at least one must be kept"),
             "write 1 or more, or leave it out for 3"}};
@@ -233,11 +231,9 @@ const Rule kRules[] = {
     {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
      ChecksFormat},
     {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
-     [](const Facts& f) -> Findings {
-       const int64_t attempts = f.job.restart().max_attempts();
-       if (attempts >= 0 && attempts <= kMaxAttempts) return {};
-       return {{absl::StrCat("max_attempts is ", attempts, " and must be between 1 and ", kMaxAttempts),
-                "leave it out for 1: a failed job is not launched again"}};
+     [](const Facts& f) {
+       return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
+                      "leave it out for 1: a failed job is not launched again");
      }},
     {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
      [](const Facts& f) -> Findings {

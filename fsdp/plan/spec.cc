@@ -12,14 +12,20 @@ struct Preset {
   ModelConfig config;
 };
 
+LlamaConfig WithPositions(LlamaConfig config, int64_t positions) {
+  config.positions = positions;
+  return config;
+}
+
 // vocab, hidden, intermediate, layers, heads, kv_heads, rope_theta, norm_epsilon, head_size
 const std::vector<Preset>& Presets() {
   static const auto* presets = new std::vector<Preset>{
       {"tiny", LlamaConfig{256, 128, 384, 4, 4, 2, 10000, 1e-5, 32}},
-      {"llama3-1b", LlamaConfig{128256, 2048, 8192, 16, 32, 8, 500000, 1e-5, 64}},
-      {"llama3-8b", LlamaConfig{128256, 4096, 14336, 32, 32, 8, 500000, 1e-5, 128}},
-      {"llama3-70b", LlamaConfig{128256, 8192, 28672, 80, 64, 8, 500000, 1e-5, 128}},
-      {"qwen3-8b", LlamaConfig{151936, 4096, 12288, 36, 32, 8, 1000000, 1e-6, 128, false, true}},
+      {"llama3-1b", WithPositions(LlamaConfig{128256, 2048, 8192, 16, 32, 8, 500000, 1e-5, 64}, 8192)},
+      {"llama3-8b", WithPositions(LlamaConfig{128256, 4096, 14336, 32, 32, 8, 500000, 1e-5, 128}, 8192)},
+      {"llama3-70b", WithPositions(LlamaConfig{128256, 8192, 28672, 80, 64, 8, 500000, 1e-5, 128}, 8192)},
+      {"qwen3-8b",
+       WithPositions(LlamaConfig{151936, 4096, 12288, 36, 32, 8, 1000000, 1e-6, 128, false, true}, 40960)},
       {"gpt2", Gpt2Config{50257, 768, 3072, 12, 12, 1024}},
   };
   return *presets;
@@ -145,19 +151,20 @@ LlamaConfig ToLlama(const v1::Llama& llama) {
   config.intermediate_size = llama.intermediate_size();
   config.layers = llama.layers();
   config.heads = llama.heads();
-  config.kv_heads = llama.kv_heads() == 0 ? llama.heads() : llama.kv_heads();
-  if (llama.rope_theta() != 0) config.rope_theta = llama.rope_theta();
-  if (llama.norm_epsilon() != 0) config.norm_epsilon = llama.norm_epsilon();
-  config.head_size = llama.head_size() == 0 ? llama.hidden_size() / llama.heads() : llama.head_size();
+  config.kv_heads = llama.has_kv_heads() ? llama.kv_heads() : llama.heads();
+  if (llama.has_rope_theta()) config.rope_theta = llama.rope_theta();
+  if (llama.has_norm_epsilon()) config.norm_epsilon = llama.norm_epsilon();
+  config.head_size = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
   config.tied_embeddings = llama.tied_embeddings();
   config.qk_norm = llama.qk_norm();
   config.attention_bias = llama.attention_bias();
+  config.positions = llama.positions();
   if (!llama.has_rope_scaling()) return config;
   const v1::Llama::RopeScaling& scaling = llama.rope_scaling();
   config.rope_scaling.factor = scaling.factor();
-  if (scaling.low_freq_factor() != 0) config.rope_scaling.low_freq_factor = scaling.low_freq_factor();
-  if (scaling.high_freq_factor() != 0) config.rope_scaling.high_freq_factor = scaling.high_freq_factor();
-  if (scaling.original_positions() != 0) {
+  if (scaling.has_low_freq_factor()) config.rope_scaling.low_freq_factor = scaling.low_freq_factor();
+  if (scaling.has_high_freq_factor()) config.rope_scaling.high_freq_factor = scaling.high_freq_factor();
+  if (scaling.has_original_positions()) {
     config.rope_scaling.original_positions = scaling.original_positions();
   }
   return config;
@@ -167,12 +174,11 @@ Gpt2Config ToGpt2(const v1::Gpt2& gpt2) {
   Gpt2Config config;
   config.vocab_size = gpt2.vocab_size();
   config.hidden_size = gpt2.hidden_size();
-  config.intermediate_size =
-      gpt2.intermediate_size() == 0 ? 4 * gpt2.hidden_size() : gpt2.intermediate_size();
+  config.intermediate_size = gpt2.has_intermediate_size() ? gpt2.intermediate_size() : 4 * gpt2.hidden_size();
   config.layers = gpt2.layers();
   config.heads = gpt2.heads();
   config.positions = gpt2.positions();
-  if (gpt2.norm_epsilon() != 0) config.norm_epsilon = gpt2.norm_epsilon();
+  if (gpt2.has_norm_epsilon()) config.norm_epsilon = gpt2.norm_epsilon();
   config.tied_embeddings = !gpt2.untied_embeddings();
   return config;
 }
@@ -226,6 +232,7 @@ int64_t VocabSize(const ModelConfig& model) {
 
 int64_t MaxSequenceLength(const ModelConfig& model) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return gpt2->positions;
+  if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->positions;
   if (const auto* plugin = std::get_if<PluginConfig>(&model)) return plugin->max_sequence_length;
   return 0;
 }

@@ -48,6 +48,7 @@ struct LlamaConfig {
   bool qk_norm = false;
   bool attention_bias = false;
   RopeScaling rope_scaling = {};
+  int64_t positions = 0;  // Longest sequence; 0: any.
 };
 
 struct Gpt2Config {

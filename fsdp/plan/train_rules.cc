@@ -76,17 +76,14 @@ const Rule kRules[] = {
                 "write how many optimizer steps to take, for example steps: 1000"}};
      }},
     {"micro_batch_range", kError, "train.micro_batch", "micro_batch is positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       const int64_t size = f.job.train().micro_batch();
-       if (size >= 0 && size <= kMaxMicroBatch) return {};
-       return {{absl::StrCat("micro_batch is ", size, " and must be between 1 and ", kMaxMicroBatch),
-                "leave it out for 1"}};
+     [](const Facts& f) {
+       return Between(f.job.train().micro_batch(), kMaxMicroBatch, "micro_batch", "leave it out for 1");
      }},
     {"micro_batch_tokens", kError, "train.micro_batch",
      "micro_batch x sequence_length is at most 2^24 tokens",
      [](const Facts& f) -> Findings {
        if (!f.Sound({"train.micro_batch", "data.sequence_length"})) return {};
-       const int64_t tokens = f.micro_batch() * f.job.data().sequence_length();
+       const int64_t tokens = f.job.train().micro_batch() * f.job.data().sequence_length();
        if (tokens <= kMaxMicroBatchTokens) return {};
        return {{absl::StrCat("one rank would pass ", tokens, " tokens through the model at once; at most ",
                              kMaxMicroBatchTokens, " are allowed"),
@@ -96,29 +93,28 @@ const Rule kRules[] = {
      }},
     {"global_batch_range", kError, "train.global_batch", "global_batch is positive and at most 2^31",
      [](const Facts& f) -> Findings {
-       const int64_t size = f.job.train().global_batch();
-       if (size >= 0 && size <= kMaxGlobalBatch) return {};
-       return {{absl::StrCat("global_batch is ", size, " and must be between 1 and ", kMaxGlobalBatch),
-                "leave it out for micro_batch x ranks"}};
+       if (!f.job.train().has_global_batch()) return {};
+       return Between(f.job.train().global_batch(), kMaxGlobalBatch, "global_batch",
+                      "leave it out for micro_batch x ranks");
      }},
     {"global_batch_divisible", kError, "train.global_batch",
      "global_batch is a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
        if (!f.Sound({"train.micro_batch", "train.global_batch", "resources"})) return {};
-       const int64_t unit = f.micro_batch() * f.world();
+       const int64_t unit = f.job.train().micro_batch() * f.world();
        const int64_t batch = f.global_batch();
        if (batch % unit == 0) return {};
        const int64_t below = batch / unit * unit;
        return {{absl::StrCat("every rank must run equally many micro-batches: ", batch,
-                             " samples do not split into ", f.world(), " ranks x ", f.micro_batch(),
-                             " samples (", unit, " at a time)"),
+                             " samples do not split into ", f.world(), " ranks x ",
+                             f.job.train().micro_batch(), " samples (", unit, " at a time)"),
                 below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
                            : absl::StrCat("write global_batch: ", below, " or ", below + unit)}};
      }},
     {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
      [](const Facts& f) -> Findings {
        if (!f.Sound({"train", "resources"}) || !f.ModelIsKnown()) return {};
-       const int64_t count = f.global_batch() / (f.micro_batch() * f.world());
+       const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.world());
        const int64_t units = f.layers() + 2;
        if (count * units <= kMaxUnitRuns) return {};
        return {{absl::StrCat("a step of ", count, " micro-batches over ", units, " units is a program of ",
@@ -139,16 +135,17 @@ const Rule kRules[] = {
        return {{absl::StrCat("every_steps is ", every, " and must be at least 1"),
                 "write for example every_steps: 100, or leave evaluation out"}};
      }},
-    {"evaluation_samples_not_negative", kError, "train.evaluation.samples",
-     "samples is not negative (0: all)",
+    {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples is positive",
      [](const Facts& f) -> Findings {
-       if (f.job.train().evaluation().samples() >= 0) return {};
-       return {{absl::StrCat("samples is ", f.job.train().evaluation().samples(), " and cannot be negative"),
+       const v1::Evaluation& evaluation = f.job.train().evaluation();
+       if (!evaluation.has_samples() || evaluation.samples() >= 1) return {};
+       return {{absl::StrCat("samples is ", evaluation.samples(), " and must be at least 1"),
                 "leave it out for all of the validation data"}};
      }},
     {"evaluation_without_data", kError, "train.evaluation", "evaluation has validation data",
      [](const Facts& f) -> Findings {
        if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
+       if (!f.Sound({"data.validation"})) return {};
        return {
            {"there is nothing to evaluate on", "write data: {validation: [{path: FILE}]}, or leave it out"}};
      }},

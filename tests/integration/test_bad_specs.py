@@ -4,6 +4,7 @@ Every kind of fault of meaning goes both ways: through fsdpctl (exit code 3, fil
 (google.rpc.BadRequest, decoded here in Python).
 """
 
+import json
 import re
 
 import grpc
@@ -84,6 +85,19 @@ FAULTS = {
     "a negative seed": ({"train": {"seed": -1}}, "train.seed"),
     "a negative warm-up": ({"schedule": {"constant": {"warmup_steps": -1}}}, "schedule.constant.warmup_steps"),
     "a step to be traced": ({"telemetry": {"trace_steps": [6]}}, "telemetry.trace_steps"),
+    "samples longer than the model is for": ({**llama(positions=16), "data": {"sequence_length": 17}},
+                                             "data.sequence_length"),
+    # What is written counts: a zero is no default.
+    "a learning rate of zero": ({"optimizer": {"adamw": {"lr": 0}}}, "optimizer.adamw.lr"),
+    "an epsilon of zero": ({"optimizer": {"adamw": {"eps": 0}}}, "optimizer.adamw.eps"),
+    "no nodes": ({"resources": {"nodes": 0}}, "resources.nodes"),
+    "no ranks": ({"resources": {"ranks_per_node": 0}}, "resources.ranks_per_node"),
+    "no memory": ({"resources": {"memory_budget_bytes": 0}}, "resources.memory_budget_bytes"),
+    "a micro-batch of nothing": ({"train": {"micro_batch": 0}}, "train.micro_batch"),
+    "a global batch of nothing": ({"train": {"global_batch": 0}}, "train.global_batch"),
+    "no attempt": ({"restart": {"max_attempts": 0}}, "restart.max_attempts"),
+    "an outer axis of nothing": ({"fsdp": {"outer": {"size": 0}}}, "fsdp.outer.size"),
+    "a token file without weight": (tokens(weight=0), "data.tokens[0].weight"),
 }
 
 
@@ -158,6 +172,17 @@ def test_all_faults_are_reported_at_once(shared):
     result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml")).expect(3)
     for field in ("name", "train.steps", "optimizer.adamw.lr", "model.llama.kv_heads"):
         assert field in result.err, f"{field} is missing in\n{result}"
+
+
+def test_faults_of_text_of_rules_and_of_memory_are_reported_at_once(shared):
+    made = spec(name="Tiny", resources={"memory_budget_bytes": 1000}, optimizer={"adamw": {"lr": 0, "epz": 1e-8}},
+                train={"steps": "many"})
+    result = shared.ctl("validate", "-f", shared.write_spec(made, "bad.yaml"), "-o", "json").expect(3)
+    faults = {fault["field"]: fault for fault in json.loads(result.out)["faults"] if fault["severity"] == "error"}
+    assert set(faults) == {"name", "resources.memory_budget_bytes", "optimizer.adamw.lr", "optimizer.adamw.epz",
+                           "train.steps"}, result
+    assert all(fault["line"] > 0 and fault["column"] > 0 and fault["file"].endswith("bad.yaml")
+               for fault in faults.values()), result
 
 
 def test_the_line_is_the_one_that_was_written(shared):

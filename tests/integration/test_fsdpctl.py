@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from harness.cluster import fsdpctl
-from harness.programs import program
+from harness.programs import ROOT, program
 from harness.specs import ENDLESS, spec
 from harness.wait import wait_until
 
@@ -149,6 +149,34 @@ def test_a_spec_from_stdin_and_a_value_from_the_command_line(shared):
 def test_an_unknown_job_is_exit_4(shared, command):
     result = shared.ctl(command, "nobody-000000").expect(4)
     assert "nobody-000000" in result.err and not result.out
+
+
+def test_get_shows_what_is_there_beside_what_is_not(shared, done):
+    result = shared.ctl("get", done, "nobody-000000").expect(4)
+    assert done in result.out and "nobody-000000" in result.err
+
+
+def test_output_that_cannot_be_written_is_exit_8_and_said(shared):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run([program("client/fsdpctl"), "--server", shared.address, "nodes"], stdout=full,
+                                stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 8 and "No space left on device" in result.stderr, result
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_data_has_its_zeros_and_short_names(shared, done, form):
+    job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
+    assert job["state"] == "succeeded" and job["placements"][0]["first_rank"] == 0
+    assert job["last_step"]["step"] == 5 and job["spec"]["resources"]["device"] == "cpu"
+    nodes = parse(shared.ctl("nodes", "-o", form).expect(0), form)["nodes"]
+    assert all(isinstance(node["free_slots"], int) and node["connected"] is True for node in nodes), nodes
+
+
+def test_every_exit_code_of_the_help_is_in_the_docs():
+    text = fsdpctl("--help").expect(0).out
+    codes = re.findall(r"(?:^|   ?)(\d+) [a-z]", text[text.index("Exit codes"):text.index("Environment")], re.MULTILINE)
+    documented = re.findall(r"^\| (\d+) \|", (ROOT / "docs/fsdpctl.md").read_text(), re.MULTILINE)
+    assert sorted(codes, key=int) == sorted(documented, key=int) == ["0", "1", "2", "3", "4", "5", "6", "7", "8", "130"]
 
 
 @pytest.mark.parametrize("arguments, named", [

@@ -1,0 +1,92 @@
+#include "client/log_follow.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "base/mutex.h"
+#include "client/scripted_coordinator.h"
+
+namespace fsdpd {
+namespace {
+
+class LogFollowTest : public testing::Test {
+ protected:
+  // The n-th call writes the first `ends[n]` lines of ranks 0 and 1; all but the last are cut off.
+  void Script(std::vector<int> ends) {
+    server_.on_logs = [this, ends](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                                   grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+      size_t n = 0;
+      {
+        MutexLock lock(&mutex_);
+        n = tails_.size();
+        tails_.push_back(request.tail_lines());
+      }
+      if (n >= ends.size()) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
+      for (int i = 0; i < ends[n]; ++i) {
+        for (const int rank : {0, 1}) {
+          v1::TailLogsResponse line;
+          line.set_attempt(1);
+          line.set_rank(rank);
+          line.set_line(absl::StrCat(rank, ".", i));
+          writer->Write(line);
+        }
+      }
+      return n + 1 < ends.size() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping") : grpc::Status::OK;
+    };
+  }
+
+  absl::Status Follow(int tail = 0, absl::Duration reconnect_for = absl::Seconds(30)) {
+    CoordinatorClient client(server_.address(), {});
+    v1::TailLogsRequest request;
+    request.set_follow(true);
+    request.set_tail_lines(tail);
+    return FollowLogs(
+        &client, request, {reconnect_for, absl::Milliseconds(10)}, &interrupt_,
+        [&](const v1::TailLogsResponse& log) { absl::StrAppend(&text_, log.line(), " "); },
+        [&](const std::string& words) {
+          absl::StrAppend(&text_, words.substr(0, words.find(' ', 12)), " ");
+        });
+  }
+
+  void SetUp() override { server_.Start(); }
+
+  Interrupt interrupt_;
+  std::string text_;
+  Mutex mutex_;
+  std::vector<int> tails_ ABSL_GUARDED_BY(mutex_);
+  ScriptedCoordinator server_;
+};
+
+TEST_F(LogFollowTest, GoesOnAfterALostConnectionWithoutALineTwice) {
+  Script({2, 1, 3});
+  EXPECT_TRUE(Follow().ok());
+  EXPECT_EQ(text_, "0.0 1.0 0.1 1.1 connection lost connected again 0.2 1.2 ");
+}
+
+TEST_F(LogFollowTest, SaysThatLinesMayBeMissingWhereItBeganInTheMiddle) {
+  Script({1, 2});
+  EXPECT_TRUE(Follow(/*tail=*/5).ok());
+  EXPECT_EQ(text_, "0.0 1.0 connection lost connected again; 0.1 1.1 ");
+  MutexLock lock(&mutex_);
+  EXPECT_EQ(tails_, (std::vector<int>{5, 1}));
+}
+
+TEST_F(LogFollowTest, GivesUpWhenNobodyComesBack) {
+  Script({});
+  EXPECT_TRUE(absl::IsUnavailable(Follow(0, absl::Milliseconds(20))));
+}
+
+TEST_F(LogFollowTest, GivesUpWhenOneNodeStaysAwayWhileOthersAnswer) {
+  Script(std::vector<int>(10000, 1));
+  EXPECT_TRUE(absl::IsUnavailable(Follow(0, absl::Milliseconds(50))));
+  EXPECT_EQ(text_, "0.0 1.0 connection lost ");
+}
+
+TEST_F(LogFollowTest, EndsWhenInterrupted) {
+  Script({});
+  interrupt_.Fire();
+  EXPECT_TRUE(absl::IsCancelled(Follow()));
+}
+
+}  // namespace
+}  // namespace fsdpd
