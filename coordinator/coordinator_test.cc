@@ -388,6 +388,25 @@ TEST_F(CoordinatorTest, UnknownEnumNumbersAreFaultsToo) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "fsdp.strategy");
 }
 
+TEST_F(CoordinatorTest, AJobForADeviceThatNoNodeHasIsTakenWithAWarning) {
+  const auto agent = Agent("node-0", 1);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TinySpec();
+  for (const v1::Device device : {v1::DEVICE_CPU, v1::DEVICE_CUDA}) {
+    request.mutable_spec()->mutable_resources()->set_device(device);
+    grpc::ClientContext context;
+    v1::SubmitJobResponse response;
+    ASSERT_TRUE(stub_->SubmitJob(&context, request, &response).ok());
+    int warnings = 0;
+    for (const v1::Fault& fault : response.faults()) {
+      if (fault.rule() != "no_node_could_take_it") continue;
+      ++warnings;
+      EXPECT_THAT(fault.reason(), HasSubstr("no cuda agent is connected"));
+    }
+    EXPECT_EQ(warnings, device == v1::DEVICE_CUDA ? 1 : 0);
+  }
+}
+
 TEST_F(CoordinatorTest, SixtyFaultsReachAClientThatKnowsNothingOfThem) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_data()->clear_synthetic();

@@ -30,10 +30,15 @@ def refusal(call, request):
 
 
 def test_health_and_reflection_answer(shared):
-    # As bytes, so that no generated code is needed: an empty HealthCheckRequest, SERVING (1) in field 1.
+    # As bytes, so that no generated code is needed: HealthCheckRequest{service} in field 1, SERVING (1) in field 1.
     with grpc.insecure_channel(shared.address) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert check(b"", timeout=60) == b"\x08\x01"
+        for service in (b"", b"fsdpd.v1.Coordinator", b"fsdpd.v1.AgentLink"):
+            request = b"\x0a" + bytes([len(service)]) + service if service else b""
+            assert check(request, timeout=60) == b"\x08\x01", service
+        with pytest.raises(grpc.RpcError) as raised:
+            check(b"\x0a\x07nothing", timeout=60)
+        assert raised.value.code() == grpc.StatusCode.NOT_FOUND
         # ServerReflectionRequest{list_services: ""}: field 7, an empty string.
         reflect = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
         answer = next(reflect(iter([b"\x3a\x00"]), timeout=60))

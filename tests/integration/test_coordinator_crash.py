@@ -40,7 +40,7 @@ def test_a_running_job_does_not_notice_a_crash(own):
 
 def test_a_coordinator_that_stood_still_kills_no_job(own):
     with own() as cluster:
-        job_id = cluster.submit(spec(steps=6000))
+        job_id = cluster.submit(spec(steps=800))
         cluster.wait_step(job_id, 2)
         os.kill(cluster.coordinator.pid, signal.SIGSTOP)
         # Longer than the lease of an agent (10 s): no event ends this, the time itself is the fault.
@@ -127,22 +127,41 @@ def fill(folder):
             return filler
 
 
+def submit_until_refused(cluster):
+    """What SQLite already owns of a full disk may take a few more jobs: those, and the refusal."""
+    taken = []
+    for number in range(200):
+        try:
+            request = coordinator.SubmitJobRequest(spec=to_message(spec(name=f"more-{number}")))
+            taken.append(cluster.api().SubmitJob(request, timeout=60).job.id)
+        except grpc.RpcError as error:
+            return taken, error
+    return pytest.fail("a full disk took 200 jobs")
+
+
+def test_a_running_job_is_cancelled_though_the_state_disk_is_full(small_disk, tmp_path):
+    cluster = Cluster(tmp_path / "cluster", agents=1)
+    cluster.state_dir = small_disk / "state"
+    with cluster:
+        job_id = cluster.submit(one_rank(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        filler = fill(small_disk)
+        submit_until_refused(cluster)
+        cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60)
+        wait_until("its ranks are gone", lambda: not cluster.all_ranks())
+        filler.unlink()
+        cluster.wait_state(job_id, "CANCELLED")
+        cluster.cancel_all()
+
+
 def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=0)
     cluster.state_dir = small_disk / "state"
     with cluster:
         kept = [cluster.submit(spec(name="kept"))]
         filler = fill(small_disk)
-        for number in range(200):
-            # What SQLite already owns of the disk may take a few more jobs.
-            try:
-                request = coordinator.SubmitJobRequest(spec=to_message(spec(name=f"more-{number}")))
-                kept.append(cluster.api().SubmitJob(request, timeout=60).job.id)
-            except grpc.RpcError as error:
-                refused = error
-                break
-        else:
-            pytest.fail("a full disk took 200 jobs")
+        taken, refused = submit_until_refused(cluster)
+        kept += taken
         assert refused.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert "disk" in refused.details().lower(), refused.details()
         assert cluster.coordinator.running()

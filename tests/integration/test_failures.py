@@ -42,6 +42,21 @@ def test_a_killed_rank_is_named_as_the_cause(cluster):
     assert not cluster.all_ranks()
 
 
+def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
+    job_id = start_endless(cluster)
+    cluster.wait_step(job_id, 20)
+    victim = cluster.ranks("node-1")[0]
+    os.kill(victim.pid, signal.SIGSTOP)
+    wait_until("the job says that it makes no step", lambda: cluster.job(job_id).stalled_since_unix_nanos)
+    assert cluster.state(job_id) == "RUNNING"
+    for screen in (cluster.ctl("get"), cluster.ctl("describe", job_id)):
+        assert re.search(r"no step for \d+ .*the last one took", screen.expect(0).out), screen
+    assert cluster.ctl("nodes").expect(0).out.count(f"no step of {job_id}") == 2
+    os.kill(victim.pid, signal.SIGCONT)
+    wait_until("the job says that steps go on", lambda: "steps go on" in cluster.job(job_id).reason)
+    assert not cluster.job(job_id).stalled_since_unix_nanos
+
+
 def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):
     path = tmp_path / "nowhere.bin"
     job_id = cluster.submit(spec(data={"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}))
