@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr uint32_t kSeeds = 400;
+constexpr uint32_t kSeeds = 1500;
 
 class Dice {
  public:

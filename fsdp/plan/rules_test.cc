@@ -423,6 +423,12 @@ std::vector<BadCase> FsdpCases() {
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(3); }},
       {"outer_size_divides", "fsdp.outer.size",
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(-1); }},
+      // The prefetch's rule, which is asked first, once divided by what that left of the ranks: none.
+      {"outer_size_divides", "fsdp.outer.size",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(4096);
+         j->mutable_fsdp()->set_prefetch_bytes(1);
+       }},
       {"outer_without_shards", "fsdp.outer.size",
        [](v1::JobSpec* j) {
          j->mutable_fsdp()->mutable_outer()->set_size(2);

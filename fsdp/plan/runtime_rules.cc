@@ -46,7 +46,10 @@ int64_t GatheredBytes(const Facts& f) {
   return elements * BytesOf(f.compute());
 }
 
-bool ShardingIsKnown(const Facts& f) { return f.ModelIsKnown() && f.Sound({"resources", "fsdp.outer"}); }
+// Also for rules that are asked before the one that refuses an outer axis.
+bool ShardingIsKnown(const Facts& f) {
+  return f.ModelIsKnown() && f.Sound({"resources", "fsdp.outer"}) && f.world() % f.outer_size() == 0;
+}
 
 bool GathersEachPass(const Facts& f) {
   return f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !f.job.fsdp().keep_gathered();
