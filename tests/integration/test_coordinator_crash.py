@@ -40,7 +40,7 @@ def test_a_running_job_does_not_notice_a_crash(own):
 
 def test_a_coordinator_that_stood_still_kills_no_job(own):
     with own() as cluster:
-        job_id = cluster.submit(spec(steps=6000))
+        job_id = cluster.submit(spec(steps=800))
         cluster.wait_step(job_id, 2)
         os.kill(cluster.coordinator.pid, signal.SIGSTOP)
         # Longer than the lease of an agent (10 s): no event ends this, the time itself is the fault.
