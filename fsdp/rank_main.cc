@@ -131,6 +131,7 @@ int Finish(const absl::Status& status, RankChannel* channel, const StopSignal& s
 
 int Main() {
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
   StopSignal stop;
   RankChannel channel(kAgentFd);
   absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
@@ -138,7 +139,6 @@ int Main() {
     LogError("no launch from the agent: %s", launch.status().ToString());
     _exit(1);
   }
-  SetLogName(absl::StrCat("rank ", launch->rank()));
   channel.StartReading(
       [](const absl::Status& status) {
         LogError("the agent is gone (%s): exiting", status.message());
