@@ -63,12 +63,13 @@ struct CoordinatorLink::Session {
   absl::Time welcome_deadline;
 };
 
-CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock)
+CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, int max_lifecycle)
     : address_(std::move(address)),
       handler_(handler),
       clock_(clock),
       channel_(Connect(address_)),
-      stub_(v1::AgentLink::NewStub(channel_)) {}
+      stub_(v1::AgentLink::NewStub(channel_)),
+      outbox_(kMaxBufferedReports, max_lifecycle) {}
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
 

@@ -42,7 +42,8 @@ class CoordinatorLink {
   };
 
   // Both pointers outlive the link.
-  CoordinatorLink(std::string address, Handler* handler, Clock* clock);
+  CoordinatorLink(std::string address, Handler* handler, Clock* clock,
+                  int max_lifecycle = Outbox::kMaxLifecycle);
   ~CoordinatorLink();
 
   void Start();

@@ -127,8 +127,11 @@ void MetricsServer::Run() {
 void MetricsServer::Accept() {
   while (true) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // Out of descriptors: the oldest gives up its own, or else the peer's wait would keep this loop busy.
+    const bool starved = !fd.valid() && errno == EMFILE && !connections_.empty();
+    if (starved || connections_.size() == kMaxConnections) connections_.pop_front();
+    if (starved) continue;
     if (!fd.valid()) return;
-    if (connections_.size() == kMaxConnections) connections_.pop_front();
     connections_.emplace_back();
     connections_.back().fd = std::move(fd);
     connections_.back().until = Clock::Real()->Now() + kExchangeTime;

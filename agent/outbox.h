@@ -31,6 +31,9 @@ namespace fsdpd {
 
 class Outbox {
  public:
+  // Two rounds of the largest order: to refuse a launch of kMaxWorld ranks is as many exits.
+  static constexpr int kMaxLifecycle = 2 * kMaxWorld;
+
   explicit Outbox(int max_steps = kMaxBufferedReports, int max_lifecycle = kMaxLifecycle)
       : max_steps_(max_steps), max_lifecycle_(max_lifecycle) {}
 
@@ -59,8 +62,6 @@ class Outbox {
   int waiting_logs() const { return waiting_logs_; }
 
  private:
-  // Two rounds of the largest order: to refuse a launch of kMaxWorld ranks is as many exits.
-  static constexpr int kMaxLifecycle = 2 * kMaxWorld;
   // Between two calls of Settle, which every heartbeat is.
   static constexpr absl::Duration kLongestTurn = absl::Milliseconds(kAgentLostAfterMs);
 

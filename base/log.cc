@@ -9,6 +9,7 @@ namespace fsdpd {
 namespace {
 
 constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %L %n: %v";
+constexpr char kNamelessPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %L %v";
 
 std::shared_ptr<spdlog::logger>& Logger() {
   // Leaked on purpose: static destructors of other files may still log.
@@ -37,7 +38,7 @@ spdlog::level::level_enum Level(Severity severity) {
 
 void SetLogName(absl::string_view name) {
   auto renamed = Logger()->clone(std::string(name));
-  renamed->set_pattern(kPattern, spdlog::pattern_time_type::utc);
+  renamed->set_pattern(name.empty() ? kNamelessPattern : kPattern, spdlog::pattern_time_type::utc);
   Logger() = renamed;
 }
 

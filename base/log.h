@@ -11,7 +11,8 @@ namespace fsdpd {
 
 enum class Severity { kInfo, kWarning, kError };
 
-// Names the process in every line ("coordinator", "agent node-0", "rank 3"). Call once at start of main.
+// Names the process in every line ("coordinator", "agent node-0"); empty leaves the name out, for a log that
+// is one process's own. Call once at start of main.
 void SetLogName(absl::string_view name);
 
 // Thread-safe. Control characters in `message` are escaped, so a line stays a line.

@@ -90,6 +90,25 @@ absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
   return channel->Send(message);
 }
 
+// Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
+[[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop) {
+  const std::string error = status.ok() ? "" : std::string(status.message());
+  if (status.ok()) {
+    LogInfo("finished");
+  } else if (stop.requested()) {
+    LogInfo("%s", error);
+  } else {
+    LogError("%s", status.ToString());
+  }
+  v1::RankToAgent message;
+  message.mutable_finished()->set_error(error);
+  channel->Close();
+  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
+  std::fflush(nullptr);
+  if (status.ok()) _exit(0);
+  _exit(stop.requested() ? stop.exit_code() : 1);
+}
+
 absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSignal* stop) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
@@ -109,31 +128,17 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
     *message.mutable_step() = report;
     return channel->Send(message);
   });
-  // Others may still read what this rank sent last.
-  if (status.ok()) trainer->AwaitOthers();
+  // A run that failed is not torn down: groups and devices may wait for what it failed by, or take their
+  // time, while the agent waits for the word.
+  if (!status.ok()) Leave(status, channel, *stop);
+  trainer->AwaitOthers();  // They may still read what this rank sent last.
   stop->SetAbort(nullptr);
   return status;
 }
 
-int Finish(const absl::Status& status, RankChannel* channel, const StopSignal& stop) {
-  const std::string error = status.ok() ? "" : std::string(status.message());
-  if (status.ok()) {
-    LogInfo("finished");
-  } else if (stop.requested()) {
-    LogInfo("%s", error);
-  } else {
-    LogError("%s", status.ToString());
-  }
-  v1::RankToAgent message;
-  message.mutable_finished()->set_error(error);
-  channel->Close();
-  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
-  if (status.ok()) return 0;
-  return stop.requested() ? stop.exit_code() : 1;
-}
-
-int Main() {
+[[noreturn]] void Main() {
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
   StopSignal stop;
   RankChannel channel(kAgentFd);
   absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
@@ -141,7 +146,6 @@ int Main() {
     LogError("no launch from the agent: %s", launch.status().ToString());
     _exit(1);
   }
-  SetLogName(absl::StrCat("rank ", launch->rank()));
   channel.StartReading(
       [](const absl::Status& status) {
         LogError("the agent is gone (%s): exiting", status.message());
@@ -150,11 +154,7 @@ int Main() {
       [&stop](const v1::PeerFailed& peer) {
         stop.Request(kPeerFailedExitCode, absl::StrCat("rank ", peer.rank(), " of the job has failed"));
       });
-  const absl::Status status = RunJob(*launch, &channel, &stop);
-  const int code = Finish(status, &channel, stop);
-  std::fflush(nullptr);
-  // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
-  _exit(code);
+  Leave(RunJob(*launch, &channel, &stop), &channel, stop);
 }
 
 int Profile(const std::vector<std::string>& arguments) {
@@ -198,5 +198,5 @@ int main(int argc, char** argv) {
         "fsdpctl submit.\n");
     return 2;
   }
-  return fsdpd::Main();
+  fsdpd::Main();
 }

@@ -42,33 +42,6 @@ def test_a_killed_rank_is_named_as_the_cause(cluster):
     assert not cluster.all_ranks()
 
 
-def signals_of(cluster):
-    """By rank, what each rank's process ended with, from the agents' logs: 9 is a rank that its agent had to kill."""
-    ends = re.findall(r"exit job=\S+ attempt=1 rank=(\d) (signal|exit_code)=(\d+)",
-                      "".join(agent.text() for agent in cluster.agents.values()))
-    return {int(rank): int(code) if kind == "signal" else 0 for rank, kind, code in ends}
-
-
-def test_nobody_has_to_be_killed_when_a_job_is_cancelled_while_a_rank_stands_still(own):
-    with own() as cluster:
-        job_id = start_endless(cluster)
-        os.kill(next(each for each in cluster.ranks("node-1") if rank_of(each) == 2).pid, signal.SIGSTOP)
-        cluster.cancel(job_id)
-        cluster.wait_state(job_id, "CANCELLED")
-        assert signals_of(cluster) == {0: 0, 1: 0, 2: 0, 3: 0}
-
-
-def test_a_killed_rank_is_the_cause_though_the_others_wait_for_ranks_that_stand_still(own):
-    with own() as cluster:
-        job_id = start_endless(cluster)
-        for rank in cluster.ranks("node-1"):
-            os.kill(rank.pid, signal.SIGSTOP)
-        os.kill(next(each for each in cluster.ranks("node-0") if rank_of(each) == 1).pid, signal.SIGKILL)
-        job = cluster.wait_state(job_id, "FAILED")
-        assert (job.failure.rank, job.failure.signal) == (1, signal.SIGKILL), job.failure
-        assert signals_of(cluster) == {0: 0, 1: 9, 2: 0, 3: 0}
-
-
 def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     job_id = start_endless(cluster)
     cluster.wait_step(job_id, 20)
@@ -121,6 +94,33 @@ def test_a_stopped_agent_takes_its_ranks_along(own):
         assert not [each for each in descendants(os.getpid()) if each.pid in {rank.pid for rank in ranks}]
         job = cluster.wait_state(job_id, "FAILED")
         assert job.failure.node == "node-1" and "its agent stopped it" in job.failure.error, job.failure
+
+
+def signals_of(cluster):
+    """By rank, what each rank's process ended with, from the agents' logs: 9 is a rank that its agent had to kill."""
+    ends = re.findall(r"exit job=\S+ attempt=1 rank=(\d) (signal|exit_code)=(\d+)",
+                      "".join(agent.text() for agent in cluster.agents.values()))
+    return {int(rank): int(code) if kind == "signal" else 0 for rank, kind, code in ends}
+
+
+def test_nobody_has_to_be_killed_when_a_job_is_cancelled_while_a_rank_stands_still(own):
+    with own() as cluster:
+        job_id = start_endless(cluster)
+        os.kill(next(each for each in cluster.ranks("node-1") if rank_of(each) == 2).pid, signal.SIGSTOP)
+        cluster.cancel(job_id)
+        cluster.wait_state(job_id, "CANCELLED")
+        assert signals_of(cluster) == {0: 0, 1: 0, 2: 0, 3: 0}
+
+
+def test_a_killed_rank_is_the_cause_though_the_others_wait_for_ranks_that_stand_still(own):
+    with own() as cluster:
+        job_id = start_endless(cluster)
+        for rank in cluster.ranks("node-1"):
+            os.kill(rank.pid, signal.SIGSTOP)
+        os.kill(next(each for each in cluster.ranks("node-0") if rank_of(each) == 1).pid, signal.SIGKILL)
+        job = cluster.wait_state(job_id, "FAILED")
+        assert (job.failure.rank, job.failure.signal) == (1, signal.SIGKILL), job.failure
+        assert signals_of(cluster) == {0: 0, 1: 9, 2: 0, 3: 0}
 
 
 def test_ranks_end_when_their_agent_is_killed(own):

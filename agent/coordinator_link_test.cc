@@ -1,0 +1,90 @@
+// What agent_test cannot reach: bounds and time that a test moves. The stream is real.
+#include "agent/coordinator_link.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "agent/scripted_coordinator.h"
+
+namespace fsdpd {
+namespace {
+
+// Half a second passes with every look at it.
+class HurriedClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    clock_.Advance(absl::Milliseconds(500));
+    return clock_.Now();
+  }
+  absl::Time Wall() const override { return clock_.Wall(); }
+
+ private:
+  mutable FakeClock clock_;
+};
+
+// Answers each order at once, as a supervisor does that hosts nothing of it.
+class Answering : public CoordinatorLink::Handler {
+ public:
+  explicit Answering(Clock* clock) : clock_(clock) {}
+
+  v1::Register Registration() override {
+    v1::Register registration;
+    registration.set_node("node-0");
+    return registration;
+  }
+  void Connected(bool) override {}
+  void Received(const v1::CoordinatorMessage& message) override {
+    orders.push_back(clock_->Now());
+    v1::AgentMessage answer;
+    answer.mutable_stopped()->set_job_id(message.stop().job_id());
+    answer.mutable_stopped()->set_attempt(message.stop().attempt());
+    link->SendLifecycle(std::move(answer));
+  }
+  void Refused(const absl::Status& why) override { ADD_FAILURE() << why; }
+
+  CoordinatorLink* link = nullptr;
+  std::vector<absl::Time> orders;  // When they came; read once the link has ended.
+
+ private:
+  Clock* const clock_;
+};
+
+v1::CoordinatorMessage Stop(int attempt) {
+  v1::CoordinatorMessage message;
+  message.mutable_stop()->set_job_id("job");
+  message.mutable_stop()->set_attempt(attempt);
+  return message;
+}
+
+TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {
+  ScriptedCoordinator coordinator;
+  HurriedClock clock;
+  Answering handler(&clock);
+  CoordinatorLink link(coordinator.address(), &handler, &clock, /*max_lifecycle=*/2);
+  handler.link = &link;
+  link.Start();
+  coordinator.AwaitRegister(1);
+  for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
+  coordinator.AwaitStopped("job", 3);
+  link.Shutdown(absl::ZeroDuration());
+  ASSERT_EQ(handler.orders.size(), 3u);
+  EXPECT_GE(handler.orders[2] - handler.orders[0], absl::Seconds(30)) << "what the first led to settles";
+}
+
+TEST(CoordinatorLink, AnOrderThatWaitsDoesNotKeepItFromEnding) {
+  ScriptedCoordinator coordinator;
+  FakeClock clock;
+  Answering handler(&clock);
+  CoordinatorLink link(coordinator.address(), &handler, &clock, /*max_lifecycle=*/2);
+  handler.link = &link;
+  link.Start();
+  coordinator.AwaitRegister(1);
+  for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
+  coordinator.AwaitStopped("job", 2);
+  link.Shutdown(absl::ZeroDuration());
+  EXPECT_EQ(handler.orders.size(), 2u);
+}
+
+}  // namespace
+}  // namespace fsdpd
