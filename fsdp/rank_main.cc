@@ -115,12 +115,9 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
   FSDPD_RETURN_IF_ERROR(PrepareDevice(plan.spec, launch.device()));
   FSDPD_ASSIGN_OR_RETURN(TrainerOptions options, ConnectAll(plan, launch, channel));
   options.stop = &stop->requested();
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<Trainer> made, Trainer::Make(std::move(options)));
-  // Never destroyed: after a failure its destructors could wait for a peer that is gone, and the process
-  // ends.
-  Trainer* const trainer = made.release();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
-  stop->SetAbort([trainer] { trainer->Abort(); });
+  stop->SetAbort([&trainer] { trainer->Abort(); });
   const absl::Status status = trainer->Run([&](const v1::StepReport& report) {
     Log(Severity::kInfo, StepLine(report, plan.spec.steps));
     if (report.has_evaluation()) Log(Severity::kInfo, EvaluationLine(report, plan.spec.steps));

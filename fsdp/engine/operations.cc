@@ -233,7 +233,7 @@ void Operations::Forward(const Instruction& instruction) {
   UnitOutput output = (*parts_.units)[instruction.unit]->Forward(
       instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
-  if (IsLast(instruction.unit)) sums_.select(0, kLossSum).add_(output.loss);
+  if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
 }
 
 void Operations::Backward(const Instruction& instruction) {
@@ -250,6 +250,8 @@ void Operations::Backward(const Instruction& instruction) {
   current.grad_hidden =
       (*parts_.units)[instruction.unit]->Backward(instruction.micro_batch, grad_hidden, grad_loss_,
                                                   instruction.accumulate, param_grads_[instruction.unit]);
+  const at::Tensor loss = (*parts_.units)[instruction.unit]->BackwardLoss();
+  if (loss.defined()) sums_.select(0, kLossSum).add_(loss);
 }
 
 absl::Status Operations::Reduce(int bucket, bool accumulate) {

@@ -33,35 +33,39 @@ NativeHead::NativeHead(UnitFacts facts, at::ScalarType compute, double norm_epsi
 
 UnitOutput NativeHead::Forward(int slot, const UnitInput& input, Keep keep) {
   const at::NoGradGuard no_grad;
-  Kept kept{input.hidden.flatten(0, 1), {}, {}, {}, input.targets};
+  Kept kept{input.hidden.flatten(0, 1), {}, {}, input.targets};
   Normed normed = RmsNormForward(kept.x, param(kNorm), norm_epsilon_);
+  if (keep == Keep::kNothing) return {at::Tensor(), Loss(normed.y, input.targets.flatten())};
   kept.normed = std::move(normed.y);
   kept.rstd = std::move(normed.rstd);
-  kept.log_sum_exp = at::empty_like(kept.rstd);
-  const at::Tensor output = param(kOutput).t(), targets = input.targets.flatten();
-  at::Tensor loss = at::zeros({}, kept.rstd.options());
-  ForEachChunk(kept.x.size(0), [&](int64_t begin, int64_t rows) {
-    const at::Tensor logits = at::mm(kept.normed.narrow(0, begin, rows), output);
-    const ChunkLoss chunk = CrossEntropyForward(logits, targets.narrow(0, begin, rows));
-    loss.add_(chunk.loss);
-    kept.log_sum_exp.narrow(0, begin, rows).copy_(chunk.log_sum_exp);
+  kept_.Put(slot, std::move(kept));
+  return {};
+}
+
+at::Tensor NativeHead::Loss(const at::Tensor& normed, const at::Tensor& targets) const {
+  const at::Tensor output = param(kOutput).t();
+  at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
+  ForEachChunk(normed.size(0), [&](int64_t begin, int64_t rows) {
+    const at::Tensor logits = at::mm(normed.narrow(0, begin, rows), output);
+    loss.add_(CrossEntropyForward(logits, targets.narrow(0, begin, rows)).loss);
   });
-  if (keep != Keep::kNothing) kept_.Put(slot, std::move(kept));
-  return {at::Tensor(), loss};
+  return loss;
 }
 
 at::Tensor NativeHead::LossBackward(const Kept& kept, const at::Tensor& grad_loss, bool accumulate,
-                                    const at::Tensor& output_grad) const {
+                                    const at::Tensor& output_grad) {
   const at::Tensor output = param(kOutput), targets = kept.targets.flatten();
   at::Tensor grad_normed = at::empty_like(kept.normed);
   at::Tensor logits_buffer =
       at::empty({std::min(kLossChunkTokens, kept.x.size(0)), output.size(0)}, kept.x.options());
+  loss_ = at::zeros({}, kept.rstd.options());
   ForEachChunk(kept.x.size(0), [&](int64_t begin, int64_t rows) {
-    const at::Tensor normed = kept.normed.narrow(0, begin, rows);
+    const at::Tensor normed = kept.normed.narrow(0, begin, rows), of_rows = targets.narrow(0, begin, rows);
     at::Tensor logits = logits_buffer.narrow(0, 0, rows);
     at::mm_out(logits, normed, output.t());
-    CrossEntropyBackward(kept.log_sum_exp.narrow(0, begin, rows), targets.narrow(0, begin, rows), grad_loss,
-                         &logits);
+    const ChunkLoss chunk = CrossEntropyForward(logits, of_rows);
+    loss_.add_(chunk.loss);
+    CrossEntropyBackward(chunk.log_sum_exp, of_rows, grad_loss, &logits);
     at::Tensor grad_rows = grad_normed.narrow(0, begin, rows);
     at::mm_out(grad_rows, logits, output);
     WeightGradInto(logits, normed, accumulate || begin > 0, output_grad);

@@ -29,7 +29,9 @@ struct UnitInput {
 
 struct UnitOutput {
   at::Tensor hidden;  // Undefined for the last unit.
-  at::Tensor loss;    // Scalar fp32, SUM over the targets that count; undefined for other units.
+  // Scalar fp32, SUM over the targets that count. Undefined for other units, and where a last unit leaves it
+  // to its Backward, which has to look at the logits anyway.
+  at::Tensor loss;
 };
 
 // What a forward keeps until its backward.
@@ -59,6 +61,9 @@ class Unit {
   // the first unit). Frees what Forward kept for the slot.
   virtual at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
                               bool accumulate, const std::vector<at::Tensor>& param_grads) = 0;
+
+  // What UnitOutput::loss left to the Backward that ran last; undefined where it left nothing.
+  virtual at::Tensor BackwardLoss() const { return at::Tensor(); }
 
   // Initial values of elements [begin, begin + elements) of own parameter `index`, flat fp32 on the CPU. A
   // function of the seed, the two names and the element's number, so it is the same for every world size and

@@ -66,7 +66,7 @@ at::Tensor UnitChain::LossAndGradients(const at::Tensor& tokens, const at::Tenso
   for (auto& unit : grads_) {  // Backward must set every element.
     for (at::Tensor& grad : unit) grad.fill_(std::numeric_limits<float>::quiet_NaN());
   }
-  const at::Tensor loss = Loss(tokens, targets, keep);
+  at::Tensor loss = Loss(tokens, targets, keep);
   TensorsByUnit into = grads_;
   for (size_t u = 0; u < into.size(); ++u) {
     for (size_t p = 0; p < into[u].size(); ++p) {
@@ -76,8 +76,10 @@ at::Tensor UnitChain::LossAndGradients(const at::Tensor& tokens, const at::Tenso
   at::Tensor grad;
   for (int u = static_cast<int>(units_.size()) - 1; u >= 0; --u) {
     // A lender adds to what its borrower, later in the chain, has written.
-    grad = units_[u]->Backward(0, grad, at::full({}, grad_loss, loss.options()), /*accumulate=*/IsLender(u),
-                               WithBorrowed(into, u));
+    const at::Tensor of_loss =
+        at::full({}, grad_loss, at::TensorOptions().dtype(at::kFloat).device(tokens.device()));
+    grad = units_[u]->Backward(0, grad, of_loss, /*accumulate=*/IsLender(u), WithBorrowed(into, u));
+    if (!loss.defined()) loss = units_[u]->BackwardLoss();
   }
   return loss;
 }

@@ -1,5 +1,7 @@
 #include "fsdp/plan/cost.h"
 
+#include <algorithm>
+
 namespace fsdpd {
 namespace {
 
@@ -11,11 +13,17 @@ double D(int64_t value) { return static_cast<double>(value); }
 // Bytes that cross a group's ring when `bytes` are in all of its parts together.
 int64_t OfOthers(int64_t bytes, int64_t ranks) { return bytes / ranks * (ranks - 1); }
 
+bool Trains(const Program& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& i) { return i.op == Op::kBackward; });
+}
+
 class Costs {
  public:
-  Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const DeviceProfile& profile,
-        Placement placement)
-      : spec_(spec),
+  Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
+        const DeviceProfile& profile, Placement placement)
+      : trains_(Trains(program)),
+        spec_(spec),
         model_(model),
         layout_(layout),
         profile_(profile),
@@ -70,6 +78,7 @@ class Costs {
   }
 
   double Forward(const UnitFacts& unit) const {
+    if (trains_ && unit.loss_in_backward) return 0;  // Its norm is nothing beside the products.
     return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.compute) +
            unit.attention_flops / profile_.attention_forward_flops + Memory(unit.forward_bytes);
   }
@@ -78,7 +87,7 @@ class Costs {
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
-    const double products = (1 + TrainableShare(i.unit)) * matmul + unit.repeated_flops;
+    const double products = ((unit.loss_in_backward ? 2 : 1) + TrainableShare(i.unit)) * matmul;
     double seconds = products / profile_.matmul_flops(spec_.compute) +
                      kAttentionBackwardWork * unit.attention_flops / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
@@ -126,6 +135,7 @@ class Costs {
     return bucket.main_elements * (8 + BytesOf(spec_.main_grads) + moments);
   }
 
+  const bool trains_;
   const Spec& spec_;
   const ModelFacts& model_;
   const Layout& layout_;
@@ -138,7 +148,7 @@ class Costs {
 std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model, const Layout& layout,
                                        const Program& program, const DeviceProfile& profile,
                                        Placement placement) {
-  const Costs costs(spec, model, layout, profile, placement);
+  const Costs costs(spec, model, layout, program, profile, placement);
   std::vector<double> seconds;
   for (const Instruction& i : program.instructions) seconds.push_back(costs.Of(i));
   return seconds;

@@ -97,17 +97,18 @@ KeptBytes EmbeddingKept(const Shape& s) {
   return {bytes, bytes, bytes};
 }
 
-// The head keeps its input, the normed input, targets, the norm's statistics and each row's log-sum-exp.
-KeptBytes HeadKept(const Shape& s, int64_t norm_statistics) {
-  const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + (norm_statistics + 1) * kStatisticBytes);
+// The head keeps its input, the normed input, targets and so many numbers a token: the norm's statistics, and
+// each row's log-sum-exp where forward makes the loss.
+KeptBytes HeadKept(const Shape& s, int64_t statistics) {
+  const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + statistics * kStatisticBytes);
   return {bytes, bytes, bytes};
 }
 
-// One chunk's logits beside their fp32 twin, and the gradient of the normed input; or the norm's own
-// backward.
+// One chunk's logits (on the CPU beside their fp32 twin), and the gradient of the normed input; or the norm's
+// own backward.
 int64_t LlamaHeadWorkspace(const Shape& s) {
   const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
-  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : 4)) + s.HiddenBytes();
+  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : s.host ? 4 : 0)) + s.HiddenBytes();
   const int64_t norm = s.host ? s.tokens * s.hidden * (s.HostCasts() ? 16 : 12) : s.HiddenBytes();
   return std::max(loss, norm);
 }
@@ -133,38 +134,32 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
   return s.HiddenBytes() + std::max(of_positions, of_vocab);
 }
 
-// ---- The bytes that CUDA's kernels read and write beside matrix products and attention, an operation of
-// LibTorch at a time; a product's own operands and result are the product's, an addend it reads is not.
+// ---- The bytes that CUDA's kernels (fsdp/kernels) read and write beside matrix products and attention; a
+// product's own operands and result are the product's, an addend it reads is not.
 
 constexpr int64_t kFp32Bytes = 4;
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
-  // Turned by an fp32 product and a sum; backward turns as much back.
-  const int64_t rotation = s.tokens * (s.query + s.key) * (4 * s.compute_bytes + 2 * kFp32Bytes);
+  const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
   const int64_t qk = qk_norm ? s.query + s.key : 0;
-  unit->forward_bytes = rotation + s.Bytes(2 * 2 * s.hidden    // Norms: in, out.
-                                           + 2 * qk            // As much of q's and k's.
-                                           + 2 * 3 * s.hidden  // Residuals: copied, and read by a product.
-                                           + 5 * s.intermediate);  // silu: in, out; times up: two in, out.
-  // A norm's backward reads the gradient and the input once for the input's gradient and once for the
-  // weight's.
-  unit->backward_bytes =
-      rotation + s.Bytes(2 * 5 * s.hidden         // Norms.
-                         + 5 * qk                 // As much of q's and k's.
-                         + 2 * 3 * s.hidden       // Residuals: two in, out.
-                         + 3 * s.hidden           // Addends of products' gradients.
-                         + 11 * s.intermediate);  // silu again, its backward, two products.
+  unit->forward_bytes = s.Bytes(rotation + 2 * 2 * s.hidden   // Norms: in, out.
+                                + 2 * qk                      // As much of q's and k's.
+                                + 2 * 3 * s.hidden            // Residuals: copied, and read by a product.
+                                + 3 * s.intermediate);        // SwiGLU: two in, out.
+  unit->backward_bytes = s.Bytes(rotation + 2 * 4 * s.hidden  // Norms: gradient, input and residual in; out.
+                                 + 3 * qk                     // q's and k's, without a residual.
+                                 + 3 * s.hidden               // Addends of products' gradients.
+                                 + 5 * s.intermediate);       // SwiGLU: three in, two out.
 }
 
-// The native head holds a chunk's logits: backward computes them again, and adds to the weight's gradient
-// once a chunk.
+// The native head holds a chunk's logits: in training backward reads them for the loss and turns them into their
+// gradient, and adds to the weight's gradient once a chunk.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
-  // In and out in compute precision, and four passes over the fp32 twin.
-  const int64_t passes = s.tokens * s.vocab * (2 * s.compute_bytes + 4 * kFp32Bytes);
-  unit->repeated_flops = unit->forward_flops;
-  unit->forward_bytes = passes + 2 * s.HiddenBytes();
-  unit->backward_bytes = passes + 5 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+  const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
+  unit->loss_in_backward = true;
+  unit->forward_bytes = logits + 2 * s.HiddenBytes();
+  unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
 }
 
 void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
@@ -199,11 +194,11 @@ UnitFacts Block(int64_t index, const Shape& s, Params params) {
   return unit;
 }
 
-UnitFacts Head(const Shape& s, bool tied, Params params, int64_t norm_statistics, int64_t workspace_bytes) {
+UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int64_t workspace_bytes) {
   if (!tied) Add(&params, "output", {s.vocab, s.hidden});
   UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
   if (tied) unit.borrows = 0;
-  unit.kept_bytes = HeadKept(s, norm_statistics);
+  unit.kept_bytes = HeadKept(s, statistics);
   unit.workspace_bytes = workspace_bytes;
   unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
   return unit;
@@ -258,7 +253,7 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
   Params norm;
   Add(&norm, "norm", {s.hidden});
   facts.units.push_back(
-      Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/1, LlamaHeadWorkspace(s)));
+      Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/1, LlamaHeadWorkspace(s)));
   CountLlamaHead(s, &facts.units.back());
   return facts;
 }
@@ -305,7 +300,7 @@ ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequen
   Add(&norm, "norm.weight", {s.hidden});
   Add(&norm, "norm.bias", {s.hidden});
   facts.units.push_back(
-      Head(s, model.tied_embeddings, std::move(norm), /*norm_statistics=*/2, Gpt2HeadWorkspace(s)));
+      Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/3, Gpt2HeadWorkspace(s)));
   CountGpt2HeadBytes(s, &facts.units.back());
   return facts;
 }

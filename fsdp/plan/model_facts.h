@@ -56,7 +56,7 @@ struct UnitFacts {
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
-  double repeated_flops = 0;    // Products of forward that backward computes again under any policy.
+  bool loss_in_backward = false;  // In training the head's forward products are part of its backward.
   // Moved by everything else.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;
