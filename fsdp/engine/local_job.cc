@@ -90,7 +90,9 @@ absl::StatusOr<Plan> PlanOfJob(const v1::JobSpec& job) {
   Plan plan = MakePlan(job, /*budget_bytes_per_rank=*/0);
   if (plan.accepted()) return plan;
   std::string faults;
-  for (const Violation& fault : plan.faults) absl::StrAppend(&faults, fault.field, ": ", fault.reason, "\n");
+  for (const Violation& fault : plan.faults) {
+    if (fault.level == FaultLevel::kError) absl::StrAppend(&faults, fault.field, ": ", fault.reason, "\n");
+  }
   return absl::InvalidArgumentError(faults);
 }
 
