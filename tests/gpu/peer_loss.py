@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""A rank is killed, or stands still, while its peer is inside a collective: the peer must leave all the same.
+
+    tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: its twin, over Gloo
+
+Two agents with a rank each run the job, for as long as it takes; once it makes steps, the second rank gets SIGKILL (the job must fail with that
+rank as its cause), and in a second run SIGSTOP before the job is cancelled. Prints one line of JSON a run, with the
+seconds from the signal, or from the cancel, until no rank was left; what is asked for is that none is, and that the
+blame is right. Needs the built programs (FSDPD_BIN: where they are). tests/integration/test_failures.py holds CPU ranks
+to the same at every commit.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import yaml
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
+from run_jobs import BIN, cluster  # noqa: E402
+
+HANGS_S = 120
+
+
+def ctl(server, *arguments):
+    done = subprocess.run([BIN / "client/fsdpctl", "--server", server, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"fsdpctl {' '.join(map(str, arguments))}: {done.stderr}")
+    return done.stdout
+
+
+def ranks():
+    """Pids of the ranks on this machine."""
+    binary = os.path.realpath(BIN / "fsdp/fsdpd-rank")
+    found = set()
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(entry / "exe") == binary:
+                found.add(int(entry.name))
+        except OSError:
+            continue  # It ended, or is not ours.
+    return found
+
+
+def wait(what, condition):
+    deadline = time.monotonic() + HANGS_S
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"{what}: not within {HANGS_S} s")
+        time.sleep(0.02)
+
+
+def job_of(server, job_id):
+    return json.loads(ctl(server, "get", job_id, "-o", "json"))
+
+
+def run(server, spec, signum):
+    job_id = json.loads(ctl(server, "submit", "-f", spec, "-o", "json"))["id"]
+    wait("the job makes steps", lambda: int((job_of(server, job_id).get("last_step") or {}).get("step", 0)) >= 5)
+    before = ranks()
+    agents = {pid: int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in before}
+    victim = max(before, key=lambda pid: agents[pid])  # Of the agent that was started last: node-1.
+    os.kill(victim, signum)
+    began = time.monotonic()
+    if signum == signal.SIGSTOP:
+        time.sleep(2)  # The peer comes to wait for it; that is the situation, not a synchronisation.
+        began = time.monotonic()
+        ctl(server, "cancel", job_id)
+    wait("no rank is left", lambda: not ranks() & before)
+    seconds = time.monotonic() - began
+    wait("the job has ended", lambda: job_of(server, job_id)["state"] in ("failed", "cancelled", "succeeded"))
+    job = job_of(server, job_id)
+    right = job["state"] == "cancelled" if signum == signal.SIGSTOP else (
+        job["state"] == "failed" and job["failure"]["rank"] == 1 and job["failure"]["signal"] == signal.SIGKILL)
+    print(json.dumps({"signal": signal.Signals(signum).name, "seconds_until_no_rank": round(seconds, 2),
+                      "state": job["state"], "failure": job.get("failure"), "right": right}), flush=True)
+    return right
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsdpd-peer-loss-") as folder:
+        spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
+        spec["train"]["steps"] = 1_000_000
+        spec["resources"]["device"] = options.device
+        endless = pathlib.Path(folder) / "endless.yaml"
+        endless.write_text(yaml.safe_dump(spec))
+        with cluster(pathlib.Path(folder), options.device, agents=2, slots=1) as (server, _):
+            # Not `and`: both are told.
+            results = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
