@@ -124,7 +124,8 @@ void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& repor
 }
 
 void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
-  metrics_->RankEnded(id, !exit.cancelled() && (exit.signal() != 0 || exit.exit_code() != 0));
+  metrics_->RankEnded(
+      id, !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0));
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;
   link_->SendLifecycle(std::move(message));

@@ -288,8 +288,8 @@ void CoordinatorLink::WriteAll(Session* session) {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     session->next_heartbeat = now + session->heartbeat_interval;
+    outbox_.Settle(now);  // First: it knows an outage by the time since it was asked last.
     if (ticket >= 0) outbox_.Sent(ticket, now);
-    outbox_.Settle(now);
     changed_.SignalAll();  // Whoever waits to send logs.
   }
 }

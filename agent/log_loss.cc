@@ -23,7 +23,9 @@ constexpr size_t kMaxGaps = 4096;    // Logs that get a line about it; more in o
 int TryDisk(const std::string& work_dir) {
   const std::string path = work_dir + "/.write-probe";
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid()) return errno;
+  // That this process has no descriptor or memory left says nothing of the disk that ranks write to.
+  const bool own_want = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+  if (!fd.valid()) return own_want ? 0 : errno;
   const std::string page(kPageBytes, '\0');
   const ssize_t written = write(fd.get(), page.data(), page.size());
   if (written == static_cast<ssize_t>(page.size())) return unlink(path.c_str()) == 0 ? 0 : errno;

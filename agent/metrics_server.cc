@@ -23,6 +23,7 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::Duration kExchangeTime = absl::Seconds(10);  // Prometheus' own default limit of a scrape.
+constexpr int kStarvedMs = 100;                              // Until the listener is asked again after that.
 constexpr size_t kMaxConnections = 64;                       // A few scrapers and their retries.
 constexpr size_t kMaxRequestBytes = 8 << 10;                 // A scrape's head has some hundred.
 
@@ -102,7 +103,9 @@ MetricsServer::~MetricsServer() {
 
 void MetricsServer::Run() {
   while (!stopping_) {
-    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    // A listener that cannot give a connection would be ready at every turn.
+    const short accepts = starved_ ? 0 : POLLIN;
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), accepts, 0}};
     for (const Connection& connection : connections_) {
       const bool writes = connection.sent < connection.response.size();
       fds.push_back({connection.fd.get(), static_cast<short>(writes ? POLLOUT : POLLIN), 0});
@@ -113,6 +116,8 @@ void MetricsServer::Run() {
       const absl::Duration left = connections_.front().until - Clock::Real()->Now();
       timeout_ms = static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(left)) + 1);
     }
+    if (starved_) timeout_ms = timeout_ms < 0 ? kStarvedMs : std::min(timeout_ms, kStarvedMs);
+    starved_ = false;
     if (poll(fds.data(), fds.size(), timeout_ms) < 0) continue;
     const absl::Time now = Clock::Real()->Now();
     size_t at = 2;
@@ -131,7 +136,10 @@ void MetricsServer::Accept() {
     const bool starved = !fd.valid() && errno == EMFILE && !connections_.empty();
     if (starved || connections_.size() == kMaxConnections) connections_.pop_front();
     if (starved) continue;
-    if (!fd.valid()) return;
+    if (!fd.valid()) {
+      starved_ = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+      return;
+    }
     connections_.emplace_back();
     connections_.back().fd = std::move(fd);
     connections_.back().until = Clock::Real()->Now() + kExchangeTime;

@@ -52,7 +52,8 @@ class MetricsServer {
   const UniqueFd wake_;
   std::atomic<bool> stopping_{false};
   std::list<Connection> connections_;  // The oldest first; the thread's own.
-  std::thread thread_;                 // Last: it uses all of the above.
+  bool starved_ = false;  // The last accept failed for want of descriptors or memory; the thread's own.
+  std::thread thread_;    // Last: it uses all of the above.
 };
 
 }  // namespace fsdpd

@@ -201,6 +201,26 @@ TEST_F(CommandsTest, EightFaultsOfThreeKindsAreEightLinesInTheOrderOfTheFile) {
   }
 }
 
+// Warnings came first in the file and were all that was told: the exit code said valid.
+TEST_F(CommandsTest, ManyWarningsDoNotPushAnErrorOut) {
+  server_.on_validate = [](const auto&, v1::ValidateJobResponse* response) {
+    for (int i = 0; i < 150; ++i) {
+      v1::Fault* warning = response->add_faults();
+      warning->set_rule("token_file_here");
+      warning->set_severity(v1::SEVERITY_WARN);
+      warning->set_field("name");
+    }
+    v1::Fault* error = response->add_faults();
+    error->set_rule("steps_even");
+    error->set_severity(v1::SEVERITY_ERROR);
+    error->set_field("train.steps");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"validate", "-f", file_}), kExitSpecRefused);
+  EXPECT_NE(err_.find("the first 100 of 151:\n"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("[steps_even]"), std::string::npos) << err_;
+}
+
 TEST_F(CommandsTest, ARefusedSubmitIsDataToo) {
   server_.on_submit = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",

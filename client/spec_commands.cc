@@ -47,7 +47,13 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
     return std::tie(a.place.file, a.place.line, a.place.column) <
            std::tie(b.place.file, b.place.line, b.place.column);
   });
-  faults.resize(std::min(faults.size(), kMaxTold));
+  if (faults.size() > kMaxTold) {
+    // What refuses is told before what warns.
+    std::stable_partition(faults.begin(), faults.end(),
+                          [](const SpecFault& fault) { return fault.violation.level == FaultLevel::kError; });
+    session->console().err << absl::StrCat("the first ", kMaxTold, " of ", faults.size(), ":\n");
+    faults.resize(kMaxTold);
+  }
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
   if (line.output == "table" || (code == kExitOk && line.command != "validate")) return code;

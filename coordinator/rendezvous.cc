@@ -13,9 +13,6 @@ namespace {
 // Ranks that wait for one key: at most all of a job, once per reconnect until the old stream is forgotten.
 constexpr size_t kMaxWaitersPerKey = 2 * kMaxWorld;
 constexpr size_t kMaxKeyBytes = 1024;
-// Per attempt. Keys may be many or values large, not both: 512 Gloo ranks whose pairs exchange a KiB each
-// fit.
-constexpr size_t kMaxBytes = 256 << 20;
 // What an entry or a waiter costs beside its key and value, about.
 constexpr size_t kEntryBytes = 128;
 

@@ -4,6 +4,7 @@ The last line is `N passed, N failed` (and `, N skipped` when there are any). Ex
 anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which stops everything started from here.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -83,7 +84,8 @@ class Children:
         for signum in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + self.GRACE_S
             for process in descendants(os.getpid()):
-                os.kill(process.pid, signum)
+                with contextlib.suppress(ProcessLookupError):  # It ended since it was listed.
+                    os.kill(process.pid, signum)
             while descendants(os.getpid()) and time.monotonic() < deadline:
                 time.sleep(0.05)
 

@@ -39,16 +39,14 @@ using MarkPtr = std::shared_ptr<Mark>;
 
 class Lane {
  public:
-  static constexpr absl::Duration kDrain = absl::Milliseconds(500);
-
   virtual ~Lane() = default;
   virtual void Submit(std::function<absl::Status()> work) = 0;
   virtual MarkPtr Record() = 0;
   virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
   virtual absl::Status Synchronize() = 0;      // Host waits for all work so far.
-  // After an abort, in place of Synchronize: a stream is given kDrain, and what it still waits for then it
-  // waits for until the process leaves. Its destruction waits for nothing either.
-  virtual void Drain() { Synchronize().IgnoreError(); }
+  // After an abort, in place of Synchronize: what a stream still waits for at the deadline it waits for until
+  // the process leaves. Its destruction waits for nothing either.
+  virtual void Drain(absl::Time /*deadline*/) { Synchronize().IgnoreError(); }
 };
 
 std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.

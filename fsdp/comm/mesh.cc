@@ -20,6 +20,24 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(CommunicatorOptions option
   return MakeCommunicator(options, store);
 }
 
+// In one order on all ranks: a rank that waits for its peers in one group would otherwise keep those of
+// another.
+absl::Status ConnectGroups(const CommunicatorOptions& options, int outer_size, Store* store, Mesh* mesh) {
+  const MeshPosition at = PositionOf(options.rank, options.size, outer_size);
+  const auto inner = [&](const char* name) {
+    return Connect(options, absl::StrFormat("%s/%d", name, at.outer_index), at.inner_index, at.inner_size,
+                   store);
+  };
+  mesh->position = at;
+  FSDPD_ASSIGN_OR_RETURN(mesh->gather, inner("gather"));
+  FSDPD_ASSIGN_OR_RETURN(mesh->reduce, inner("reduce"));
+  if (outer_size == 1) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(mesh->outer, Connect(options, absl::StrFormat("outer/%d", at.inner_index),
+                                              at.outer_index, at.outer_size, store));
+  FSDPD_ASSIGN_OR_RETURN(mesh->world, Connect(options, "world", options.rank, options.size, store));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 MeshPosition PositionOf(int rank, int world, int outer_size) {
@@ -43,23 +61,13 @@ absl::Status Mesh::Health() const {
   return status;
 }
 
-// In one order on all ranks: a rank that waits for its peers in one group would otherwise keep those of
-// another.
+// Not one of the groups that are destroyed with the mesh may wait for ranks that did not come to the next.
 absl::StatusOr<Mesh> ConnectMesh(const CommunicatorOptions& options, int outer_size, Store* store) {
-  const MeshPosition at = PositionOf(options.rank, options.size, outer_size);
-  const auto inner = [&](const char* name) {
-    return Connect(options, absl::StrFormat("%s/%d", name, at.outer_index), at.inner_index, at.inner_size,
-                   store);
-  };
   Mesh mesh;
-  mesh.position = at;
-  FSDPD_ASSIGN_OR_RETURN(mesh.gather, inner("gather"));
-  FSDPD_ASSIGN_OR_RETURN(mesh.reduce, inner("reduce"));
-  if (outer_size == 1) return mesh;
-  FSDPD_ASSIGN_OR_RETURN(mesh.outer, Connect(options, absl::StrFormat("outer/%d", at.inner_index),
-                                             at.outer_index, at.outer_size, store));
-  FSDPD_ASSIGN_OR_RETURN(mesh.world, Connect(options, "world", options.rank, options.size, store));
-  return mesh;
+  const absl::Status status = ConnectGroups(options, outer_size, store, &mesh);
+  if (status.ok()) return mesh;
+  mesh.Abort();
+  return status;
 }
 
 std::vector<Mesh> MakeLocalMesh(int world, int outer_size) {

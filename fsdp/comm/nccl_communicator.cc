@@ -53,11 +53,11 @@ class NcclCommunicator : public Communicator {
       : communicator_(communicator), options_(options), token_(std::move(token)) {}
 
   ~NcclCommunicator() override {
-    for (const Window& window : windows_) ncclCommWindowDeregister(communicator_, window.handle);
     // Both may only fail by what the aborted operations said already.
     if (aborted_) {
       ncclCommAbort(communicator_);
     } else {
+      for (const Window& window : windows_) ncclCommWindowDeregister(communicator_, window.handle);
       ncclCommDestroy(communicator_);
     }
   }

@@ -147,9 +147,8 @@ class StreamLane : public Lane {
     return error_;
   }
 
-  void Drain() override {
+  void Drain(absl::Time deadline) override {
     drained_ = true;
-    const absl::Time deadline = absl::Now() + kDrain;
     while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady && absl::Now() < deadline) {
       std::this_thread::sleep_for(kPoll);
     }

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <absl/time/clock.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -95,7 +96,7 @@ TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
 TEST_F(StreamLane, ADrainedLaneIsDestroyedAlthoughItsWorkNeverEnds) {
   auto lane = MakeStreamLane(0, true);
   Stuck stuck(lane.get());
-  lane->Drain();
+  lane->Drain(absl::Now() + absl::Milliseconds(10));
   lane.reset();
   stuck.Release();
 }

@@ -1,6 +1,7 @@
 #include "fsdp/engine/executor.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
 
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace fsdpd {
 namespace {
+
+// What streams have after an abort. A rank that is told to leave has as long again (fsdp/stop_signal).
+constexpr absl::Duration kDrain = absl::Milliseconds(250);
 
 absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
@@ -207,8 +211,9 @@ absl::Status Executor::Fail(const absl::Status& status) {
 
 void Executor::Abandon() {
   parts_.mesh->Abort();
-  abandoned_ = true;
-  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Drain();
+  if (std::exchange(abandoned_, true)) return;
+  const absl::Time deadline = absl::Now() + kDrain;
+  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Drain(deadline);
 }
 
 void Executor::MeasureSpans(const Execution& execution) {

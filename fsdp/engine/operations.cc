@@ -250,7 +250,7 @@ void Operations::Backward(const Instruction& instruction) {
   current.grad_hidden =
       (*parts_.units)[instruction.unit]->Backward(instruction.micro_batch, grad_hidden, grad_loss_,
                                                   instruction.accumulate, param_grads_[instruction.unit]);
-  const at::Tensor loss = (*parts_.units)[instruction.unit]->BackwardLoss();
+  const at::Tensor loss = (*parts_.units)[instruction.unit]->TakeLoss();
   if (loss.defined()) sums_.select(0, kLossSum).add_(loss);
 }
 

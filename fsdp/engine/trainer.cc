@@ -52,7 +52,16 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 }  // namespace
 
+// A rank that fails here may leave others in a collective, and groups are destroyed together unless aborted.
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
+  auto made = MakeOf(&options);
+  if (!made.ok()) options.mesh.Abort();
+  return made;
+}
+
+// Takes the options once all is made that can fail but the executor.
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) {
+  TrainerOptions& options = *given;
   const Plan& plan = *options.plan;
   const MeshPosition position = options.mesh.position;
   FSDPD_CHECK(plan.accepted() && options.stop != nullptr);
@@ -85,8 +94,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   parts.params = &trainer->params_;
   parts.arena = &trainer->arena_;
   parts.mesh = &trainer->options_.mesh;
-  FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
-                         Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop));
+  auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop);
+  if (!executor.ok()) trainer->Abort();
+  FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
   return trainer;
 }
 
@@ -155,6 +165,8 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   if (EvaluatesAfter(step.step)) {
     FSDPD_RETURN_IF_ERROR(AtStep(step.step, Evaluate(report.mutable_evaluation())));
   }
+  // After an evaluation, which is part of the pace that others judge this rank by.
+  report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step.step, on_step(report)));
   open_.pop_front();
   return absl::OkStatus();
@@ -201,7 +213,6 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_grad_norm(result.grad_norm);
   report.set_learning_rate(step.learning_rate);
   report.set_tokens(spec().tokens_per_step());
-  report.set_unix_nanos(absl::GetCurrentTimeNanos());
   const StepTiming timing = SummariseStep(executor_->spans());
   report.set_step_seconds(timing.step_seconds);
   report.set_compute_seconds(timing.compute_seconds);
@@ -224,7 +235,7 @@ v1::MemoryReport Trainer::ReadMemory() {
   report.set_device_frees(counters.device_frees);
   report.set_allocations(counters.allocations);
   report.set_arena_bytes(arena_.bytes());
-  spikes_.Add(counters.peak_bytes);
+  spikes_.Add(report.peak_bytes());
   report.set_spikes(spikes_.spikes());
   return report;
 }

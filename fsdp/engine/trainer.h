@@ -78,6 +78,8 @@ class Trainer {
 
   Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedParams params);
 
+  static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(TrainerOptions* options);
+
   absl::Status RunSteps(const OnStep& on_step);
   absl::Status Submit(int64_t step);
   absl::Status Finish(const OnStep& on_step);

@@ -136,6 +136,17 @@ TEST(Evaluation, DoesNotChangeTraining) {
   for (const v1::StepReport& report : result.reports[0]) EXPECT_TRUE(report.has_evaluation());
 }
 
+// Stamped before it, an evaluation was nobody's time, and the job seemed to make no step.
+TEST(Evaluation, IsBeforeItsReportsStamp) {
+  const TempDir dir;
+  const LocalJobResult result = Train(WithEvaluation(TwoRankJob(3), TokenFile(dir, 1000), 1));
+  for (int s = 1; s < 3; ++s) {
+    const v1::StepReport& report = result.reports[0][s];
+    EXPECT_GE(1e-9 * static_cast<double>(report.unix_nanos() - result.reports[0][s - 1].unix_nanos()),
+              report.evaluation().seconds());
+  }
+}
+
 TEST(Evaluation, FollowsTheLastStepToo) {
   const TempDir dir;
   const LocalJobResult result = Train(WithEvaluation(TwoRankJob(3), TokenFile(dir, 100), 100));

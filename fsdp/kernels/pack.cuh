@@ -84,13 +84,9 @@ inline void CheckLaunch(const char* kernel) {
   }
 }
 
-// Sums and maxima over the 32 threads of a warp, the same value in each.
+// The sum over the 32 threads of a warp, in each.
 __device__ inline float WarpSum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
-__device__ inline float WarpMax(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
   return x;
 }
 

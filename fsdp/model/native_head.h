@@ -12,6 +12,8 @@
 // A matrix's gradient in a 16-bit buffer is rounded once for each chunk, in an fp32 buffer never.
 #pragma once
 
+#include <utility>
+
 #include "fsdp/model/native_unit.h"
 
 namespace fsdpd {
@@ -23,7 +25,7 @@ class NativeHead : public NativeUnit {
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
                       const std::vector<at::Tensor>& param_grads) override;
-  at::Tensor BackwardLoss() const override { return loss_; }
+  at::Tensor TakeLoss() override { return std::move(loss_); }
 
  private:
   struct Kept {

@@ -125,11 +125,11 @@ at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x
                                    const at::Tensor& weight_grad_into) {
   FSDPD_CHECK(grad_y.is_contiguous() && x.is_contiguous());
   FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
-  at::Tensor grad_x = at::empty_like(x), parts;
   if (!kernels::TakesRmsNorm(x.size(1), DTypeOf(x.scalar_type()),
                              {AddressOf(grad_y), AddressOf(x), AddressOf(weight), AddressOf(residual)})) {
     return {};
   }
+  at::Tensor grad_x = at::empty_like(x), parts;
   kernels::RmsNormBackwardArgs args = {};
   args.grad_y = grad_y.const_data_ptr();
   args.x = x.const_data_ptr();

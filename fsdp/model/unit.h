@@ -62,8 +62,8 @@ class Unit {
   virtual at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
                               bool accumulate, const std::vector<at::Tensor>& param_grads) = 0;
 
-  // What UnitOutput::loss left to the Backward that ran last; undefined where it left nothing.
-  virtual at::Tensor BackwardLoss() const { return at::Tensor(); }
+  // What UnitOutput::loss left to the Backward that ran last, once; undefined where it left nothing.
+  virtual at::Tensor TakeLoss() { return at::Tensor(); }
 
   // Initial values of elements [begin, begin + elements) of own parameter `index`, flat fp32 on the CPU. A
   // function of the seed, the two names and the element's number, so it is the same for every world size and

@@ -79,7 +79,7 @@ at::Tensor UnitChain::LossAndGradients(const at::Tensor& tokens, const at::Tenso
     const at::Tensor of_loss =
         at::full({}, grad_loss, at::TensorOptions().dtype(at::kFloat).device(tokens.device()));
     grad = units_[u]->Backward(0, grad, of_loss, /*accumulate=*/IsLender(u), WithBorrowed(into, u));
-    if (!loss.defined()) loss = units_[u]->BackwardLoss();
+    if (!loss.defined()) loss = units_[u]->TakeLoss();
   }
   return loss;
 }

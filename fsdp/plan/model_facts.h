@@ -52,10 +52,10 @@ struct UnitFacts {
   int borrows = -1;
   // For one micro-batch on one rank:
   KeptBytes kept_bytes = {};
-  int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.
-  int64_t output_bytes = 0;     // Hidden states that it hands on.
-  double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
-  double attention_flops = 0;   // The part of forward_flops that is attention.
+  int64_t workspace_bytes = 0;    // Extra bytes at the unit's own peak, in forward or backward.
+  int64_t output_bytes = 0;       // Hidden states that it hands on.
+  double forward_flops = 0;       // Of matrix products and attention; causal attention counted half.
+  double attention_flops = 0;     // The part of forward_flops that is attention.
   bool loss_in_backward = false;  // In training the head's forward products are part of its backward.
   // Moved by everything else.
   int64_t forward_bytes = 0;

@@ -68,7 +68,7 @@ void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations
                      absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
                                   HumanBytes(offered_bytes),
                                   " per rank: a step that uses it runs out of memory on such a device"),
-                     "leave it out for what the nodes report as free", "", ""});
+                     "leave it out for what the nodes offer", "", ""});
 }
 
 // Of a spec that is refused for other reasons: it is told now that it would not fit either.

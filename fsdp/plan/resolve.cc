@@ -72,7 +72,7 @@ class Resolver {
   void ResolveBudget(v1::Resources* resources) {
     if (resources->device() != v1::DEVICE_CUDA) {
       resources->set_memory_budget_bytes(budget_bytes_);
-      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_), "what the nodes report as free");
+      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_), "what the nodes offer");
       return;
     }
     const int64_t usable = std::max<int64_t>(budget_bytes_ - kCudaProcessBytes, 1);

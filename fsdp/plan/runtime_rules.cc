@@ -90,7 +90,7 @@ const Rule kRules[] = {
        const v1::Resources& resources = f.job.resources();
        if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
        return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
-                "write for example 70GiB, or leave it out for what the nodes report as free"}};
+                "write for example 70GiB, or leave it out for what the nodes offer"}};
      }},
     {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
      [](const Facts& f) -> Findings {

@@ -33,6 +33,11 @@ double Overlap(const Interval& interval, const std::vector<Interval>& busy) {
   return seconds;
 }
 
+// What of a span is in this step and not in the one before.
+Interval Within(const Span& span) {
+  return {std::max(span.start_seconds, 0.0), std::max(span.end_seconds, 0.0)};
+}
+
 double LengthOf(const std::vector<Interval>& disjoint) {
   double seconds = 0;
   for (const Interval& interval : disjoint) seconds += interval.second - interval.first;
@@ -45,12 +50,12 @@ StepTiming SummariseStep(const std::vector<Span>& spans) {
   StepTiming timing;
   if (spans.empty()) return timing;
   std::vector<Interval> computing, communicating;
-  double first = spans[0].start_seconds;
-  double last = spans[0].end_seconds;
+  double first = Within(spans[0]).first;
+  double last = Within(spans[0]).second;
   for (const Span& span : spans) {
-    first = std::min(first, span.start_seconds);
-    last = std::max(last, span.end_seconds);
-    const Interval interval(span.start_seconds, span.end_seconds);
+    const Interval interval = Within(span);
+    first = std::min(first, interval.first);
+    last = std::max(last, interval.second);
     if (span.op != v1::COMM_OP_UNSPECIFIED) {
       communicating.push_back(interval);
     } else if (span.lane == LaneId::kCompute) {
@@ -68,11 +73,11 @@ StepTiming SummariseStep(const std::vector<Span>& spans) {
   for (const Span& span : spans) {
     if (span.op == v1::COMM_OP_UNSPECIFIED) continue;
     const double seconds = span.end_seconds - span.start_seconds;
+    const Interval interval = Within(span);
     v1::OpTime& op = ops[span.op];
     op.set_op(span.op);
     op.set_seconds(op.seconds() + seconds);
-    op.set_exposed_seconds(op.exposed_seconds() + seconds -
-                           Overlap({span.start_seconds, span.end_seconds}, busy));
+    op.set_exposed_seconds(op.exposed_seconds() + interval.second - interval.first - Overlap(interval, busy));
     op.set_bytes(op.bytes() + span.received_bytes);
     op.set_count(op.count() + 1);
   }

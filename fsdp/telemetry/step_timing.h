@@ -17,16 +17,18 @@ namespace fsdpd {
 
 struct Span {
   LaneId lane = LaneId::kCompute;
-  double start_seconds = 0;  // Since any one moment before the step.
+  // Since the step before left the compute lane. The first gathers of a step run beside the last updates of the
+  // one before, and so start before 0.
+  double start_seconds = 0;
   double end_seconds = 0;
   v1::CommOp op = v1::COMM_OP_UNSPECIFIED;  // UNSPECIFIED: not communication.
   int64_t received_bytes = 0;
 };
 
 struct StepTiming {
-  double step_seconds = 0;      // From the first start to the last end.
+  double step_seconds = 0;  // From 0, or the first start after it, to the last end: steps add up to the time.
   double compute_seconds = 0;   // Compute lane busy, communication on it left out.
-  double exposed_seconds = 0;   // Any communication under way and compute idle.
+  double exposed_seconds = 0;   // Any communication under way after 0 and compute idle.
   std::vector<v1::OpTime> ops;  // One for each operation that occurred, in the enum's order.
 };
 

@@ -33,6 +33,19 @@ TEST(StepTiming, WhatReachesIntoGapsIsExposed) {
   EXPECT_DOUBLE_EQ(timing.compute_seconds, 5);
 }
 
+// With steps that overlap, the sum of their seconds was more than the time they took (5% of an 8B step).
+TEST(StepTiming, WhatRanBesideTheStepBeforeIsNotThisStepsTime) {
+  const StepTiming timing = SummariseStep({
+      {LaneId::kGather, -4, -3, kAllGather, 1},
+      {LaneId::kGather, -3, 1, kAllGather, 1},
+      {LaneId::kCompute, 1, 10, kNone, 0},
+  });
+  EXPECT_DOUBLE_EQ(timing.step_seconds, 10);
+  EXPECT_DOUBLE_EQ(timing.exposed_seconds, 1);
+  EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 1);
+  EXPECT_DOUBLE_EQ(timing.ops[0].seconds(), 5);
+}
+
 TEST(StepTiming, AMomentExposedOnTwoLanesCountsOnce) {
   const StepTiming timing = SummariseStep({
       {LaneId::kCompute, 0, 2, kNone, 0},

@@ -25,11 +25,14 @@ def test_every_header_opens_with_its_contract():
 
 
 def sources_with_a_target(build_file):
-    """(names of trios, files and glob patterns that other rules name) of one BUILD file."""
+    """(names of trios, files and glob patterns that other rules name) of one BUILD file. A cuda_library is a .h and a .cu
+    of its name."""
     trios, named = set(), set()
     for rule, attributes, _ in repository.calls(build_file):
         if rule == "trio":
             trios.update(repository.strings(attributes["name"]))
+        elif rule == "cuda_library":
+            named.update(name + suffix for name in repository.strings(attributes["name"]) for suffix in (".h", ".cu"))
         else:
             for attribute in ("src", "srcs", "hdrs", "textual_hdrs", "data"):
                 named.update(repository.strings(attributes[attribute]) if attribute in attributes else [])

@@ -9,12 +9,11 @@ _ARCH = " ".join([
     "-gencode arch=compute_90,code=compute_90",
 ])
 
-def cuda_library(name, hdrs, device_hdrs = [], none = [], deps = [], **kwargs):
+def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
     """A launcher `name`.h and its device code `name`.cu; a build without CUDA takes `none` in its place.
 
     Args:
       name: of the target and both files.
-      hdrs: what callers include.
       device_hdrs: what the .cu includes besides; nvcc sees no `deps`.
       none: dependencies that define the launchers without CUDA.
       deps: of the launcher's header.
@@ -22,7 +21,7 @@ def cuda_library(name, hdrs, device_hdrs = [], none = [], deps = [], **kwargs):
     """
     native.genrule(
         name = name + "_object",
-        srcs = [name + ".cu"] + hdrs + device_hdrs,
+        srcs = [name + ".cu", name + ".h"] + device_hdrs,
         outs = [name + ".cu.pic.o"],
         cmd = NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" +
               " -c $(location %s.cu) -o $@" % name,
@@ -31,7 +30,7 @@ def cuda_library(name, hdrs, device_hdrs = [], none = [], deps = [], **kwargs):
     native.cc_library(
         name = name,
         srcs = select({cuda: [name + ".cu.pic.o"], "//conditions:default": []}),
-        hdrs = hdrs,
+        hdrs = [name + ".h"],
         deps = deps + select({cuda: ["@libtorch//:cuda"], "//conditions:default": none}),
         **kwargs
     )
