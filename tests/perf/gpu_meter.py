@@ -2,7 +2,7 @@
 
     with Meter() as meter:
         ...
-    meter.between(began_ns, ended_ns)   # joules a GPU, watts, SM MHz; {} where NVML's Python package is missing
+    meter.between(began_ns, ended_ns)   # watts a GPU and SM MHz; {} where NVML's Python package is missing
 
 A thread reads the counters ten times a second; unix nanoseconds say which part of a run is meant.
 """
@@ -50,5 +50,4 @@ class Meter:
         (first, energy, _), (last, energy_after, _) = inside[0], inside[-1]
         seconds = (last - first) / 1e9
         watts = statistics.mean(after - before for before, after in zip(energy, energy_after)) / 1e3 / seconds
-        return {"watts": round(watts), "sm_mhz": round(statistics.median(mhz for _, _, all_mhz in inside for mhz in all_mhz)),
-                "joules": round(watts * (ended_ns - began_ns) / 1e9, 1)}
+        return {"watts": round(watts), "sm_mhz": round(statistics.median(mhz for _, _, all_mhz in inside for mhz in all_mhz))}

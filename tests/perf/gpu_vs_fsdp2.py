@@ -65,7 +65,8 @@ def main():
                     line = run()
                 energy = meter.between(line["began_ns"], line["ended_ns"])
                 if energy:
-                    energy["joules_a_step_and_gpu"] = round(energy.pop("joules") / line["timed"], 1)
+                    milliseconds = line.get("step_ms_median") or line["step_ms"]
+                    energy["joules_a_step_and_gpu"] = round(energy["watts"] * milliseconds / 1e3, 1)
                 print(json.dumps({**line, **energy}), flush=True)
                 speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
         medians = {who: statistics.median(each) for who, each in speeds.items()}

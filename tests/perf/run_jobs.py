@@ -104,7 +104,7 @@ def run(spec, server, metrics, folder, warm_up):
         "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
         "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in hot), 2),
         "compute_ms_median": round(1e3 * statistics.median(step["compute_seconds"] for step in hot), 2),
-        "timed": len(hot) - 1, "began_ns": int(hot[0]["unix_nanos"]), "ended_ns": int(hot[-1]["unix_nanos"]),
+        "timed": len(hot), "began_ns": int(hot[0]["unix_nanos"]), "ended_ns": int(hot[-1]["unix_nanos"]),
         "overlap": round(1 - exposed / comm, 3) if comm else None,
         "planned_bytes": int(job["memory_plan"]["peak_bytes"]), "peak_bytes": int(job["peak_bytes"]),
         "steady_device_mallocs": int(job.get("steady_device_mallocs", 0)),
