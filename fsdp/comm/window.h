@@ -1,7 +1,7 @@
 // Device memory that the other GPUs of the host can reach, from NCCL's allocator: registered with a
 // communicator (Communicator::Register), its collectives go by copy engines and take no multiprocessor from
-// the products beside them. Beside an 8B layer's gather the same products take 1.04 times as long, beside
-// NCCL's kernels 1.14 (8 H200).
+// the products beside them: those of 12 layers of the 8B shape take 244 ms of a step, and 254 beside NCCL's
+// kernels (2 H200).
 //
 // A copy engine's collective waits for its peers by operations of the stream, which no abort ends: a rank
 // whose peer is gone gives its lanes a moment (Lane::Drain) and leaves by _exit.

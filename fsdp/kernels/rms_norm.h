@@ -6,9 +6,8 @@
 // and the weight's gradient, the sum over rows of grad_y * unit, first in kRmsNormBlocks parts and then over
 // those, both in row order.
 //
-// Bytes that must move for rows x width numbers of c bytes: forward 2 of them (LibTorch's kernel takes four
-// times as long on an H200), backward 4 (x, grad_y and residual read, grad_x written) and the parts twice (8
-// MB at 4096).
+// Bytes that must move for rows x width numbers of c bytes: forward 2 of them, backward 4 (x, grad_y and
+// residual read, grad_x written) and the parts twice (8 MB at 4096).
 #pragma once
 
 #include <cstdint>
