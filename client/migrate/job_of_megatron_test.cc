@@ -6,7 +6,7 @@
 #include <set>
 
 #include "client/migrate/megatron_rules.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {
