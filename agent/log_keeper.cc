@@ -7,7 +7,6 @@
 #include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "agent/log_lines.h"
+#include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -25,8 +25,6 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
 constexpr auto kFollowInterval = std::chrono::milliseconds(100);
 constexpr size_t kMaxRequests = 256;  // Open follows; each holds descriptors.
-
-std::string Errno(absl::string_view path) { return absl::StrCat(path, ": ", strerror(errno)); }
 
 int64_t SizeOf(int fd) {
   struct stat facts = {};
@@ -91,7 +89,7 @@ absl::Status LogKeeper::Prepare(const std::string& work_dir) {
     return absl::PermissionDeniedError(absl::StrCat("cannot make ", work_dir, ": ", error.message()));
   const std::string probe = absl::StrCat(work_dir, "/.write-probe");
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::PermissionDeniedError(absl::StrCat("cannot write in ", Errno(work_dir)));
+  if (!fd.valid()) return absl::PermissionDeniedError(absl::StrCat("cannot write in ", ErrnoText(work_dir)));
   unlink(probe.c_str());
   return absl::OkStatus();
 }
@@ -105,7 +103,7 @@ UniqueFd LogKeeper::OpenForRank(const RankId& id) {
   std::error_code ignored;  // The open that follows says it better.
   std::filesystem::create_directories(AttemptFolder(work_dir_, id.of), ignored);
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), Errno(path));
+  if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), ErrnoText(path));
   loss_.Watch(path);
   {
     MutexLock lock(&mutex_);

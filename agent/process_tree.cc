@@ -21,6 +21,7 @@
 #include "agent/pidfd.h"
 #include "agent/unique_fd.h"
 #include "base/clock.h"
+#include "base/errno_status.h"
 
 namespace fsdpd {
 namespace {
@@ -79,7 +80,7 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
 
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
   std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
-  if (proc == nullptr) return absl::UnavailableError(absl::StrCat("/proc: ", strerror(errno)));
+  if (proc == nullptr) return ErrnoStatus("/proc");
   std::vector<ProcessFacts> table;
   while (const dirent* entry = readdir(proc.get())) {
     pid_t pid = 0;

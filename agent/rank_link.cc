@@ -2,10 +2,11 @@
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/check.h"
+#include "base/errno_status.h"
+#include "base/frame.h"
 
 namespace fsdpd {
 namespace {
@@ -13,18 +14,12 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsPerTurn = 4;  // A rank that floods its socket does not starve the others.
 
-absl::Status Errno(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
-}
-
 }  // namespace
 
 RankLink::RankLink(UniqueFd socket) : socket_(std::move(socket)) {}
 
 absl::Status RankLink::Send(const v1::AgentToRank& message) {
-  const size_t size = message.ByteSizeLong();
-  for (int byte = 0; byte < 4; ++byte) unsent_ += static_cast<char>(size >> (8 * byte));
-  message.AppendToString(&unsent_);
+  FSDPD_RETURN_IF_ERROR(AppendFrame(message, &unsent_));
   return Flush();
 }
 
@@ -37,7 +32,7 @@ absl::Status RankLink::Flush() {
       unsent_.clear();
       return absl::OkStatus();
     }
-    if (n < 0) return Errno("send to the rank");
+    if (n < 0) return ErrnoStatus("send to the rank");
     unsent_.erase(0, static_cast<size_t>(n));
   }
   return absl::OkStatus();
@@ -53,7 +48,7 @@ absl::Status RankLink::Receive(std::vector<v1::RankToAgent>* messages, bool* dra
       *drained = true;
       return absl::OkStatus();
     }
-    if (n < 0 && errno != ECONNRESET) return Errno("receive from the rank");
+    if (n < 0 && errno != ECONNRESET) return ErrnoStatus("receive from the rank");
     if (n <= 0) {
       *drained = true;
       if (received_.pending_bytes() == 0) return absl::OutOfRangeError("the rank closed its end");

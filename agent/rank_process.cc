@@ -17,6 +17,7 @@
 #include "agent/pidfd.h"
 #include "agent/process_tree.h"
 #include "base/check.h"
+#include "base/errno_status.h"
 
 namespace fsdpd {
 namespace {
@@ -28,14 +29,9 @@ constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no
 // queue, where nothing overlaps.
 constexpr char kOneConnection[] = "CUDA_DEVICE_MAX_CONNECTIONS=1";
 
-absl::Status Errno(absl::string_view what, int error) {
-  const std::string text = absl::StrCat(what, ": ", strerror(error));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
-}
-
 absl::StatusOr<UniqueFd> MoveUp(int fd) {
   UniqueFd moved(fcntl(fd, F_DUPFD_CLOEXEC, kAboveTargets));
-  if (!moved.valid()) return Errno("fcntl", errno);
+  if (!moved.valid()) return ErrnoStatus("fcntl");
   return moved;
 }
 
@@ -94,7 +90,7 @@ struct SpawnSettings {
 
 absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankCommand& command) {
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return Errno("socketpair", errno);
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return ErrnoStatus("socketpair");
   UniqueFd ours(pair[0]), theirs(pair[1]);
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd socket, MoveUp(theirs.get()));
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd log, MoveUp(command.log_fd));
@@ -105,14 +101,14 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
   pid_t pid = 0;
   const int error = posix_spawn(&pid, command.binary.c_str(), &settings.actions, &settings.attributes,
                                 Pointers(&arguments).data(), Pointers(&environment).data());
-  if (error != 0) return Errno(absl::StrCat("cannot start rank binary ", command.binary), error);
+  if (error != 0) return ErrnoStatus(absl::StrCat("cannot start rank binary ", command.binary), error);
 
   UniqueFd pidfd(PidfdOpen(pid));  // Ours and not reaped, so the number is still the rank's.
   if (!pidfd.valid()) {
     const int open_error = errno;
     kill(-pid, SIGKILL);
     waitpid(pid, nullptr, 0);
-    return Errno("pidfd_open", open_error);
+    return ErrnoStatus("pidfd_open", open_error);
   }
   return std::unique_ptr<RankProcess>(new RankProcess(pid, std::move(pidfd), std::move(ours), command.mark));
 }
@@ -172,13 +168,13 @@ void RankProcess::Reap() {
 
 absl::Status CheckRankBinary(const std::string& binary) {
   struct stat facts = {};
-  if (stat(binary.c_str(), &facts) != 0) return Errno(absl::StrCat("rank binary ", binary), errno);
+  if (stat(binary.c_str(), &facts) != 0) return ErrnoStatus(absl::StrCat("rank binary ", binary));
   if (S_ISREG(facts.st_mode) && access(binary.c_str(), X_OK) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("rank binary ", binary, " is not an executable file"));
 }
 
 absl::Status BecomeSubreaper() {
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return Errno("PR_SET_CHILD_SUBREAPER", errno);
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return ErrnoStatus("PR_SET_CHILD_SUBREAPER");
   return absl::OkStatus();
 }
 

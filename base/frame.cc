@@ -2,10 +2,11 @@
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
+#include "base/errno_status.h"
 #include "base/limits.h"
 
 namespace fsdpd {
@@ -16,10 +17,6 @@ constexpr size_t kHeaderBytes = 4;
 uint32_t DecodeLength(const char* header) {
   const auto* b = reinterpret_cast<const unsigned char*>(header);
   return b[0] | b[1] << 8 | b[2] << 16 | static_cast<uint32_t>(b[3]) << 24;
-}
-
-absl::Status Errno(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
 }
 
 absl::Status CheckLength(uint32_t length) {
@@ -35,7 +32,7 @@ absl::Status ReadFully(int fd, char* data, size_t size, size_t* got) {
     const ssize_t n = read(fd, data + *got, size - *got);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == ECONNRESET) return absl::OkStatus();
-    if (n < 0) return Errno("read");
+    if (n < 0) return ErrnoStatus("read");
     if (n == 0) return absl::OkStatus();
     *got += static_cast<size_t>(n);
   }
@@ -44,20 +41,25 @@ absl::Status ReadFully(int fd, char* data, size_t size, size_t* got) {
 
 }  // namespace
 
-absl::Status WriteFrame(int fd, const google::protobuf::MessageLite& message) {
+absl::Status AppendFrame(const google::protobuf::MessageLite& message, std::string* bytes) {
   const size_t size = message.ByteSizeLong();
   if (size > kMaxFrameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("message of ", size, " bytes is over the frame limit of ", kMaxFrameBytes));
   }
-  std::string bytes(kHeaderBytes, '\0');
-  for (size_t i = 0; i < kHeaderBytes; ++i) bytes[i] = static_cast<char>(size >> (8 * i));
-  message.AppendToString(&bytes);
+  for (size_t i = 0; i < kHeaderBytes; ++i) *bytes += static_cast<char>(size >> (8 * i));
+  message.AppendToString(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status WriteFrame(int fd, const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  FSDPD_RETURN_IF_ERROR(AppendFrame(message, &bytes));
   size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t n = send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Errno("send");
+    if (n < 0) return ErrnoStatus("send");
     sent += static_cast<size_t>(n);
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/enum_name.h"
 #include "base/text.h"
 #include "client/spec_print.h"
 #include "client/text_table.h"
@@ -127,8 +128,7 @@ bool IsEnded(v1::JobState state) {
 }
 
 std::string StateName(v1::JobState state) {
-  const auto* value = v1::JobState_descriptor()->FindValueByNumber(state);
-  return value == nullptr || value->number() == 0 ? "unknown" : ShortEnumName(*value);
+  return v1::JobState_IsValid(state) && state != v1::JOB_STATE_UNSPECIFIED ? ShortEnumName(state) : "unknown";
 }
 
 int64_t WorldOf(const v1::JobSpec& spec) {
@@ -150,9 +150,8 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width) {
   TextTable table({"NAME", "STATUS", "DEVICE", "FREE", "MEMORY/SLOT", "SEEN", "METRICS", "VERSION"});
   for (const v1::Node& node : nodes) {
-    const auto* device = v1::Device_descriptor()->FindValueByNumber(node.device());
-    table.Add({node.name(), StatusText(node),
-               device == nullptr || device->number() == 0 ? "-" : ShortEnumName(*device),
+    const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
+    table.Add({node.name(), StatusText(node), known ? ShortEnumName(node.device()) : "-",
                absl::StrCat(node.free_slots(), "/", node.slots()), HumanBytes(node.memory_bytes_per_slot()),
                absl::StrCat(Since(node.last_seen_unix_nanos(), now), " ago"), OrDash(node.metrics_endpoint()),
                OrDash(node.version())});

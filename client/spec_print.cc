@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/enum_name.h"
+#include "base/json_quote.h"
 
 namespace fsdpd {
 namespace {
@@ -25,25 +27,6 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 constexpr int kSingular = -1;
-
-// JSON's quoting, which is YAML's double quoting too.
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&out, "\\", std::string(1, c));
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += absl::StrFormat("\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 // True when the text reads back as the same string without quotes and no person could take it for anything
 // else.
@@ -184,7 +167,7 @@ class Printer {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING: {
         const std::string text = one ? r.GetString(m, f) : r.GetRepeatedString(m, f, i);
-        return !json_ && IsPlain(text) ? text : Quoted(text);
+        return !json_ && IsPlain(text) ? text : JsonQuoted(text);
       }
       case FieldDescriptor::CPPTYPE_BOOL:
         return (one ? r.GetBool(m, f) : r.GetRepeatedBool(m, f, i)) ? "true" : "false";
@@ -192,8 +175,8 @@ class Printer {
         const EnumValueDescriptor* value = one ? r.GetEnum(m, f) : r.GetRepeatedEnum(m, f, i);
         // A spec's enum that nobody set is chosen; any other is not known.
         const bool of_spec = absl::EndsWith(f->enum_type()->file()->name(), "/job.proto");
-        const std::string name = value->number() == 0 && !of_spec ? "unspecified" : ShortEnumName(*value);
-        return json_ ? Quoted(name) : name;
+        const std::string name = value->number() == 0 && of_spec ? "auto" : ShortEnumName(*value);
+        return json_ ? JsonQuoted(name) : name;
       }
       case FieldDescriptor::CPPTYPE_INT64:
         return absl::StrCat(one ? r.GetInt64(m, f) : r.GetRepeatedInt64(m, f, i));
@@ -232,12 +215,5 @@ std::string ToJson(const Message& message) { return Json(message, false, /*one_l
 std::string ToYamlData(const Message& message) { return Yaml(message, /*complete=*/true); }
 std::string ToJsonData(const Message& message) { return Json(message, true, /*one_line=*/false) + "\n"; }
 std::string ToJsonLine(const Message& message) { return Json(message, true, /*one_line=*/true); }
-
-std::string ShortEnumName(const EnumValueDescriptor& value) {
-  if (value.number() == 0) return "auto";
-  const EnumValueDescriptor* zero = value.type()->FindValueByNumber(0);
-  const size_t prefix = zero == nullptr ? 0 : zero->name().size() - std::string("UNSPECIFIED").size();
-  return absl::AsciiStrToLower(value.name().size() > prefix ? value.name().substr(prefix) : value.name());
-}
 
 }  // namespace fsdpd

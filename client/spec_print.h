@@ -1,6 +1,7 @@
 // A message as people write it (the inverse of spec_text.h) and as programs read it. YAML in blocks, or JSON;
 // enums by short name, sizes as plain numbers, fields ordered by number. Any message of this project can be
-// printed.
+// printed. One walk writes both forms; yaml-cpp's emitter leaves the texts "no" and "123" without quotes, so that
+// they read back as something else, and writes 0.1 as 0.10000000000000001.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -19,8 +20,5 @@ std::string ToJson(const google::protobuf::Message& message);  // Indented by tw
 std::string ToYamlData(const google::protobuf::Message& message);
 std::string ToJsonData(const google::protobuf::Message& message);
 std::string ToJsonLine(const google::protobuf::Message& message);  // On one line, without a newline.
-
-// The short lower-case name of an enum value: "optim_grads_params", "queued". "auto" for the zero value.
-std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);
 
 }  // namespace fsdpd

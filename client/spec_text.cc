@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/enum_name.h"
 #include "base/text.h"
 #include "client/yaml_tree.h"
 
@@ -32,13 +33,6 @@ constexpr size_t kMaxFaults = 100;  // Beyond it a person stops reading.
 
 std::string Join(const std::string& path, absl::string_view name) {
   return path.empty() ? std::string(name) : absl::StrCat(path, ".", name);
-}
-
-// "STRATEGY_OPTIM" -> "optim": without the prefix that the enum's zero, STRATEGY_UNSPECIFIED, shows.
-std::string ShortName(const EnumValueDescriptor& value) {
-  const std::string& zero = value.type()->FindValueByNumber(0)->name();
-  const size_t prefix = zero.size() - std::string("UNSPECIFIED").size();
-  return absl::AsciiStrToLower(value.name().substr(prefix));
 }
 
 const FieldDescriptor* FindField(const Descriptor& type, const std::string& key) {
@@ -280,7 +274,7 @@ class SpecReader {
     for (int i = 0; i < field.enum_type()->value_count(); ++i) {
       const EnumValueDescriptor& value = *field.enum_type()->value(i);
       if (value.number() == 0) continue;
-      names.push_back(ShortName(value));
+      names.push_back(ShortEnumName(value));
       if (node.text == names.back() || node.text == value.name()) return &value;
     }
     const std::string meant = MeantValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);

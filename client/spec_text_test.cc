@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/seeds.h"
 #include "client/spec_print.h"
 
 namespace fsdpd {
@@ -232,7 +233,7 @@ class RandomSpec {
 };
 
 TEST(SpecText, ReadsBackWhatIsPrinted) {
-  for (int seed = 0; seed < 300; ++seed) {
+  for (int seed = 0; seed < Seeds(300); ++seed) {
     v1::JobSpec spec;
     RandomSpec(seed).Fill(&spec);
     for (const std::string& text : {ToYaml(spec), ToJson(spec)}) {
@@ -265,7 +266,7 @@ TEST(SpecText, AnswersEveryMutation) {
   std::mt19937 random(7);
   const std::string good = kGood;
   const std::string pieces = "{}[]:,#&*!|>'\"%@`-? \n\t\x00\x80\xff~0.e+<";
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < Seeds(3000); ++round) {
     std::string text = good;
     for (int edits = 1 + random() % 4; edits > 0; --edits) {
       const size_t at = random() % text.size();

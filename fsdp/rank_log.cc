@@ -1,15 +1,14 @@
 #include "fsdp/rank_log.h"
 
-#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <utility>
 #include <variant>
 
+#include "base/enum_name.h"
 #include "base/text.h"
 #include "fsdp/engine/agreement.h"
 
@@ -17,11 +16,6 @@ namespace fsdpd {
 namespace {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
-
-// An enum's value as YAML writes it: STRATEGY_NO_SHARD is no_shard.
-std::string ShortName(const std::string& full, absl::string_view prefix) {
-  return absl::AsciiStrToLower(absl::StripPrefix(full, prefix));
-}
 
 std::string ModelText(const LlamaConfig& model) {
   return absl::StrFormat("%d layers, hidden %d, ffn %d, heads %d/%d, vocab %d", model.layers,
@@ -91,16 +85,15 @@ std::string PrecisionText(const Spec& spec) {
 
 std::string StrategyText(const Plan& plan) {
   const v1::Fsdp& fsdp = plan.resolved.fsdp();
-  const std::string inner = ShortName(v1::Strategy_Name(fsdp.strategy()), "STRATEGY_");
+  const std::string inner = ShortEnumName(fsdp.strategy());
   const std::string keeps = plan.spec.keep_gathered ? ", parameters stay gathered" : "";
   if (plan.spec.outer_size == 1) return inner + keeps;
   return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.inner_size(), keeps,
-                         ShortName(v1::Strategy_Name(fsdp.outer().strategy()), "STRATEGY_"),
-                         plan.spec.outer_size);
+                         ShortEnumName(fsdp.outer().strategy()), plan.spec.outer_size);
 }
 
 std::string RecomputeText(const Plan& plan) {
-  const std::string kind = ShortName(v1::Recompute_Name(plan.resolved.fsdp().recompute()), "RECOMPUTE_");
+  const std::string kind = ShortEnumName(plan.resolved.fsdp().recompute());
   if (plan.spec.recompute == Recompute::kNone) return kind;
   return absl::StrFormat("%s, the first %d layers", kind, plan.spec.recompute_layers);
 }

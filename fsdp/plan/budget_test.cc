@@ -8,6 +8,7 @@
 #include <random>
 #include <regex>
 
+#include "base/seeds.h"
 #include "base/text.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
@@ -296,7 +297,7 @@ v1::JobSpec RandomJob(uint32_t seed) {
 }
 
 TEST(Budget, AdviceHoldsOnRandomSpecs) {
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
+  for (int seed = 1; seed <= Seeds(60); ++seed) {
     const v1::JobSpec job = RandomJob(seed);
     ASSERT_FALSE(HasErrors(CheckJob(job))) << CheckJob(job)[0].reason << " in " << job.DebugString();
     ExpectAdviceHolds(job);

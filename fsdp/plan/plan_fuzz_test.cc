@@ -5,12 +5,13 @@
 #include <initializer_list>
 #include <random>
 
+#include "base/seeds.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr uint32_t kSeeds = 1500;
+const int kSeeds = Seeds(1500);
 
 class Dice {
  public:
@@ -102,7 +103,7 @@ v1::JobSpec RandomJob(Dice* dice) {
 
 TEST(PlanFuzz, EverySpecIsPlannedOrRefusedByARule) {
   int accepted = 0;
-  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
     Dice dice(seed);
     const v1::JobSpec job = RandomJob(&dice);
     const Plan plan = MakePlan(job, dice.OneIn(2) ? 0 : dice.Of<int64_t>({1 << 10, 1 << 20, 1 << 28}));
@@ -112,7 +113,7 @@ TEST(PlanFuzz, EverySpecIsPlannedOrRefusedByARule) {
                                             << job.DebugString();
     }
   }
-  EXPECT_GT(accepted, static_cast<int>(kSeeds / 20));  // Or the dice roll nonsense only.
+  EXPECT_GT(accepted, kSeeds / 20);  // Or the dice roll nonsense only.
 }
 
 }  // namespace

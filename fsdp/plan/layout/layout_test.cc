@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "base/seeds.h"
+
 namespace fsdpd {
 namespace {
 
@@ -141,7 +143,7 @@ TEST(Layout, RandomModelsAreSound) {
   const auto pick = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < Seeds(2000); ++round) {
     Shapes shapes;
     for (int64_t i = pick(1, 9); i > 0; --i) {
       std::vector<int64_t> shape;

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "base/seeds.h"
+
 namespace fsdpd {
 namespace {
 
@@ -53,7 +55,7 @@ TEST(Offsets, TheBoundKnowsThatABufferHasOnePlace) {
 
 TEST(Offsets, NeverOverlapWhatMeets) {
   std::mt19937 random(7);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < Seeds(200); ++round) {
     const int count = 1 + static_cast<int>(random() % 12);
     std::vector<int64_t> bytes;
     std::vector<Occupancy> occupied;

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/seeds.h"
 #include "fsdp/plan/program/residencies.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 
@@ -44,7 +45,7 @@ Spec RandomSpec(std::mt19937* random) {
 template <typename Check>
 void ForRandomPrograms(int count, Check check) {
   std::mt19937 random(11);
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < Seeds(count); ++i) {
     const ProgramCase made = Compiled(RandomSpec(&random));
     SCOPED_TRACE(testing::Message() << "program " << i << ", " << NameOf(made.spec.strategy));
     check(made);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/seeds.h"
 #include "fsdp/plan/program/testing/program_edits.h"
 #include "fsdp/plan/verify/testing/rehearsal.h"
 #include "fsdp/plan/verify/verify.h"
@@ -118,7 +119,7 @@ Case RandomCase(uint32_t seed) {
 }
 
 TEST(VerifyProperty, EveryProgramOfTheCompilerVerifies) {
-  for (uint32_t seed = 0; seed < 3000; ++seed) {
+  for (int seed = 0; seed < Seeds(3000); ++seed) {
     const Case random = RandomCase(seed);
     const absl::Status training = Verify(random.program, random.layout, random.spec);
     ASSERT_TRUE(training.ok()) << "seed " << seed << ": " << training;
@@ -131,7 +132,7 @@ TEST(VerifyProperty, EveryProgramOfTheCompilerVerifies) {
 // The compiler's programs give the numbers of training by the book, whichever lane is slow. Were it not so,
 // the comparisons below would mean nothing.
 TEST(VerifyProperty, VerifiedProgramsTrainByTheBookWhicheverLaneIsSlow) {
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+  for (int seed = 0; seed < Seeds(300); ++seed) {
     const Case random = RandomCase(seed);
     const Outcome wanted = ByTheBook(random.layout, random.spec, ProgramKind::kTraining, kSteps);
     for (uint32_t run = 0; run < 4; ++run) {
@@ -310,7 +311,7 @@ TEST(VerifyProperty, NoFaultThatChangesTheResultGetsPast) {
   std::printf("%-32s %8s %8s %12s %8s\n", "fault", "broken", "caught", "seen wrong", "passed");
   for (const Fault& fault : Faults()) {
     int broken = 0, caught = 0, wrong = 0;
-    for (uint32_t seed = 0; seed < 300; ++seed) {
+    for (int seed = 0; seed < Seeds(300); ++seed) {
       Case random = RandomCase(seed);
       Dice dice(seed + 1);
       if (!fault.apply(&random, &dice)) continue;

@@ -1,0 +1,18 @@
+// What the system answered, as a Status or as words: "open /x: No such file or directory".
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+#include <errno.h>
+
+#include <string>
+
+namespace fsdpd {
+
+// NOT_FOUND for what is not there, UNAVAILABLE for every other number: what a caller may do about it is the
+// same.
+absl::Status ErrnoStatus(absl::string_view what, int error = errno);
+
+std::string ErrnoText(absl::string_view what, int error = errno);
+
+}  // namespace fsdpd

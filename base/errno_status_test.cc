@@ -1,0 +1,17 @@
+#include "base/errno_status.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
+  ASSERT_EQ(open("/nowhere/at/all", O_RDONLY), -1);
+  const absl::Status missing = ErrnoStatus("open /nowhere/at/all");
+  EXPECT_EQ(missing, absl::NotFoundError("open /nowhere/at/all: No such file or directory"));
+  EXPECT_EQ(ErrnoStatus("send", EPIPE), absl::UnavailableError("send: Broken pipe"));
+}
+
+}  // namespace
+}  // namespace fsdpd
