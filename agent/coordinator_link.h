@@ -1,8 +1,8 @@
 // The agent's stream to the coordinator. It owns being attached: register, heartbeats, coming back for ever
 // with back-off after whatever went wrong, and the epoch on every message.
 //
-//   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways ->
-//   Connected(false) }
+//   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways
+//              -> Connected(false) }
 //   ... Shutdown: sends what is waiting, for at most `flush`, and ends.
 //
 // What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.

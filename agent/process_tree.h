@@ -4,9 +4,8 @@
 // A process belongs to the tree of a rank when one of these holds:
 //   1. its session or process group is the rank's (the rank leads both);
 //   2. its parent belongs to the tree;
-//   3. this process adopted it (as child subreaper) and its environment still carries the rank's mark: that
-//   is
-//      how a grandchild is found that called setsid and whose parent is gone.
+//   3. this process adopted it (as child subreaper) and its environment still carries the rank's mark:
+//      that is how a grandchild is found that called setsid and whose parent is gone.
 // What escapes: a process that called setsid, outlived its parent and wiped its own environment. Only a
 // cgroup would hold it, and those need rights that an agent does not always have.
 //

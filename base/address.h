@@ -15,8 +15,7 @@ struct HostPort {
 };
 
 // INVALID_ARGUMENT says what is wrong. An IPv6 address stands in brackets; a host is required, and "0.0.0.0"
-// or
-// "[::]" names all of a machine's. Names are not resolved.
+// or "[::]" names all of a machine's. Names are not resolved.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
 // As ParseHostPort reads it.

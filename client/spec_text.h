@@ -6,8 +6,7 @@
 //   auto       leaves an `optional` scalar or an enum unset
 //   *_bytes    take sizes ("1.5GiB")
 //   numbers    1e4 is an integer where it is whole; NaN and infinity are refused; quoted numbers are
-//   accepted,
-//              because canonical proto JSON quotes 64-bit integers
+//              accepted, because canonical proto JSON quotes 64-bit integers
 //
 // All faults are collected, each with file, line, column and field path; what they leave of the spec can be
 // judged further. Rule ids: those of yaml_tree.h for text that is no tree, and unknown_field,

@@ -1,8 +1,7 @@
 // What a Megatron run was configured with, read from either form in which people have it: the run_config.yaml
 // that Megatron Bridge writes, or the arguments of Megatron-LM's pretraining scripts. Both name a setting
-// alike
-// (`ddp.nccl_ub`, `--use-nccl-ub`); here each has Megatron-LM's own name, and keeps how and where it was
-// written.
+// alike (`ddp.nccl_ub`, `--use-nccl-ub`); here each has Megatron-LM's own name, and keeps how and where it
+// was written.
 //
 // Reading marks a setting as used, so that what nobody asked for can be told: a setting that is dropped in
 // silence is a run that differs in silence.

@@ -4,11 +4,10 @@
 //
 // How it meets unit.h's contract:
 //   - Leaves are the bound views themselves. The gather writes their bytes through other tensors, so
-//   autograd's
-//     version counters never move; what autograd saved is an address, and the plan keeps the address.
+//     autograd's version counters never move; what autograd saved is an address, and the plan keeps the
+//     address.
 //   - Gradients leave autograd's graph through sinks that write straight into the bucket, each as soon as it
-//   is
-//     computed: no second copy of a unit's gradients exists, and the cast costs no pass of its own.
+//     is computed: no second copy of a unit's gradients exists, and the cast costs no pass of its own.
 //   - What is kept is the graph, with what its operators saved; the output itself is not.
 //   - A frozen parameter needs no gradient, so autograd neither computes one nor saves anything for it.
 //   - Autograd saves what its operators save: Keep::kSelective is Keep::kAll. With kInput only the input is
