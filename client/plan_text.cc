@@ -44,7 +44,7 @@ std::string UnitText(const v1::Plan& plan) {
 
 std::string Milliseconds(double seconds) {
   const double ms = seconds * 1e3;
-  return absl::StrFormat(ms < 10 ? "%.2f ms" : ms < 1000 ? "%.1f ms" : "%.0f ms", ms);
+  return absl::StrFormat("%.*f ms", ms < 10 ? 2 : ms < 1000 ? 1 : 0, ms);
 }
 
 const char* NameOf(v1::CommOp op) {
