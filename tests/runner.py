@@ -1,7 +1,13 @@
-"""Builds and tests the project: `tests/run` for everything, `tests/run NAME...` for some parts.
+"""Builds and tests the project: `tests/run` for what every commit must pass, `tests/run NAME...` for a tier or parts.
+Bazel labels behind the names (`tests/run unit //agent/...`) narrow what is tested beside the code.
+
+{tiers}
 
 The last line is `N passed, N failed` (and `, N skipped` when there are any). Exit code: 0 when all passed, 1 when
 anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which stops everything started from here.
+
+Where a test's tier is written: the tags of its Bazel target (`gpu` with `manual`; `seeds` for one that also runs in the
+commit tier, with fewer cases), or its pytest mark (`nightly`, `gpu`); without any it is of the commit tier.
 """
 
 import contextlib
@@ -14,10 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as xml
+from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import unquote, urlparse
 
+import line_coverage
+from counts import Counts, count_bazel_tests, count_junit, test_results
 from harness.processes import become_subreaper, descendants
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -25,23 +32,16 @@ BAZEL = os.environ.get("BAZEL", "bazel").split()
 # Bazel's exit codes: 3 is "built, and some tests failed"; what failed is then in the results.
 BAZEL_TESTS_FAILED = 3
 
+# The rooms that share state between threads; the engine's threads meet in lanes, which the thread sanitizer watches.
+LOCKED = ["//base/...", "//coordinator/...", "//agent/...", "//client/..."]
+# How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
+NIGHT_SEEDS, SANITIZER_SEEDS = 20, 0.2
+# Seconds for a small, medium, large and enormous test where much more is asked of each.
+LONGER = "--test_timeout=600,1800,1800,3600"
+
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
             "//examples/plugin:residual_mlp.so"]
 PARITY_PROGRAMS = ["//fsdp/engine:train_local", "//client:fsdpctl"]
-
-
-@dataclass
-class Counts:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    def __add__(self, other):
-        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
-
-    def __str__(self):
-        text = f"{self.passed} passed, {self.failed} failed"
-        return text + (f", {self.skipped} skipped" if self.skipped else "")
 
 
 class Interrupted(Exception):
@@ -117,52 +117,91 @@ def build(targets, *flags):
     return Counts()
 
 
-def count_junit(path):
-    """Test cases in a JUnit file, as GoogleTest, pytest and Bazel's own wrapper write them."""
-    counts = Counts()
-    for case in xml.parse(path).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            counts.failed += 1
-        elif case.find("skipped") is not None or case.get("status") == "notrun":
-            counts.skipped += 1
-        else:
-            counts.passed += 1
-    return counts
-
-
-def count_bazel_tests(events_file):
-    """From Bazel's build event file, which names exactly the tests of this run, cached or not."""
-    total = Counts()
-    for line in events_file.read_text().splitlines():
-        event = json.loads(line)
-        result = event.get("testResult")
-        if not result:
-            continue
-        counts = Counts()
-        for output in result.get("testActionOutput", []):
-            if output["name"] == "test.xml":
-                try:
-                    counts = count_junit(unquote(urlparse(output["uri"]).path))
-                except (OSError, xml.ParseError):
-                    pass
-        if result.get("status") != "PASSED" and counts.failed == 0:
-            # Crashed or timed out: no test case of its own says so.
-            print(f"{event['id']['testResult']['label']}: {result.get('status', 'no result')}")
-            counts.failed = 1
-        total += counts
-    return total
-
-
-def run_unit(scratch):
-    """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
-    counts = build(["//fsdp:fsdpd-rank"], "--config=cuda")
-    events = scratch / "events.json"
+def bazel_tests(scratch, name, targets, *flags):
+    events = scratch / f"{name}.json"
     code = CHILDREN.run(BAZEL + ["test", *quiet_progress(), "--keep_going", "--test_summary=terse",
-                                 f"--build_event_json_file={events}", "//..."])
+                                 f"--build_event_json_file={events}", *flags, *targets])
+    counts = count_bazel_tests(events) if events.exists() else Counts()
     if code not in (0, BAZEL_TESTS_FAILED):
         print(f"bazel test ended with {code}; its log is above", flush=True)
         counts.failed += 1
-    return counts + (count_bazel_tests(events) if events.exists() else Counts())
+    return counts
+
+
+def run_unit(scratch, labels):
+    """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
+    counts = Counts() if labels else build(["//fsdp:fsdpd-rank"], "--config=cuda")
+    return counts + bazel_tests(scratch, "unit", labels or ["//..."])
+
+
+def run_locks(scratch, labels):
+    """Clang proves that what a mutex guards is touched under it only; what compiles passes."""
+    counts = build(labels or LOCKED, "--config=clang", "--keep_going")
+    return counts if counts.failed else Counts(passed=1)
+
+
+def run_seeds(scratch, labels):
+    return bazel_tests(scratch, "seeds", labels or ["//..."], "--build_tests_only", "--test_tag_filters=seeds", LONGER,
+                       f"--test_env=FSDPD_SEED_FACTOR={NIGHT_SEEDS}")
+
+
+def run_sanitizer(name):
+    return lambda scratch, labels: bazel_tests(
+        scratch, name, labels or ["//..."], f"--config={name}", "--build_tests_only", LONGER,
+        f"--test_env=FSDPD_SEED_FACTOR={SANITIZER_SEEDS}")
+
+
+def run_gpu_unit(scratch, labels):
+    """A test that needs more GPUs than there are skips itself."""
+    if not any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+        print("tests/run gpu: this machine has no NVIDIA GPU", flush=True)
+        return Counts(failed=1)
+    # They are `manual`, so no wildcard finds them.
+    targets = query(f"attr(tags, '\\bgpu\\b', tests(set({' '.join(labels or ['//...'])})))")
+    return bazel_tests(scratch, "gpu", targets, "--config=cuda", LONGER) if targets else Counts(failed=1)
+
+
+def query(expression):
+    done = subprocess.run(BAZEL + ["query", "--noshow_progress", expression], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def path_of(label):
+    return pathlib.PurePosixPath(label.removeprefix("//").replace(":", "/"))
+
+
+def shipped_files():
+    """The repository's, without those of tests: test files, and the cases, fakes and scripted peers that they share."""
+    tests = query("labels(srcs, attr(testonly, 1, //...)) + labels(hdrs, attr(testonly, 1, //...))"
+                  " + labels(srcs, tests(//...))")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return set(map(pathlib.PurePosixPath, listed)) - set(map(path_of, tests))
+
+
+def run_coverage(scratch, labels):
+    """Runs tests with clang's counters, and prints which lines of what ships they ran. Programs are read as well: a file
+    that no test links would be missing rather than bare."""
+    profiles, merged, summary = scratch / "profiles", scratch / "all.profdata", scratch / "lines.json"
+    profiles.mkdir()
+    config = "--config=coverage"
+    programs = query(f"kind(cc_binary, set({' '.join(labels or ['//...'])})) except attr(tags, manual, //...)")
+    counts = build(programs, config) if programs else Counts()
+    counts += bazel_tests(scratch, "coverage", labels or ["//..."], config, "--build_tests_only", LONGER,
+                          "--nocache_test_results", f"--sandbox_writable_path={profiles}",
+                          # Two processes of one test write to two files; later ones add to them.
+                          f"--test_env=LLVM_PROFILE_FILE={profiles}/%2m.profraw")
+    outputs = subprocess.run(BAZEL + ["info", config, "bazel-bin"], cwd=ROOT, capture_output=True, text=True).stdout
+    tests = [label for label, _ in test_results(scratch / "coverage.json")]
+    objects = [f"--object={pathlib.Path(outputs.strip(), path_of(label))}" for label in programs + tests]
+    with open(summary, "w") as exported:
+        code = CHILDREN.run(["llvm-profdata-14", "merge", "--sparse", "-o", merged, *profiles.glob("*.profraw")])
+        code = code or CHILDREN.run(["llvm-cov-14", "export", "--summary-only", f"--instr-profile={merged}", *objects],
+                                    stdout=exported)
+    if code != 0:
+        return counts + Counts(failed=1)
+    files = line_coverage.by_file(json.loads(summary.read_text()), shipped_files().__contains__)
+    print(line_coverage.table(files), flush=True)
+    return counts
 
 
 def run_pytest(scratch, folder, *arguments):
@@ -176,34 +215,74 @@ def run_pytest(scratch, folder, *arguments):
     return counts if code == 0 or counts.failed else counts + Counts(failed=1)
 
 
-def run_with(targets, folder):
-    def part(scratch):
-        counts = build(targets)
-        return counts if counts.failed else run_pytest(scratch, folder)
+def run_with(targets, folder, mark, *flags):
+    """Builds what the tests of a folder start, and runs those with a mark."""
+    def part(scratch, labels):
+        counts = build(targets, *flags)
+        return counts if counts.failed else run_pytest(scratch, folder, "-m", mark)
     return part
 
 
-# In the order of `tests/run` without arguments: the quickest verdict first.
+@dataclass
+class Part:
+    what: str
+    run: Callable[[pathlib.Path, list], Counts]
+    takes_labels: bool = False
+
+
+# In the order in which they run: the quickest verdict of a tier first.
 PARTS = {
-    "tidy": lambda scratch: run_pytest(scratch, "tidy"),
-    "unit": run_unit,
-    "integration": run_with(PROGRAMS, "integration"),
-    "parity": run_with(PARITY_PROGRAMS, "parity"),
+    "tidy": Part("how the repository is written", lambda scratch, labels: run_pytest(scratch, "tidy")),
+    "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
+    "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
+    "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
+    "parity": Part("the engine against PyTorch FSDP2 and transformers", run_with(PARITY_PROGRAMS, "parity", "not nightly")),
+    "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
+    "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
+    "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan"), True),
+    "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
+    "gpu-unit": Part("the tests beside the code that need a GPU", run_gpu_unit, True),
+    "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS + PARITY_PROGRAMS, "gpu", "gpu", "--config=cuda")),
+    "coverage": Part("line coverage of the tests beside the code, by room; no verdict of its own", run_coverage, True),
 }
+
+TIERS = {
+    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "parity"]),
+    "nightly": ("within an hour, besides", ["seeds", "asan", "tsan", "long"]),
+    "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
+}
+
+
+def usage():
+    lines = ["Tiers:"]
+    lines += [f"  {name:<12} {what}: {' '.join(parts)}" for name, (what, parts) in TIERS.items()]
+    lines += ["Parts:"] + [f"  {name:<12} {part.what}" for name, part in PARTS.items()]
+    return "usage: tests/run [NAME...]\n\n" + __doc__.replace("{tiers}", "\n".join(lines))
 
 
 def parse(arguments):
     if any(argument in ("-h", "--help") for argument in arguments):
-        print(f"usage: tests/run [NAME...]\n\n{__doc__}\nNames: {' '.join(PARTS)}")
+        print(usage().rstrip())
         sys.exit(0)
-    unknown = [argument for argument in arguments if argument not in PARTS]
-    if unknown:
-        print(f"tests/run: unknown part '{unknown[0]}'; there are: {' '.join(PARTS)}", file=sys.stderr)
-        sys.exit(2)
-    return [name for name in PARTS if name in arguments] or list(PARTS)
+    labels = [argument for argument in arguments if argument.startswith("//")]
+    asked = set()
+    for argument in [each for each in arguments if each not in labels] or ["commit"]:
+        if argument not in TIERS and argument not in PARTS:
+            wrong(f"unknown name '{argument}'; there are: {' '.join([*TIERS, *PARTS])}")
+        asked.update(TIERS[argument][1] if argument in TIERS else [argument])
+    names = [name for name in PARTS if name in asked]
+    whole = [name for name in names if labels and not PARTS[name].takes_labels]
+    if whole:
+        wrong(f"{labels[0]}: {whole[0]} takes no labels")
+    return names, labels
 
 
-def run(names, scratch):
+def wrong(what):
+    print(f"tests/run: {what}", file=sys.stderr)
+    sys.exit(2)
+
+
+def run(names, labels, scratch):
     heading("setup")
     if CHILDREN.run([str(ROOT / "deploy/setup")]) != 0:
         print("deploy/setup failed; its message is above")
@@ -212,7 +291,7 @@ def run(names, scratch):
     for name in names:
         heading(name)
         start = time.monotonic()
-        counts = PARTS[name](scratch)
+        counts = PARTS[name].run(scratch, labels)
         total += counts
         heading(f"{name}: {counts} in {time.monotonic() - start:.0f} s")
     return total
@@ -226,12 +305,12 @@ def interrupt(signum, frame):
 
 
 def main():
-    names = parse(sys.argv[1:])
+    names, labels = parse(sys.argv[1:])
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, interrupt)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-tests-"))
     try:
-        total = run(names, scratch)
+        total = run(names, labels, scratch)
     except Interrupted:
         CHILDREN.stop_all()
         print("interrupted; everything that was started has been stopped", file=sys.stderr)

@@ -1,0 +1,30 @@
+"""Real ranks on real GPUs. Each test is a script that prints its numbers and can be run by hand."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from harness.programs import ROOT
+
+GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800), pytest.mark.skipif(GPUS < 2, reason="needs 2 GPUs")]
+
+
+def run(*command):
+    done = subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_rank_leaves_when_its_peer_dies_or_stands_still_inside_a_collective():
+    run("tests/gpu/peer_loss.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+
+
+# Meshes with two axes need four ranks.
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_training_equals_fsdp2(ranks):
+    if ranks > GPUS:
+        pytest.skip(f"needs {ranks} GPUs")
+    run("tests/perf/gpu_parity.py", "--ranks", ranks)

@@ -1,0 +1,68 @@
+"""Every test says in one place which tier it is of (`tests/run --help`), so that none runs nowhere."""
+
+import ast
+import re
+
+from tidy import repository
+
+NEEDS_A_GPU = re.compile(r'GTEST_SKIP\(\) << "(?:no GPU|needs \d)')
+RANDOM = re.compile(r"\bmt19937|\bDice\b")
+
+
+def cpp_tests():
+    """(source, tags of its target) of each test file; a trio's tags are those of its test."""
+    for build_file in repository.build_files():
+        for rule, attributes, _ in repository.calls(build_file):
+            tags = repository.strings(attributes["tags"]) if "tags" in attributes else []
+            if rule == "trio":
+                sources = [name + "_test.cc" for name in repository.strings(attributes["name"])]
+            elif rule == "cc_test":
+                sources = repository.strings(attributes["srcs"])
+            else:
+                continue
+            for source in sources:
+                path = build_file.parent / source
+                if path in repository.files():
+                    yield path, tags
+
+
+def faults_of(source, tags):
+    if NEEDS_A_GPU.search(source) and "gpu" not in tags:
+        yield "skips where there is no GPU: tags = [\"gpu\", \"manual\"], or nobody sees it run"
+    if "gpu" in tags and "manual" not in tags:
+        yield "tags = [\"gpu\", \"manual\"]: the commit tier would build it"
+    if ("Seeds(" in source) != ("seeds" in tags):
+        yield "a test has the tag \"seeds\" when it asks base/seeds.h how many cases to try, and only then"
+    if RANDOM.search(source) and "Seeds(" not in source:
+        yield "rolls dice: base/seeds.h says how often, so that a night may try more"
+
+
+def test_a_unit_test_has_the_tags_of_its_tier():
+    faults = [f"{path}: {fault}" for path, tags in cpp_tests() if str(path) != "base/seeds_test.cc"
+              for fault in faults_of(repository.text(path), tags)]
+    assert not faults, "\n".join(faults)
+
+
+def test_each_way_to_be_in_no_tier_is_found():
+    gpu = 'GTEST_SKIP() << "no GPU";'
+    assert list(faults_of(gpu, [])) and list(faults_of(gpu, ["gpu"])) and not list(faults_of(gpu, ["gpu", "manual"]))
+    assert list(faults_of("Seeds(3)", [])) and list(faults_of("", ["seeds"])) and not list(faults_of("Seeds(3)", ["seeds"]))
+    assert list(faults_of("std::mt19937 random(7);", []))
+
+
+def test_the_readers_find_every_test_file():
+    known = {path for path, _ in cpp_tests()}
+    assert known == {path for path in repository.own_cpp(".cc") if path.stem.endswith("_test")}
+
+
+def marks_of(path):
+    """Names of the marks that hold for a whole file: its `pytestmark`."""
+    for node in ast.parse(repository.text(path)).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "pytestmark":
+            return {each.attr for each in ast.walk(node.value) if isinstance(each, ast.Attribute)}
+    return set()
+
+
+def test_what_needs_gpus_is_marked_so():
+    files = [path for path in repository.python_files() if path.match("tests/gpu/test_*.py")]
+    assert files and not [str(path) for path in files if "gpu" not in marks_of(path)]
