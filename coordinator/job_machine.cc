@@ -1,3 +1,4 @@
+// The states of a job: kTransitions is all there is to know, Apply() goes by it.
 #include "coordinator/job_machine.h"
 
 #include <absl/strings/str_cat.h>

@@ -35,7 +35,7 @@ BAZEL_TESTS_FAILED = 3
 # The rooms that share state between threads; the engine's threads meet in lanes, which the thread sanitizer watches.
 LOCKED = ["//base/...", "//coordinator/...", "//agent/...", "//client/..."]
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
-NIGHT_SEEDS, SANITIZER_SEEDS = 20, 0.2
+NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
 LONGER = "--test_timeout=600,1800,1800,3600"
 

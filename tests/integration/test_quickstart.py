@@ -16,7 +16,7 @@ from harness.wait import wait_until
 QUICKSTART = ROOT / "deploy/quickstart"
 CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-# One of them runs the build too, which may have something to do.
+# At night one of them runs the build too, which may have something to do.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -80,8 +80,9 @@ def chromium(tmp_path, *arguments):
     return done.stdout
 
 
-def test_trains_shows_and_leaves_only_its_page(start, tmp_path):
-    run = start("--steps", "20", bazel=None)
+@pytest.mark.parametrize("bazel", ["true", pytest.param(None, marks=pytest.mark.nightly)], ids=["built", "builds"])
+def test_trains_shows_and_leaves_only_its_page(start, tmp_path, bazel):
+    run = start("--steps", "20", bazel=bazel)
     assert run.wait() == 0, run.text()
     said = run.text()
     assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", said, re.MULTILINE), said

@@ -56,6 +56,49 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
     assert done.returncode == 2 and "unti" in done.stderr and "unit integration parity" in done.stderr
 
 
+def test_a_tier_is_its_parts_and_commit_is_the_default(run):
+    assert run.parse([]) == run.parse(["commit"]) == (["tidy", "locks", "unit", "integration", "parity"], [])
+    assert run.parse(["nightly"])[0] == ["seeds", "asan", "tsan", "long"]
+    assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
+    assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])
+
+
+def test_every_part_is_in_a_tier_or_stands_alone(run):
+    of_tiers = [part for _, parts in run.TIERS.values() for part in parts]
+    assert len(of_tiers) == len(set(of_tiers))
+    assert set(run.PARTS) - set(of_tiers) == {"coverage"}
+
+
+def test_help_names_every_tier_and_part():
+    done = subprocess.run([RUN, "--help"], capture_output=True, text=True, check=True)
+    said = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert {"commit", "nightly", "gpu", "coverage", "locks"} <= said
+
+
+def test_labels_are_for_what_bazel_tests():
+    done = subprocess.run([RUN, "integration", "//agent/..."], capture_output=True, text=True)
+    assert done.returncode == 2 and "integration takes no labels" in done.stderr
+
+
+def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(run.pathlib.Path, "glob", lambda *_: iter(()))
+    assert run.run_gpu_unit(tmp_path, []).failed == 1
+
+
+def test_coverage_counts_lines_by_room_and_names_what_is_bare(run):
+    def file(name, count, covered):
+        return {"filename": name, "summary": {"lines": {"count": count, "covered": covered}}}
+
+    exported = {"data": [{"files": [file("./agent/a.cc", 90, 90), file("agent/b.h", 10, 8), file("base/c.cc", 10, 0),
+                                    file("coordinator/d.cc", 10, 5), file("/usr/include/x.h", 100, 0)]}]}
+    coverage = importlib.import_module("line_coverage")
+    files = coverage.by_file(exported, lambda path: not path.is_absolute())
+    said = coverage.table(files).splitlines()
+    assert [line.split() for line in said[1:4]] == [["agent", "100", "98", "98.0%"], ["base", "10", "0", "0.0%"],
+                                                    ["coordinator", "10", "5", "50.0%", "below", "90%"]]
+    assert said[-3:] == ["    10 of 10    base/c.cc", "     5 of 10    coordinator/d.cc", "     2 of 10    agent/b.h"]
+
+
 def test_ctrl_c_stops_everything(tmp_path):
     bazel = tmp_path / "bazel"
     # Stands for a build that takes long and leaves a process behind when it is asked to end; and for a server that is

@@ -1,0 +1,31 @@
+"""The lock check would see a fault: `tests/run locks` only proves something if clang reads the annotations."""
+
+import subprocess
+
+import pytest
+
+from harness.programs import ROOT
+
+GUARDED = """#include "base/mutex.h"
+class Counter {
+ public:
+  void Add() {
+    %s
+    ++count_;
+  }
+ private:
+  fsdpd::Mutex mutex_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+"""
+
+
+@pytest.mark.parametrize("lock, right", [("fsdpd::MutexLock lock(&mutex_);", True), ("", False)],
+                         ids=["under its lock", "without"])
+def test_what_a_mutex_guards_is_touched_under_it_only(tmp_path, lock, right):
+    source = tmp_path / "counter.cc"
+    source.write_text(GUARDED % lock)
+    done = subprocess.run(["clang-14", "-std=c++17", "-fsyntax-only", f"-I{ROOT}", "-Werror=thread-safety", source],
+                          capture_output=True, text=True)
+    assert (done.returncode == 0) == right, done.stderr
+    assert right or "requires holding mutex 'mutex_'" in done.stderr
