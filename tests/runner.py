@@ -199,7 +199,11 @@ def run_coverage(scratch, labels):
                                     stdout=exported)
     if code != 0:
         return counts + Counts(failed=1)
-    files = line_coverage.by_file(json.loads(summary.read_text()), shipped_files().__contains__)
+    # A room whose own tests did not run would look bare.
+    asked = query(f"buildfiles(set({' '.join(labels or ['//...'])}))")
+    rooms = {path_of(label).parent for label in asked if label.endswith(":BUILD")}
+    shipped = {path for path in shipped_files() if path.parent in rooms}
+    files = line_coverage.by_file(json.loads(summary.read_text()), shipped.__contains__)
     print(line_coverage.table(files), flush=True)
     return counts
 

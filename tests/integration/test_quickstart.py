@@ -80,6 +80,18 @@ def chromium(tmp_path, *arguments):
     return done.stdout
 
 
+def shape(output):
+    """What is said from the corpus on, without names and numbers. Progress depends on the terminal, and which states
+    before running are seen depends on how soon one looks."""
+    text = output[output.index("corpus "):]
+    text = re.sub(r"^(?:\[=|step +\d+/\d|\S+ (?:queued|starting): ).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"tiny-llama-\w+", "JOB", text)
+    text = re.sub(r"[+-]?\d[\d.,]*(?: (?:ms|s|m|h|B|KiB|MiB|GiB|K|M|B)\b)?", "N", text)
+    lines = [re.sub(r"(?:N ?)+", "N ", line).split() for line in text.splitlines()]
+    # Where the page lies is the run's matter.
+    return [line[:1] if line[:1] == ["page"] else line for line in lines if line]
+
+
 @pytest.mark.parametrize("bazel", ["true", pytest.param(None, marks=pytest.mark.nightly)], ids=["built", "builds"])
 def test_trains_shows_and_leaves_only_its_page(start, tmp_path, bazel):
     run = start("--steps", "20", bazel=bazel)
@@ -87,6 +99,8 @@ def test_trains_shows_and_leaves_only_its_page(start, tmp_path, bazel):
     said = run.text()
     assert re.search(r"^start .*node-0 and node-1 with 2 cpu ranks each", said, re.MULTILINE), said
     run.assert_nothing_left()
+    sample = re.search(r"^```\n(corpus .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    assert shape(said) == shape(sample), "README.md shows another output than this"
     page = pathlib.Path(re.search(r"^page\s+(\S+)$", said, re.MULTILINE)[1])
     assert [path for path in run.scratch.rglob("*") if path.is_file()] == [page]
 
