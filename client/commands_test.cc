@@ -16,7 +16,7 @@
 #include "base/temp_dir.h"
 #include "client/outcome.h"
 #include "client/scripted_coordinator.h"
-#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 namespace {

@@ -4,7 +4,7 @@
 #include "client/outcome.h"
 #include "client/spec_file.h"
 #include "client/spec_print.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {

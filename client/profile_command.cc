@@ -8,7 +8,7 @@
 #include "client/commands.h"
 #include "client/outcome.h"
 #include "client/profile_file.h"
-#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 namespace {

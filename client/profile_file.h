@@ -9,7 +9,7 @@
 #include <string>
 
 #include "client/spec_fault.h"
-#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 

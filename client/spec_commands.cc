@@ -19,8 +19,8 @@
 #include "client/session.h"
 #include "client/spec_file.h"
 #include "fsdp/plan/plan.h"
+#include "fsdp/plan/predict/timeline.h"
 #include "fsdp/plan/prediction.h"
-#include "fsdp/plan/timeline.h"
 
 namespace fsdpd {
 namespace {

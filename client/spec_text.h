@@ -12,7 +12,7 @@
 // All faults are collected, each with file, line, column and field path; what they leave of the spec can be
 // judged further. Rule ids: those of yaml_tree.h for text that is no tree, and unknown_field,
 // duplicate_field, wrong_type, unknown_value, out_of_range, two_of_oneof, no_value, bad_set. What values mean
-// together is judged elsewhere (fsdp/plan/rules.h, by the coordinator).
+// together is judged elsewhere (fsdp/plan/rules/rules.h, by the coordinator).
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -14,13 +14,13 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "fsdp/comm/cuda_device.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/local_job.h"
 #include "fsdp/engine/trainer.h"
-#include "fsdp/memory/torch_status.h"
-#include "fsdp/plan/fingerprint.h"
+#include "fsdp/plan/program/fingerprint.h"
+#include "fsdp/torch/cuda_device.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

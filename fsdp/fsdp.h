@@ -25,8 +25,8 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/model/autograd_unit.h"
-#include "fsdp/model/module_unit.h"
+#include "fsdp/model/autograd/autograd_unit.h"
+#include "fsdp/model/autograd/module_unit.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"

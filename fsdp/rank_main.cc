@@ -20,17 +20,17 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "fsdp/comm/cuda_device.h"
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
-#include "fsdp/plan/fingerprint.h"
+#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

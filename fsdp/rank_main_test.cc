@@ -207,7 +207,8 @@ TEST(RankMain, SaysItsVersion) {
 }
 
 TEST(RankMain, DescribesAPlugin) {
-  const Exit exit = Child({"--describe-plugin", "fsdp/model/test_plugin.so", "--args", "4"}, -1).Wait();
+  const Exit exit =
+      Child({"--describe-plugin", "fsdp/model/testing/test_plugin.so", "--args", "4"}, -1).Wait();
   EXPECT_EQ(exit.code, 0);
   EXPECT_THAT(exit.output, HasSubstr(R"("name": "embedding")"));
   const Exit missing = Child({"--describe-plugin", "no.so"}, -1).Wait();

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/migrate/megatron_rules.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {

@@ -14,7 +14,7 @@
 #include "client/migrate/megatron_option_names.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/migrate/option_names.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {

@@ -3,7 +3,7 @@
 // keeps, and how hidden states go through it.
 #pragma once
 
-#include "fsdp/model/module_unit.h"
+#include "fsdp/model/autograd/module_unit.h"
 #include "fsdp/model/user_model.h"
 
 class CharLm : public fsdpd::UserModel {

@@ -16,7 +16,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "fsdp/model/autograd_unit.h"
+#include "fsdp/model/autograd/autograd_unit.h"
 #include "fsdp/model/plugin_entry.h"
 
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 
 #include "fsdp/comm/store.h"
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/comm/communicator_test_ranks.h"
 #include "fsdp/comm/local_communicator.h"
+#include "fsdp/comm/testing/communicator_test_ranks.h"
 
 namespace fsdpd {
 namespace {

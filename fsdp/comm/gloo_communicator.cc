@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "fsdp/comm/gloo_group.h"
 #include "fsdp/comm/ordered_sum.h"
-#include "fsdp/memory/torch_status.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/temp_dir.h"
-#include "fsdp/comm/communicator_suite.h"
+#include "fsdp/comm/testing/communicator_suite.h"
 
 namespace fsdpd {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/memory/torch_status.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

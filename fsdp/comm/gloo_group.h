@@ -2,7 +2,7 @@
 // exchange in place. What gloo_communicator.h makes its operations of.
 //
 // One thread calls the operations; Break() may be called from any. Errors are exceptions, as LibTorch's own:
-// call inside CatchTorch (fsdp/memory/torch_status.h).
+// call inside CatchTorch (fsdp/torch/torch_status.h).
 #pragma once
 
 #include <absl/status/statusor.h>

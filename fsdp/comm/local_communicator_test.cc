@@ -1,6 +1,6 @@
 #include "fsdp/comm/local_communicator.h"
 
-#include "fsdp/comm/communicator_suite.h"
+#include "fsdp/comm/testing/communicator_suite.h"
 
 namespace fsdpd {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/comm/communicator_test_ranks.h"
-#include "fsdp/comm/lane.h"
+#include "fsdp/comm/testing/communicator_test_ranks.h"
+#include "fsdp/lane/lane.h"
 
 namespace fsdpd {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "fsdp/comm/cuda_device.h"
 #include "fsdp/kernels/sum_parts.h"
-#include "fsdp/memory/torch_status.h"
+#include "fsdp/torch/cuda_device.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "fsdp/comm/communicator_suite.h"
-#include "fsdp/comm/cuda_device.h"
+#include "fsdp/comm/testing/communicator_suite.h"
 #include "fsdp/comm/window.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

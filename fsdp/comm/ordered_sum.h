@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 

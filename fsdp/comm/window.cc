@@ -4,7 +4,7 @@
 #include <nccl.h>
 
 #include "base/check.h"
-#include "fsdp/comm/cuda_device.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 

@@ -13,7 +13,7 @@
 
 #include "fsdp/data/input_file.h"
 #include "fsdp/data/stored_id.h"
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/version.h"
-#include "fsdp/plan/fingerprint.h"
+#include "fsdp/plan/program/fingerprint.h"
 
 namespace fsdpd {
 namespace {

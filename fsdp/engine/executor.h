@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "fsdp/comm/lane.h"
 #include "fsdp/engine/operations.h"
+#include "fsdp/lane/lane.h"
 #include "fsdp/telemetry/step_timing.h"
 
 namespace fsdpd {

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "base/check.h"
-#include "fsdp/comm/cuda_device.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/trainer.h"
-#include "fsdp/plan/fingerprint.h"
+#include "fsdp/plan/program/fingerprint.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "fsdp/engine/test_job.h"
+#include "fsdp/engine/testing/test_job.h"
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
-#include "fsdp/engine/grad_norm.h"
-#include "fsdp/memory/scalar_type.h"
+#include "fsdp/optimizer/grad_norm.h"
+#include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
 namespace {

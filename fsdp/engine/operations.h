@@ -28,10 +28,10 @@
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
-#include "fsdp/engine/optimizer.h"
-#include "fsdp/engine/sharded_params.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit.h"
+#include "fsdp/optimizer/make_optimizer.h"
+#include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "fsdp/engine/test_job.h"
+#include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
 namespace {

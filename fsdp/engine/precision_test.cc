@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/temp_dir.h"
-#include "fsdp/engine/test_job.h"
+#include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "base/check.h"
 #include "fsdp/comm/window.h"
-#include "fsdp/engine/schedule.h"
 #include "fsdp/memory/counters.h"
-#include "fsdp/memory/torch_status.h"
 #include "fsdp/model/model.h"
+#include "fsdp/optimizer/schedule.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

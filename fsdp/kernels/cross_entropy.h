@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "fsdp/kernels/stream.h"
-#include "fsdp/plan/dtype.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "fsdp/plan/dtype.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {
 

@@ -14,7 +14,7 @@
 #include <initializer_list>
 
 #include "fsdp/kernels/stream.h"
-#include "fsdp/plan/dtype.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {
 

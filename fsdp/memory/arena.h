@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "fsdp/plan/program.h"
+#include "fsdp/plan/program/program.h"
 
 namespace fsdpd {
 

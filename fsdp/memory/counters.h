@@ -5,7 +5,7 @@
 #pragma once
 
 #include "fsdp/memory/memory_counters.h"
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 

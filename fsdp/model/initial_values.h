@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/plan/model_facts.h"
+#include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 

@@ -1,9 +1,9 @@
 #include "fsdp/model/model.h"
 
-#include "fsdp/memory/torch_status.h"
-#include "fsdp/model/gpt2.h"
-#include "fsdp/model/native_llama.h"
+#include "fsdp/model/autograd/gpt2.h"
+#include "fsdp/model/native/native_llama.h"
 #include "fsdp/model/plugin.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/memory/host_caching_allocator.h"
-#include "fsdp/model/fixed_seed.h"
+#include "fsdp/model/testing/fixed_seed.h"
 
 namespace fsdpd {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/memory/torch_status.h"
 #include "fsdp/model/plugin_entry.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {

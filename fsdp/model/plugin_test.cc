@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr char kPath[] = "fsdp/model/test_plugin.so";
+constexpr char kPath[] = "fsdp/model/testing/test_plugin.so";
 
 // The test plug-in with this wrong.
 std::string ErrorOf(const char* wrong, const std::string& args = "4") {

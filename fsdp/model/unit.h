@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/plan/model_facts.h"
+#include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 

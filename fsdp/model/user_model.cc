@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/memory/torch_status.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 

@@ -11,7 +11,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/plan/resolve.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/violation.h"
-#include "fsdp/plan/memory.h"
+#include "fsdp/plan/memory/memory.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {

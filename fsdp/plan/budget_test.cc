@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "fsdp/plan/resolve.h"
-#include "fsdp/plan/rules.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {

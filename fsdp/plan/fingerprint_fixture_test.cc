@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "fsdp/plan/fingerprint.h"
 #include "fsdp/plan/plan.h"
+#include "fsdp/plan/program/fingerprint.h"
 
 namespace fsdpd {
 namespace {

@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
-#include "fsdp/plan/cost.h"
-#include "fsdp/plan/rules.h"
-#include "fsdp/plan/sized_job.h"
+#include "fsdp/plan/predict/cost.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/rules/sized_job.h"
 
 namespace fsdpd {
 namespace {

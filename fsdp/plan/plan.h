@@ -5,9 +5,9 @@
 #include <absl/status/statusor.h>
 
 #include "base/violation.h"
-#include "fsdp/plan/memory.h"
+#include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/resolve.h"
-#include "fsdp/plan/verify.h"
+#include "fsdp/plan/verify/verify.h"
 #include "proto/fsdpd/v1/plan.pb.h"
 
 namespace fsdpd {

@@ -3,7 +3,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include "base/check.h"
-#include "fsdp/plan/simulate.h"
+#include "fsdp/plan/predict/simulate.h"
 
 namespace fsdpd {
 namespace {

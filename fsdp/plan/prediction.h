@@ -1,8 +1,8 @@
 // A plan's step in simulated time, as the plan's message says it.
 #pragma once
 
-#include "fsdp/plan/device_profile.h"
 #include "fsdp/plan/plan.h"
+#include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "fsdp/plan/memory.h"
+#include "fsdp/plan/memory/memory.h"
 
 namespace fsdpd {
 namespace {

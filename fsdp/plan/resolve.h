@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fsdp/plan/defaults.h"
+#include "fsdp/plan/spec/defaults.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {

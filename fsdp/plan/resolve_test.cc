@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 namespace {

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "fsdp/memory/scalar_type.h"
-#include "fsdp/model/native_attention.h"
+#include "fsdp/model/native/native_attention.h"
+#include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
 namespace {

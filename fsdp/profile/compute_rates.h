@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "fsdp/plan/spec.h"
+#include "fsdp/plan/spec/spec.h"
 #include "fsdp/profile/rank_bench.h"
 
 namespace fsdpd {

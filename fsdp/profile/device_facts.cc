@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/check.h"
-#include "fsdp/comm/cuda_device.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/check.h"
-#include "fsdp/memory/scalar_type.h"
+#include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
 namespace {

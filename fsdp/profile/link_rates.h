@@ -2,7 +2,7 @@
 //
 // "Per rank" as DeviceProfile has it: bytes that one rank receives in a gather, or sends in a reduction, per
 // second, beyond a latency that a collective has whatever its size. The sum that a narrow wire needs is
-// memory traffic and left out of its rate, as fsdp/plan/cost.h counts it.
+// memory traffic and left out of its rate, as fsdp/plan/predict/cost.h counts it.
 //
 // Results of collectives are verified before they are timed: INTERNAL when one is wrong.
 #pragma once

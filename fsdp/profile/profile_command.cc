@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "fsdp/memory/host_caching_allocator.h"
-#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/profile/profile_device.h"
 
 namespace fsdpd {

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "fsdp/comm/cuda_device.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "base/check.h"
-#include "fsdp/comm/cuda_device.h"
 #include "fsdp/profile/device_facts.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

@@ -1,4 +1,4 @@
-// Measures the device profile that predictions are made from (fsdp/plan/device_profile.h), on this node:
+// Measures the device profile that predictions are made from (fsdp/plan/predict/device_profile.h), on this node:
 // ranks as threads, each on a device of its own or on a share of the CPU, over the transport that jobs use
 // (NCCL; Gloo over loopback).
 //
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/plan/device_profile.h"
+#include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/profile/compute_rates.h"
 #include "fsdp/profile/link_rates.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/cuda_device.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

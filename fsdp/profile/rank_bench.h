@@ -13,8 +13,8 @@
 #include <functional>
 #include <memory>
 
-#include "fsdp/comm/lane.h"
 #include "fsdp/comm/mesh.h"
+#include "fsdp/lane/lane.h"
 
 namespace fsdpd {
 

@@ -1,4 +1,4 @@
-// A measured step as a timeline for people (fsdp/plan/timeline.h): what a prediction is drawn like, with the
+// A measured step as a timeline for people (fsdp/plan/predict/timeline.h): what a prediction is drawn like, with the
 // times that were measured. A track per lane, a slice per instruction.
 //
 // A rank's times count from its own step's begin: what ranks did at the same moment is alike to within how
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/plan/timeline.h"
+#include "fsdp/plan/predict/timeline.h"
 #include "fsdp/telemetry/step_timing.h"
 
 namespace fsdpd {

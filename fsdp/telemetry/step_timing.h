@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "fsdp/plan/program.h"
+#include "fsdp/plan/program/program.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {

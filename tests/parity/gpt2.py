@@ -63,7 +63,7 @@ class Head(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """parameters() come in the order of fsdp/plan/model_facts.h: embedding, layers, head. A shared one comes once."""
+    """parameters() come in the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A shared one comes once."""
 
     tied = True
 

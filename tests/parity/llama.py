@@ -102,7 +102,7 @@ class Head(nn.Module):
 
 
 class Llama(nn.Module):
-    """parameters() come in the order of fsdp/plan/model_facts.h: embedding, layers, head. A shared one comes once."""
+    """parameters() come in the order of fsdp/plan/model/model_facts.h: embedding, layers, head. A shared one comes once."""
 
     def __init__(self, config):
         super().__init__()

@@ -42,7 +42,7 @@ GPT2_LAYER = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_p
 
 
 def modules(model):
-    """Those with parameters, in the order of fsdp/plan/model_facts.h. A tied head has none of its own."""
+    """Those with parameters, in the order of fsdp/plan/model/model_facts.h. A tied head has none of its own."""
     body = model.base_model
     if model.config.model_type == "gpt2":
         first, layers, inner, norm = [body.wte, body.wpe], body.h, GPT2_LAYER, body.ln_f

@@ -1,0 +1,69 @@
+#include "fsdp/engine/testing/test_job.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace fsdpd {
+
+v1::JobSpec TestJob() {
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      R"({"name": "test",
+          "model": {"llama": {"vocab_size": 37, "hidden_size": 20, "intermediate_size": 36, "layers": 2, "heads": 2,
+                              "kv_heads": 1}},
+          "data": {"synthetic": {"vocab": 7}, "sequence_length": 8},
+          "train": {"steps": 6, "micro_batch": 12, "global_batch": 12, "seed": 5},
+          "optimizer": {"adamw": {"lr": 1e-2}},
+          "precision": {"compute": "DTYPE_FP32"},
+          "fsdp": {"strategy": "STRATEGY_NO_SHARD", "recompute": "RECOMPUTE_NONE"},
+          "resources": {"nodes": 1, "ranks_per_node": 1, "device": "DEVICE_CPU"}})",
+      &job);
+  FSDPD_CHECK(parsed.ok());
+  return job;
+}
+
+v1::JobSpec Over(v1::JobSpec job, const TestMesh& mesh, int world, int micro_batches) {
+  job.mutable_train()->set_micro_batch(job.train().global_batch() / world / micro_batches);
+  job.mutable_resources()->set_ranks_per_node(world);
+  job.mutable_fsdp()->set_strategy(mesh.strategy);
+  if (mesh.outer_size > 1) {
+    job.mutable_fsdp()->mutable_outer()->set_size(mesh.outer_size);
+    job.mutable_fsdp()->mutable_outer()->set_strategy(mesh.outer_strategy);
+  }
+  return job;
+}
+
+LocalJobResult Train(const v1::JobSpec& job, const LocalJobOptions& options) {
+  const auto plan = PlanOfJob(job);
+  FSDPD_CHECK_OK(plan.status());
+  auto result = RunLocalJob(*plan, options);
+  FSDPD_CHECK_OK(result.status());
+  return *std::move(result);
+}
+
+void ExpectSame(const LocalJobResult& expected, const LocalJobResult& actual, double relative) {
+  ASSERT_EQ(expected.reports[0].size(), actual.reports[0].size());
+  for (size_t s = 0; s < expected.reports[0].size(); ++s) {
+    const v1::StepReport& one = expected.reports[0][s];
+    const v1::StepReport& other = actual.reports[0][s];
+    EXPECT_NEAR(other.loss(), one.loss(), relative * one.loss()) << "step " << s + 1;
+    EXPECT_NEAR(other.grad_norm(), one.grad_norm(), relative * 10 * one.grad_norm()) << "step " << s + 1;
+  }
+  ASSERT_EQ(expected.weights.size(), actual.weights.size());
+  if (relative == 0) {
+    EXPECT_EQ(expected.weights, actual.weights);
+    return;
+  }
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < expected.weights.size(); ++i) {
+    difference += std::pow(expected.weights[i] - actual.weights[i], 2);
+    size += std::pow(expected.weights[i], 2);
+  }
+  EXPECT_LE(std::sqrt(difference), relative * 10 * std::sqrt(size));
+}
+
+}  // namespace fsdpd

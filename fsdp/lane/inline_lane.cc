@@ -1,0 +1,35 @@
+#include "fsdp/lane/clock_mark.h"
+#include "fsdp/lane/lane.h"
+#include "fsdp/torch/torch_status.h"
+
+namespace fsdpd {
+namespace {
+
+class InlineLane : public Lane {
+ public:
+  void Submit(std::function<absl::Status()> work) override {
+    if (error_.ok()) error_ = CatchTorch(work);
+  }
+
+  MarkPtr Record() override {
+    auto mark = std::make_shared<ClockMark>();
+    mark->Reach(error_);
+    return mark;
+  }
+
+  void Wait(const MarkPtr& mark) override {
+    const absl::Status status = mark->Await();
+    if (error_.ok()) error_ = status;
+  }
+
+  absl::Status Synchronize() override { return error_; }
+
+ private:
+  absl::Status error_;
+};
+
+}  // namespace
+
+std::unique_ptr<Lane> MakeInlineLane() { return std::make_unique<InlineLane>(); }
+
+}  // namespace fsdpd

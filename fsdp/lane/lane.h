@@ -1,0 +1,58 @@
+// A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or
+// the calling thread itself. Marks order lanes among each other and carry the times that telemetry reports.
+//
+//   compute   CPU: the trainer's own thread.   CUDA: a stream.
+//   gather    CPU: a worker thread.            CUDA: a stream of high priority.
+//   reduce    CPU: a worker thread.            CUDA: a stream of high priority.
+//   outer     CPU: a worker thread.            CUDA: a stream of high priority.
+//
+// Thread safety: one thread submits to, marks and waits on a lane. Errors: the first error of a lane's work
+// stays with the lane; later work of that lane is skipped, and everything that waits for one of its later
+// marks gets that error. Work that throws counts as work that failed (fsdp/torch/torch_status.h). A
+// destroyed lane has finished what was submitted to it; its marks stay good.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/time/time.h>
+
+#include <functional>
+#include <memory>
+
+namespace fsdpd {
+
+using Interrupt = std::function<absl::Status()>;
+
+// A point in a lane's order. Shared, since several lanes may wait for it.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  // Host waits until the point is reached, and gets the lane's error so far. While a device works,
+  // `interrupted` (may be empty) is asked again and again, and an error from it ends the wait: a peer that is
+  // gone ends neither a kernel nor an event. CPU lanes do not ask, since their collectives fail with an
+  // abort.
+  virtual absl::Status Await(const Interrupt& interrupted) = 0;
+  absl::Status Await() { return Await(nullptr); }
+  // REQUIRES: both reached, both of the same device.
+  virtual double SecondsSince(const Mark& earlier) const = 0;
+};
+using MarkPtr = std::shared_ptr<Mark>;
+
+class Lane {
+ public:
+  virtual ~Lane() = default;
+  virtual void Submit(std::function<absl::Status()> work) = 0;
+  virtual MarkPtr Record() = 0;
+  virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
+  virtual absl::Status Synchronize() = 0;      // Host waits for all work so far.
+  // After an abort, in place of Synchronize: what a stream still waits for at the deadline it waits for until
+  // the process leaves. Its destruction waits for nothing either.
+  virtual void Drain(absl::Time /*deadline*/) { Synchronize().IgnoreError(); }
+};
+
+std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.
+std::unique_ptr<Lane> MakeThreadLane();
+// The stream is current on the calling thread while work runs. UNIMPLEMENTED builds without CUDA abort here;
+// callers ask CudaAvailable() of cuda_device.h first.
+std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority);
+
+}  // namespace fsdpd

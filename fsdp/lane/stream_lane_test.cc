@@ -1,0 +1,105 @@
+// Built with --config=cuda; skips where there is no GPU.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <absl/time/clock.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <future>
+
+#include "fsdp/lane/testing/lane_suite.h"
+#include "fsdp/torch/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+std::unique_ptr<Lane> MakeFirstDevicesLane() { return MakeStreamLane(0, true); }
+
+INSTANTIATE_TEST_SUITE_P(Cuda, LaneSuite,
+                         testing::Values(LaneKind{"Stream", MakeFirstDevicesLane, CudaAvailable}), NameOf);
+
+class StreamLane : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!CudaAvailable()) GTEST_SKIP() << "no GPU";
+    ASSERT_TRUE(SetCudaDevice(0).ok());
+  }
+};
+
+TEST_F(StreamLane, KernelsOfOneLaneStartAfterTheMarkOfAnother) {
+  const auto options = at::TensorOptions(at::kFloat).device(at::kCUDA);
+  const at::Tensor a = at::zeros({64 << 20}, options);
+  const at::Tensor b = at::zeros({64 << 20}, options);
+  auto writer = MakeStreamLane(0, false);
+  auto reader = MakeStreamLane(0, true);
+  b.sum().item();  // The zeros are there before other streams write.
+  for (int round = 1; round <= 10; ++round) {
+    writer->Submit([&] {
+      for (int i = 0; i < 10; ++i) a.add_(1);
+      return absl::OkStatus();
+    });
+    reader->Wait(writer->Record());
+    reader->Submit([&] {
+      b.copy_(a);
+      return absl::OkStatus();
+    });
+    writer->Wait(reader->Record());
+    ASSERT_TRUE(reader->Synchronize().ok());
+    EXPECT_EQ(b.min().item<float>(), 10 * round);
+    EXPECT_EQ(b.max().item<float>(), 10 * round);
+  }
+}
+
+TEST_F(StreamLane, MarksMeasureTheDeviceAndNotTheHost) {
+  const at::Tensor a = at::zeros({256 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+  auto lane = MakeStreamLane(0, false);
+  const MarkPtr begin = lane->Record();
+  lane->Submit([&] {
+    for (int i = 0; i < 10; ++i) a.add_(1);
+    return absl::OkStatus();
+  });
+  const MarkPtr end = lane->Record();
+  ASSERT_TRUE(end->Await().ok());
+  EXPECT_GT(end->SecondsSince(*begin), 0.001);  // 10 x 2 GiB through memory: no GPU moves 20 TB/s.
+}
+
+// What a collective does whose peer is gone: it stays on the stream for ever.
+class Stuck {
+ public:
+  explicit Stuck(Lane* lane) {
+    lane->Submit([this] {
+      const auto wait = [](void* self) { static_cast<Stuck*>(self)->released_.get_future().wait(); };
+      EXPECT_EQ(cudaLaunchHostFunc(c10::cuda::getCurrentCUDAStream().stream(), wait, this), cudaSuccess);
+      return absl::OkStatus();
+    });
+  }
+  void Release() {
+    released_.set_value();
+    cudaDeviceSynchronize();
+  }
+
+ private:
+  std::promise<void> released_;
+};
+
+TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
+  auto lane = MakeStreamLane(0, true);
+  Stuck stuck(lane.get());
+  int asked = 0;
+  const absl::Status status = lane->Record()->Await(
+      [&asked] { return ++asked < 10 ? absl::OkStatus() : absl::CancelledError("asked to stop"); });
+  EXPECT_EQ(status, absl::CancelledError("asked to stop"));
+  stuck.Release();
+}
+
+TEST_F(StreamLane, ADrainedLaneIsDestroyedAlthoughItsWorkNeverEnds) {
+  auto lane = MakeStreamLane(0, true);
+  Stuck stuck(lane.get());
+  lane->Drain(absl::Now() + absl::Milliseconds(10));
+  lane.reset();
+  stuck.Release();
+}
+
+}  // namespace
+}  // namespace fsdpd

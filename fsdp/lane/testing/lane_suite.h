@@ -1,0 +1,139 @@
+// What every lane must do, as one parameterised test. A test file of a kind of lane instantiates it:
+//   INSTANTIATE_TEST_SUITE_P(Cpu, LaneSuite, testing::Values(LaneKind{"Inline", MakeInlineLane}), NameOf);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fsdp/lane/lane.h"
+
+namespace fsdpd {
+
+struct LaneKind {
+  std::string name;
+  std::function<std::unique_ptr<Lane>()> make;
+  std::function<bool()> available = [] { return true; };
+};
+
+inline std::string NameOf(const testing::TestParamInfo<LaneKind>& info) { return info.param.name; }
+
+class LaneSuite : public testing::TestWithParam<LaneKind> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().available()) GTEST_SKIP() << "no device for a lane of kind " << GetParam().name;
+  }
+};
+
+TEST_P(LaneSuite, RunsWorkInTheOrderItWasSubmitted) {
+  auto lane = GetParam().make();
+  std::vector<int> order;
+  for (int i = 0; i < 1000; ++i) {
+    lane->Submit([&order, i] {
+      order.push_back(i);
+      return absl::OkStatus();
+    });
+  }
+  ASSERT_TRUE(lane->Synchronize().ok());
+  ASSERT_EQ(order.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST_P(LaneSuite, WorkStartsAfterTheMarkOfAnotherLane) {
+  auto first = MakeThreadLane();
+  auto second = GetParam().make();
+  int value = 0;  // Not atomic: the mark alone orders the two lanes, and TSan checks that it does.
+  for (int round = 0; round < 200; ++round) {
+    first->Submit([&value] {
+      ++value;
+      return absl::OkStatus();
+    });
+    second->Wait(first->Record());
+    second->Submit([&value, round] {
+      EXPECT_EQ(value, 2 * round + 1);
+      ++value;
+      return absl::OkStatus();
+    });
+    first->Wait(second->Record());
+  }
+  EXPECT_TRUE(first->Synchronize().ok());
+  EXPECT_TRUE(second->Synchronize().ok());
+  EXPECT_EQ(value, 400);
+}
+
+TEST_P(LaneSuite, FirstErrorStaysAndLaterWorkIsSkipped) {
+  auto lane = GetParam().make();
+  const MarkPtr before = lane->Record();
+  lane->Submit([] { return absl::UnavailableError("first"); });
+  bool ran = false;
+  lane->Submit([&ran] {
+    ran = true;
+    return absl::InternalError("second");
+  });
+  const MarkPtr after = lane->Record();
+  EXPECT_TRUE(before->Await().ok());
+  EXPECT_EQ(after->Await(), absl::UnavailableError("first"));
+  EXPECT_EQ(lane->Synchronize(), absl::UnavailableError("first"));
+  EXPECT_FALSE(ran);
+}
+
+TEST_P(LaneSuite, ErrorReachesEveryLaneThatWaitsForALaterMark) {
+  auto failing = GetParam().make();
+  auto thread = MakeThreadLane();
+  auto inline_lane = MakeInlineLane();
+  const MarkPtr before = failing->Record();
+  failing->Submit([] { return absl::UnavailableError("gone"); });
+  const MarkPtr after = failing->Record();
+  thread->Wait(before);
+  EXPECT_TRUE(thread->Synchronize().ok());
+  thread->Wait(after);
+  inline_lane->Wait(thread->Record());
+  bool ran = false;
+  inline_lane->Submit([&ran] {
+    ran = true;
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(thread->Synchronize(), absl::UnavailableError("gone"));
+  EXPECT_EQ(inline_lane->Synchronize(), absl::UnavailableError("gone"));
+}
+
+TEST_P(LaneSuite, TurnsAnExceptionIntoTheLanesError) {
+  auto lane = GetParam().make();
+  lane->Submit([]() -> absl::Status { throw std::runtime_error("shape"); });
+  EXPECT_EQ(lane->Synchronize(), absl::InternalError("shape"));
+}
+
+TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
+  auto lane = GetParam().make();
+  std::vector<MarkPtr> marks;
+  for (int i = 0; i < 100; ++i) {
+    marks.push_back(lane->Record());
+    lane->Submit([] { return absl::OkStatus(); });
+  }
+  ASSERT_TRUE(lane->Synchronize().ok());
+  for (size_t i = 1; i < marks.size(); ++i) EXPECT_GE(marks[i]->SecondsSince(*marks[i - 1]), 0);
+  EXPECT_EQ(marks[0]->SecondsSince(*marks[0]), 0);
+  EXPECT_GT(marks.back()->SecondsSince(*marks.front()), 0);
+}
+
+TEST_P(LaneSuite, FinishesItsWorkBeforeItIsDestroyedAndItsMarksStayGood) {
+  auto lane = GetParam().make();
+  int runs = 0;
+  for (int i = 0; i < 100; ++i) {
+    lane->Submit([&runs] {
+      ++runs;
+      return absl::OkStatus();
+    });
+  }
+  const MarkPtr mark = lane->Record();
+  lane.reset();
+  EXPECT_EQ(runs, 100);
+  EXPECT_TRUE(mark->Await().ok());
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,95 @@
+#include <cstddef>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "fsdp/lane/clock_mark.h"
+#include "fsdp/lane/lane.h"
+#include "fsdp/torch/torch_status.h"
+
+namespace fsdpd {
+namespace {
+
+// Items that may wait for the worker. A step of 200 units and 16 micro-batches is about 20,000 items on a
+// lane, and the host may run one step ahead of it; beyond that Submit waits, so a stuck peer cannot fill the
+// memory. Waiting there cannot lock up: an item only ever waits for marks that were recorded before it was
+// submitted.
+constexpr size_t kMaxQueued = 1 << 16;
+
+class ThreadLane : public Lane {
+ public:
+  ThreadLane() : worker_([this] { Run(); }) {}
+
+  ~ThreadLane() override {
+    {
+      MutexLock lock(&mutex_);
+      closing_ = true;
+      changed_.SignalAll();
+    }
+    worker_.join();
+  }
+
+  void Submit(std::function<absl::Status()> work) override {
+    Push([work = std::move(work)](absl::Status* error) {
+      if (error->ok()) *error = CatchTorch(work);
+    });
+  }
+
+  MarkPtr Record() override {
+    auto mark = std::make_shared<ClockMark>();
+    Push([mark](absl::Status* error) { mark->Reach(*error); });
+    return mark;
+  }
+
+  void Wait(const MarkPtr& mark) override {
+    Push([mark](absl::Status* error) {
+      const absl::Status status = mark->Await();
+      if (error->ok()) *error = status;
+    });
+  }
+
+  absl::Status Synchronize() override { return Record()->Await(); }
+
+ private:
+  using Item = std::function<void(absl::Status* error)>;
+
+  void Push(Item item) {
+    MutexLock lock(&mutex_);
+    while (queue_.size() >= kMaxQueued) changed_.Wait(&mutex_);
+    queue_.push_back(std::move(item));
+    changed_.SignalAll();
+  }
+
+  // False when the lane closes and nothing is left.
+  bool Pop(Item* item) {
+    MutexLock lock(&mutex_);
+    while (queue_.empty() && !closing_) changed_.Wait(&mutex_);
+    if (queue_.empty()) return false;
+    if (queue_.size() == kMaxQueued) changed_.SignalAll();
+    *item = std::move(queue_.front());
+    queue_.pop_front();
+    return true;
+  }
+
+  void Run() {
+    absl::Status error;
+    Item item;
+    while (Pop(&item)) {
+      item(&error);
+      item = nullptr;  // What the work captured ends with the work, not with the next item.
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread worker_;  // Last: it uses all of the above.
+};
+
+}  // namespace
+
+std::unique_ptr<Lane> MakeThreadLane() { return std::make_unique<ThreadLane>(); }
+
+}  // namespace fsdpd

@@ -1,0 +1,174 @@
+#include "fsdp/model/autograd/autograd_unit.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+// Where a leaf's gradient leaves the graph. Autograd gives it once per backward, already summed over all
+// uses.
+class GradientSink : public torch::autograd::Node {
+ public:
+  explicit GradientSink(const at::Tensor& leaf)
+      : Node(/*sequence_nr=*/UINT64_MAX) {  // As soon as it is there.
+    add_input_metadata(leaf);
+  }
+
+  // The next gradient goes into `into`; undefined: nowhere.
+  void Arm(at::Tensor into, bool accumulate) {
+    into_ = std::move(into);
+    accumulate_ = accumulate;
+    arrived_ = false;
+  }
+
+  // The next gradient is kept for Take().
+  void ArmToTake() { take_ = true; }
+  at::Tensor Take() { return std::exchange(taken_, at::Tensor()); }
+
+  // A leaf that the forward did not use has gradient zero.
+  void Finish() {
+    if (!arrived_ && !accumulate_ && into_.defined()) into_.zero_();
+    into_ = at::Tensor();
+  }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
+    const at::Tensor grad = std::move(grads[0]);
+    if (!grad.defined()) return {};
+    arrived_ = true;
+    at::NoGradGuard no_grad;
+    if (take_) {
+      taken_ = grad;
+    } else if (into_.defined() && accumulate_) {
+      into_.add_(grad);
+    } else if (into_.defined()) {
+      into_.copy_(grad);
+    }
+    return {};
+  }
+
+ private:
+  at::Tensor into_;
+  at::Tensor taken_;
+  bool accumulate_ = false;
+  bool arrived_ = false;
+  bool take_ = false;
+};
+
+std::shared_ptr<GradientSink> AttachSink(const at::Tensor& leaf) {
+  std::shared_ptr<GradientSink> sink(new GradientSink(leaf), torch::autograd::deleteNode);
+  torch::autograd::impl::set_grad_accumulator(leaf, sink);
+  return sink;
+}
+
+}  // namespace
+
+// The parameters as autograd sees them, and the way out for their gradients (null where frozen). The hidden
+// input has a leaf of its own for each forward, made with the graph.
+struct AutogradUnit::Leaves {
+  std::vector<at::Tensor> params;
+  std::vector<std::shared_ptr<GradientSink>> sinks;
+};
+
+AutogradUnit::AutogradUnit(UnitFacts facts, std::vector<ParamInit> inits, UnitForward forward)
+    : facts_(std::move(facts)), inits_(std::move(inits)), forward_(std::move(forward)) {
+  FSDPD_CHECK(inits_.size() == facts_.params.size());
+}
+
+AutogradUnit::~AutogradUnit() = default;
+
+at::Tensor AutogradUnit::MakeLeaf(int /*index*/, const at::Tensor& bound) { return bound.variable_data(); }
+
+void AutogradUnit::Bind(const std::vector<at::Tensor>& params) {
+  FSDPD_CHECK(leaves_ == nullptr && params.size() >= facts_.params.size());
+  FSDPD_CHECK(facts_.borrows >= 0 || params.size() == facts_.params.size());
+  leaves_ = std::make_unique<Leaves>();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const bool own = i < facts_.params.size();
+    FSDPD_CHECK(!own || params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
+    at::Tensor leaf = MakeLeaf(static_cast<int>(i), params[i]);
+    const bool trainable = !own || facts_.params[i].trainable;  // Of a borrowed one only its lender knows.
+    leaf.set_requires_grad(trainable);
+    leaves_->sinks.push_back(trainable ? AttachSink(leaf) : nullptr);
+    leaves_->params.push_back(std::move(leaf));
+  }
+}
+
+// What one forward left for its backward.
+struct AutogradUnit::Saved {
+  UnitInput input;
+  bool has_graph = false;  // False: nothing but the input was kept.
+  torch::autograd::Edge
+      root;  // Of the graph, which does not hold the output itself; none: nothing is trained.
+  std::shared_ptr<GradientSink> hidden_sink;
+};
+
+UnitOutput AutogradUnit::RunWithGraph(Saved* saved) const {
+  at::AutoGradMode mode(true);
+  if (saved->input.hidden.defined()) {
+    saved->input.hidden = saved->input.hidden.detach().set_requires_grad(true);
+    saved->hidden_sink = AttachSink(saved->input.hidden);  // Before the forward, whose graph ends in it.
+    saved->hidden_sink->ArmToTake();
+  }
+  const UnitOutput output = forward_(saved->input, leaves_->params);
+  const at::Tensor& end = output.loss.defined() ? output.loss : output.hidden;
+  if (end.requires_grad()) saved->root = torch::autograd::impl::gradient_edge(end);
+  saved->has_graph = true;
+  // Detached, so that no graph reaches across units.
+  const auto detached = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.detach() : tensor; };
+  return {detached(output.hidden), detached(output.loss)};
+}
+
+UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
+  FSDPD_CHECK(leaves_ != nullptr && saved_.count(slot) == 0);
+  auto saved = std::make_unique<Saved>();
+  saved->input = input;
+  UnitOutput output;
+  if (keep == Keep::kAll || keep == Keep::kSelective) {
+    output = RunWithGraph(saved.get());
+  } else {
+    at::NoGradGuard no_grad;
+    output = forward_(input, leaves_->params);
+  }
+  if (keep != Keep::kNothing) saved_[slot] = std::move(saved);
+  return output;
+}
+
+at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
+                                  bool accumulate, const std::vector<at::Tensor>& param_grads) {
+  FSDPD_CHECK(saved_.count(slot) == 1 && param_grads.size() == leaves_->sinks.size());
+  const std::unique_ptr<Saved> saved = std::move(saved_.extract(slot).mapped());
+  if (!saved->has_graph) RunWithGraph(saved.get());
+  for (size_t i = 0; i < param_grads.size(); ++i) {
+    FSDPD_CHECK(leaves_->sinks[i] != nullptr || !param_grads[i].defined());
+    if (leaves_->sinks[i] != nullptr) leaves_->sinks[i]->Arm(param_grads[i], accumulate);
+  }
+  if (saved->root.is_valid()) {
+    const at::Tensor grad = grad_hidden.defined() ? grad_hidden : grad_loss.view(at::IntArrayRef());
+    torch::autograd::Engine::get_default_engine().execute({saved->root}, {grad}, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+  }
+  for (const auto& sink : leaves_->sinks) {
+    if (sink != nullptr) sink->Finish();
+  }
+  if (saved->hidden_sink == nullptr) return at::Tensor();
+  const at::Tensor grad = saved->hidden_sink->Take();
+  return grad.defined() ? grad
+                        : at::zeros_like(saved->input.hidden);  // The output may not depend on the input.
+}
+
+at::Tensor AutogradUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
+  const ParamFacts& param = facts_.params[index];
+  FSDPD_CHECK(begin >= 0 && elements >= 0 && begin + elements <= param.elements());
+  return DrawInitialValue(facts_.name, param.name, inits_[index], seed, begin, elements);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,152 @@
+#include "fsdp/model/autograd/llama.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+
+#include "base/check.h"
+#include "fsdp/model/autograd/autograd_unit.h"
+#include "fsdp/model/autograd/linear_cross_entropy.h"
+
+namespace fsdpd {
+namespace {
+
+// cos and sin of every position and frequency, [1, sequence, 1, head_size] fp32; shared by all blocks.
+struct Rotary {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+// Long wavelengths are stretched, short ones stay, and between the two it is interpolated (Llama 3.1).
+at::Tensor Stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
+  if (scaling.factor == 1) return frequencies;
+  constexpr double kTurn = 6.283185307179586;
+  const at::Tensor turns = frequencies * (static_cast<double>(scaling.original_positions) / kTurn);
+  const double low = scaling.low_freq_factor, high = scaling.high_freq_factor;
+  const at::Tensor kept = ((turns - low) / (high - low)).clamp(0, 1);  // 1: a short wavelength.
+  return frequencies * (kept + (1 - kept) / scaling.factor);
+}
+
+Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device) {
+  const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(device);
+  const int64_t head = config.head_size;
+  const at::Tensor exponents = at::arange(0, head, 2, fp32).div(static_cast<double>(head));
+  const at::Tensor frequencies =
+      Stretch(at::pow(config.rope_theta, exponents).reciprocal(), config.rope_scaling);
+  const at::Tensor angles = at::outer(at::arange(sequence_length, fp32), frequencies);
+  const at::Tensor both = at::cat({angles, angles}, -1).view({1, sequence_length, 1, head});
+  return {both.cos(), both.sin()};
+}
+
+at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor turned = at::cat({x.narrow(-1, half, half).neg(), x.narrow(-1, 0, half)}, -1);
+  return (x.to(at::kFloat) * rotary.cos + turned.to(at::kFloat) * rotary.sin).to(x.scalar_type());
+}
+
+// The parameters of a block; undefined where the configuration has none.
+struct BlockParams {
+  at::Tensor attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, w1, w3, w2;
+
+  BlockParams(const LlamaConfig& config, const std::vector<at::Tensor>& params) {
+    size_t next = 0;
+    const auto take = [&](at::Tensor* into, bool present = true) {
+      if (present) *into = params[next++];
+    };
+    take(&attention_norm);
+    take(&wq);
+    take(&bq, config.attention_bias);
+    take(&wk);
+    take(&bk, config.attention_bias);
+    take(&wv);
+    take(&bv, config.attention_bias);
+    take(&q_norm, config.qk_norm);
+    take(&k_norm, config.qk_norm);
+    for (at::Tensor* into : {&wo, &ffn_norm, &w1, &w3, &w2}) take(into);
+    FSDPD_CHECK(next == params.size());
+  }
+};
+
+at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, const LlamaConfig& config) {
+  return at::rms_norm(x, {x.size(-1)}, weight, config.norm_epsilon);
+}
+
+at::Tensor Attention(const at::Tensor& x, const BlockParams& p, const LlamaConfig& config,
+                     const Rotary& rotary) {
+  const int64_t batch = x.size(0);
+  const int64_t sequence = x.size(1);
+  const auto heads = [&](const at::Tensor& weight, const at::Tensor& bias) {
+    return at::linear(x, weight, bias).view({batch, sequence, -1, config.head_size});
+  };
+  at::Tensor q = heads(p.wq, p.bq), k = heads(p.wk, p.bk);
+  const at::Tensor v = heads(p.wv, p.bv);
+  if (config.qk_norm) {
+    q = Norm(q, p.q_norm, config);
+    k = Norm(k, p.k_norm, config);
+  }
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(Rotate(q, rotary).transpose(1, 2), Rotate(k, rotary).transpose(1, 2),
+                                       v.transpose(1, 2), /*attn_mask=*/{},
+                                       /*dropout_p=*/0.0, /*is_causal=*/true, /*scale=*/std::nullopt,
+                                       /*enable_gqa=*/config.kv_heads != config.heads);
+  return at::linear(mixed.transpose(1, 2).reshape({batch, sequence, -1}), p.wo);
+}
+
+UnitForward EmbeddingForward() {
+  return [](const UnitInput& input, const std::vector<at::Tensor>& params) {
+    return UnitOutput{at::embedding(params[0], input.tokens), at::Tensor()};
+  };
+}
+
+UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary) {
+  return [config, rotary](const UnitInput& input, const std::vector<at::Tensor>& params) {
+    const BlockParams p(config, params);
+    at::Tensor x = input.hidden;
+    x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary);
+    const at::Tensor normed = Norm(x, p.ffn_norm, config);
+    x = x + at::linear(at::silu(at::linear(normed, p.w1)) * at::linear(normed, p.w3), p.w2);
+    return UnitOutput{x, at::Tensor()};
+  };
+}
+
+// params[1] is the head's own output matrix, or the embedding's, borrowed.
+UnitForward HeadForward(const LlamaConfig& config) {
+  return [config](const UnitInput& input, const std::vector<at::Tensor>& params) {
+    const at::Tensor normed = Norm(input.hidden, params[0], config);
+    return UnitOutput{at::Tensor(), LinearCrossEntropy(normed.view({-1, config.hidden_size}), params[1],
+                                                       input.targets.reshape({-1}))};
+  };
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Unit>> MakeLlama(const LlamaConfig& config, const ModelFacts& facts,
+                                             int64_t sequence_length, at::Device device) {
+  const Rotary rotary = MakeRotary(config, sequence_length, device);
+  std::vector<std::unique_ptr<Unit>> units;
+  for (const UnitFacts& unit : facts.units) {
+    UnitForward forward;
+    switch (unit.kind) {
+      case UnitKind::kEmbedding:
+        forward = EmbeddingForward();
+        break;
+      case UnitKind::kBlock:
+        forward = BlockForward(config, rotary);
+        break;
+      case UnitKind::kHead:
+        forward = HeadForward(config);
+        break;
+    }
+    units.push_back(std::make_unique<AutogradUnit>(unit, DefaultInits(unit), std::move(forward)));
+  }
+  return units;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,192 @@
+#include "fsdp/model/native/native_attention.h"
+
+#include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention.h>
+#include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kNoDropout = 0;
+constexpr bool kCausal = true;
+
+// Kernels want [batch, heads, sequence, head_size], as a view.
+at::Tensor HeadsFirst(const at::Tensor& x) { return x.transpose(1, 2); }
+at::Tensor TokensFirst(const at::Tensor& x) { return x.transpose(1, 2).contiguous(); }
+
+AttentionInput HeadsFirst(const AttentionInput& input) {
+  return {HeadsFirst(input.q), HeadsFirst(input.k), HeadsFirst(input.v)};
+}
+
+// Key or value heads, [batch, kv_heads, ...], once for each query head that reads them, and the way back.
+at::Tensor RepeatHeads(const at::Tensor& x, int64_t heads) {
+  return x.size(1) == heads ? x : x.repeat_interleave(heads / x.size(1), 1);
+}
+at::Tensor SumHeads(const at::Tensor& grad, int64_t kv_heads) {
+  if (grad.size(1) == kv_heads) return grad;
+  return grad.unflatten(1, {kv_heads, grad.size(1) / kv_heads}).sum(2);
+}
+
+double Scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
+
+// The masked scores, in fp32. For tensors with heads first and repeated.
+at::Tensor Scores(const at::Tensor& q, const at::Tensor& k) {
+  const int64_t sequence = q.size(2);
+  at::Tensor scores = at::matmul(q.to(at::kFloat), k.to(at::kFloat).transpose(-2, -1)).mul_(Scale(q));
+  const at::Tensor future = at::ones({sequence, sequence}, scores.options().dtype(at::kBool)).triu(1);
+  return scores.masked_fill_(future, -std::numeric_limits<double>::infinity());
+}
+
+AttentionOutput ComposedForward(const AttentionInput& x) {
+  const int64_t heads = x.q.size(1);
+  at::Tensor scores = Scores(x.q, RepeatHeads(x.k, heads));
+  const at::Tensor log_sum_exp = at::logsumexp(scores, {-1}, /*keepdim=*/true);
+  const at::Tensor weights = scores.sub_(log_sum_exp).exp_();
+  const at::Tensor out = at::matmul(weights, RepeatHeads(x.v, heads).to(at::kFloat));
+  return {AttentionKernel::kComposed, out.to(x.q.scalar_type()), log_sum_exp, {}, {}};
+}
+
+AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput& x, const at::Tensor& out,
+                                const at::Tensor& log_sum_exp) {
+  const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
+  const at::ScalarType type = x.q.scalar_type();
+  const at::Tensor k = RepeatHeads(x.k, heads), grad = grad_out.to(at::kFloat);
+  const at::Tensor weights = Scores(x.q, k).sub_(log_sum_exp).exp_();
+  const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
+  at::Tensor grad_scores =
+      at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Of the weights, so far.
+  grad_scores.sub_((grad * out).sum(-1, /*keepdim=*/true)).mul_(weights).mul_(Scale(x.q));
+  const at::Tensor grad_q = at::matmul(grad_scores, k.to(at::kFloat));
+  const at::Tensor grad_k = at::matmul(grad_scores.transpose(-2, -1), x.q.to(at::kFloat));
+  return {grad_q.to(type), SumHeads(grad_k, kv_heads).to(type), SumHeads(grad_v, kv_heads).to(type)};
+}
+
+AttentionOutput HostForward(const AttentionInput& x) {
+  auto [out, log_sum_exp] =
+      at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, kCausal);
+  return {AttentionKernel::kHost, std::move(out), std::move(log_sum_exp), {}, {}};
+}
+
+AttentionOutput CudnnForward(const AttentionInput& x) {
+  auto result = at::_scaled_dot_product_cudnn_attention(x.q, x.k, x.v, /*attn_bias=*/{},
+                                                        /*compute_log_sumexp=*/true, kNoDropout, kCausal);
+  return {AttentionKernel::kCudnn, std::get<0>(result), std::get<1>(result), std::get<6>(result),
+          std::get<7>(result)};
+}
+
+AttentionOutput FlashForward(const AttentionInput& x) {
+  auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, kCausal);
+  return {AttentionKernel::kFlash, std::get<0>(result), std::get<1>(result), std::get<6>(result),
+          std::get<7>(result)};
+}
+
+AttentionOutput EfficientForward(const AttentionInput& x) {
+  const int64_t heads = x.q.size(1);
+  auto [out, log_sum_exp, seed, offset] = at::_scaled_dot_product_efficient_attention(
+      x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
+      kNoDropout, kCausal);
+  return {AttentionKernel::kEfficient, std::move(out), std::move(log_sum_exp), std::move(seed),
+          std::move(offset)};
+}
+
+AttentionInput EfficientBackward(const at::Tensor& grad, const AttentionInput& x, const AttentionOutput& y,
+                                 const at::Tensor& out) {
+  const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
+  auto [q, k, v, bias] = at::_scaled_dot_product_efficient_attention_backward(
+      grad, x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/at::Tensor(), out,
+      y.log_sum_exp, y.seed, y.offset, kNoDropout, {true, true, true, false}, kCausal);
+  return {std::move(q), SumHeads(k, kv_heads), SumHeads(v, kv_heads)};
+}
+
+AttentionOutput RunForward(const AttentionInput& x, AttentionKernel kernel) {
+  switch (kernel) {
+    case AttentionKernel::kHost:
+      return HostForward(x);
+    case AttentionKernel::kCudnn:
+      return CudnnForward(x);
+    case AttentionKernel::kFlash:
+      return FlashForward(x);
+    case AttentionKernel::kEfficient:
+      return EfficientForward(x);
+    case AttentionKernel::kComposed:
+      return ComposedForward(x);
+  }
+  FSDPD_CHECK(false);
+}
+
+// With heads first.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& grad, const AttentionInput& x,
+                                                           const AttentionOutput& y) {
+  const at::Tensor out = HeadsFirst(y.out), none;
+  const int64_t sequence = x.q.size(2);
+  switch (y.kernel) {
+    case AttentionKernel::kHost:
+      return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, x.q, x.k, x.v, out, y.log_sum_exp,
+                                                                      kNoDropout, kCausal);
+    case AttentionKernel::kCudnn:
+      return at::_scaled_dot_product_cudnn_attention_backward(
+          grad, x.q, x.k, x.v, out, y.log_sum_exp, y.seed, y.offset, /*attn_bias=*/none, /*cum_seq_q=*/none,
+          /*cum_seq_k=*/none, sequence, sequence, kNoDropout, kCausal);
+    case AttentionKernel::kFlash:
+      return at::_scaled_dot_product_flash_attention_backward(
+          grad, x.q, x.k, x.v, out, y.log_sum_exp, /*cum_seq_q=*/none, /*cum_seq_k=*/none, sequence, sequence,
+          kNoDropout, kCausal, y.seed, y.offset);
+    case AttentionKernel::kEfficient: {
+      AttentionInput grads = EfficientBackward(grad, x, y, out);
+      return {std::move(grads.q), std::move(grads.k), std::move(grads.v)};
+    }
+    case AttentionKernel::kComposed: {
+      AttentionInput grads = ComposedBackward(grad, x, out, y.log_sum_exp);
+      return {std::move(grads.q), std::move(grads.k), std::move(grads.v)};
+    }
+  }
+  FSDPD_CHECK(false);
+}
+
+}  // namespace
+
+AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
+  if (!input.q.is_cuda()) return AttentionKernel::kHost;
+  const AttentionInput x = HeadsFirst(input);
+  const auto choice = static_cast<at::SDPBackend>(
+      at::_fused_sdp_choice(x.q, x.k, x.v, /*attn_mask=*/{}, kNoDropout, kCausal, /*scale=*/std::nullopt,
+                            /*enable_gqa=*/x.q.size(1) != x.k.size(1)));
+  // Kernels that the choice takes only with padded heads are left to kComposed.
+  const bool whole_heads = x.q.size(-1) % 8 == 0;
+  if (choice == at::SDPBackend::cudnn_attention) return AttentionKernel::kCudnn;
+  if (choice == at::SDPBackend::flash_attention && whole_heads) return AttentionKernel::kFlash;
+  if (x.q.scalar_type() == at::kFloat && whole_heads) return AttentionKernel::kEfficient;
+  return AttentionKernel::kComposed;
+}
+
+AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel kernel) {
+  AttentionOutput output = RunForward(HeadsFirst(input), kernel);
+  output.out = TokensFirst(output.out);
+  return output;
+}
+
+AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
+                                 const AttentionOutput& output) {
+  const auto [q, k, v] = RunBackward(HeadsFirst(grad_out), HeadsFirst(input), output);
+  return {TokensFirst(q), TokensFirst(k), TokensFirst(v)};
+}
+
+}  // namespace fsdpd

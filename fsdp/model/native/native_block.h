@@ -1,0 +1,93 @@
+// A decoder block of the Llama family: x + attention(norm(x)), then the same with SwiGLU.
+//
+// What Forward keeps, for T tokens, widths hidden H, query Q, key K, intermediate I, c bytes an element in
+// the compute type, h query heads and g key heads (the memory plan, fsdp/plan/model/model_facts.cc, says the same):
+//
+//   kAll        T c (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + h)    [qk_norm: + T c (Q + K) + 4 T (h + g)]
+//               x, its norm, q, k, v, attention's output, the residual sum, its norm, gate, up, their
+//               product; 1/rms of two norms, attention's log-sum-exp. With qk_norm also q and k before their
+//               norms.
+//   kSelective  T c (2 H + 2 Q + 2 K + 2 I) + 4 T h
+//               x, q, k, v, attention's output, the residual sum, gate, up; log-sum-exp. With qk_norm, q and
+//               k before their norms are kept in place of those after. Norms, rotation and SwiGLU's product
+//               run again in backward.
+//   kInput      T c H
+//               x. Everything runs again, apart from the last product, which only the next unit needed.
+//
+// CUDA's attention kernels add a few bytes of random state. What runs again runs with the same operators on
+// the same bits, so gradients are the same bits for all three (on CUDA as far as attention's backward itself
+// is: native_attention.h).
+#pragma once
+
+#include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/native_unit.h"
+
+namespace fsdpd {
+
+class NativeBlock : public NativeUnit {
+ public:
+  NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary);
+
+  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
+                      const std::vector<at::Tensor>& param_grads) override;
+
+ private:
+  // The parameters' numbers, -1 for those that the configuration lacks.
+  struct Params {
+    int attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, w1, w3, w2;
+  };
+
+  // What forward computes, in order. What is undefined was dropped, and backward computes it again.
+  struct Kept {
+    at::Tensor x;         // [micro_batch x sequence x hidden]
+    Normed attention_in;  // [tokens x hidden], as every tensor that has no shape here.
+    at::Tensor raw_q;     // [micro_batch x sequence x heads x head_size]: before norm and rotation.
+    at::Tensor raw_k;
+    at::Tensor q_rstd;  // [tokens * heads x 1] fp32; undefined without qk_norm.
+    at::Tensor k_rstd;
+    AttentionInput qkv;
+    AttentionOutput attended;
+    at::Tensor middle;  // After attention's residual.
+    Normed ffn_in;
+    at::Tensor gate;  // [tokens x intermediate]
+    at::Tensor up;
+    at::Tensor product;
+  };
+
+  // Where gradients of parameters go.
+  struct Grads {
+    const std::vector<at::Tensor>& params;
+    bool accumulate;
+
+    at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : params[index]; }
+  };
+
+  static Params Find(const NativeBlock& block);
+
+  // Each fills in what it is named after, where that is undefined, from what comes before it in `kept`.
+  void FillAttentionInput(Kept* kept) const;
+  void FillQk(Kept* kept) const;
+  void FillFfnInput(Kept* kept) const;
+  void FillProduct(Kept* kept) const;
+  void FillMiddle(Kept* kept) const;  // Attention whole.
+  void FillGateAndUp(Kept* kept) const;
+
+  // Drop what `keep` computes again.
+  void DropAttention(Keep keep, Kept* kept) const;
+  void DropFfn(Keep keep, Kept* kept) const;
+
+  // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
+  at::Tensor FfnBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const;
+  at::Tensor AttentionHalfBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const;
+  // From the gradients of q, k and v to those before norm and rotation, flat: [tokens x width].
+  AttentionInput UnrotateAndFlatten(AttentionInput grad, const Grads& grads, Kept* kept) const;
+
+  const LlamaConfig config_;
+  const Rotary rotary_;
+  const Params p_;
+  KeptSlots<Kept> kept_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,177 @@
+// The native units on CUDA against themselves on the CPU, through each attention kernel. Skipped without a
+// GPU.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_llama.h"
+#include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/testing/unit_chain.h"
+
+namespace fsdpd {
+namespace {
+
+struct Case {
+  std::string name;
+  DType compute;
+  int64_t head_size;
+  int64_t kv_heads;
+  bool everything;  // Norms of q and k, biases, stretched positions, tied embeddings.
+
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const DType compute : {DType::kFp32, DType::kBf16, DType::kFp16}) {
+    for (const int64_t head_size : {6, 64, 128}) {
+      for (const int64_t kv_heads : {1, 4}) {
+        for (const bool everything : {false, true}) {
+          cases.push_back({std::string(NameOf(compute)) + "Head" + std::to_string(head_size) + "Kv" +
+                               std::to_string(kv_heads) + (everything ? "Everything" : ""),
+                           compute, head_size, kv_heads, everything});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+constexpr int64_t kBatch = 2, kSequence = 200;  // Not whole tiles of any kernel.
+
+LlamaConfig ConfigOf(const Case& c) {
+  LlamaConfig config;
+  config.vocab_size = 300;
+  config.hidden_size = 96;
+  config.intermediate_size = 160;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = c.kv_heads;
+  config.head_size = c.head_size;
+  config.qk_norm = config.attention_bias = config.tied_embeddings = c.everything;
+  if (c.everything) config.rope_scaling = {8, 1, 4, 64};
+  return config;
+}
+
+at::ScalarType TypeOf(DType dtype) {
+  return dtype == DType::kFp32 ? at::kFloat : dtype == DType::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
+UnitChain MakeChain(const Case& c, at::Device device, DType compute) {
+  const LlamaConfig config = ConfigOf(c);
+  const ModelFacts facts = DescribeModel(config, kBatch, kSequence, compute);
+  auto units = MakeNativeLlama(config, facts, kSequence, device, compute);
+  TensorsByUnit params = TestParams(facts, units, 3);
+  for (auto& unit : params) {
+    for (at::Tensor& param : unit) {
+      // Norms of some hundred elements would reach 10 and more: back to near one.
+      if (param.dim() == 1) param = param.sub(1).mul(0.05).add(1);
+      param = param.to(at::TensorOptions().device(device).dtype(TypeOf(compute)));
+    }
+  }
+  return UnitChain(facts, std::move(units), std::move(params));
+}
+
+class NativeCudaTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+    tokens_ = at::randint(300, {kBatch, kSequence}, at::kLong);
+    targets_ = at::randint(300, {kBatch, kSequence}, at::kLong);
+    targets_.select(1, 3).fill_(kIgnoredTarget);
+  }
+
+  double Run(UnitChain* chain, at::Device device, Keep keep) const {
+    return chain->LossAndGradients(tokens_.to(device), targets_.to(device), keep).item<double>();
+  }
+
+  at::Tensor tokens_;
+  at::Tensor targets_;
+};
+
+// Mean relative error over all parameters, on the CPU.
+double Error(const UnitChain& got, const UnitChain& want) {
+  double sum = 0, count = 0;
+  for (size_t u = 0; u < want.grads().size(); ++u) {
+    for (size_t p = 0; p < want.grads()[u].size(); ++p, ++count) {
+      const at::Tensor a = got.grads()[u][p].cpu(), b = want.grads()[u][p].cpu();
+      sum += ((a - b).norm() / (b.norm() + 1e-6)).item<double>();
+    }
+  }
+  return sum / count;
+}
+
+TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnTheCpu) {
+  UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
+            cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
+            cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
+  const double expected = Run(&exact, at::kCPU, Keep::kAll);
+  Run(&cpu, at::kCPU, Keep::kAll);
+  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+    const double tolerance = GetParam().compute == DType::kFp32 ? 1e-5 : 1e-2;
+    EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
+    EXPECT_LT(Error(cuda, exact), 2 * Error(cpu, exact) + 1e-4) << "keep " << static_cast<int>(keep);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, NativeCudaTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(NativeCuda, EachKindOfHeadsGetsItsKernel) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const auto choice = [](int64_t kv_heads, int64_t head_size, at::ScalarType type) {
+    const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
+    const at::Tensor q = at::randn({2, 200, 4, head_size}, options);
+    const at::Tensor k = at::randn({2, 200, kv_heads, head_size}, options);
+    return ChooseAttentionKernel({q, k, k});
+  };
+  for (const int64_t kv_heads : {1, 4}) {
+    const AttentionKernel fastest = choice(kv_heads, 128, at::kBFloat16);
+    EXPECT_TRUE(fastest == AttentionKernel::kCudnn || fastest == AttentionKernel::kFlash);
+    RecordProperty("cudnn", fastest == AttentionKernel::kCudnn);
+    EXPECT_EQ(choice(kv_heads, 64, at::kFloat), AttentionKernel::kEfficient);
+    EXPECT_EQ(choice(kv_heads, 6, at::kFloat), AttentionKernel::kComposed);
+    EXPECT_EQ(choice(kv_heads, 6, at::kBFloat16), AttentionKernel::kComposed);
+  }
+}
+
+// Small integers are exact in every type here, and so are their sums.
+TEST(NativeCuda, WeightGradientsAreExactInEveryTypeOfBuffer) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const at::Tensor grad_out = at::randint(-2, 3, {64, 24}, at::kFloat).cuda(),
+                   x = at::randint(-2, 3, {64, 40}, at::kFloat).cuda();
+  const at::Tensor expected = at::matmul(grad_out.t(), x);
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType buffer : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor into = at::full({24, 40}, 2, grad_out.options().dtype(buffer));
+      WeightGradInto(grad_out.to(compute), x.to(compute), /*accumulate=*/true, into);
+      EXPECT_TRUE(into.to(at::kFloat).equal(expected + 2)) << compute << " " << buffer;
+      WeightGradInto(grad_out.to(compute), x.to(compute), /*accumulate=*/false, into);
+      EXPECT_TRUE(into.to(at::kFloat).equal(expected)) << compute << " " << buffer;
+    }
+  }
+}
+
+TEST(NativeCuda, EmbeddingGradientsAreTheSameBitsEachTime) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const at::Tensor tokens = at::randint(5, {4000}, at::kLong).cuda();
+  const at::Tensor grad = at::randn({4000, 48}).cuda().to(at::kBFloat16);
+  const at::Tensor first = at::full({9, 48}, 1.0).cuda(), second = first.clone();
+  EmbeddingGradInto(grad, tokens, /*accumulate=*/true, first);
+  EmbeddingGradInto(grad, tokens, /*accumulate=*/true, second);
+  EXPECT_TRUE(first.equal(second));
+  const at::Tensor expected = at::full({9, 48}, 1.0);
+  EmbeddingGradInto(grad.cpu(), tokens.cpu(), /*accumulate=*/true, expected);
+  EXPECT_LT((first.cpu() - expected).abs().max().item<double>(), 1e-3);
+}
+
+}  // namespace
+}  // namespace fsdpd

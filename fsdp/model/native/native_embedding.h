@@ -1,0 +1,21 @@
+// The embedding of the native models: one row of the matrix for each token. Keeps the tokens alone, whatever
+// the policy.
+#pragma once
+
+#include "fsdp/model/native/native_unit.h"
+
+namespace fsdpd {
+
+class NativeEmbedding : public NativeUnit {
+ public:
+  NativeEmbedding(UnitFacts facts, at::ScalarType compute);
+
+  UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
+                      const std::vector<at::Tensor>& param_grads) override;
+
+ private:
+  KeptSlots<at::Tensor> tokens_;
+};
+
+}  // namespace fsdpd

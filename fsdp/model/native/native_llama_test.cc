@@ -1,0 +1,405 @@
+#include "fsdp/model/native/native_llama.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fsdp/memory/host_caching_allocator.h"
+#include "fsdp/model/autograd/llama.h"
+#include "fsdp/model/testing/unit_chain.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kScale = 10;  // Of test parameters: see TestParams.
+
+struct Case {
+  const char* name;
+  LlamaConfig config;
+  int64_t micro_batch;
+  int64_t sequence;
+
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+};
+
+LlamaConfig Small(int64_t kv_heads) {
+  LlamaConfig config;
+  config.vocab_size = 37;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = kv_heads;
+  config.head_size = 6;
+  config.rope_theta = 100;
+  return config;
+}
+
+template <typename Change>
+LlamaConfig With(LlamaConfig config, Change change) {
+  change(&config);
+  return config;
+}
+
+// The families, and what is odd about them.
+std::vector<Case> Cases() {
+  return {
+      {"Llama", Small(4), 2, 6},
+      {"GroupedQueries", Small(2), 3, 5},
+      {"OneKeyHead", Small(1), 1, 7},
+      {"OneToken", Small(2), 1, 1},
+      {"StretchedPositions",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->rope_scaling = {8, 1, 4, 32};
+            }),
+       2, 33},
+      {"Qwen2", With(Small(2), [](LlamaConfig* c) { c->attention_bias = true; }), 2, 6},
+      {"Qwen3",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->qk_norm = true;
+              c->head_size = 10;  // heads * head_size is not hidden_size.
+              c->tied_embeddings = true;
+            }),
+       2, 9},
+      {"Everything",
+       With(Small(1),
+            [](LlamaConfig* c) {
+              c->qk_norm = c->attention_bias = c->tied_embeddings = true;
+              c->hidden_size = 17;
+              c->intermediate_size = 5;
+              c->rope_scaling = {4, 1, 4, 16};
+            }),
+       3, 11},
+  };
+}
+
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor targets;
+};
+
+Batch RandomBatch(const LlamaConfig& config, int64_t micro_batch, int64_t sequence) {
+  at::manual_seed(1);  // The same tensors whichever tests ran before.
+  Batch batch{at::randint(config.vocab_size, {micro_batch, sequence}, at::kLong),
+              at::randint(config.vocab_size, {micro_batch, sequence}, at::kLong)};
+  if (sequence > 2) batch.targets.select(1, 1).fill_(kIgnoredTarget);
+  return batch;
+}
+
+TensorsByUnit Copies(const TensorsByUnit& tensors, at::ScalarType type = at::kFloat) {
+  TensorsByUnit copies(tensors.size());
+  for (size_t u = 0; u < tensors.size(); ++u) {
+    for (const at::Tensor& tensor : tensors[u]) copies[u].push_back(tensor.to(type, false, /*copy=*/true));
+  }
+  return copies;
+}
+
+void ExpectSameBits(const TensorsByUnit& a, const TensorsByUnit& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t u = 0; u < a.size(); ++u) {
+    for (size_t p = 0; p < a[u].size(); ++p) EXPECT_TRUE(a[u][p].equal(b[u][p])) << u << " " << p;
+  }
+}
+
+// Of one token alone, the gradients of queries and keys are nothing but rounding: hence `largest`.
+void ExpectNear(const UnitChain& got, const TensorsByUnit& expected) {
+  double largest = 0;
+  for (const auto& unit : expected) {
+    for (const at::Tensor& grad : unit) largest = std::max(largest, grad.norm().item<double>());
+  }
+  for (size_t u = 0; u < expected.size(); ++u) {
+    for (size_t p = 0; p < expected[u].size(); ++p) {
+      const double error = (got.grads()[u][p] - expected[u][p]).norm().item<double>();
+      EXPECT_LE(error, 1e-5 * expected[u][p].norm().item<double>() + 1e-6 * largest)
+          << got.facts().units[u].name << " " << got.facts().units[u].params[p].name;
+    }
+  }
+}
+
+enum class Kind { kNative, kAutograd };
+
+// A chain with the same parameters for both kinds.
+UnitChain MakeChain(Kind kind, const Case& c, DType compute = DType::kFp32,
+                    at::ScalarType grads = at::kFloat) {
+  const ModelFacts facts = DescribeModel(c.config, c.micro_batch, c.sequence, compute);
+  auto units = kind == Kind::kNative ? MakeNativeLlama(c.config, facts, c.sequence, at::kCPU, compute)
+                                     : MakeLlama(c.config, facts, c.sequence, at::kCPU);
+  TensorsByUnit params = Copies(TestParams(facts, units, kScale), compute == DType::kFp32   ? at::kFloat
+                                                                  : compute == DType::kBf16 ? at::kBFloat16
+                                                                                            : at::kHalf);
+  return UnitChain(facts, std::move(units), std::move(params), grads);
+}
+
+class NativeLlamaTest : public ::testing::TestWithParam<Case> {
+ protected:
+  NativeLlamaTest() : batch_(RandomBatch(GetParam().config, GetParam().micro_batch, GetParam().sequence)) {}
+
+  at::Tensor Run(UnitChain* chain, Keep keep, double grad_loss = 1) const {
+    return chain->LossAndGradients(batch_.tokens, batch_.targets, keep, grad_loss);
+  }
+
+  const Batch batch_;
+};
+
+TEST_P(NativeLlamaTest, LossAndEveryGradientEqualThoseOfTheAutogradUnits) {
+  UnitChain native = MakeChain(Kind::kNative, GetParam()), oracle = MakeChain(Kind::kAutograd, GetParam());
+  const double loss = Run(&native, Keep::kAll, 3).item<double>();
+  EXPECT_NEAR(loss, Run(&oracle, Keep::kAll, 3).item<double>(), 1e-5 * loss);
+  ExpectNear(native, oracle.grads());
+}
+
+TEST_P(NativeLlamaTest, WhatRunsAgainGivesTheSameBits) {
+  UnitChain chain = MakeChain(Kind::kNative, GetParam());
+  const at::Tensor loss = Run(&chain, Keep::kAll);
+  const TensorsByUnit all = Copies(chain.grads());
+  for (const Keep keep : {Keep::kSelective, Keep::kInput}) {
+    EXPECT_TRUE(Run(&chain, keep).equal(loss));
+    ExpectSameBits(chain.grads(), all);
+  }
+  EXPECT_TRUE(chain.Loss(batch_.tokens, batch_.targets, Keep::kNothing).equal(loss));
+}
+
+TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
+  UnitChain exact = MakeChain(Kind::kNative, GetParam());
+  Run(&exact, Keep::kAll);
+  UnitChain native = MakeChain(Kind::kNative, GetParam(), DType::kBf16),
+            oracle = MakeChain(Kind::kAutograd, GetParam(), DType::kBf16);
+  Run(&native, Keep::kSelective);
+  Run(&oracle, Keep::kAll);
+  // Mean relative error: a single parameter's is as much luck as rounding.
+  const auto error = [&](const UnitChain& chain) {
+    double sum = 0, count = 0;
+    for (size_t u = 0; u < exact.grads().size(); ++u) {
+      for (size_t p = 0; p < exact.grads()[u].size(); ++p, ++count) {
+        const at::Tensor& want = exact.grads()[u][p];
+        sum += ((chain.grads()[u][p] - want).norm() / (want.norm() + 1e-3)).item<double>();
+      }
+    }
+    return sum / count;
+  };
+  EXPECT_GT(error(native), 0);
+  EXPECT_LT(error(native), 2 * error(oracle) + 0.005);
+  EXPECT_LT(error(native), 0.3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, NativeLlamaTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+const Case& Biggest() {
+  static const Case c = {"", With(Small(2), [](LlamaConfig* c) { c->qk_norm = c->attention_bias = true; }), 2,
+                         16};
+  return c;
+}
+
+TEST(NativeLlama, GradientBuffersOf16BitsHoldTheRoundedGradients) {
+  const Batch batch = RandomBatch(Biggest().config, 2, 16);
+  UnitChain wide = MakeChain(Kind::kNative, Biggest()),
+            narrow = MakeChain(Kind::kNative, Biggest(), DType::kFp32, at::kBFloat16);
+  wide.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  narrow.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  ExpectSameBits(narrow.grads(), Copies(wide.grads(), at::kBFloat16));
+}
+
+TEST(NativeLlama, LossScaleReachesFp16GradientsBeforeTheyAreRounded) {
+  const Batch batch = RandomBatch(Biggest().config, 2, 16);
+  UnitChain exact = MakeChain(Kind::kNative, Biggest()),
+            half = MakeChain(Kind::kNative, Biggest(), DType::kFp16);
+  exact.LossAndGradients(batch.tokens, batch.targets, Keep::kAll, 1e-6);
+  half.LossAndGradients(batch.tokens, batch.targets, Keep::kAll, 1);
+  TensorsByUnit expected = Copies(exact.grads());
+  for (auto& unit : expected) {
+    for (at::Tensor& grad : unit) grad.mul_(1e6);
+  }
+  half.ExpectGradients(expected, 0.02);
+}
+
+TEST(NativeLlama, TwoRunsOnSeveralThreadsGiveTheSameBits) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  const Batch batch = RandomBatch(Biggest().config, 2, 16);
+  UnitChain chain = MakeChain(Kind::kNative, Biggest(), DType::kBf16);
+  chain.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  const TensorsByUnit first = Copies(chain.grads());
+  chain.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  ExpectSameBits(chain.grads(), first);
+  at::set_num_threads(threads);
+}
+
+TEST(NativeLlama, InitialValuesAreThoseOfTheAutogradUnits) {
+  const ModelFacts facts = DescribeModel(Biggest().config, 2, 16, DType::kFp32);
+  const auto native = MakeNativeLlama(Biggest().config, facts, 16, at::kCPU, DType::kFp32);
+  const auto oracle = MakeLlama(Biggest().config, facts, 16, at::kCPU);
+  for (size_t u = 0; u < native.size(); ++u) {
+    for (size_t p = 0; p < facts.units[u].params.size(); ++p) {
+      EXPECT_TRUE(native[u]->InitialValue(p, 7, 1, 5).equal(oracle[u]->InitialValue(p, 7, 1, 5)));
+    }
+  }
+}
+
+// ---- One block by itself.
+
+struct OneBlock {
+  ModelFacts facts;
+  std::unique_ptr<Unit> unit;
+  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> grads;
+  UnitInput input;
+  at::Tensor grad;
+
+  OneBlock(const LlamaConfig& config, int64_t micro_batch, int64_t sequence)
+      : facts(DescribeModel(config, micro_batch, sequence, DType::kFp32)) {
+    auto units = MakeNativeLlama(config, facts, sequence, at::kCPU, DType::kFp32);
+    params = TestParams(facts, units, kScale)[1];
+    for (const at::Tensor& param : params) grads.push_back(at::full_like(param, 5));
+    unit = std::move(units[1]);
+    unit->Bind(params);
+    at::manual_seed(1);
+    input.hidden = at::randn({micro_batch, sequence, config.hidden_size});
+    grad = at::randn({micro_batch, sequence, config.hidden_size});
+  }
+
+  at::Tensor Backward(int slot, bool accumulate, const std::vector<at::Tensor>& into) {
+    return unit->Backward(slot, grad, at::Tensor(), accumulate, into);
+  }
+};
+
+TEST(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
+  OneBlock block(Biggest().config, 2, 16);
+  std::vector<at::Tensor> once = block.grads;
+  for (at::Tensor& grad : once) grad = at::full_like(grad, 0);
+  block.unit->Forward(0, block.input, Keep::kAll);
+  block.Backward(0, /*accumulate=*/false, once);
+  block.unit->Forward(0, block.input, Keep::kAll);
+  block.Backward(0, /*accumulate=*/true, block.grads);
+  for (size_t p = 0; p < once.size(); ++p) {
+    const double scale = once[p].abs().max().item<double>() + 5;
+    EXPECT_LT((block.grads[p] - 5 - once[p]).abs().max().item<double>(), 1e-6 * scale) << p;
+  }
+}
+
+TEST(NativeBlock, FrozenParametersChangeNoOtherGradient) {
+  OneBlock block(Biggest().config, 2, 16);
+  block.unit->Forward(0, block.input, Keep::kAll);
+  const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
+  for (size_t frozen = 0; frozen < block.grads.size(); ++frozen) {
+    std::vector<at::Tensor> into;
+    for (const at::Tensor& grad : block.grads) into.push_back(at::full_like(grad, 0));
+    into[frozen] = at::Tensor();
+    block.unit->Forward(0, block.input, Keep::kAll);
+    EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, into).equal(grad_x));
+    for (size_t p = 0; p < into.size(); ++p) {
+      if (p != frozen) {
+        EXPECT_TRUE(into[p].equal(block.grads[p])) << p;
+      }
+    }
+  }
+}
+
+TEST(NativeBlock, SlotsKeepMicroBatchesApart) {
+  OneBlock block(Biggest().config, 2, 16);
+  const UnitInput other{{}, {}, at::randn_like(block.input.hidden)};
+  block.unit->Forward(0, block.input, Keep::kAll);
+  const at::Tensor alone = block.Backward(0, /*accumulate=*/false, block.grads);
+  block.unit->Forward(1, other, Keep::kSelective);
+  block.unit->Forward(0, block.input, Keep::kSelective);
+  EXPECT_FALSE(block.Backward(1, /*accumulate=*/false, block.grads).equal(alone));
+  EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(alone));
+}
+
+// ---- Memory.
+
+// Sizes whose tensors are whole size classes, so that the allocator's count is exact.
+LlamaConfig WholeClasses(bool qk_norm) {
+  LlamaConfig config = Small(2);
+  config.vocab_size = 256;
+  config.hidden_size = 128;
+  config.intermediate_size = 256;
+  config.head_size = 64;
+  config.qk_norm = qk_norm;
+  return config;
+}
+
+int64_t Allocated() { return ProcessHostAllocator().Read().allocated_bytes; }
+
+TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThem) {
+  InstallHostCachingAllocator();
+  constexpr int64_t kBatch = 2, kSequence = 128;
+  for (const bool qk_norm : {false, true}) {
+    const LlamaConfig config = WholeClasses(qk_norm);
+    UnitChain chain = MakeChain(Kind::kNative, {"", config, kBatch, kSequence});
+    const ModelFacts& facts = chain.facts();
+    auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
+    const Batch batch = RandomBatch(config, kBatch, kSequence);
+    const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
+    for (size_t u = 0; u < units.size(); ++u) {
+      units[u]->Bind(chain.params()[u]);
+      const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
+      const int64_t target_bytes = u + 1 == units.size() ? batch.targets.nbytes() : 0;
+      const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].kept_bytes.none},
+                                                {Keep::kSelective, facts.units[u].kept_bytes.selective},
+                                                {Keep::kInput, facts.units[u].kept_bytes.full},
+                                                {Keep::kNothing, 0}};
+      for (const auto& [keep, expected] : modes) {
+        if (u != 1 && keep != Keep::kAll) continue;  // Only blocks recompute.
+        const int64_t before = Allocated();
+        units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, keep);
+        const int64_t inputs = keep == Keep::kNothing ? 0 : input_bytes + target_bytes;
+        EXPECT_EQ(Allocated() - before + inputs, expected)
+            << facts.units[u].name << " keep " << static_cast<int>(keep) << " qk_norm " << qk_norm;
+        if (keep == Keep::kNothing) continue;
+        units[u]->Backward(0, hidden, at::full({}, 1.0), /*accumulate=*/false, chain.grads()[u]);
+        units[u]->TakeLoss();
+        EXPECT_EQ(Allocated(), before);
+      }
+    }
+  }
+}
+
+TEST(NativeLlamaMemory, TheHeadNeverHoldsMoreLogitsThanOneChunk) {
+  InstallHostCachingAllocator();
+  LlamaConfig config = Small(2);
+  config.hidden_size = 8;
+  config.vocab_size = 4096;
+  constexpr int64_t kSequence = 4 * kLossChunkTokens + 1;
+  const ModelFacts facts = DescribeModel(config, 1, kSequence, DType::kFp32);
+  const auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
+  const std::vector<at::Tensor> params = TestParams(facts, units, kScale).back();
+  std::vector<at::Tensor> grads = {at::full_like(params[0], 0), at::full_like(params[1], 0)};
+  units.back()->Bind(params);
+  const Batch batch = RandomBatch(config, 1, kSequence);
+  const at::Tensor hidden = at::randn({1, kSequence, config.hidden_size});
+  const int64_t before = Allocated();
+  ProcessHostAllocator().ResetPeak();
+  units.back()->Forward(0, {batch.tokens, batch.targets, hidden}, Keep::kAll);
+  units.back()->Backward(0, at::Tensor(), at::full({}, 1.0), /*accumulate=*/false, grads);
+  // Logits, their fp32 twin, and as much again for what is small; all logits in fp32 would be 4.
+  const int64_t chunk = kLossChunkTokens * config.vocab_size * 4;
+  EXPECT_LE(ProcessHostAllocator().Read().peak_bytes - before, 5 * chunk / 2);
+}
+
+TEST(NativeHead, ChunksGiveTheLossAndGradientsOfOneProduct) {
+  LlamaConfig config = Small(2);
+  config.layers = 0;
+  const int64_t sequence = 2 * kLossChunkTokens + 3;
+  const Case c = {"", config, 1, sequence};
+  UnitChain native = MakeChain(Kind::kNative, c), oracle = MakeChain(Kind::kAutograd, c);
+  Batch batch = RandomBatch(config, 1, sequence);
+  batch.targets.narrow(1, kLossChunkTokens, kLossChunkTokens).fill_(kIgnoredTarget);  // A whole chunk.
+  const double loss = native.LossAndGradients(batch.tokens, batch.targets, Keep::kAll).item<double>();
+  const double expected = oracle.LossAndGradients(batch.tokens, batch.targets, Keep::kAll).item<double>();
+  EXPECT_NEAR(loss, expected, 1e-5 * expected);
+  native.ExpectGradients(Copies(oracle.grads()), 1e-5);
+}
+
+}  // namespace
+}  // namespace fsdpd

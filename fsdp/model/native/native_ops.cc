@@ -1,0 +1,293 @@
+#include "fsdp/model/native/native_ops.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/rms_norm.h"
+#include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/swiglu.h"
+#include "fsdp/model/unit.h"
+#include "fsdp/torch/scalar_type.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kTwoPi = 6.283185307179586;
+
+static_assert(kIgnoredTarget == kernels::kNoTarget);
+
+kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
+
+// [1 x head_size / 2] fp32 on the CPU. Long wavelengths are stretched by scaling.factor, short ones stay, and
+// `kept`, the share that stays, is linear in the frequency between the two.
+at::Tensor Frequencies(const LlamaConfig& config) {
+  const at::Tensor exponents =
+      at::arange(0, config.head_size, 2, at::kFloat).div(static_cast<double>(config.head_size));
+  const at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal();
+  const RopeScaling& scaling = config.rope_scaling;
+  if (scaling.factor == 1) return frequencies;
+  const at::Tensor turns = frequencies * (static_cast<double>(scaling.original_positions) / kTwoPi);
+  const at::Tensor kept =
+      ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)).clamp(0, 1);
+  return frequencies * (kept + (1 - kept) / scaling.factor);
+}
+
+void RotateOnCuda(const Rotary& rotary, float direction, const at::Tensor& q, const at::Tensor& k) {
+  FSDPD_CHECK(q.is_contiguous() && k.is_contiguous() && rotary.cos.size(0) == q.size(1));
+  kernels::RotaryArgs args;
+  args.q = q.data_ptr();
+  args.k = k.data_ptr();
+  args.cos = rotary.cos.const_data_ptr<float>();
+  args.sin = rotary.sin.const_data_ptr<float>();
+  args.tokens = q.size(0) * q.size(1);
+  args.sequence = q.size(1);
+  args.heads = static_cast<int>(q.size(2));
+  args.kv_heads = static_cast<int>(k.size(2));
+  args.half = static_cast<int>(q.size(3) / 2);
+  args.type = DTypeOf(q.scalar_type());
+  kernels::Rotate(args, direction, StreamOf(q));
+}
+
+// Turns each pair by `direction` times its angle. Both halves are computed in fp32 and rounded as they are
+// written.
+at::Tensor RotateOnCpu(const at::Tensor& x, const Rotary& rotary, double direction) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor scaled = at::mul(x.unflatten(-1, {2, half}), rotary.cos.unsqueeze(1));
+  at::Tensor y = at::empty_like(x);
+  at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
+  at::addcmul_out(y1, scaled.select(-2, 0), x.narrow(-1, half, half), rotary.sin, -direction);
+  at::addcmul_out(y2, scaled.select(-2, 1), x.narrow(-1, 0, half), rotary.sin, direction);
+  return y;
+}
+
+void Rotate(const Rotary& rotary, float direction, at::Tensor* q, at::Tensor* k) {
+  if (q->is_cuda()) return RotateOnCuda(rotary, direction, *q, *k);
+  *q = RotateOnCpu(*q, rotary, direction);
+  *k = RotateOnCpu(*k, rotary, direction);
+}
+
+at::Tensor RmsNormBackwardOnCpu(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
+                                const at::Tensor& weight, bool accumulate,
+                                const at::Tensor& weight_grad_into) {
+  const at::Tensor wide_grad = grad_y.to(at::kFloat);
+  const at::Tensor unit = x.to(at::kFloat) * rstd;  // x / rms(x)
+  if (weight_grad_into.defined()) {
+    GradInto(at::sum(wide_grad * unit, {0}), accumulate, weight_grad_into);
+  }
+  at::Tensor grad_unit = wide_grad * weight;
+  const at::Tensor radial = (grad_unit * unit).mean(-1, /*keepdim=*/true);
+  return grad_unit.addcmul_(unit, radial, -1).mul_(rstd).to(x.scalar_type());
+}
+
+const void* AddressOf(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+
+Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  const DType type = DTypeOf(x.scalar_type());
+  if (!kernels::TakesRmsNorm(x.size(1), type, {AddressOf(x), AddressOf(weight)})) {
+    auto [y, rstd] = at::_fused_rms_norm(x, weight.sizes(), weight, epsilon);
+    return {std::move(y), std::move(rstd)};
+  }
+  FSDPD_CHECK(x.is_contiguous());
+  Normed normed = {at::empty_like(x), at::empty({x.size(0), 1}, x.options().dtype(at::kFloat))};
+  kernels::RmsNormForward({x.const_data_ptr(), weight.const_data_ptr(), normed.y.data_ptr(),
+                           normed.rstd.data_ptr<float>(), x.size(0), x.size(1), epsilon, type},
+                          StreamOf(x));
+  return normed;
+}
+
+// Undefined where the kernel does not take rows of this shape.
+at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
+                                   const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
+                                   const at::Tensor& weight_grad_into) {
+  FSDPD_CHECK(grad_y.is_contiguous() && x.is_contiguous());
+  FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
+  if (!kernels::TakesRmsNorm(x.size(1), DTypeOf(x.scalar_type()),
+                             {AddressOf(grad_y), AddressOf(x), AddressOf(weight), AddressOf(residual)})) {
+    return {};
+  }
+  at::Tensor grad_x = at::empty_like(x), parts;
+  kernels::RmsNormBackwardArgs args = {};
+  args.grad_y = grad_y.const_data_ptr();
+  args.x = x.const_data_ptr();
+  args.rstd = rstd.const_data_ptr<float>();
+  args.weight = weight.const_data_ptr();
+  args.residual = AddressOf(residual);
+  args.grad_x = grad_x.data_ptr();
+  args.rows = x.size(0);
+  args.width = x.size(1);
+  args.type = DTypeOf(x.scalar_type());
+  if (weight_grad_into.defined()) {
+    parts = at::empty({kernels::kRmsNormBlocks, args.width}, rstd.options());
+    args.parts = parts.data_ptr<float>();
+    args.weight_grad = weight_grad_into.data_ptr();
+    args.grad = DTypeOf(weight_grad_into.scalar_type());
+    args.accumulate = accumulate;
+  }
+  kernels::RmsNormBackward(args, StreamOf(x));
+  return grad_x;
+}
+
+// The logits' rows are contiguous: a chunk's product, or the first rows of its buffer.
+kernels::CrossEntropyArgs CrossEntropyArgsOf(const at::Tensor& logits, const at::Tensor& targets,
+                                             const at::Tensor& log_sum_exp) {
+  FSDPD_CHECK(logits.is_contiguous() && targets.is_contiguous() && log_sum_exp.is_contiguous());
+  return {logits.data_ptr(), targets.const_data_ptr<int64_t>(), log_sum_exp.data_ptr<float>(), logits.size(0),
+          logits.size(1),    DTypeOf(logits.scalar_type())};
+}
+
+}  // namespace
+
+void GradInto(const at::Tensor& grad, bool accumulate, const at::Tensor& into) {
+  if (!into.defined()) return;
+  if (accumulate) {
+    into.add_(grad);
+  } else {
+    into.copy_(grad);
+  }
+}
+
+void WeightGradInto(const at::Tensor& grad_out, const at::Tensor& x, bool accumulate,
+                    const at::Tensor& into) {
+  if (!into.defined()) return;
+  const at::Tensor left = grad_out.t();
+  at::Tensor out = into;
+  if (into.scalar_type() == x.scalar_type()) {
+    accumulate ? at::addmm_out(out, out, left, x) : at::mm_out(out, left, x);
+  } else if (into.is_cuda() && into.scalar_type() == at::kFloat) {
+    accumulate ? at::addmm_out(out, out, left, x, at::kFloat) : at::mm_out(out, left, x, at::kFloat);
+  } else {
+    GradInto(at::mm(left, x), accumulate, into);
+  }
+}
+
+void BiasGradInto(const at::Tensor& grad_out, bool accumulate, const at::Tensor& into) {
+  if (into.defined()) GradInto(at::sum(grad_out, {0}, /*keepdim=*/false, at::kFloat), accumulate, into);
+}
+
+void EmbeddingGradInto(const at::Tensor& grad, const at::Tensor& tokens, bool accumulate,
+                       const at::Tensor& into) {
+  if (!into.defined()) return;
+  if (!accumulate) into.zero_();
+  if (into.is_cuda()) {
+    // Sorts the tokens and adds each one's rows in order, where index_add_ would add in any order.
+    into.index_put_({tokens}, grad.to(into.scalar_type()), /*accumulate=*/true);
+  } else if (into.scalar_type() == at::kFloat) {
+    into.index_add_(0, tokens, grad.to(at::kFloat));
+  } else {
+    into.add_(at::zeros(into.sizes(), at::kFloat).index_add_(0, tokens, grad.to(at::kFloat)));
+  }
+}
+
+Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  if (x.is_cuda()) return RmsNormForwardOnCuda(x, weight, epsilon);
+  const at::Tensor wide = x.to(at::kFloat);
+  at::Tensor rstd = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();
+  return {at::mul(wide, rstd).mul_(weight).to(x.scalar_type()), std::move(rstd)};
+}
+
+at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
+                           const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
+                           const at::Tensor& weight_grad_into) {
+  at::Tensor grad_x;
+  if (x.is_cuda()) {
+    grad_x = RmsNormBackwardByKernel(grad_y, x, rstd, weight, residual, accumulate, weight_grad_into);
+    if (grad_x.defined()) return grad_x;
+    at::Tensor grad_weight;
+    std::tie(grad_x, grad_weight) = at::_fused_rms_norm_backward(grad_y, x, weight.sizes(), rstd, weight,
+                                                                 {true, weight_grad_into.defined()});
+    GradInto(grad_weight, accumulate, weight_grad_into);
+  } else {
+    grad_x = RmsNormBackwardOnCpu(grad_y, x, rstd, weight, accumulate, weight_grad_into);
+  }
+  return residual.defined() ? grad_x.add_(residual) : grad_x;
+}
+
+Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device) {
+  const at::Tensor angles =
+      at::outer(at::arange(sequence_length, at::kFloat), Frequencies(config)).unsqueeze(1);
+  return {angles.cos().to(device), angles.sin().to(device)};
+}
+
+void RotateForward(const Rotary& rotary, at::Tensor* q, at::Tensor* k) { Rotate(rotary, 1, q, k); }
+
+void RotateBackward(const Rotary& rotary, at::Tensor* grad_q, at::Tensor* grad_k) {
+  Rotate(rotary, -1, grad_q, grad_k);
+}
+
+at::Tensor SwigluForward(const at::Tensor& gate, const at::Tensor& up) {
+  if (!gate.is_cuda()) return at::silu(gate).mul_(up);
+  FSDPD_CHECK(gate.is_contiguous() && up.is_contiguous());
+  at::Tensor product = at::empty_like(gate);
+  kernels::SwigluForward(gate.const_data_ptr(), up.const_data_ptr(), product.data_ptr(), gate.numel(),
+                         DTypeOf(gate.scalar_type()), StreamOf(gate));
+  return product;
+}
+
+void SwigluBackward(const at::Tensor& grad_product, at::Tensor* gate, at::Tensor* up) {
+  if (gate->is_cuda()) {
+    FSDPD_CHECK(grad_product.is_contiguous() && gate->is_contiguous() && up->is_contiguous());
+    return kernels::SwigluBackward(grad_product.const_data_ptr(), gate->data_ptr(), up->data_ptr(),
+                                   gate->numel(), DTypeOf(gate->scalar_type()), StreamOf(*gate));
+  }
+  const at::Tensor grad_up = at::silu(*gate).mul_(grad_product);
+  up->mul_(grad_product);  // The gradient of silu(gate).
+  at::silu_backward_out(*gate, *up, *gate);
+  up->copy_(grad_up);
+}
+
+ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets) {
+  if (logits.is_cuda()) {
+    const at::Tensor losses = at::empty(targets.sizes(), logits.options().dtype(at::kFloat));
+    const at::Tensor log_sum_exp = at::empty({logits.size(0), 1}, losses.options());
+    kernels::CrossEntropyForward(CrossEntropyArgsOf(logits, targets, log_sum_exp), losses.data_ptr<float>(),
+                                 StreamOf(logits));
+    return {losses.sum(), log_sum_exp};
+  }
+  const at::Tensor largest = at::amax(logits, {-1}, /*keepdim=*/true).to(at::kFloat);
+  at::Tensor shifted = at::sub(logits, largest);  // In fp32.
+  const at::Tensor of_target = shifted.gather(-1, targets.clamp_min(0).unsqueeze(-1));
+  const at::Tensor log_sum = shifted.exp_().sum(-1, /*keepdim=*/true).log_();
+  const at::Tensor ignored = (targets == kIgnoredTarget).unsqueeze(-1);
+  return {(log_sum - of_target).masked_fill_(ignored, 0).sum(), largest + log_sum};
+}
+
+void CrossEntropyBackward(const at::Tensor& log_sum_exp, const at::Tensor& targets,
+                          const at::Tensor& grad_loss, at::Tensor* logits) {
+  if (logits->is_cuda()) {
+    return kernels::CrossEntropyBackward(CrossEntropyArgsOf(*logits, targets, log_sum_exp),
+                                         grad_loss.const_data_ptr<float>(), StreamOf(*logits));
+  }
+  // Probabilities less one at the target, in fp32: rounded first, one that is nearly sure would lose its
+  // rest.
+  at::Tensor grad = at::sub(*logits, log_sum_exp).exp_();
+  const at::Tensor rows = targets.clamp_min(0).unsqueeze(-1);
+  grad.scatter_add_(-1, rows, at::full_like(log_sum_exp, -1));
+  const at::Tensor scale = (targets != kIgnoredTarget).unsqueeze(-1) * grad_loss;
+  at::mul_out(*logits, grad, scale);
+}
+
+}  // namespace fsdpd

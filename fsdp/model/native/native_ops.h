@@ -1,0 +1,86 @@
+// The layers' mathematics as free functions, forward and backward: by LibTorch's operators on the CPU, by one
+// kernel of ours each on CUDA (fsdp/kernels). All sums run in an order that depends on shapes alone: equal
+// inputs give equal bits.
+//
+// Matrices here are [rows x width]: a row is a token (or one head of a token). Nothing is written in place
+// but what a name with "Into" or a comment says. Call with gradient mode off.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+// ---- Gradients of parameters. `into` is a view of a reduce buffer in whatever type the buffer has,
+// overwritten, or added to with `accumulate`; undefined (a frozen parameter): nothing happens.
+
+// `grad` in any type.
+void GradInto(const at::Tensor& grad, bool accumulate, const at::Tensor& into);
+
+// grad_out^T x, of y = x weight^T. Straight from the product's accumulators into the buffer where the types
+// are equal or, on CUDA, the buffer is fp32; otherwise by way of one matrix in the compute type.
+void WeightGradInto(const at::Tensor& grad_out, const at::Tensor& x, bool accumulate, const at::Tensor& into);
+
+// The sum over rows, in fp32.
+void BiasGradInto(const at::Tensor& grad_out, bool accumulate, const at::Tensor& into);
+
+// The sum of `grad`'s rows by token. No [vocabulary x hidden] tensor besides the buffer, except on the CPU
+// for a buffer that is not fp32: there rows are first added in fp32.
+void EmbeddingGradInto(const at::Tensor& grad, const at::Tensor& tokens, bool accumulate,
+                       const at::Tensor& into);
+
+// ---- RMSNorm: y = x / rms(x) * weight, in fp32 and rounded once.
+
+struct Normed {
+  at::Tensor y;
+  at::Tensor rstd;  // [rows x 1] fp32: 1 / rms.
+};
+
+Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+// Returns x's gradient and adds the weight's to its buffer. In a residual block x went past the norm too, and
+// `residual` is the gradient that comes back that way: it is added. May be undefined.
+at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
+                           const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
+                           const at::Tensor& weight_grad_into);
+
+// ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
+// and rounded once.
+
+struct Rotary {
+  at::Tensor cos;  // [sequence x 1 x half] fp32.
+  at::Tensor sin;
+};
+
+Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device);
+
+// q, k: [batch, sequence, heads, head_size], each with heads of its own. Replaced, and on CUDA overwritten.
+void RotateForward(const Rotary& rotary, at::Tensor* q, at::Tensor* k);
+// The rotation's inverse, which is its transpose.
+void RotateBackward(const Rotary& rotary, at::Tensor* grad_q, at::Tensor* grad_k);
+
+// ---- SwiGLU: silu(gate) * up.
+
+at::Tensor SwigluForward(const at::Tensor& gate, const at::Tensor& up);
+
+// Overwrites `gate` and `up` with their gradients.
+void SwigluBackward(const at::Tensor& grad_product, at::Tensor* gate, at::Tensor* up);
+
+// ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its
+// gradient is zero.
+
+struct ChunkLoss {
+  at::Tensor loss;         // Scalar fp32: the sum over the targets that count.
+  at::Tensor log_sum_exp;  // [rows x 1] fp32.
+};
+
+ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets);
+
+// Overwrites `logits` with their gradient, scaled by the scalar `grad_loss` in fp32 before it is rounded.
+void CrossEntropyBackward(const at::Tensor& log_sum_exp, const at::Tensor& targets,
+                          const at::Tensor& grad_loss, at::Tensor* logits);
+
+}  // namespace fsdpd

@@ -1,0 +1,172 @@
+// Each operation's kernel on CUDA against its CPU twin in double precision, in every type, at sizes that fill
+// whole packs and at sizes that do not. Skipped without a GPU.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/unit.h"
+
+namespace fsdpd {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  }
+
+  // Of the type under test, on the CPU.
+  static at::Tensor Random(at::IntArrayRef shape) { return at::randn(shape).to(GetParam()); }
+
+  static void ExpectNear(const at::Tensor& cuda, const at::Tensor& exact) {
+    ASSERT_EQ(cuda.sizes(), exact.sizes());
+    ASSERT_FALSE(cuda.isnan().any().item<bool>());
+    const double bound = GetParam() == at::kFloat ? 5e-6 : GetParam() == at::kHalf ? 1e-3 : 6e-3;
+    const double norm = exact.norm().item<double>();
+    EXPECT_LE((cuda.cpu().to(at::kDouble) - exact).norm().item<double>(), bound * norm + 1e-12);
+  }
+
+  static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
+};
+
+TEST_P(NativeOpsCuda, SwigluEqualsItsTwin) {
+  for (const Shape& shape : {Shape{0, 8}, Shape{1, 1}, Shape{7, 13}, Shape{64, 1000}}) {
+    at::Tensor gate = Random(shape) * 4, up = Random(shape);
+    const at::Tensor grad = Random(shape);
+    at::Tensor cuda_gate = gate.cuda(), cuda_up = up.cuda(), exact_gate = Exact(gate), exact_up = Exact(up);
+    ExpectNear(SwigluForward(cuda_gate, cuda_up), SwigluForward(exact_gate, exact_up));
+    SwigluBackward(grad.cuda(), &cuda_gate, &cuda_up);
+    SwigluBackward(Exact(grad), &exact_gate, &exact_up);
+    ExpectNear(cuda_gate, exact_gate);
+    ExpectNear(cuda_up, exact_up);
+  }
+}
+
+TEST_P(NativeOpsCuda, SwigluOfAVeryNegativeGateIsZeroAndNotNan) {
+  at::Tensor gate = at::full({16}, -200.0, GetParam()).cuda(), up = at::full({16}, 3.0, GetParam()).cuda();
+  EXPECT_TRUE(SwigluForward(gate, up).eq(0).all().item<bool>());
+  SwigluBackward(up.clone(), &gate, &up);
+  EXPECT_TRUE(gate.eq(0).all().item<bool>());
+  EXPECT_TRUE(up.eq(0).all().item<bool>());
+}
+
+TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
+  for (const int64_t head_size : {2, 6, 64, 128}) {
+    LlamaConfig config;
+    config.head_size = head_size;
+    const Rotary cpu = MakeRotary(config, 37, at::kCPU), cuda = MakeRotary(config, 37, at::kCUDA);
+    const at::Tensor q = Random({2, 37, 6, head_size}), k = Random({2, 37, 3, head_size});
+    at::Tensor cuda_q = q.cuda(), cuda_k = k.cuda(), exact_q = Exact(q), exact_k = Exact(k);
+    RotateForward(cuda, &cuda_q, &cuda_k);
+    RotateForward(cpu, &exact_q, &exact_k);
+    ExpectNear(cuda_q, exact_q);
+    ExpectNear(cuda_k, exact_k);
+    RotateBackward(cuda, &cuda_q, &cuda_k);
+    ExpectNear(cuda_q, Exact(q));
+    ExpectNear(cuda_k, Exact(k));
+  }
+}
+
+TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
+  for (const Shape& shape : {Shape{0, 8}, Shape{1, 8}, Shape{5, 4096}, Shape{3, 8192}, Shape{70, 1032},
+                             Shape{5, 7}, Shape{2, 16384}}) {
+    const at::Tensor x = Random(shape) * 3, weight = Random({shape[1]});
+    const Normed cuda = RmsNormForward(x.cuda(), weight.cuda(), 1e-3);
+    const Normed exact = RmsNormForward(Exact(x), Exact(weight), 1e-3);
+    ExpectNear(cuda.y, exact.y);
+    ASSERT_EQ(cuda.rstd.sizes(), exact.rstd.sizes());
+    EXPECT_LE((cuda.rstd.cpu() - exact.rstd).norm().item<double>(), 2e-6 * exact.rstd.norm().item<double>());
+  }
+}
+
+// More rows than blocks, fewer, one; widths for one, two and four packs a thread, and one that no kernel of
+// ours takes.
+TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
+  const Shape shapes[] = {{1, 8}, {3, 4096}, {700, 256}, {1100, 1032}, {40, 8192}, {5, 7}, {9, 16384}};
+  for (const Shape& shape : shapes) {
+    const at::Tensor x = Random(shape) * 3, grad = Random(shape), residual = Random(shape);
+    const at::Tensor weight = Random({shape[1]});
+    const at::Tensor exact_rstd = Exact(x).square().mean(-1, true).add(1e-5).rsqrt();
+    const at::Tensor rstd = exact_rstd.to(at::kFloat).cuda();
+    const at::Tensor into = at::full({shape[1]}, 2, at::kFloat).cuda();
+    const at::Tensor exact_into = at::full({shape[1]}, 2, at::kDouble);
+    for (const at::Tensor& also : {residual, at::Tensor()}) {
+      const bool accumulate = also.defined();
+      const at::Tensor cuda = RmsNormBackward(grad.cuda(), x.cuda(), rstd, weight.cuda(),
+                                              also.defined() ? also.cuda() : also, accumulate, into);
+      // The CPU's arithmetic is fp32 whatever it is given: as exact as the bound for fp32 asks.
+      const at::Tensor exact = RmsNormBackward(Exact(grad), Exact(x), exact_rstd, Exact(weight),
+                                               also.defined() ? Exact(also) : also, accumulate, exact_into);
+      ExpectNear(cuda, exact);
+      ExpectNear(into, exact_into);
+    }
+    RmsNormBackward(grad.cuda(), x.cuda(), rstd, weight.cuda(), {}, false, /*weight_grad_into=*/{});
+  }
+}
+
+TEST_P(NativeOpsCuda, RmsNormWritesAWeightsGradientInTheTypeOfItsBuffer) {
+  const at::Tensor x = at::full({1000, 64}, 1, GetParam()).cuda(), weight = x[0].clone();
+  const at::Tensor rstd = at::full({1000, 1}, 1, at::kFloat).cuda();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor into = at::full({64}, 24, type).cuda();
+    RmsNormBackward(x, x, rstd, weight, {}, /*accumulate=*/true, into);
+    EXPECT_TRUE(into.eq(1024).all().item<bool>()) << type;
+  }
+}
+
+TEST_P(NativeOpsCuda, RmsNormsGradientsAreTheSameBitsEachTime) {
+  const at::Tensor x = Random({3000, 512}).cuda(), grad = Random({3000, 512}).cuda();
+  const at::Tensor weight = Random({512}).cuda(), rstd = at::full({3000, 1}, 1, at::kFloat).cuda();
+  const at::Tensor first = at::full({512}, 0, at::kFloat).cuda(), second = first.clone();
+  const at::Tensor x1 = RmsNormBackward(grad, x, rstd, weight, {}, false, first);
+  const at::Tensor x2 = RmsNormBackward(grad, x, rstd, weight, {}, false, second);
+  EXPECT_TRUE(x1.equal(x2));
+  EXPECT_TRUE(first.equal(second));
+}
+
+TEST_P(NativeOpsCuda, CrossEntropyEqualsItsTwin) {
+  for (const int64_t vocabulary : {1, 9, 1000, 40'000}) {
+    at::Tensor logits = Random({6, vocabulary}) * 5;
+    at::Tensor targets = at::randint(vocabulary, {6}, at::kLong);
+    targets[2] = kIgnoredTarget;
+    targets[3] = vocabulary - 1;
+    at::Tensor cuda = logits.cuda(), exact = Exact(logits);
+    const ChunkLoss got = CrossEntropyForward(cuda, targets.cuda()),
+                    want = CrossEntropyForward(exact, targets);
+    EXPECT_NEAR(got.loss.item<double>(), want.loss.item<double>(), 2e-6 * want.loss.item<double>() + 1e-6);
+    EXPECT_LE((got.log_sum_exp.cpu() - want.log_sum_exp).abs().max().item<double>(), 1e-5);
+    const at::Tensor scale = at::full({}, 3.0f);
+    CrossEntropyBackward(got.log_sum_exp, targets.cuda(), scale.cuda(), &cuda);
+    CrossEntropyBackward(want.log_sum_exp, targets, scale, &exact);
+    ExpectNear(cuda, exact);
+    EXPECT_TRUE(cuda[2].eq(0).all().item<bool>());
+  }
+}
+
+// A step that is not finite is skipped by what its loss and gradients say.
+TEST_P(NativeOpsCuda, CrossEntropyDoesNotHideWhatIsNotFinite) {
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    at::Tensor logits = Random({2, 3000});
+    logits[1][1234] = bad;
+    const at::Tensor targets = at::full({2}, 5, at::kLong);
+    const ChunkLoss chunk = CrossEntropyForward(logits.cuda(), targets.cuda());
+    EXPECT_FALSE(chunk.loss.isfinite().item<bool>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, NativeOpsCuda, ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return c10::toString(info.param); });
+
+}  // namespace
+}  // namespace fsdpd

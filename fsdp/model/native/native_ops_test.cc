@@ -1,0 +1,200 @@
+#include "fsdp/model/native/native_ops.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/unit.h"
+
+namespace fsdpd {
+namespace {
+
+at::Tensor SmallIntegers(at::IntArrayRef shape) { return at::randint(-4, 5, shape, at::kFloat); }
+
+at::Tensor Leaf(const at::Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); }
+
+void ExpectNear(const at::Tensor& got, const at::Tensor& want, double relative = 1e-5) {
+  ASSERT_EQ(got.sizes(), want.sizes());
+  EXPECT_LE((got.to(at::kDouble) - want).norm().item<double>(), relative * want.norm().item<double>());
+}
+
+// Small integers are exact in every type here, and so are their sums.
+TEST(WeightGradInto, IsExactInEveryTypeOfBuffer) {
+  const at::Tensor grad_out = SmallIntegers({6, 3}), x = SmallIntegers({6, 5});
+  const at::Tensor expected = at::matmul(grad_out.t(), x);
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType buffer : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor into = at::full({3, 5}, 2, buffer);
+      WeightGradInto(grad_out.to(compute), x.to(compute), /*accumulate=*/true, into);
+      EXPECT_TRUE(into.to(at::kFloat).equal(expected + 2)) << compute << " " << buffer;
+      WeightGradInto(grad_out.to(compute), x.to(compute), /*accumulate=*/false, into);
+      EXPECT_TRUE(into.to(at::kFloat).equal(expected)) << compute << " " << buffer;
+    }
+  }
+}
+
+TEST(WeightGradInto, WritesThroughAViewOfABucketAndNothingElse) {
+  const at::Tensor bucket = at::full({4 + 15 + 4}, 7.0);
+  const at::Tensor grad_out = SmallIntegers({6, 3}), x = SmallIntegers({6, 5});
+  WeightGradInto(grad_out, x, /*accumulate=*/false, bucket.narrow(0, 4, 15).view({3, 5}));
+  EXPECT_TRUE(bucket.narrow(0, 4, 15).view({3, 5}).equal(at::matmul(grad_out.t(), x)));
+  EXPECT_TRUE(bucket.narrow(0, 0, 4).eq(7).all().item<bool>());
+  EXPECT_TRUE(bucket.narrow(0, 19, 4).eq(7).all().item<bool>());
+}
+
+TEST(BiasGradInto, SumsIn32Bits) {
+  const at::Tensor into = at::zeros({2});
+  BiasGradInto(at::full({1000, 2}, 1.0, at::kBFloat16), /*accumulate=*/false, into);
+  EXPECT_TRUE(into.equal(at::full({2}, 1000.0)));  // bf16 would stop at 256.
+}
+
+TEST(EmbeddingGradInto, AddsRowsByTokenIn32Bits) {
+  const at::Tensor tokens = at::zeros({1000}, at::kLong);
+  tokens[0] = 2;
+  for (const at::ScalarType buffer : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor into = at::full({3, 4}, 1, buffer);
+    EmbeddingGradInto(at::full({1000, 4}, 8.0, at::kBFloat16), tokens, /*accumulate=*/true, into);
+    EXPECT_EQ(into[0][0].item<float>(), buffer == at::kFloat ? 7993 : 8000);  // Rounded once.
+    EXPECT_EQ(into[1][1].item<float>(), 1);
+    EXPECT_EQ(into[2][3].item<float>(), 9);
+    EmbeddingGradInto(at::full({1000, 4}, 8.0, at::kBFloat16), tokens, /*accumulate=*/false, into);
+    EXPECT_EQ(into[1][1].item<float>(), 0);
+    EXPECT_EQ(into[2][3].item<float>(), 8);
+  }
+}
+
+TEST(Gradients, OfFrozenParametersGoNowhere) {
+  const at::Tensor x = SmallIntegers({3, 2}), none;
+  WeightGradInto(x, x, false, none);
+  BiasGradInto(x, false, none);
+  EmbeddingGradInto(x, at::zeros({3}, at::kLong), false, none);
+  GradInto(x, true, none);
+}
+
+TEST(RmsNorm, EqualsLibTorchsForwardAndAutograd) {
+  const at::Tensor x = at::randn({5, 7}), weight = at::randn({7}), grad = at::randn({5, 7});
+  const Normed normed = RmsNormForward(x, weight, 1e-3);
+  const at::Tensor weight_grad = at::full({7}, 1.0);
+  const at::Tensor grad_x =
+      RmsNormBackward(grad, x, normed.rstd, weight, /*residual=*/x, /*accumulate=*/true, weight_grad);
+
+  const at::Tensor leaf = Leaf(x), weight_leaf = Leaf(weight);
+  const at::Tensor expected = at::rms_norm(leaf, {7}, weight_leaf, 1e-3);
+  expected.backward(grad.to(at::kDouble));
+  ExpectNear(normed.y, expected);
+  ExpectNear(grad_x, leaf.grad() + x);
+  ExpectNear(weight_grad, weight_leaf.grad() + 1);
+}
+
+at::Tensor Turned(const at::Tensor& x, const Rotary& rotary) {
+  at::Tensor q = x.clone(), k = x.clone();
+  RotateForward(rotary, &q, &k);
+  EXPECT_TRUE(q.equal(k));
+  return q;
+}
+
+LlamaConfig RotaryConfig(double factor) {
+  LlamaConfig config;
+  config.head_size = 8;
+  config.rope_theta = 100;
+  config.rope_scaling = {factor, 1, 4, 64};
+  return config;
+}
+
+TEST(Rotate, TurnsEachPairByPositionTimesFrequency) {
+  const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
+  const at::Tensor x = at::randn({1, 5, 1, 8}), y = Turned(x, rotary);
+  for (int64_t position = 0; position < 5; ++position) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const double angle = position * std::pow(100, -2.0 * i / 8);
+      const double a = x[0][position][0][i].item<double>(), b = x[0][position][0][i + 4].item<double>();
+      EXPECT_NEAR(y[0][position][0][i].item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-6);
+      EXPECT_NEAR(y[0][position][0][i + 4].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-6);
+    }
+  }
+}
+
+// Wavelengths are 2 pi times 1, 3.16, 10, 31.6: of 64 positions 10.2, 3.2, 1.02 and 0.32 turns.
+TEST(Rotate, StretchesLongWavelengthsOnly) {
+  const double position = 3;
+  const at::Tensor angles = MakeRotary(RotaryConfig(8), 4, at::kCPU).sin[3].view({-1}).asin();
+  const double turns = 64 / (2 * M_PI) * std::pow(10, -0.5), kept = (turns - 1) / 3;
+  EXPECT_NEAR(std::sin(angles[0].item<double>()), std::sin(position), 1e-6);  // More than 4 turns: stays.
+  EXPECT_NEAR(angles[1].item<double>(), position * std::pow(10, -0.5) * (kept + (1 - kept) / 8), 1e-6);
+  EXPECT_NEAR(angles[3].item<double>(), position * std::pow(10, -1.5) / 8, 1e-7);  // Less than 1: stretched.
+}
+
+TEST(Rotate, BackwardTurnsBack) {
+  const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
+  const at::Tensor x = at::randn({2, 5, 3, 8});
+  at::Tensor q = Turned(x, rotary), k = Turned(x, rotary);
+  RotateBackward(rotary, &q, &k);
+  ExpectNear(q, x.to(at::kDouble), 1e-6);
+  ExpectNear(k, x.to(at::kDouble), 1e-6);
+}
+
+TEST(Rotate, RoundsBf16Once) {
+  const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
+  const at::Tensor x = at::randn({2, 5, 3, 8}).to(at::kBFloat16);
+  EXPECT_TRUE(Turned(x, rotary).equal(Turned(x.to(at::kFloat), rotary).to(at::kBFloat16)));
+}
+
+TEST(Swiglu, EqualsTheFormulaAndItsAutograd) {
+  at::Tensor gate = at::randn({5, 7}), up = at::randn({5, 7});
+  const at::Tensor grad = at::randn({5, 7});
+  const at::Tensor gate_leaf = Leaf(gate), up_leaf = Leaf(up);
+  const at::Tensor expected = gate_leaf * at::sigmoid(gate_leaf) * up_leaf;
+  expected.backward(grad.to(at::kDouble));
+  ExpectNear(SwigluForward(gate, up), expected);
+  SwigluBackward(grad, &gate, &up);
+  ExpectNear(gate, gate_leaf.grad());
+  ExpectNear(up, up_leaf.grad());
+}
+
+TEST(CrossEntropy, EqualsLibTorchsForwardAndAutograd) {
+  at::Tensor logits = at::randn({6, 9}) * 5;
+  at::Tensor targets = at::randint(9, {6}, at::kLong);
+  targets[2] = kIgnoredTarget;
+  const at::Tensor leaf = Leaf(logits);
+  const at::Tensor expected = at::cross_entropy_loss(leaf, targets, {}, at::Reduction::Sum);
+  (expected * 3).backward();
+  const ChunkLoss chunk = CrossEntropyForward(logits, targets);
+  EXPECT_NEAR(chunk.loss.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
+  CrossEntropyBackward(chunk.log_sum_exp, targets, at::full({}, 3.0), &logits);
+  ExpectNear(logits, leaf.grad());
+  EXPECT_TRUE(logits[2].eq(0).all().item<bool>());
+}
+
+// p - 1 at the target is -4.5e-5, which bf16 arithmetic would give as 0 or -0.0039.
+TEST(CrossEntropy, KeepsASureTokensGradientInBf16) {
+  at::Tensor logits = at::zeros({1, 2}, at::kBFloat16);
+  logits[0][0] = 10;
+  const at::Tensor targets = at::zeros({1}, at::kLong);
+  const ChunkLoss chunk = CrossEntropyForward(logits, targets);
+  CrossEntropyBackward(chunk.log_sum_exp, targets, at::full({}, 1.0), &logits);
+  const double rest = std::exp(-10) / (1 + std::exp(-10));
+  EXPECT_NEAR(logits[0][0].item<double>(), -rest, 0.01 * rest);
+  EXPECT_NEAR(logits[0][1].item<double>(), rest, 0.01 * rest);
+}
+
+TEST(CrossEntropy, OfIgnoredTargetsAloneIsZero) {
+  at::Tensor logits = at::randn({3, 4});
+  const at::Tensor targets = at::full({3}, kIgnoredTarget, at::kLong);
+  const ChunkLoss chunk = CrossEntropyForward(logits, targets);
+  EXPECT_EQ(chunk.loss.item<double>(), 0);
+  CrossEntropyBackward(chunk.log_sum_exp, targets, at::full({}, 1.0), &logits);
+  EXPECT_TRUE(logits.eq(0).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace fsdpd

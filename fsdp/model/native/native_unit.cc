@@ -1,0 +1,37 @@
+#include "fsdp/model/native/native_unit.h"
+
+#include "fsdp/model/initial_values.h"
+
+namespace fsdpd {
+
+NativeUnit::NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed)
+    : facts_(std::move(facts)), compute_(compute), borrowed_(borrowed) {}
+
+void NativeUnit::Bind(const std::vector<at::Tensor>& params) {
+  FSDPD_CHECK(params_.empty() && params.size() == facts_.params.size() + borrowed_);
+  for (size_t i = 0; i < facts_.params.size(); ++i) {
+    FSDPD_CHECK(params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
+  }
+  for (const at::Tensor& param : params) FSDPD_CHECK(param.scalar_type() == compute_);
+  params_ = params;
+}
+
+at::Tensor NativeUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
+  const ParamFacts& param = facts_.params.at(index);
+  return DrawInitialValue(facts_.name, param.name, DefaultInit(param), seed, begin, elements);
+}
+
+int NativeUnit::IndexOf(const std::string& name) const {
+  for (size_t i = 0; i < facts_.params.size(); ++i) {
+    if (facts_.params[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+at::Tensor NativeUnit::param(int index) const { return index < 0 ? at::Tensor() : params_.at(index); }
+
+void NativeUnit::CheckGrads(const std::vector<at::Tensor>& param_grads) const {
+  FSDPD_CHECK(!params_.empty() && param_grads.size() == params_.size());
+}
+
+}  // namespace fsdpd

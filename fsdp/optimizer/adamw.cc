@@ -1,0 +1,75 @@
+#include "fsdp/optimizer/adamw.h"
+
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/check.h"
+#include "fsdp/kernels/adamw.h"
+#include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/torch/scalar_type.h"
+
+namespace fsdpd {
+
+AdamW::AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device)
+    : config_(config),
+      groups_(std::move(groups)),
+      steps_taken_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device))) {}
+
+void AdamW::BeginStep(int64_t step, double learning_rate) {
+  if (!started_) steps_taken_.fill_(step - 1);
+  started_ = true;
+  counted_ = false;
+  learning_rate_ = learning_rate;
+}
+
+void AdamW::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                   const at::Tensor& found_nonfinite) {
+  FSDPD_CHECK(started_ && shard.moments.size() == 2);
+  // Whether the step counts is known only now, and to the device alone.
+  if (!counted_) steps_taken_.add_(1).sub_(found_nonfinite);
+  counted_ = true;
+  if (shard.main.is_cuda()) return UpdateOnCuda(bucket, shard, grad_divisor, found_nonfinite);
+  const at::Tensor grad = InFp32(shard.grad);
+  const at::Tensor exp_avg = InFp32(shard.moments[0]);
+  const at::Tensor exp_avg_sq = InFp32(shard.moments[1]);
+  for (const UpdateGroup& group : groups_[bucket]) {
+    const std::vector<at::Tensor> steps(group.runs.size(), steps_taken_);
+    at::_fused_adamw_(RunsOf(group, shard.main), RunsOf(group, grad), RunsOf(group, exp_avg),
+                      RunsOf(group, exp_avg_sq), /*max_exp_avg_sqs=*/{}, steps,
+                      learning_rate_ * group.lr_scale, config_.beta1, config_.beta2, group.weight_decay,
+                      config_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_divisor, found_nonfinite);
+  }
+  StoreBack(exp_avg, shard.moments[0]);
+  StoreBack(exp_avg_sq, shard.moments[1]);
+}
+
+// One launch a run of our own kernel: LibTorch's reaches 2.5 of 4.3 TB/s on an H200.
+void AdamW::UpdateOnCuda(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                         const at::Tensor& found_nonfinite) const {
+  const auto at = [](const at::Tensor& flat, int64_t element) {
+    return static_cast<char*>(flat.data_ptr()) + element * flat.element_size();
+  };
+  kernels::AdamWArgs args = {};
+  args.grad_divisor = grad_divisor.const_data_ptr<float>();
+  args.skip = found_nonfinite.const_data_ptr<float>();
+  args.steps_taken = steps_taken_.const_data_ptr<float>();
+  args.beta1 = config_.beta1;
+  args.beta2 = config_.beta2;
+  args.eps = config_.eps;
+  args.grad_type = DTypeOf(shard.grad.scalar_type());
+  args.moment_type = DTypeOf(shard.moments[0].scalar_type());
+  for (const UpdateGroup& group : groups_[bucket]) {
+    args.learning_rate = learning_rate_ * group.lr_scale;
+    args.weight_decay = group.weight_decay;
+    for (const BucketRange& run : group.runs) {
+      args.param = reinterpret_cast<float*>(at(shard.main, run.begin));
+      args.grad = at(shard.grad, run.begin);
+      args.exp_avg = at(shard.moments[0], run.begin);
+      args.exp_avg_sq = at(shard.moments[1], run.begin);
+      args.elements = run.elements;
+      kernels::AdamWUpdate(args, kernels::CurrentStream(shard.main.get_device()));
+    }
+  }
+}
+
+}  // namespace fsdpd

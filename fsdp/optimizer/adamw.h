@@ -1,0 +1,37 @@
+// AdamW: decay decoupled from the gradient, bias-corrected moments, as torch.optim.AdamW has it; by
+// at::_fused_adamw_ on CPU, by our own kernel on CUDA.
+//
+// The bias correction counts the steps that were taken, on the device: a skipped step does not advance it. A
+// run that starts at step n counts from n, as if none before had been skipped.
+#pragma once
+
+#include <vector>
+
+#include "fsdp/optimizer/optimizer.h"
+#include "fsdp/optimizer/update_groups.h"
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+class AdamW : public Optimizer {
+ public:
+  // `groups` by bucket.
+  AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device);
+
+  void BeginStep(int64_t step, double learning_rate) override;
+  void Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+              const at::Tensor& found_nonfinite) override;
+
+ private:
+  void UpdateOnCuda(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                    const at::Tensor& found_nonfinite) const;
+
+  const OptimizerConfig config_;
+  const std::vector<std::vector<UpdateGroup>> groups_;
+  at::Tensor steps_taken_;  // Scalar fp32: exact up to 2^24 steps, and what the kernel reads.
+  bool started_ = false;
+  bool counted_ = false;  // steps_taken_ has this step's part.
+  double learning_rate_ = 0;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,46 @@
+// How a rank updates its main parameters: one interface, and a fused kernel for each rule (adamw.h, sgd.h);
+// make_optimizer.h chooses.
+//
+// A bucket's main piece is cut into runs of parameters with equal decay and rate (update_groups.h), and every
+// distinct pair of the two is one call of a fused kernel: one pass over parameters, moments and gradient.
+// Whether the step is skipped is known to the device only, so found_nonfinite goes to the kernel, and the
+// state that counts steps advances on the device. Nothing is read back and nothing waits.
+//
+// Call order: BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
+// runs on the caller's current stream. Ownership: main, moments and gradient stay the caller's. Thread
+// safety: none. Errors: LibTorch's exceptions pass through.
+//
+// Cost of narrow types, but for AdamW on CUDA: moments or gradients in bf16 are widened into fp32 tensors for
+// the time of one Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more
+// passes over each (one for a gradient, which is not written back). A moment's new value is rounded to the
+// nearest bf16.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdpd {
+
+struct BucketShard;
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Before a step's first Update. `step` counts from 1 and rises; steps that the device skipped count too.
+  virtual void BeginStep(int64_t step, double learning_rate) = 0;
+
+  // Takes the gradient divided by `grad_divisor` (clipping, loss scale). Where `found_nonfinite` is 1, main
+  // parameters, moments and the optimizer's own state keep every bit. The gradient's values are undefined
+  // afterwards. REQUIRES:
+  //   1. shard.main, moments and grad have the bucket's main_elements each; main is fp32;
+  //   2. there are as many moments as OptimizerConfig::moments(), zero before the first step;
+  //   3. grad_divisor and found_nonfinite are fp32 scalars on the device; found_nonfinite is exactly 0 or 1
+  //      (kernels compare with 1: a sum over ranks has to be brought back first) and the same in all of a
+  //      step's updates.
+  virtual void Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
+                      const at::Tensor& found_nonfinite) = 0;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,132 @@
+#include "fsdp/optimizer/sharded_params.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "fsdp/torch/scalar_type.h"
+#include "fsdp/torch/torch_status.h"
+
+namespace fsdpd {
+namespace {
+
+// Large enough that drawing dwarfs the call, small enough that a few per core never matter beside a unit.
+constexpr int64_t kChunkElements = 1 << 20;
+
+struct Chunk {
+  int bucket = 0;
+  int param = 0;
+  int64_t param_begin = 0;
+  int64_t main_begin = 0;
+  int64_t elements = 0;
+};
+
+std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position) {
+  std::vector<Chunk> chunks;
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = layout.buckets[b];
+    for (const BucketPiece& piece : PiecesOf(bucket, OwnMainRange(layout, bucket, position))) {
+      for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
+        chunks.push_back({static_cast<int>(b), bucket.params[piece.slot].param, piece.param_begin + done,
+                          piece.range_begin + done, std::min(kChunkElements, piece.elements - done)});
+      }
+    }
+  }
+  return chunks;
+}
+
+void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const at::Tensor& main) {
+  const at::NoGradGuard no_grad;  // Of this thread.
+  const at::Tensor values = initial(unit, chunk.param, chunk.param_begin, chunk.elements);
+  FSDPD_CHECK(values.numel() == chunk.elements);
+  main.narrow(0, chunk.main_begin, chunk.elements).copy_(values.view({-1}));
+}
+
+}  // namespace
+
+BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position) {
+  return MainRange(layout, bucket, layout.shards == 1 ? 0 : position.inner_index,
+                   layout.outer_shards == 1 ? 0 : position.outer_index);
+}
+
+BucketRange OwnShardRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position) {
+  return ShardRange(layout, bucket, layout.shards == 1 ? 0 : position.inner_index);
+}
+
+absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout& layout,
+                                                  const MeshPosition& position, at::Device device,
+                                                  const InitialValues& initial) {
+  ShardedParams params(layout, position);
+  const absl::Status status = CatchTorch([&] {
+    const at::TensorOptions options = at::TensorOptions().device(device);
+    params.grad_shards_.resize(layout.buckets.size());
+    for (const Bucket& bucket : layout.buckets) {
+      BucketShard shard;
+      shard.main = at::zeros({bucket.main_elements}, options.dtype(at::kFloat));
+      for (int m = 0; bucket.trainable && m < spec.optimizer.moments(); ++m) {
+        shard.moments.push_back(at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(spec.moments))));
+      }
+      params.buckets_.push_back(std::move(shard));
+    }
+    const std::vector<Chunk> chunks = OwnChunks(layout, position);
+    at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial,
+             params.buckets_[chunks[c].bucket].main);
+      }
+    });
+    for (size_t b = 0; spec.shards_optimizer() && b < layout.buckets.size(); ++b) {
+      if (!layout.buckets[b].trainable) continue;
+      params.BindGradShard(static_cast<int>(b), at::zeros({layout.buckets[b].shard_elements},
+                                                          options.dtype(ScalarTypeOf(spec.main_grads))));
+    }
+    if (device.is_cuda()) {  // All of this went to the default stream, which orders itself with no lane.
+      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return params;
+}
+
+void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {
+  const Bucket& layout = layout_->buckets[bucket];
+  FSDPD_CHECK(layout.trainable && grad_shard.numel() == layout.shard_elements);
+  grad_shards_[bucket] = grad_shard;
+  const int64_t begin =
+      OwnMainRange(*layout_, layout, position_).begin - OwnShardRange(*layout_, layout, position_).begin;
+  buckets_[bucket].grad = grad_shard.narrow(0, begin, layout.main_elements);
+}
+
+void ShardedParams::CopyTo(std::vector<float>* model) const {
+  FSDPD_CHECK(static_cast<int64_t>(model->size()) == layout_->elements());
+  const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_);
+  for (size_t b = 0; b < layout_->buckets.size(); ++b) {
+    const Bucket& bucket = layout_->buckets[b];
+    const at::Tensor main = buckets_[b].main.cpu();
+    for (const BucketPiece& piece : PiecesOf(bucket, OwnMainRange(*layout_, bucket, position_))) {
+      std::copy_n(main.const_data_ptr<float>() + piece.range_begin, piece.elements,
+                  model->data() + offsets[b][piece.slot] + piece.param_begin);
+    }
+  }
+}
+
+std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout) {
+  std::vector<std::vector<int64_t>> offsets(layout.buckets.size());
+  int64_t next = 0;
+  for (const UnitLayout& unit : layout.units) {
+    for (const ParamPlace& place : unit.params) {
+      const Bucket& bucket = layout.buckets[place.bucket];
+      offsets[place.bucket].resize(bucket.params.size());
+      offsets[place.bucket][place.slot] = next;
+      next += bucket.params[place.slot].elements;
+    }
+  }
+  return offsets;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,70 @@
+// What a rank owns of the model for the whole job, by bucket: its piece of the main parameters, of the
+// optimizer's moments, and of the gradient. Padding is zero and stays zero. Frozen buckets have main
+// parameters only.
+//
+// Initial values are drawn for the rank's own pieces alone, a chunk at a time and over the process's cores,
+// so no rank ever holds a whole parameter that it shares. They depend on seed, names and element numbers
+// alone: every world and strategy starts from the same model.
+//
+// Thread safety: none; the lanes order who touches what. Errors: RESOURCE_EXHAUSTED when the device is too
+// small.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <vector>
+
+#include "fsdp/comm/mesh.h"
+#include "fsdp/plan/layout/layout.h"
+
+namespace fsdpd {
+
+// MainRange() and ShardRange() of the rank at `position`. Ranks that an axis does not tell apart (no_shard;
+// replicas of HSDP) own the same.
+BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position);
+BucketRange OwnShardRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position);
+
+// The own main piece of one bucket: what the optimizer works on.
+struct BucketShard {
+  at::Tensor main;                  // [main_elements] fp32.
+  std::vector<at::Tensor> moments;  // As many as the optimizer has, each [main_elements] in Spec::moments.
+  at::Tensor
+      grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
+};
+
+// Elements [begin, begin + elements) of a parameter, flat fp32 on the CPU. Called from several threads.
+using InitialValues = std::function<at::Tensor(int unit, int param, int64_t begin, int64_t elements)>;
+
+class ShardedParams {
+ public:
+  static absl::StatusOr<ShardedParams> Make(const Spec& spec, const Layout& layout,
+                                            const MeshPosition& position, at::Device device,
+                                            const InitialValues& initial);
+
+  const BucketShard& bucket(int index) const { return buckets_[index]; }
+  int size() const { return static_cast<int>(buckets_.size()); }
+
+  // Where reductions end: [shard_elements] in Spec::main_grads. With no_shard undefined until bound, and then
+  // the bucket's whole reduce buffer. Undefined in frozen buckets.
+  const at::Tensor& grad_shard(int bucket) const { return grad_shards_[bucket]; }
+  void BindGradShard(int bucket, const at::Tensor& grad_shard);
+
+  // Writes this rank's pieces into `model`: all parameters in the order of SlotOffsets, fp32. For tests.
+  void CopyTo(std::vector<float>* model) const;
+
+ private:
+  ShardedParams(const Layout& layout, const MeshPosition& position) : layout_(&layout), position_(position) {}
+
+  const Layout* layout_;  // The plan's, which outlives this.
+  MeshPosition position_;
+  std::vector<BucketShard> buckets_;
+  std::vector<at::Tensor> grad_shards_;
+};
+
+// The model as one row of numbers: units in order, each unit's parameters in its facts' order. By bucket and
+// slot, where a parameter begins.
+std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout);
+
+}  // namespace fsdpd

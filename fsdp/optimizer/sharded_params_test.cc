@@ -1,0 +1,133 @@
+#include "fsdp/optimizer/sharded_params.h"
+
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <numeric>
+#include <set>
+
+namespace fsdpd {
+namespace {
+
+// Two parameters that train, 5 and 300 elements with padding between them, and a frozen one of 7: two
+// buckets.
+ModelFacts SmallModel() {
+  ModelFacts model;
+  model.units.resize(1);
+  model.units[0].name = "unit";
+  model.units[0].params.resize(3);
+  model.units[0].params[0].name = "small";
+  model.units[0].params[0].shape = {5};
+  model.units[0].params[1].name = "frozen";
+  model.units[0].params[1].shape = {7};
+  model.units[0].params[1].trainable = false;
+  model.units[0].params[2].name = "large";
+  model.units[0].params[2].shape = {30, 10};
+  return model;
+}
+
+Layout LayoutOver(int64_t shards, int64_t outer_shards) {
+  LayoutOptions options;
+  options.shards = shards;
+  options.outer_shards = outer_shards;
+  return MakeLayout(SmallModel(), options);
+}
+
+// The model in the facts' order is 1, 2, 3, ... 312.
+at::Tensor Counting(int /*unit*/, int param, int64_t begin, int64_t elements) {
+  const int64_t first = param == 0 ? 1 : param == 1 ? 6 : 13;
+  return at::arange(first + begin, first + begin + elements, at::kFloat);
+}
+
+Spec SpecOf(Strategy strategy) {
+  Spec spec;
+  spec.strategy = strategy;
+  return spec;
+}
+
+TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
+  std::vector<float> expected(312);
+  std::iota(expected.begin(), expected.end(), 1.0f);
+  for (const int inner : {1, 2, 3, 4, 8}) {
+    for (const int outer : {1, 2, 3}) {
+      const Layout layout = LayoutOver(inner, outer);
+      std::vector<float> model(layout.elements());
+      double sum = 0;
+      for (int rank = 0; rank < inner * outer; ++rank) {
+        const auto params = ShardedParams::Make(SpecOf(Strategy::kOptimGradsParams), layout,
+                                                PositionOf(rank, inner * outer, outer), at::kCPU, Counting);
+        ASSERT_TRUE(params.ok()) << params.status();
+        params->CopyTo(&model);
+        for (int b = 0; b < params->size(); ++b) sum += params->bucket(b).main.sum().item<double>();
+      }
+      EXPECT_EQ(model, expected) << inner << " x " << outer;
+      EXPECT_EQ(sum, 312.0 * 313 / 2) << inner << " x " << outer;  // Padding is zero.
+    }
+  }
+}
+
+TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
+  const Layout layout = LayoutOver(8, 1);
+  std::mutex mutex;
+  std::set<int> drawn;
+  int64_t elements_drawn = 0;
+  const auto last = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(7, 8, 1), at::kCPU,
+                                        [&](int unit, int param, int64_t begin, int64_t elements) {
+                                          const std::lock_guard<std::mutex> lock(mutex);
+                                          drawn.insert(param);
+                                          elements_drawn += elements;
+                                          return Counting(unit, param, begin, elements);
+                                        });
+  ASSERT_TRUE(last.ok());
+  EXPECT_EQ(drawn.count(0), 0u);
+  EXPECT_LE(elements_drawn, layout.main_elements());
+}
+
+TEST(ShardedParams, ReplicasOfAnAxisThatDoesNotShardOwnTheSame) {
+  const Layout layout = LayoutOver(2, 1);
+  const auto one =
+      ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(1, 4, 2), at::kCPU, Counting);
+  const auto other =
+      ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(3, 4, 2), at::kCPU, Counting);
+  ASSERT_TRUE(one.ok() && other.ok());
+  for (int b = 0; b < one->size(); ++b) EXPECT_TRUE(one->bucket(b).main.equal(other->bucket(b).main));
+}
+
+TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
+  Spec spec = SpecOf(Strategy::kOptimGrads);
+  spec.moments = DType::kBf16;
+  spec.main_grads = DType::kBf16;
+  const Layout layout = LayoutOver(2, 2);
+  const auto params = ShardedParams::Make(spec, layout, PositionOf(3, 4, 2), at::kCPU, Counting);
+  ASSERT_TRUE(params.ok());
+  ASSERT_EQ(params->size(), 2);
+  for (int b = 0; b < 2; ++b) {
+    const Bucket& bucket = layout.buckets[b];
+    const BucketShard& shard = params->bucket(b);
+    EXPECT_EQ(shard.main.numel(), bucket.main_elements);
+    EXPECT_EQ(shard.moments.size(), bucket.trainable ? 2u : 0u);
+    EXPECT_EQ(shard.grad.defined(), bucket.trainable);
+    if (!bucket.trainable) continue;
+    EXPECT_EQ(shard.moments[0].scalar_type(), at::kBFloat16);
+    EXPECT_EQ(shard.grad.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(params->grad_shard(b).numel(), bucket.shard_elements);
+    // The second of the outer axis has the second half.
+    EXPECT_EQ(shard.grad.data_ptr(), params->grad_shard(b)[bucket.main_elements].data_ptr());
+  }
+}
+
+TEST(ShardedParams, WholeGradientsAreBoundByTheEngine) {
+  const Layout layout = LayoutOver(1, 1);
+  auto params =
+      ShardedParams::Make(SpecOf(Strategy::kNoShard), layout, PositionOf(1, 2, 1), at::kCPU, Counting);
+  ASSERT_TRUE(params.ok());
+  const int bucket = layout.buckets[0].trainable ? 0 : 1;
+  EXPECT_FALSE(params->grad_shard(bucket).defined());
+  const at::Tensor reduce = at::arange(layout.buckets[bucket].bucket_elements, at::kFloat);
+  params->BindGradShard(bucket, reduce);
+  EXPECT_TRUE(params->bucket(bucket).grad.equal(reduce));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,92 @@
+#include "fsdp/optimizer/update_groups.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+// Four parameters of 60 elements in places of 64: two alike between two others.
+Bucket FourParams() {
+  Bucket bucket;
+  const auto add = [&bucket](const char* name, double decay, double lr_scale) {
+    const auto slots = static_cast<int64_t>(bucket.params.size());
+    bucket.params.push_back({static_cast<int>(slots), name, {60}, decay, lr_scale, slots * 64, 60});
+  };
+  add("norm", 0, 1);
+  add("a", 0.1, 1);
+  add("b", 0.1, 1);
+  add("norm2", 0, 1);
+  bucket.elements = 240;
+  bucket.bucket_elements = bucket.shard_elements = bucket.main_elements = 256;
+  return bucket;
+}
+
+std::vector<std::pair<int64_t, int64_t>> Ends(const UpdateGroup& group) {
+  std::vector<std::pair<int64_t, int64_t>> ends;
+  for (const BucketRange& run : group.runs) ends.emplace_back(run.begin, run.begin + run.elements);
+  return ends;
+}
+
+using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+
+TEST(UpdateGroups, JoinNeighboursThatAreAlikeAndListTheOthersTogether) {
+  const auto groups = UpdateGroupsOf(FourParams(), {0, 256});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].weight_decay, 0);
+  EXPECT_EQ(Ends(groups[0]), (Pairs{{0, 60}, {192, 252}}));
+  EXPECT_EQ(groups[1].weight_decay, 0.1);
+  EXPECT_EQ(Ends(groups[1]), (Pairs{{64, 188}}));
+}
+
+TEST(UpdateGroups, CountFromTheMainPiecesStart) {
+  const auto groups = UpdateGroupsOf(FourParams(), {100, 100});  // Cut within a, and within norm2.
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].weight_decay, 0.1);
+  EXPECT_EQ(Ends(groups[0]), (Pairs{{0, 88}}));
+  EXPECT_EQ(Ends(groups[1]), (Pairs{{92, 100}}));
+}
+
+TEST(UpdateGroups, TellRatesApartWhereDecayIsTheSame) {
+  Bucket bucket = FourParams();
+  bucket.params[2].lr_scale = 0.5;
+  const auto groups = UpdateGroupsOf(bucket, {0, 256});
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(Ends(groups[1]), (Pairs{{64, 124}}));
+  EXPECT_EQ(groups[2].lr_scale, 0.5);
+  EXPECT_EQ(Ends(groups[2]), (Pairs{{128, 188}}));
+}
+
+TEST(UpdateGroups, AreNoneForPaddingAndForFrozenBuckets) {
+  Bucket bucket = FourParams();
+  EXPECT_TRUE(UpdateGroupsOf(bucket, {252, 4}).empty());
+  EXPECT_TRUE(UpdateGroupsOf(bucket, {256, 0}).empty());
+  bucket.trainable = false;
+  EXPECT_TRUE(UpdateGroupsOf(bucket, {0, 256}).empty());
+}
+
+TEST(UpdateGroups, RunsAreViews) {
+  const at::Tensor flat = at::arange(10, at::kFloat);
+  const auto runs = RunsOf({0, 1, {{1, 2}, {7, 3}}}, flat);
+  ASSERT_EQ(runs.size(), 2u);
+  runs[1].fill_(-1);
+  EXPECT_EQ(flat[7].item<float>(), -1);
+  EXPECT_EQ(runs[0][1].item<float>(), 2);
+}
+
+TEST(UpdateGroups, WidenANarrowTensorAndRoundItBack) {
+  const at::Tensor wide = at::full({3}, 1.5f);
+  EXPECT_TRUE(InFp32(wide).is_same(wide));
+  const at::Tensor narrow = at::full({3}, 1.5f, at::kBFloat16);
+  const at::Tensor widened = InFp32(narrow);
+  EXPECT_EQ(widened.scalar_type(), at::kFloat);
+  StoreBack(widened + 1.0f / 1024, narrow);  // Less than half of bf16's step at 1.5, 1/128.
+  EXPECT_EQ(narrow[0].item<float>(), 1.5f);
+  StoreBack(widened + 1.0f / 128, narrow);
+  EXPECT_EQ(narrow[0].item<float>(), 1.5f + 1.0f / 128);
+}
+
+}  // namespace
+}  // namespace fsdpd

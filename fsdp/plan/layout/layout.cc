@@ -1,0 +1,273 @@
+#include "fsdp/plan/layout/layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kParamAlignBytes = 256;
+constexpr int64_t kMainAlignBytes = 16;
+// One bucket instead of two saves a gather and a reduction per pass; it may cost this much of the unit.
+constexpr int64_t kMergePaddingDivisor = 400;
+// Row lengths whose least common multiple is longer than this never share a bucket.
+constexpr int64_t kLongestQuantum = int64_t{1} << 40;
+constexpr int64_t kBlockRows = 128;
+
+int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// A parameter and the number of elements, from its start, at whose multiples it may be cut.
+struct Cuttable {
+  ParamSlot slot;
+  int64_t quantum = 1;
+};
+
+int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
+  const bool one_part = options.shards * options.outer_shards == 1;
+  if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
+  const int64_t row = param.elements() / param.shape[0];
+  switch (options.quantum) {
+    case Quantum::kElement:
+      return 1;
+    case Quantum::kRow:
+      return row;
+    case Quantum::kRows128:
+      return row * kBlockRows;
+    case Quantum::kWhole:
+      return param.elements();
+  }
+  return 1;
+}
+
+// Parameters that may share a bucket, on their way to become one.
+class Packing {
+ public:
+  Packing(std::vector<Cuttable> params, const LayoutOptions& options)
+      : params_(std::move(params)),
+        parts_(options.shards * options.outer_shards),
+        param_align_(kParamAlignBytes / BytesOf(options.compute)),
+        main_align_(kMainAlignBytes / BytesOf(options.compute)) {
+    if (options.quantum == Quantum::kWhole && parts_ > 1) {
+      PlaceWhole();
+    } else {
+      PlaceInOrder();
+    }
+  }
+
+  bool possible() const { return main_elements_ >= 0; }
+  int64_t padded() const { return main_elements_ * parts_; }
+
+  static std::vector<Cuttable> Join(const Packing& a, const Packing& b) {
+    std::vector<Cuttable> params = a.params_;
+    params.insert(params.end(), b.params_.begin(), b.params_.end());
+    return params;
+  }
+
+  Bucket Take(int unit, bool trainable, int64_t outer_shards) {
+    Bucket bucket;
+    bucket.unit = unit;
+    bucket.trainable = trainable;
+    for (Cuttable& param : params_) {
+      bucket.elements += param.slot.elements;
+      bucket.params.push_back(std::move(param.slot));
+    }
+    bucket.main_elements = main_elements_;
+    bucket.shard_elements = main_elements_ * outer_shards;
+    bucket.bucket_elements = padded();
+    return bucket;
+  }
+
+ private:
+  // Cuts fall at multiples of main_elements_, which is a multiple of every quantum; so it is enough that each
+  // parameter starts at a multiple of its own. Longest quantum first, and a last block that is not whole
+  // after those that are: then starts align by themselves, and what is cut anywhere fills up the end.
+  void PlaceInOrder() {
+    std::stable_sort(params_.begin(), params_.end(), [](const Cuttable& a, const Cuttable& b) {
+      if (a.quantum != b.quantum) return a.quantum > b.quantum;
+      return a.slot.elements % a.quantum == 0 && b.slot.elements % b.quantum != 0;
+    });
+    int64_t end = 0, step = main_align_;
+    for (Cuttable& param : params_) {
+      step = std::lcm(step, param.quantum);
+      if (step > kLongestQuantum) {
+        main_elements_ = -1;
+        return;
+      }
+      param.slot.offset = RoundUp(end, std::lcm(param_align_, param.quantum));
+      end = param.slot.offset + param.slot.elements;
+    }
+    main_elements_ = RoundUp(RoundUp(end, parts_) / parts_, step);
+  }
+
+  // Longest first into the emptiest part: at most a third above the best there is.
+  void PlaceWhole() {
+    std::stable_sort(params_.begin(), params_.end(),
+                     [](const Cuttable& a, const Cuttable& b) { return a.slot.elements > b.slot.elements; });
+    std::vector<int64_t> filled(parts_, 0);
+    std::vector<std::pair<int64_t, int64_t>> place;  // Part, offset within it.
+    for (const Cuttable& param : params_) {
+      const auto emptiest = std::min_element(filled.begin(), filled.end());
+      place.emplace_back(emptiest - filled.begin(), *emptiest);
+      *emptiest += RoundUp(param.slot.elements, param_align_);
+    }
+    main_elements_ = *std::max_element(filled.begin(), filled.end());
+    for (size_t i = 0; i < params_.size(); ++i) {
+      params_[i].slot.offset = place[i].first * main_elements_ + place[i].second;
+    }
+    std::sort(params_.begin(), params_.end(),
+              [](const Cuttable& a, const Cuttable& b) { return a.slot.offset < b.slot.offset; });
+  }
+
+  std::vector<Cuttable> params_;  // By offset.
+  int64_t parts_;
+  int64_t param_align_;
+  int64_t main_align_;
+  int64_t main_elements_ = 0;
+};
+
+// One packing per quantum, in order of appearance. Whole parameters of all sizes fill up each other's parts.
+std::vector<Packing> ByQuantum(const std::vector<Cuttable>& params, const LayoutOptions& options) {
+  std::vector<std::pair<int64_t, std::vector<Cuttable>>> groups;
+  for (const Cuttable& param : params) {
+    const int64_t key = options.quantum == Quantum::kWhole ? 1 : param.quantum;
+    const auto found =
+        std::find_if(groups.begin(), groups.end(), [key](const auto& group) { return group.first == key; });
+    if (found == groups.end()) {
+      groups.push_back({key, {param}});
+    } else {
+      found->second.push_back(param);
+    }
+  }
+  std::vector<Packing> packings;
+  for (auto& [key, members] : groups) packings.emplace_back(std::move(members), options);
+  return packings;
+}
+
+// Merges the pair that leaves the least padding, as long as that grows by nothing or stays within `allowed`.
+bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed,
+               const LayoutOptions& options) {
+  int64_t padded = 0;
+  for (const Packing& packing : *packings) padded += packing.padded();
+  int64_t best = std::max(padded, elements + allowed) + 1;
+  std::pair<size_t, size_t> pair;
+  for (size_t a = 0; a < packings->size(); ++a) {
+    for (size_t b = a + 1; b < packings->size(); ++b) {
+      const Packing both(Packing::Join((*packings)[a], (*packings)[b]), options);
+      const int64_t total = padded - (*packings)[a].padded() - (*packings)[b].padded() + both.padded();
+      if (!both.possible() || total >= best) continue;
+      best = total;
+      pair = {a, b};
+    }
+  }
+  if (pair.first == pair.second) return false;
+  (*packings)[pair.first] =
+      Packing(Packing::Join((*packings)[pair.first], (*packings)[pair.second]), options);
+  packings->erase(packings->begin() + static_cast<int64_t>(pair.second));
+  return true;
+}
+
+void AddBuckets(const UnitFacts& facts, int unit, bool trainable, const LayoutOptions& options,
+                std::vector<Bucket>* buckets) {
+  std::vector<Cuttable> params;
+  int64_t elements = 0;
+  for (size_t i = 0; i < facts.params.size(); ++i) {
+    const ParamFacts& param = facts.params[i];
+    if (param.trainable != trainable) continue;
+    elements += param.elements();
+    params.push_back({{static_cast<int>(i), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
+                       param.elements()},
+                      QuantumOf(param, options)});
+  }
+  std::vector<Packing> packings = ByQuantum(params, options);
+  while (packings.size() > 1 && MergeBest(&packings, elements, elements / kMergePaddingDivisor, options)) {
+  }
+  for (Packing& packing : packings) {
+    FSDPD_CHECK(packing.possible());
+    buckets->push_back(packing.Take(unit, trainable, options.outer_shards));
+  }
+}
+
+UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions& options,
+                          std::vector<Bucket>* buckets) {
+  UnitLayout layout;
+  layout.name = facts.name;
+  layout.borrows = facts.borrows;
+  layout.params.resize(facts.params.size());
+  const size_t first = buckets->size();
+  AddBuckets(facts, unit, /*trainable=*/true, options, buckets);
+  AddBuckets(facts, unit, /*trainable=*/false, options, buckets);
+  for (size_t b = first; b < buckets->size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    layout.buckets.push_back(bucket);
+    const std::vector<ParamSlot>& slots = (*buckets)[b].params;
+    for (size_t i = 0; i < slots.size(); ++i) layout.params[slots[i].param] = {bucket, static_cast<int>(i)};
+  }
+  return layout;
+}
+
+}  // namespace
+
+int64_t Layout::elements() const {
+  int64_t sum = 0;
+  for (const Bucket& bucket : buckets) sum += bucket.elements;
+  return sum;
+}
+
+double Layout::padding_ratio() const {
+  const auto own = static_cast<double>(elements());
+  return own == 0 ? 0 : (static_cast<double>(main_elements() * shards * outer_shards) - own) / own;
+}
+
+int64_t Layout::main_elements() const {
+  int64_t sum = 0;
+  for (const Bucket& bucket : buckets) sum += bucket.main_elements;
+  return sum;
+}
+
+BucketRange MainRange(const Layout& layout, const Bucket& bucket, int64_t inner_index, int64_t outer_index) {
+  FSDPD_CHECK(inner_index >= 0 && inner_index < layout.shards);
+  FSDPD_CHECK(outer_index >= 0 && outer_index < layout.outer_shards);
+  return {inner_index * bucket.shard_elements + outer_index * bucket.main_elements, bucket.main_elements};
+}
+
+BucketRange ShardRange(const Layout& layout, const Bucket& bucket, int64_t inner_index) {
+  FSDPD_CHECK(inner_index >= 0 && inner_index < layout.shards);
+  return {inner_index * bucket.shard_elements, bucket.shard_elements};
+}
+
+std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
+  const int64_t range_end = range.begin + range.elements;
+  std::vector<BucketPiece> pieces;
+  for (size_t i = 0; i < bucket.params.size(); ++i) {
+    const ParamSlot& param = bucket.params[i];
+    const int64_t begin = std::max(range.begin, param.offset);
+    const int64_t end = std::min(range_end, param.offset + param.elements);
+    if (begin >= end) continue;
+    pieces.push_back({static_cast<int>(i), begin - param.offset, begin - range.begin, end - begin});
+  }
+  return pieces;
+}
+
+Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
+  FSDPD_CHECK(options.shards > 0 && options.outer_shards > 0);
+  Layout layout;
+  layout.shards = options.shards;
+  layout.outer_shards = options.outer_shards;
+  for (size_t u = 0; u < model.units.size(); ++u) {
+    layout.units.push_back(MakeUnitLayout(model.units[u], static_cast<int>(u), options, &layout.buckets));
+  }
+  return layout;
+}
+
+LayoutOptions LayoutOptionsOf(const Spec& spec) {
+  LayoutOptions options;
+  options.shards = spec.shards_optimizer() ? spec.inner_size() : 1;
+  options.outer_shards = spec.shards_over_outer() ? spec.outer_size : 1;
+  options.compute = spec.compute;
+  return options;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,314 @@
+#include "fsdp/plan/layout/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <random>
+
+namespace fsdpd {
+namespace {
+
+using Shapes = std::vector<std::vector<int64_t>>;
+
+constexpr Quantum kQuanta[] = {Quantum::kElement, Quantum::kRow, Quantum::kRows128, Quantum::kWhole};
+
+ModelFacts OneUnit(const Shapes& shapes) {
+  UnitFacts unit;
+  unit.name = "unit";
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    ParamFacts param;
+    param.name = "p" + std::to_string(i);
+    param.shape = shapes[i];
+    unit.params.push_back(param);
+  }
+  ModelFacts model;
+  model.units.push_back(unit);
+  return model;
+}
+
+LayoutOptions Options(int64_t shards, DType compute = DType::kFp32, Quantum quantum = Quantum::kElement,
+                      int64_t outer_shards = 1) {
+  LayoutOptions options;
+  options.shards = shards;
+  options.outer_shards = outer_shards;
+  options.compute = compute;
+  options.quantum = quantum;
+  return options;
+}
+
+// Elements between the places where a parameter may be cut.
+int64_t CutStep(const ParamSlot& param, Quantum quantum) {
+  if (param.shape.size() < 2 || quantum == Quantum::kElement) return 1;
+  if (quantum == Quantum::kWhole) return param.elements;
+  return param.elements / param.shape[0] * (quantum == Quantum::kRow ? 1 : 128);
+}
+
+// Every element has exactly one owner, cuts fall where the quantum lets them, everything is aligned.
+void ExpectSound(const Layout& layout, const LayoutOptions& options) {
+  for (const Bucket& bucket : layout.buckets) {
+    ASSERT_EQ(bucket.shard_elements, bucket.main_elements * layout.outer_shards);
+    ASSERT_EQ(bucket.bucket_elements, bucket.shard_elements * layout.shards);
+    ASSERT_EQ(bucket.main_elements * BytesOf(options.compute) % 16, 0);
+    std::vector<int64_t> next(bucket.params.size(), 0);
+    for (int64_t inner = 0; inner < layout.shards; ++inner) {
+      ASSERT_EQ(ShardRange(layout, bucket, inner).begin, MainRange(layout, bucket, inner, 0).begin);
+      for (int64_t outer = 0; outer < layout.outer_shards; ++outer) {
+        const BucketRange range = MainRange(layout, bucket, inner, outer);
+        for (const BucketPiece& piece : PiecesOf(bucket, range)) {
+          const ParamSlot& param = bucket.params[piece.slot];
+          ASSERT_EQ(piece.param_begin, next[piece.slot]);
+          ASSERT_EQ(piece.param_begin % CutStep(param, options.quantum), 0) << param.name;
+          ASSERT_GT(piece.elements, 0);
+          ASSERT_EQ(range.begin + piece.range_begin, param.offset + piece.param_begin);
+          ASSERT_LE(piece.range_begin + piece.elements, range.elements);
+          next[piece.slot] += piece.elements;
+        }
+      }
+    }
+    int64_t end = 0, elements = 0;
+    for (size_t i = 0; i < bucket.params.size(); ++i) {
+      const ParamSlot& param = bucket.params[i];
+      ASSERT_EQ(next[i], param.elements) << param.name;
+      ASSERT_GE(param.offset, end) << param.name;
+      ASSERT_EQ(param.offset * BytesOf(options.compute) % 256, 0) << param.name;
+      end = param.offset + param.elements;
+      elements += param.elements;
+    }
+    ASSERT_EQ(elements, bucket.elements);
+    ASSERT_LE(end, bucket.bucket_elements);
+  }
+}
+
+// What the units say of places and what the buckets hold are the same, in both directions.
+void ExpectEachParamOnce(const Layout& layout, const ModelFacts& model) {
+  ASSERT_EQ(layout.units.size(), model.units.size());
+  size_t slots = 0, params = 0;
+  for (const Bucket& bucket : layout.buckets) slots += bucket.params.size();
+  for (size_t u = 0; u < model.units.size(); ++u) {
+    ASSERT_EQ(layout.units[u].params.size(), model.units[u].params.size());
+    for (size_t i = 0; i < model.units[u].params.size(); ++i) {
+      const ParamFacts& facts = model.units[u].params[i];
+      const ParamPlace place = layout.units[u].params[i];
+      const Bucket& bucket = layout.buckets[place.bucket];
+      const ParamSlot& slot = bucket.params[place.slot];
+      EXPECT_EQ(bucket.unit, static_cast<int>(u));
+      EXPECT_EQ(bucket.trainable, facts.trainable);
+      EXPECT_EQ(slot.param, static_cast<int>(i));
+      EXPECT_EQ(slot.name, facts.name);
+      EXPECT_EQ(slot.shape, facts.shape);
+      EXPECT_EQ(slot.weight_decay, facts.weight_decay);
+      EXPECT_EQ(slot.lr_scale, facts.lr_scale);
+      ++params;
+    }
+  }
+  EXPECT_EQ(slots, params);
+}
+
+TEST(Layout, EveryElementHasOneOwnerAndCutsFallOnTheQuantum) {
+  const std::vector<Shapes> models = {{{1}},
+                                      {{3}},
+                                      {{}},
+                                      {{}, {}, {5}},
+                                      {{64}},
+                                      {{65}, {1}, {1000}},
+                                      {{7, 3}},
+                                      {{4, 64}, {64}, {64, 4}},
+                                      {{129, 5}, {300, 5}, {7}},
+                                      {{2, 3, 4}, {5, 12}, {}},
+                                      {{130, 8}, {256, 16}, {3, 24}, {9}},
+                                      {{0, 4}, {3}}};
+  for (const Shapes& shapes : models) {
+    for (const int64_t shards : {1, 2, 3, 4, 7, 8, 64}) {
+      for (const int64_t outer_shards : {1, 2, 3}) {
+        for (const DType compute : {DType::kFp32, DType::kBf16}) {
+          for (const Quantum quantum : kQuanta) {
+            const LayoutOptions options = Options(shards, compute, quantum, outer_shards);
+            const Layout layout = MakeLayout(OneUnit(shapes), options);
+            ExpectSound(layout, options);
+            ExpectEachParamOnce(layout, OneUnit(shapes));
+            if (HasFatalFailure()) FAIL() << shards << " shards, quantum " << static_cast<int>(quantum);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, RandomModelsAreSound) {
+  std::mt19937 random(7);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 2000; ++round) {
+    Shapes shapes;
+    for (int64_t i = pick(1, 9); i > 0; --i) {
+      std::vector<int64_t> shape;
+      for (int64_t d = pick(0, 3); d > 0; --d) shape.push_back(pick(0, 3) == 0 ? pick(1, 400) : pick(1, 12));
+      shapes.push_back(shape);
+    }
+    ModelFacts model = OneUnit(shapes);
+    for (ParamFacts& param : model.units[0].params) param.trainable = pick(0, 3) > 0;
+    const LayoutOptions options =
+        Options(pick(1, 20), pick(0, 1) == 0 ? DType::kFp32 : DType::kBf16, kQuanta[pick(0, 3)], pick(1, 4));
+    ExpectSound(MakeLayout(model, options), options);
+    ExpectEachParamOnce(MakeLayout(model, options), model);
+    if (HasFatalFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(Layout, AParameterSmallerThanTheShardsLeavesMostOfThemEmpty) {
+  const Layout layout = MakeLayout(OneUnit({{3}}), Options(8));
+  const Bucket& bucket = layout.buckets[0];
+  EXPECT_EQ(PiecesOf(bucket, ShardRange(layout, bucket, 0)).size(), 1u);
+  for (int64_t shard = 1; shard < 8; ++shard) {
+    EXPECT_TRUE(PiecesOf(bucket, ShardRange(layout, bucket, shard)).empty()) << shard;
+  }
+}
+
+TEST(Layout, FrozenParametersHaveABucketOfTheirOwn) {
+  ModelFacts model = OneUnit({{8, 8}, {8}, {16, 8}});
+  model.units[0].params[1].trainable = false;
+  const Layout layout = MakeLayout(model, Options(2));
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  EXPECT_TRUE(layout.buckets[0].trainable);
+  EXPECT_FALSE(layout.buckets[1].trainable);
+  EXPECT_EQ(layout.buckets[1].params[0].name, "p1");
+  EXPECT_EQ(layout.units[0].params[1].bucket, 1);
+}
+
+TEST(Layout, AtTheElementQuantumAUnitsParametersStayInOrderInOneBucket) {
+  const Layout layout = MakeLayout(OneUnit({{3}, {8, 8}, {}, {4, 2}}), Options(4, DType::kBf16));
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(layout.buckets[0].params[i].param, i);
+}
+
+TEST(Layout, OneRankPadsOnlyBetweenParameters) {
+  for (const Quantum quantum : kQuanta) {
+    const Layout layout = MakeLayout(OneUnit({{128, 3}, {128, 5}}), Options(1, DType::kFp32, quantum));
+    ASSERT_EQ(layout.buckets.size(), 1u);
+    EXPECT_EQ(layout.main_elements(), layout.elements());
+  }
+}
+
+TEST(Layout, UnitsKeepWhatTheyBorrow) {
+  ModelFacts model;
+  model.units.resize(2);
+  model.units[1].borrows = 0;
+  const Layout layout = MakeLayout(model, Options(2));
+  EXPECT_EQ(layout.units[0].borrows, -1);
+  EXPECT_EQ(layout.units[1].borrows, 0);
+  EXPECT_TRUE(layout.buckets.empty());  // Nothing of its own: no bucket.
+}
+
+TEST(Layout, WholeMatricesAreSpreadEvenly) {
+  const Shapes layer = {{4096, 4096}, {1024, 4096}, {1024, 4096}, {4096, 4096}, {2048, 4096}, {2048, 4096}};
+  const Layout layout = MakeLayout(OneUnit(layer), Options(2, DType::kBf16, Quantum::kWhole));
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.padding_ratio(), 0.0);  // 4096 + 2048 + 1024 rows each.
+}
+
+TEST(Layout, FollowsTheMeshOfTheSpec) {
+  Spec spec;
+  spec.world = 8;
+  spec.outer_size = 2;
+  spec.compute = DType::kBf16;
+  EXPECT_EQ(LayoutOptionsOf(spec).shards, 4);
+  EXPECT_EQ(LayoutOptionsOf(spec).outer_shards, 1);
+  EXPECT_EQ(LayoutOptionsOf(spec).compute, DType::kBf16);
+  spec.outer_strategy = Strategy::kOptim;
+  EXPECT_EQ(LayoutOptionsOf(spec).outer_shards, 2);
+  spec.outer_size = 1;
+  spec.outer_strategy = Strategy::kNoShard;
+  spec.strategy = Strategy::kNoShard;
+  EXPECT_EQ(LayoutOptionsOf(spec).shards, 1);
+}
+
+// Matrices of one layer, as their model cards say.
+
+Shapes Qwen3MoeLayer() {  // Qwen3-30B-A3B.
+  Shapes shapes = {{2048}, {4096, 2048}, {512, 2048}, {512, 2048}, {128},
+                   {128},  {2048, 4096}, {2048},      {128, 2048}};
+  for (int expert = 0; expert < 128; ++expert) {
+    shapes.insert(shapes.end(), {{768, 2048}, {768, 2048}, {2048, 768}});
+  }
+  return shapes;
+}
+
+Shapes DeepSeekAttention() {  // DeepSeek-V3.
+  return {{7168}, {1536, 7168}, {1536},        {24576, 1536}, {576, 7168},
+          {512},  {32768, 512}, {7168, 16384}, {7168}};
+}
+
+Shapes DeepSeekDenseLayer() {
+  Shapes shapes = DeepSeekAttention();
+  shapes.insert(shapes.end(), {{18432, 7168}, {18432, 7168}, {7168, 18432}});
+  return shapes;
+}
+
+Shapes DeepSeekMoeLayer() {
+  Shapes shapes = DeepSeekAttention();
+  shapes.insert(shapes.end(), {{256, 7168}, {256}});
+  for (int expert = 0; expert < 257; ++expert) {  // 256 routed ones and one shared.
+    shapes.insert(shapes.end(), {{2048, 7168}, {2048, 7168}, {7168, 2048}});
+  }
+  return shapes;
+}
+
+// What a unit pads when its shards are cut at a common multiple of all of its rows.
+double OneMultiplePadding(const Layout& layout, const UnitFacts& unit) {
+  int64_t multiple = 8, end = 0;
+  for (const ParamFacts& param : unit.params) {
+    if (param.shape.size() < 2) {
+      end += param.elements();
+      continue;
+    }
+    const int64_t row = param.elements() / param.shape[0];
+    multiple = std::lcm(multiple, row);
+    end = (end + row - 1) / row * row + param.elements();
+  }
+  const int64_t step = multiple * layout.shards;
+  const auto own = static_cast<double>(unit.elements());
+  return (static_cast<double>((end + step - 1) / step * step) - own) / own;
+}
+
+struct RealModel {
+  const char* name;
+  ModelFacts facts;
+};
+
+std::vector<RealModel> RealModels() {
+  return {{"llama3-8b", DescribeModel(*FindPreset("llama3-8b"), 1, 1, DType::kBf16)},
+          {"llama3-70b", DescribeModel(*FindPreset("llama3-70b"), 1, 1, DType::kBf16)},
+          {"qwen3-30b-a3b layer", OneUnit(Qwen3MoeLayer())},
+          {"deepseek-v3 dense layer", OneUnit(DeepSeekDenseLayer())},
+          {"deepseek-v3 moe layer", OneUnit(DeepSeekMoeLayer())}};
+}
+
+TEST(Layout, PadsRealModelsByLessThanOnePercent) {
+  std::printf("%-24s %6s  %9s %9s %9s %8s  %s\n", "padding, bf16", "shards", "element", "row", "128 rows",
+              "buckets", "row, one multiple for the unit");
+  for (const RealModel& model : RealModels()) {
+    for (const int64_t shards : {8, 64, 1024}) {
+      const Layout element = MakeLayout(model.facts, Options(shards, DType::kBf16));
+      const LayoutOptions options = Options(shards, DType::kBf16, Quantum::kRow);
+      const Layout row = MakeLayout(model.facts, options);
+      ExpectSound(row, options);
+      EXPECT_EQ(row.elements(), model.facts.elements());
+      EXPECT_GE(element.padding_ratio(), 0);
+      EXPECT_LE(element.padding_ratio(), 0.01) << model.name << " over " << shards;
+      EXPECT_LE(row.padding_ratio(), 0.01) << model.name << " over " << shards;
+      // Only shown: there are fewer blocks than 1,024 in most layers.
+      const Layout rows128 = MakeLayout(model.facts, Options(shards, DType::kBf16, Quantum::kRows128));
+      const size_t middle = model.facts.units.size() / 2;
+      std::printf("%-24s %6lld  %8.4f%% %8.4f%% %8.2f%% %8zu  %.2f%%\n", model.name,
+                  static_cast<long long>(shards), 100 * element.padding_ratio(), 100 * row.padding_ratio(),
+                  100 * rows128.padding_ratio(), row.units[middle].buckets.size(),
+                  100 * OneMultiplePadding(row, model.facts.units[middle]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

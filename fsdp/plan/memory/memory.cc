@@ -1,0 +1,237 @@
+#include "fsdp/plan/memory/memory.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+// LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
+constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
+
+// Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
+// of the communicators that reduce a bucket, or over the outer axis a shard, keeps what its largest took.
+int64_t GlooBytes(const Spec& spec, const Layout& layout) {
+  const bool whole_bucket = spec.strategy == Strategy::kNoShard || GradType(spec) == DType::kFp32;
+  int64_t bucket_elements = 0, shard_elements = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
+    shard_elements = std::max(shard_elements, bucket.shard_elements);
+  }
+  const auto received = [](int64_t elements) {
+    return std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
+  };
+  return (whole_bucket ? received(bucket_elements) : 0) +
+         (spec.outer_size > 1 ? received(shard_elements) : 0);
+}
+
+// Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
+// go; in a step of equal layers they fall into the holes of the layer before.
+constexpr int64_t kFragmentationDivisor = 20;
+
+// The arena's bytes by what they are there for.
+struct ArenaShares {
+  int64_t reduce = 0;  // Gradients on their way, with what the wire is received into.
+  int64_t replica = 0;
+  int64_t gather = 0;
+};
+
+int64_t BytesOfKind(const Program& program, BufferKind kind) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers) bytes += buffer.kind == kind ? buffer.bytes : 0;
+  return bytes;
+}
+
+// Gathered bytes at the moment when most of all is live.
+int64_t GatheredAtPeak(const Program& program) {
+  std::vector<int64_t> all(program.instructions.size() + 1), gathered(all);
+  for (const Buffer& buffer : program.buffers) {
+    for (const Buffer::Interval& live : buffer.live) {
+      for (std::vector<int64_t>* sums : {&all, &gathered}) {
+        if (sums == &gathered && buffer.kind != BufferKind::kGathered) continue;
+        (*sums)[live.born] += buffer.bytes;
+        (*sums)[live.dies + 1] -= buffer.bytes;
+      }
+    }
+  }
+  int64_t now = 0, gathered_now = 0, peak = 0, at_peak = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    now += all[i];
+    gathered_now += gathered[i];
+    if (now <= peak) continue;
+    peak = now;
+    at_peak = gathered_now;
+  }
+  return at_peak;
+}
+
+// Buffers of both kinds share bytes at different times. Whole gradients and replicas share with nobody; of
+// the rest, what is gathered at the peak is there for gathers, and the others for reductions.
+ArenaShares SharesOf(const Spec& spec, const Program& program) {
+  ArenaShares shares;
+  shares.replica = BytesOfKind(program, BufferKind::kReplica);
+  if (spec.shards_grads()) {
+    shares.gather = GatheredAtPeak(program);
+    shares.reduce = program.arena_bytes - shares.replica - shares.gather;
+  } else {
+    shares.reduce = BytesOfKind(program, BufferKind::kReduce);
+    shares.gather = program.arena_bytes - shares.replica - shares.reduce;
+  }
+  return shares;
+}
+
+struct ComputePeak {
+  int64_t activations = 0;
+  int64_t workspace = 0;
+  std::string unit;
+};
+
+// One micro-batch is in flight at a time: its backward frees what its forward kept.
+ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
+  ComputePeak peak;
+  int64_t kept = 0;  // By the units before.
+  for (size_t u = 0; u < model.units.size(); ++u) {
+    const UnitFacts& unit = model.units[u];
+    const UnitPeak own = BackwardPeak(unit);
+    if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
+      peak = {kept + own.activations, own.workspace, unit.name};
+    }
+    kept += unit.kept_bytes.With(RecomputeOf(spec, model, static_cast<int>(u)));
+  }
+  return peak;
+}
+
+struct OwnedElements {
+  int64_t trainable_main = 0;
+  int64_t gradient_shard = 0;
+};
+
+OwnedElements OwnedBy(const Layout& layout) {
+  OwnedElements owned;
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    owned.trainable_main += bucket.main_elements;
+    owned.gradient_shard += bucket.shard_elements;
+  }
+  return owned;
+}
+
+std::string OptimizerNote(const Spec& spec) {
+  const int moments = spec.optimizer.moments();
+  if (moments == 0) return "SGD without momentum keeps nothing";
+  const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
+  return absl::StrCat(what, " in ", NameOf(spec.moments), ", of what is trained");
+}
+
+// no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.
+MemoryComponent Gradients(const Spec& spec, const OwnedElements& owned, int64_t whole_bytes) {
+  const int64_t shard = owned.gradient_shard * BytesOf(spec.main_grads);
+  if (spec.strategy == Strategy::kNoShard) return {"gradients", whole_bytes, "whole in fp32"};
+  if (!spec.shards_grads()) {
+    return {"gradients", whole_bytes + shard,
+            absl::StrCat("whole in fp32, and this rank's shard in ", NameOf(spec.main_grads))};
+  }
+  return {"gradients", shard, absl::StrCat("this rank's shard in ", NameOf(spec.main_grads))};
+}
+
+std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std::string& unit) {
+  const std::string text = absl::StrCat("kept for backward, at ", unit);
+  if (spec.recompute == Recompute::kNone) return text;
+  const int64_t blocks = BlocksOf(model);
+  const int64_t layers = std::min(spec.recompute_layers, blocks);
+  const bool full = spec.recompute == Recompute::kFull;
+  const char* kind = full ? "full" : "selective";
+  if (layers == blocks) return absl::StrCat(text, "; recompute ", kind, " on all layers");
+  return absl::StrCat(text, "; recompute ", kind, " on ", layers, " of ", blocks, " layers",
+                      full ? ", selective on the others" : "");
+}
+
+}  // namespace
+
+int64_t BlocksOf(const ModelFacts& model) {
+  return std::count_if(model.units.begin(), model.units.end(),
+                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
+}
+
+int64_t StepMemory::Of(absl::string_view component) const {
+  for (const MemoryComponent& c : components) {
+    if (c.name == component) return c.bytes;
+  }
+  return 0;
+}
+
+UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.kept_bytes.none, unit.workspace_bytes}; }
+
+LargestUnit FindLargestUnit(const Layout& layout, DType compute) {
+  LargestUnit largest;
+  for (const UnitLayout& unit : layout.units) {
+    int64_t bytes = 0;
+    for (const int bucket : unit.buckets) bytes += layout.buckets[bucket].bucket_elements * BytesOf(compute);
+    largest.all_bytes += bytes;
+    if (bytes <= largest.bytes) continue;
+    largest.name = unit.name;
+    largest.bytes = bytes;
+  }
+  return largest;
+}
+
+StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                      const Program& program) {
+  const bool cuda = spec.device == DeviceKind::kCuda;
+  const ArenaShares arena = SharesOf(spec, program);
+  const ComputePeak compute = PeakOfCompute(spec, model);
+  const OwnedElements owned = OwnedBy(layout);
+  const int64_t transient = compute.activations + compute.workspace;
+  const bool whole = !spec.shards_grads();
+  const int64_t parts = layout.shards * layout.outer_shards;
+  StepMemory memory;
+  memory.components = {
+      {"main_params", layout.main_elements() * BytesOf(DType::kFp32),
+       parts == 1 ? "the model in fp32" : absl::StrCat("1/", parts, " of the model in fp32")},
+      {"optimizer", owned.trainable_main * spec.optimizer.moments() * BytesOf(spec.moments),
+       OptimizerNote(spec)},
+      Gradients(spec, owned, arena.reduce),
+      {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
+      {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
+      {"reduce_buffers", whole ? 0 : arena.reduce,
+       whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
+      {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
+      {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
+      {"library", cuda ? kCudaLibraryBytes : GlooBytes(spec, layout),
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
+      {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
+       cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
+  };
+  for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
+  return memory;
+}
+
+std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFacts& model,
+                                                 const Layout& layout, const Program& program,
+                                                 std::optional<int64_t> only_layers) {
+  Spec tried = spec;
+  const auto fits = [&](Recompute recompute, int64_t layers) {
+    tried.recompute = recompute;
+    tried.recompute_layers = layers;
+    return PlanMemory(tried, model, layout, program).peak_bytes <= spec.memory_budget_bytes;
+  };
+  const int64_t blocks = BlocksOf(model);
+  if (fits(Recompute::kNone, 0)) return RecomputeChoice{Recompute::kNone, 0};
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    int64_t enough = only_layers.value_or(blocks);
+    if (!fits(recompute, enough)) continue;
+    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;  // More layers never need more memory.
+    while (too_few + 1 < enough) {
+      const int64_t middle = too_few + (enough - too_few) / 2;
+      (fits(recompute, middle) ? enough : too_few) = middle;
+    }
+    return RecomputeChoice{recompute, enough};
+  }
+  return std::nullopt;
+}
+
+}  // namespace fsdpd

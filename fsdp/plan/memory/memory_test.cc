@@ -1,0 +1,218 @@
+#include "fsdp/plan/memory/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "fsdp/plan/program/testing/program_cases.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+struct Planned {
+  ModelFacts model;
+  Layout layout;
+  Program program;
+  StepMemory memory;
+};
+
+Planned PlanOf(const Spec& spec) {
+  Planned p;
+  p.model = DescribeSpec(spec);
+  p.layout = MakeLayout(p.model, LayoutOptionsOf(spec));
+  p.program = CompileProgram(spec, p.model, p.layout);
+  p.memory = PlanMemory(spec, p.model, p.layout, p.program);
+  return p;
+}
+
+TEST(Memory, ShardsStateAndKeepsTheArena) {
+  const Planned p = PlanOf(Llama8b(8));
+  EXPECT_EQ(p.memory.Of("main_params"), p.layout.main_elements() * 4);
+  EXPECT_EQ(p.memory.Of("optimizer"), p.layout.main_elements() * 8);
+  EXPECT_EQ(p.memory.Of("gradients"), p.layout.main_elements() * 4);
+  EXPECT_EQ(p.memory.Of("gather_buffers") + p.memory.Of("reduce_buffers"), p.program.arena_bytes);
+  EXPECT_GT(p.memory.Of("gather_buffers"), 0);
+  EXPECT_EQ(p.memory.Of("no such component"), 0);
+  int64_t sum = 0;
+  for (const MemoryComponent& component : p.memory.components) sum += component.bytes;
+  EXPECT_EQ(p.memory.peak_bytes, sum);
+}
+
+TEST(Memory, WholeGradientsAreGradients) {
+  Spec spec = Llama8b(8);
+  spec.strategy = Strategy::kNoShard;
+  const Planned whole = PlanOf(spec);
+  const int64_t elements = whole.layout.main_elements();
+  EXPECT_EQ(whole.memory.Of("main_params"), elements * 4);
+  EXPECT_EQ(whole.memory.Of("gradients"), elements * 4);
+  EXPECT_EQ(whole.memory.Of("reduce_buffers"), 0);
+  EXPECT_EQ(whole.memory.Of("gather_buffers"), elements * 2);
+
+  spec.strategy = Strategy::kOptim;
+  const Planned optim = PlanOf(spec);
+  const int64_t shard = optim.layout.main_elements();
+  EXPECT_EQ(optim.memory.Of("main_params"), shard * 4);
+  EXPECT_EQ(optim.memory.Of("gradients"), shard * 8 * 4 + shard * 4);
+  EXPECT_EQ(optim.memory.Of("gather_buffers"), shard * 8 * 2);
+}
+
+TEST(Memory, CountsMomentsAndGradientsInTheirTypes) {
+  Spec spec = Llama8b(8);
+  const int64_t main = PlanOf(spec).layout.main_elements();
+  spec.moments = DType::kBf16;
+  spec.main_grads = DType::kBf16;
+  EXPECT_EQ(PlanOf(spec).memory.Of("optimizer"), main * 4);
+  EXPECT_EQ(PlanOf(spec).memory.Of("gradients"), main * 2);
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(PlanOf(spec).memory.Of("optimizer"), 0);
+  spec.optimizer.momentum = 0.9;
+  EXPECT_EQ(PlanOf(spec).memory.Of("optimizer"), main * 2);
+}
+
+TEST(Memory, FrozenParametersHaveNeitherGradientNorMoments) {
+  Spec spec = Llama8b(8);
+  spec.frozen = {"*"};
+  const int64_t main = PlanOf(spec).layout.main_elements();
+  spec.frozen = {"layer.*", "embedding.*"};
+  const Planned p = PlanOf(spec);
+  EXPECT_EQ(p.memory.Of("main_params"), p.layout.main_elements() * 4);
+  EXPECT_GE(p.layout.main_elements(), main);
+  const int64_t head = int64_t{128256} * 4096 + 4096;
+  EXPECT_NEAR(static_cast<double>(p.memory.Of("optimizer")), static_cast<double>(head), 1e4);
+  EXPECT_EQ(p.memory.Of("gradients") * 2, p.memory.Of("optimizer"));
+}
+
+TEST(Memory, HfsdpKeepsAReplicaAndSmallerState) {
+  Spec spec = Llama8b(8);
+  spec.outer_size = 2;
+  const Planned hsdp = PlanOf(spec);
+  EXPECT_EQ(hsdp.memory.Of("replica"), 0);
+  spec.outer_strategy = Strategy::kOptim;
+  const Planned hfsdp = PlanOf(spec);
+  EXPECT_EQ(hfsdp.memory.Of("main_params") * 2, hsdp.memory.Of("main_params"));
+  EXPECT_EQ(hfsdp.memory.Of("optimizer") * 2, hsdp.memory.Of("optimizer"));
+  EXPECT_EQ(hfsdp.memory.Of("gradients"), hsdp.memory.Of("gradients"));
+  EXPECT_EQ(hfsdp.memory.Of("replica"), hfsdp.memory.Of("gradients") / 2);
+}
+
+TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
+  Spec spec = Llama8b(8);
+  spec.global_batch = 8;
+  const int64_t wide = PlanOf(spec).memory.Of("reduce_buffers");
+  spec.grad_comm = DType::kBf16;
+  const Planned p = PlanOf(spec);
+  EXPECT_EQ(p.memory.Of("gather_buffers") + p.memory.Of("reduce_buffers"), p.program.arena_bytes);
+  // Half the bytes twice, each rounded to its alignment.
+  EXPECT_NEAR(static_cast<double>(p.memory.Of("reduce_buffers")), static_cast<double>(wide), 1e5);
+  spec.global_batch = 64;
+  EXPECT_GT(PlanOf(spec).memory.Of("reduce_buffers"), wide) << "sums that are added have a place too";
+}
+
+TEST(Memory, CudaTakesMoreThanTheStep) {
+  Spec spec = Llama8b(8);
+  EXPECT_EQ(PlanOf(spec).memory.Of("fragmentation"), 0);
+  spec.device = DeviceKind::kCuda;
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), int64_t{64} << 20);
+  EXPECT_GT(PlanOf(spec).memory.Of("fragmentation"), 0);
+}
+
+TEST(Memory, OnCpuGlooReceivesABucketOrAsMuchOfItAsItTakesAtOnce) {
+  const Planned small = PlanOf(SmallSpec(Strategy::kOptimGradsParams));
+  const int64_t bucket = FindLargestUnit(small.layout, DType::kFp32).bytes;  // One bucket each.
+  EXPECT_LT(bucket, kMaxGlooReceivedBytes);
+  EXPECT_EQ(small.memory.Of("library"), bucket);
+  Spec spec = Llama8b(8);
+  spec.device = DeviceKind::kCpu;
+  spec.compute = DType::kFp32;
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), kMaxGlooReceivedBytes);
+  spec.outer_size = 2;
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), 2 * kMaxGlooReceivedBytes) << "and of a shard";
+}
+
+TEST(Memory, EveryComponentSaysHowItWasComputed) {
+  for (const MemoryComponent& component : PlanOf(Llama8b(8)).memory.components) {
+    EXPECT_FALSE(component.note.empty()) << component.name;
+  }
+}
+
+// The peak of activations, by hand: all that comes before the last block, then that block at its backward.
+TEST(Memory, ActivationsPeakWhereBackwardBegins) {
+  Spec spec = Llama8b(8);
+  const Planned p = PlanOf(spec);
+  int64_t kept = 0;
+  for (const UnitFacts& unit : p.model.units) kept += unit.kept_bytes.none;
+  const UnitFacts& head = p.model.units.back();
+  const UnitFacts& block = p.model.units[p.model.units.size() - 2];
+  const bool at_head = head.kept_bytes.none + head.workspace_bytes > block.workspace_bytes;
+  EXPECT_EQ(p.memory.Of("activations"), at_head ? kept : kept - head.kept_bytes.none);
+  EXPECT_EQ(p.memory.Of("workspace"), at_head ? head.workspace_bytes : block.workspace_bytes);
+}
+
+TEST(Memory, EachKindOfRecomputeKeepsLess) {
+  Spec spec = Llama8b(8);
+  spec.recompute_layers = 32;
+  int64_t last = PlanOf(spec).memory.Of("activations");
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    spec.recompute = recompute;
+    const int64_t bytes = PlanOf(spec).memory.Of("activations");
+    EXPECT_LT(bytes, last);
+    last = bytes;
+  }
+  EXPECT_GT(last, 32 * int64_t{8192} * 4096 * 2);
+}
+
+// What CheckBudget relies on when it tries changes.
+TEST(Memory, DoesNotGrowWithTheThirdMicroBatch) {
+  for (const int64_t prefetch : {int64_t{0}, kGiB, 20 * kGiB}) {
+    Spec spec = Llama8b(8);
+    spec.prefetch_bytes = prefetch;
+    spec.global_batch = 8 * 3;
+    const int64_t three = PlanOf(spec).memory.peak_bytes;
+    spec.global_batch = 8 * 12;
+    EXPECT_EQ(PlanOf(spec).memory.peak_bytes, three) << prefetch;
+  }
+}
+
+std::optional<RecomputeChoice> CheapestOf(const Spec& spec, std::optional<int64_t> only = std::nullopt) {
+  const Planned p = PlanOf(spec);
+  return CheapestRecompute(spec, p.model, p.layout, p.program, only);
+}
+
+int64_t PeakWith(Spec spec, Recompute recompute, int64_t layers) {
+  spec.recompute = recompute;
+  spec.recompute_layers = layers;
+  return PlanOf(spec).memory.peak_bytes;
+}
+
+// One byte less than a policy needs gives the next one.
+TEST(CheapestRecompute, TakesNoMoreThanItMust) {
+  Spec spec = Llama8b(8);
+  const auto choose = [&](int64_t budget) {
+    spec.memory_budget_bytes = budget;
+    return CheapestOf(spec);
+  };
+  const int64_t none = PeakWith(spec, Recompute::kNone, 0);
+  EXPECT_EQ(choose(none)->recompute, Recompute::kNone);
+  EXPECT_EQ(choose(none - 1)->recompute, Recompute::kSelective);
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    for (const int64_t layers : {4, 17, 32}) {
+      const auto choice = choose(PeakWith(spec, recompute, layers));
+      ASSERT_TRUE(choice.has_value());
+      EXPECT_EQ(choice->recompute, recompute);
+      EXPECT_EQ(choice->layers, layers);
+    }
+  }
+  EXPECT_FALSE(choose(PeakWith(spec, Recompute::kFull, 32) - 1).has_value());
+}
+
+TEST(CheapestRecompute, KeepsToTheLayersThatSomebodyChose) {
+  Spec spec = Llama8b(8);
+  spec.memory_budget_bytes = PeakWith(spec, Recompute::kFull, 20);
+  EXPECT_EQ(CheapestOf(spec, 20)->recompute, Recompute::kFull);
+  EXPECT_EQ(CheapestOf(spec, 20)->layers, 20);
+  EXPECT_FALSE(CheapestOf(spec, 19).has_value());
+}
+
+}  // namespace
+}  // namespace fsdpd

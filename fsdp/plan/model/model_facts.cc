@@ -1,0 +1,471 @@
+#include "fsdp/plan/model/model_facts.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+// The sizes that every estimate is made of.
+struct Shape {
+  int64_t tokens;  // Of one micro-batch.
+  int64_t sequence;
+  int64_t vocab;
+  int64_t hidden;
+  int64_t query;  // Width of all query heads.
+  int64_t key;    // Width of all key heads, and of all value heads.
+  int64_t intermediate;
+  int64_t heads;
+  int64_t compute_bytes;  // Of one element in compute precision.
+  bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
+
+  bool HostCasts() const { return host && compute_bytes < 4; }
+  int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
+  int64_t HiddenBytes() const { return Bytes(hidden); }
+};
+
+using Params = std::vector<ParamFacts>;
+
+// Matrices decay, norms and biases do not.
+void Add(Params* params, std::string name, std::vector<int64_t> shape) {
+  const bool decay = shape.size() > 1;
+  params->push_back({std::move(name), std::move(shape), decay});
+}
+
+int64_t LargestMatrix(const Params& params) {
+  int64_t largest = 0;
+  for (const ParamFacts& param : params) largest = std::max(largest, param.elements());
+  return largest;
+}
+
+// ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
+// together.
+
+constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
+
+// Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
+KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
+  const int64_t selective = s.hidden               // Input: of the attention norm, and of the residual.
+                            + s.query + s.key      // Rotated q and k (with qk_norm: before their norms).
+                            + s.key                // v.
+                            + s.query              // Attention's output.
+                            + s.hidden             // After the first residual: of the FFN norm.
+                            + 2 * s.intermediate;  // Gate and up.
+  int64_t all = selective + 2 * s.hidden           // Both norms' outputs.
+                + s.intermediate;                  // silu(gate) * up.
+  int64_t statistics = 2 + s.heads;                // 1/rms of two norms, attention's log-sum-exp.
+  if (qk_norm) {
+    all += s.query + s.key;  // Before and after the norms.
+    statistics += s.heads + s.heads * s.key / s.query;
+  }
+  return {s.Bytes(all) + s.tokens * statistics * kStatisticBytes,
+          s.Bytes(selective) + s.tokens * s.heads * kStatisticBytes, s.HiddenBytes()};
+}
+
+// Its backward's peak, at SwiGLU: the gradient that came in, and the product's gradient beside that of `up`
+// in place of the product that was kept.
+int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
+  const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
+  return s.Bytes(s.intermediate) + std::max(s.HiddenBytes(), cast);
+}
+
+// GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
+KeptBytes Gpt2BlockKept(const Shape& s) {
+  const int64_t width = s.hidden               // Input: of the attention norm.
+                        + s.hidden             // Normed: of wqkv.
+                        + 3 * s.hidden         // q, k and v: views of one tensor.
+                        + s.hidden             // Attention's output, for its own backward and for wo.
+                        + s.hidden             // After the first residual: of the FFN norm.
+                        + s.hidden             // Normed: of w1.
+                        + 2 * s.intermediate;  // w1's output, and its GELU for w2.
+  const int64_t statistics = 4 + s.heads;      // Mean and 1/deviation of two norms, attention's log-sum-exp.
+  const int64_t bytes = s.Bytes(width) + s.tokens * statistics * kStatisticBytes;
+  return {bytes, bytes, s.HiddenBytes()};  // Autograd saves what it saves: selective is none.
+}
+
+// At w2: the gradient that came in, GELU's, and the matrix's as autograd returns it.
+int64_t Gpt2BlockWorkspace(const Shape& s) {
+  const int64_t cast = s.HostCasts() ? s.tokens * s.hidden * 4 : 0;
+  return s.Bytes(s.intermediate + s.hidden) + s.intermediate * s.hidden * s.compute_bytes + cast;
+}
+
+// Token ids, whatever the policy.
+KeptBytes EmbeddingKept(const Shape& s) {
+  const int64_t bytes = s.tokens * 8;
+  return {bytes, bytes, bytes};
+}
+
+// The head keeps its input, the normed input, targets and so many numbers a token: the norm's statistics, and
+// each row's log-sum-exp where forward makes the loss.
+KeptBytes HeadKept(const Shape& s, int64_t statistics) {
+  const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + statistics * kStatisticBytes);
+  return {bytes, bytes, bytes};
+}
+
+// One chunk's logits (on the CPU beside their fp32 twin), and the gradient of the normed input; or the norm's
+// own backward.
+int64_t LlamaHeadWorkspace(const Shape& s) {
+  const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
+  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : s.host ? 4 : 0)) + s.HiddenBytes();
+  const int64_t norm = s.host ? s.tokens * s.hidden * (s.HostCasts() ? 16 : 12) : s.HiddenBytes();
+  return std::max(loss, norm);
+}
+
+// The autograd head's: its fp32 logits need no twin in fp32 precision. The matrix's gradient is as autograd
+// returns it; with several chunks the fp32 sum of those before is beside it.
+int64_t Gpt2HeadWorkspace(const Shape& s) {
+  const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
+  const int64_t twin = s.compute_bytes < 4 ? s.compute_bytes + (s.HostCasts() ? 4 : 0) : 0;
+  const int64_t sum = s.tokens > kLossChunkTokens ? 4 : 0;
+  return logits * (4 + twin) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
+}
+
+// The embedding's backward: the gradient that came in, which the native unit adds row by row.
+int64_t LlamaEmbeddingWorkspace(const Shape& s) {
+  return s.HiddenBytes() + (s.HostCasts() ? s.tokens * s.hidden * 4 : 0);
+}
+
+// Autograd makes each matrix's gradient whole, one after the other.
+int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
+  const int64_t of_positions = (positions + s.sequence) * s.hidden * s.compute_bytes;
+  const int64_t of_vocab = s.vocab * s.hidden * (s.HostCasts() ? 4 : s.compute_bytes);
+  return s.HiddenBytes() + std::max(of_positions, of_vocab);
+}
+
+// ---- The bytes that CUDA's kernels (fsdp/kernels) read and write beside matrix products and attention; a
+// product's own operands and result are the product's, an addend it reads is not.
+
+constexpr int64_t kFp32Bytes = 4;
+
+void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
+  const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
+  const int64_t qk = qk_norm ? s.query + s.key : 0;
+  unit->forward_bytes = s.Bytes(rotation + 2 * 2 * s.hidden   // Norms: in, out.
+                                + 2 * qk                      // As much of q's and k's.
+                                + 2 * 3 * s.hidden            // Residuals: copied, and read by a product.
+                                + 3 * s.intermediate);        // SwiGLU: two in, out.
+  unit->backward_bytes = s.Bytes(rotation + 2 * 4 * s.hidden  // Norms: gradient, input and residual in; out.
+                                 + 3 * qk                     // q's and k's, without a residual.
+                                 + 3 * s.hidden               // Addends of products' gradients.
+                                 + 5 * s.intermediate);       // SwiGLU: three in, two out.
+}
+
+// The native head holds a chunk's logits: in training backward reads them for the loss and turns them into their
+// gradient, and adds to the weight's gradient once a chunk.
+void CountLlamaHead(const Shape& s, UnitFacts* unit) {
+  const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
+  const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
+  unit->loss_in_backward = true;
+  unit->forward_bytes = logits + 2 * s.HiddenBytes();
+  unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+}
+
+void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
+  // The norm, and per logit: read, written in fp32, read.
+  unit->forward_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 2 * kFp32Bytes);
+  unit->backward_bytes = 2 * unit->forward_bytes;
+}
+
+// ---- Units.
+
+UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
+  UnitFacts unit{"embedding", UnitKind::kEmbedding, std::move(params)};
+  unit.kept_bytes = EmbeddingKept(s);
+  unit.output_bytes = s.HiddenBytes();
+  unit.workspace_bytes = workspace_bytes;
+  unit.forward_bytes = 2 * unit.output_bytes;
+  unit.backward_bytes = 2 * unit.forward_bytes;
+  return unit;
+}
+
+UnitFacts Block(int64_t index, const Shape& s, Params params) {
+  UnitFacts unit{absl::StrCat("layer.", index), UnitKind::kBlock, std::move(params)};
+  double matrices = 0;
+  for (const ParamFacts& param : unit.params) {
+    if (param.shape.size() == 2) matrices += static_cast<double>(param.elements());
+  }
+  const auto tokens = static_cast<double>(s.tokens);
+  // Two products of [sequence x sequence] per head at 2 FLOPs each, of which causality needs half.
+  unit.attention_flops = 2 * tokens * static_cast<double>(s.sequence * s.query);
+  unit.forward_flops = 2 * tokens * matrices + unit.attention_flops;
+  unit.output_bytes = s.HiddenBytes();
+  return unit;
+}
+
+UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int64_t workspace_bytes) {
+  if (!tied) Add(&params, "output", {s.vocab, s.hidden});
+  UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
+  if (tied) unit.borrows = 0;
+  unit.kept_bytes = HeadKept(s, statistics);
+  unit.workspace_bytes = workspace_bytes;
+  unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
+  return unit;
+}
+
+// ---- Families.
+
+Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
+  Params params;
+  const auto projection = [&](const std::string& letter, int64_t width) {
+    Add(&params, "attention.w" + letter, {width, s.hidden});
+    if (model.attention_bias) Add(&params, "attention.b" + letter, {width});
+  };
+  Add(&params, "attention_norm", {s.hidden});
+  projection("q", s.query);
+  projection("k", s.key);
+  projection("v", s.key);
+  if (model.qk_norm) {
+    Add(&params, "attention.q_norm", {model.head_size});
+    Add(&params, "attention.k_norm", {model.head_size});
+  }
+  Add(&params, "attention.wo", {s.hidden, s.query});
+  Add(&params, "ffn_norm", {s.hidden});
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden});
+  Add(&params, "ffn.w3", {s.intermediate, s.hidden});
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate});
+  return params;
+}
+
+ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool host) {
+  const Shape s{micro_batch * sequence,
+                sequence,
+                model.vocab_size,
+                model.hidden_size,
+                model.heads * model.head_size,
+                model.kv_heads * model.head_size,
+                model.intermediate_size,
+                model.heads,
+                BytesOf(compute),
+                host};
+  ModelFacts facts;
+  facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}, LlamaEmbeddingWorkspace(s)));
+  const Params params = LlamaBlockParams(model, s);
+  for (int64_t i = 0; i < model.layers; ++i) {
+    UnitFacts unit = Block(i, s, params);
+    unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
+    unit.workspace_bytes = LlamaBlockWorkspace(s, params);
+    CountLlamaBlockBytes(s, model.qk_norm, &unit);
+    facts.units.push_back(std::move(unit));
+  }
+  Params norm;
+  Add(&norm, "norm", {s.hidden});
+  facts.units.push_back(
+      Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/1, LlamaHeadWorkspace(s)));
+  CountLlamaHead(s, &facts.units.back());
+  return facts;
+}
+
+Params Gpt2BlockParams(const Shape& s) {
+  Params params;
+  Add(&params, "attention_norm.weight", {s.hidden});
+  Add(&params, "attention_norm.bias", {s.hidden});
+  Add(&params, "attention.wqkv", {3 * s.hidden, s.hidden});
+  Add(&params, "attention.bqkv", {3 * s.hidden});
+  Add(&params, "attention.wo", {s.hidden, s.hidden});
+  Add(&params, "attention.bo", {s.hidden});
+  Add(&params, "ffn_norm.weight", {s.hidden});
+  Add(&params, "ffn_norm.bias", {s.hidden});
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden});
+  Add(&params, "ffn.b1", {s.intermediate});
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate});
+  Add(&params, "ffn.b2", {s.hidden});
+  return params;
+}
+
+ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool host) {
+  const Shape s{micro_batch * sequence,  sequence,
+                model.vocab_size,        model.hidden_size,
+                model.hidden_size,       model.hidden_size,
+                model.intermediate_size, model.heads,
+                BytesOf(compute),        host};
+  ModelFacts facts;
+  facts.units.push_back(
+      Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}},
+                Gpt2EmbeddingWorkspace(s, model.positions)));
+  const Params params = Gpt2BlockParams(s);
+  for (int64_t i = 0; i < model.layers; ++i) {
+    UnitFacts unit = Block(i, s, params);
+    unit.kept_bytes = Gpt2BlockKept(s);
+    unit.workspace_bytes = Gpt2BlockWorkspace(s);
+    // Two norms, two residuals, GELU.
+    unit.forward_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
+    unit.backward_bytes = 2 * unit.forward_bytes;
+    facts.units.push_back(std::move(unit));
+  }
+  Params norm;
+  Add(&norm, "norm.weight", {s.hidden});
+  Add(&norm, "norm.bias", {s.hidden});
+  facts.units.push_back(
+      Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/3, Gpt2HeadWorkspace(s)));
+  CountGpt2HeadBytes(s, &facts.units.back());
+  return facts;
+}
+
+// ---- Somebody else's model.
+
+int64_t LenderOf(const PluginConfig& model, const std::string& name) {
+  if (name.empty()) return -1;
+  const auto lender = std::find_if(model.units.begin(), model.units.end(),
+                                   [&](const UnitDescription& unit) { return unit.name == name; });
+  return lender == model.units.end() ? -1 : lender - model.units.begin();
+}
+
+Params PluginParams(const UnitDescription& unit) {
+  Params params;
+  for (const ParamDescription& param : unit.params) params.push_back({param.name, param.shape, param.decay});
+  return params;
+}
+
+UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes, int64_t compute_bytes) {
+  const auto bytes = [&](int64_t values) { return tokens * values * compute_bytes; };
+  UnitFacts unit{from.name, UnitKind::kBlock, PluginParams(from)};
+  const int64_t selective = from.kept_values_selective == 0 ? from.kept_values : from.kept_values_selective;
+  unit.kept_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
+                     input_bytes};
+  // Its units are autograd's: a gradient exists before it is cast into the bucket.
+  unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
+  unit.output_bytes = bytes(from.output_values);
+  unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
+  unit.forward_bytes = unit.kept_bytes.none + unit.output_bytes;  // What is kept was written once.
+  unit.backward_bytes = 2 * unit.forward_bytes;
+  return unit;
+}
+
+ModelFacts Describe(const PluginConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
+                    bool /*host*/) {
+  const int64_t tokens = micro_batch * sequence;
+  int64_t input_bytes = tokens * 8;  // Token ids.
+  ModelFacts facts;
+  for (const UnitDescription& from : model.units) {
+    UnitFacts unit = Unit(from, tokens, input_bytes, BytesOf(compute));
+    unit.borrows = static_cast<int>(LenderOf(model, from.borrows));
+    input_bytes = unit.output_bytes;
+    facts.units.push_back(std::move(unit));
+  }
+  facts.units.front().kind = UnitKind::kEmbedding;
+  facts.units.back().kind = UnitKind::kHead;
+  return facts;
+}
+
+bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
+}
+
+}  // namespace
+
+int64_t KeptBytes::With(Recompute recompute) const {
+  switch (recompute) {
+    case Recompute::kNone:
+      return none;
+    case Recompute::kSelective:
+      return selective;
+    case Recompute::kFull:
+      return full;
+  }
+  return none;
+}
+
+int64_t UnitFacts::elements() const {
+  int64_t sum = 0;
+  for (const ParamFacts& param : params) sum += param.elements();
+  return sum;
+}
+
+int64_t ModelFacts::elements() const {
+  int64_t sum = 0;
+  for (const UnitFacts& unit : units) sum += unit.elements();
+  return sum;
+}
+
+namespace {
+
+// What is added to the residual stream begins smaller, by how often something is added: GPT-2's start, and
+// Megatron's of every model.
+bool AddsToStream(const ParamFacts& param) { return param.name == "attention.wo" || param.name == "ffn.w2"; }
+
+void SetDeviations(const ModelConfig& model, const InitialConfig& initial, ModelFacts* facts) {
+  if (std::holds_alternative<PluginConfig>(model)) return;  // Its parameters have names of their own.
+  const auto layers = static_cast<double>(facts->units.size() - 2);
+  const bool scaled = initial.scale_outputs.value_or(std::holds_alternative<Gpt2Config>(model));
+  for (UnitFacts& unit : facts->units) {
+    const bool embeds = unit.kind == UnitKind::kEmbedding;
+    for (ParamFacts& param : unit.params) {
+      param.deviation = embeds ? initial.embedding_deviation.value_or(initial.deviation) : initial.deviation;
+      if (scaled && AddsToStream(param)) param.deviation /= std::sqrt(2.0 * layers);
+    }
+  }
+}
+
+}  // namespace
+
+ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
+                         DType compute) {
+  ModelFacts facts = std::visit(
+      [&](const auto& config) {
+        return Describe(config, micro_batch, sequence_length, compute, /*host=*/false);
+      },
+      model);
+  SetDeviations(model, InitialConfig{}, &facts);
+  return facts;
+}
+
+ModelFacts DescribeSpec(const Spec& spec) {
+  ModelFacts facts = std::visit(
+      [&](const auto& config) {
+        return Describe(config, spec.micro_batch, spec.data.sequence_length, spec.compute,
+                        /*host=*/spec.device == DeviceKind::kCpu);
+      },
+      spec.model);
+  SetDeviations(spec.model, spec.initial, &facts);
+  for (UnitFacts& unit : facts.units) {
+    for (ParamFacts& param : unit.params) {
+      const std::string name = absl::StrCat(unit.name, ".", param.name);
+      param.trainable = !MatchesAny(name, spec.frozen);
+      param.weight_decay = param.decay ? spec.optimizer.weight_decay : 0;
+      for (const ParamGroup& group : spec.optimizer.groups) {
+        if (!MatchesAny(name, group.patterns)) continue;
+        param.weight_decay = group.weight_decay.value_or(param.weight_decay);
+        param.lr_scale = group.lr_scale;
+        break;
+      }
+    }
+  }
+  return facts;
+}
+
+bool MatchesPattern(const std::string& name, const std::string& pattern) {
+  size_t n = 0, p = 0;
+  size_t star = std::string::npos, resume = 0;  // The last `*`, and where its text ends so far.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string::npos) {
+      p = star + 1;  // Let the last `*` take one character more.
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit) {
+  if (model.units[unit].kind != UnitKind::kBlock) return Recompute::kNone;
+  const int64_t block = std::count_if(model.units.begin(), model.units.begin() + unit,
+                                      [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
+  if (block < spec.recompute_layers) return spec.recompute;
+  return spec.recompute == Recompute::kFull ? Recompute::kSelective : Recompute::kNone;
+}
+
+}  // namespace fsdpd

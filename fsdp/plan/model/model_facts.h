@@ -1,0 +1,105 @@
+// What the plan must know of a model without building it: units, their parameters' shapes, what a forward
+// keeps for backward, and what it costs. fsdp/model builds modules whose parameters have exactly these names,
+// shapes and order (its test holds the two together), so the coordinator can plan a job that it cannot run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+// The head computes logits and loss for so many tokens at a time, so a vocabulary's logits never exist for a
+// whole micro-batch.
+constexpr int64_t kLossChunkTokens = 1024;
+
+enum class UnitKind { kEmbedding, kBlock, kHead };
+
+struct ParamFacts {
+  std::string name;  // Within the unit: "attention.wq".
+  std::vector<int64_t> shape;
+  bool decay = true;        // A matrix; norms and biases are not decayed unless a group of the spec says so.
+  double deviation = 0.02;  // A matrix begins as normal(0, deviation).
+  // Set by DescribeSpec from the spec's frozen patterns and groups.
+  bool trainable = true;
+  double weight_decay = 0;
+  double lr_scale = 1;
+
+  // Inline: plug-ins have units, and link nothing of the plan.
+  int64_t elements() const {
+    int64_t product = 1;
+    for (const int64_t size : shape) product *= size;
+    return product;
+  }
+};
+
+// Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
+struct KeptBytes {
+  int64_t none = 0;       // No recompute.
+  int64_t selective = 0;  // Without what cheap element-wise operations give back.
+  int64_t full = 0;       // The input alone.
+
+  int64_t With(Recompute recompute) const;
+};
+
+struct UnitFacts {
+  std::string name;  // "embedding", "layer.3", "head"
+  UnitKind kind = UnitKind::kBlock;
+  std::vector<ParamFacts> params;
+  // A unit whose parameters this one uses too (tied embeddings: the head borrows the embedding), or -1. They
+  // belong to the lender: it owns, reduces and updates them. A lender comes before its borrower in the chain.
+  int borrows = -1;
+  // For one micro-batch on one rank:
+  KeptBytes kept_bytes = {};
+  int64_t workspace_bytes = 0;    // Extra bytes at the unit's own peak, in forward or backward.
+  int64_t output_bytes = 0;       // Hidden states that it hands on.
+  double forward_flops = 0;       // Of matrix products and attention; causal attention counted half.
+  double attention_flops = 0;     // The part of forward_flops that is attention.
+  bool loss_in_backward = false;  // In training the head's forward products are part of its backward.
+  // Moved by everything else.
+  int64_t forward_bytes = 0;
+  int64_t backward_bytes = 0;
+
+  int64_t elements() const;  // Own parameters.
+};
+
+struct ModelFacts {
+  std::vector<UnitFacts> units;  // In forward order. The last one computes the loss.
+
+  int64_t elements() const;
+};
+
+// Units: "embedding", "layer.0" .. "layer.N-1", "head" (final norm, output projection and loss).
+// Parameters in order, [those in brackets] only where the configuration has them:
+//   llama  embedding: weight
+//          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk],
+//          attention.wv,
+//                     [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo, ffn_norm,
+//                     ffn.w1 (gate), ffn.w3 (up), ffn.w2
+//          head:      norm, [output; absent when tied: the head borrows the embedding]
+//   gpt2   embedding: weight, positions
+//          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv,
+//          attention.wo,
+//                     attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2, ffn.b2
+//          head:      norm.weight, norm.bias, [output]
+// Matrices are [out features, in features]; the embedding is [vocab, hidden].
+//   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
+//            between them as blocks, which recompute; a forward that keeps its input alone keeps what the
+//            unit before hands on.
+ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
+                         DType compute);
+
+// The model of a spec, with what the spec says of its parameters: frozen ones, decay and rate by group. A
+// parameter's full name, which patterns are matched with, is the unit's name, a dot, and its own.
+ModelFacts DescribeSpec(const Spec& spec);
+
+// `*` in `pattern` is any text, the empty one included; everything else is itself.
+bool MatchesPattern(const std::string& name, const std::string& pattern);
+
+// How much of what unit `unit` computes its backward computes again: the spec's policy, which knows blocks by
+// number. Embedding and head never recompute: they keep next to nothing, or would pay a vocabulary's product.
+Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
+
+}  // namespace fsdpd

@@ -1,0 +1,251 @@
+#include "fsdp/plan/model/model_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fsdpd {
+namespace {
+
+ModelFacts Describe(const char* preset, int64_t micro_batch = 1, int64_t sequence = 128,
+                    DType compute = DType::kBf16) {
+  return DescribeModel(*FindPreset(preset), micro_batch, sequence, compute);
+}
+
+std::vector<std::string> NamesOf(const UnitFacts& unit) {
+  std::vector<std::string> names;
+  for (const ParamFacts& param : unit.params) names.push_back(param.name);
+  return names;
+}
+
+Spec TinySpec() {
+  Spec spec;
+  spec.model = *FindPreset("tiny");
+  spec.data.sequence_length = 16;
+  return spec;
+}
+
+const ParamFacts& Param(const ModelFacts& facts, int unit, const std::string& name) {
+  const auto& params = facts.units[unit].params;
+  return *std::find_if(params.begin(), params.end(), [&](const ParamFacts& p) { return p.name == name; });
+}
+
+// The published sizes; llama3-1b has its output matrix of its own here.
+TEST(ModelFacts, CountsParametersExactly) {
+  EXPECT_EQ(Describe("llama3-8b").elements(), 8030261248);
+  EXPECT_EQ(Describe("llama3-70b").elements(), 70553706496);
+  EXPECT_EQ(Describe("llama3-1b").elements(), 1235814400 + int64_t{128256} * 2048);
+  EXPECT_EQ(Describe("qwen3-8b").elements(), 8190735360);
+  EXPECT_EQ(Describe("gpt2").elements(), 124439808);
+}
+
+TEST(ModelFacts, NamesUnitsAndParametersInOrder) {
+  const ModelFacts facts = Describe("tiny");
+  ASSERT_EQ(facts.units.size(), 6u);
+  EXPECT_EQ(facts.units.front().name, "embedding");
+  EXPECT_EQ(facts.units[1].name, "layer.0");
+  EXPECT_EQ(facts.units[4].name, "layer.3");
+  EXPECT_EQ(facts.units.back().name, "head");
+  EXPECT_EQ(NamesOf(facts.units[1]),
+            (std::vector<std::string>{"attention_norm", "attention.wq", "attention.wk", "attention.wv",
+                                      "attention.wo", "ffn_norm", "ffn.w1", "ffn.w3", "ffn.w2"}));
+  EXPECT_EQ(NamesOf(facts.units.back()), (std::vector<std::string>{"norm", "output"}));
+  EXPECT_EQ(facts.units[1].params[2].shape, (std::vector<int64_t>{64, 128}));
+}
+
+TEST(ModelFacts, OptionsOfTheLlamaFamilyAddTheirParameters) {
+  LlamaConfig config = std::get<LlamaConfig>(*FindPreset("tiny"));
+  config.qk_norm = true;
+  config.attention_bias = true;
+  config.tied_embeddings = true;
+  config.head_size = 48;  // 4 heads over a width of 128.
+  const ModelFacts facts = DescribeModel(config, 1, 16, DType::kFp32);
+  EXPECT_EQ(NamesOf(facts.units[1]),
+            (std::vector<std::string>{"attention_norm", "attention.wq", "attention.bq", "attention.wk",
+                                      "attention.bk", "attention.wv", "attention.bv", "attention.q_norm",
+                                      "attention.k_norm", "attention.wo", "ffn_norm", "ffn.w1", "ffn.w3",
+                                      "ffn.w2"}));
+  EXPECT_EQ(Param(facts, 1, "attention.wq").shape, (std::vector<int64_t>{192, 128}));
+  EXPECT_EQ(Param(facts, 1, "attention.bk").shape, (std::vector<int64_t>{96}));
+  EXPECT_EQ(Param(facts, 1, "attention.k_norm").shape, (std::vector<int64_t>{48}));
+  EXPECT_EQ(Param(facts, 1, "attention.wo").shape, (std::vector<int64_t>{128, 192}));
+  EXPECT_EQ(NamesOf(facts.units.back()), (std::vector<std::string>{"norm"}));
+}
+
+TEST(ModelFacts, ATiedHeadBorrowsTheEmbedding) {
+  EXPECT_EQ(Describe("gpt2").units.back().borrows, 0);
+  EXPECT_EQ(NamesOf(Describe("gpt2").units.back()), (std::vector<std::string>{"norm.weight", "norm.bias"}));
+  EXPECT_EQ(Describe("tiny").units.back().borrows, -1);
+  Gpt2Config untied = std::get<Gpt2Config>(*FindPreset("gpt2"));
+  untied.tied_embeddings = false;
+  const UnitFacts head = DescribeModel(untied, 1, 16, DType::kFp32).units.back();
+  EXPECT_EQ(head.borrows, -1);
+  EXPECT_EQ(NamesOf(head), (std::vector<std::string>{"norm.weight", "norm.bias", "output"}));
+}
+
+TEST(ModelFacts, DecaysMatricesOnly) {
+  for (const char* preset : {"tiny", "gpt2"}) {
+    for (const UnitFacts& unit : Describe(preset).units) {
+      for (const ParamFacts& param : unit.params) {
+        EXPECT_EQ(param.decay, param.shape.size() == 2) << param.name;
+        EXPECT_TRUE(param.trainable);
+      }
+    }
+  }
+}
+
+TEST(ModelFacts, ActivationsScaleWithTokensAndPrecision) {
+  for (const char* preset : {"llama3-8b", "qwen3-8b", "gpt2"}) {
+    const ModelFacts one = Describe(preset, 1, 1024);
+    const ModelFacts two = Describe(preset, 2, 1024);
+    const ModelFacts fp32 = Describe(preset, 1, 1024, DType::kFp32);
+    for (size_t u = 0; u < one.units.size(); ++u) {
+      const KeptBytes &kept = one.units[u].kept_bytes, &twice = two.units[u].kept_bytes;
+      EXPECT_EQ(twice.none, 2 * kept.none);
+      EXPECT_EQ(twice.full, 2 * kept.full);
+      EXPECT_GE(fp32.units[u].kept_bytes.none, kept.none);
+      EXPECT_GE(kept.none, kept.selective);
+      EXPECT_GE(kept.selective, kept.full);
+    }
+    EXPECT_EQ(one.units[1].kept_bytes.full, one.units[0].output_bytes);
+  }
+  // Korthikanti et al. count 34 bytes per token and hidden element for a GPT block; SwiGLU's wider layer
+  // adds.
+  const double kept = static_cast<double>(Describe("llama3-8b", 1, 1024).units[1].kept_bytes.none);
+  EXPECT_GT(kept / (1024.0 * 4096), 25);
+  EXPECT_LT(kept / (1024.0 * 4096), 60);
+}
+
+TEST(ModelFacts, TheHeadNeverHoldsAllLogits) {
+  const UnitFacts few = Describe("llama3-8b", 1, kLossChunkTokens).units.back();
+  const UnitFacts many = Describe("llama3-8b", 1, 8 * kLossChunkTokens).units.back();
+  const int64_t hidden_bytes = kLossChunkTokens * 4096 * 2;
+  EXPECT_LE(many.workspace_bytes - few.workspace_bytes, 7 * 2 * hidden_bytes);
+  EXPECT_LT(many.kept_bytes.none, 8 * kLossChunkTokens * 128256);  // Logits would be two bytes each.
+}
+
+TEST(ModelFacts, CountsCausalAttentionHalf) {
+  const UnitFacts layer = Describe("llama3-8b", 1, 8192).units[1];
+  const double tokens = 8192, matrices = static_cast<double>(layer.elements() - 2 * 4096);
+  EXPECT_DOUBLE_EQ(layer.attention_flops, 4 * tokens * tokens * 4096 / 2);
+  EXPECT_DOUBLE_EQ(layer.forward_flops, 2 * tokens * matrices + layer.attention_flops);
+  EXPECT_DOUBLE_EQ(Describe("gpt2", 1, 8).units.back().forward_flops,
+                   2.0 * 8 * 50257 * 768);  // Tied, yet computed.
+}
+
+TEST(DescribeSpec, MatricesDecayUnlessAGroupSaysOtherwise) {
+  Spec spec = TinySpec();
+  spec.optimizer.weight_decay = 0.25;
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_EQ(Param(facts, 1, "ffn.w1").weight_decay, 0.25);
+  EXPECT_EQ(Param(facts, 1, "ffn_norm").weight_decay, 0);
+  EXPECT_EQ(Param(facts, 1, "ffn.w1").lr_scale, 1);
+}
+
+TEST(DescribeSpec, TheFirstGroupThatMatchesCounts) {
+  Spec spec = TinySpec();
+  spec.optimizer.weight_decay = 0.25;
+  spec.optimizer.groups = {{{"nothing", "layer.1.*"}, std::nullopt, 0.5},
+                           {{"layer.*norm", "head.*"}, 0.125, 2}};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_EQ(Param(facts, 2, "ffn_norm").lr_scale, 0.5);
+  EXPECT_EQ(Param(facts, 2, "ffn_norm").weight_decay, 0);  // The group leaves it.
+  EXPECT_EQ(Param(facts, 2, "ffn.w2").weight_decay, 0.25);
+  EXPECT_EQ(Param(facts, 1, "ffn_norm").weight_decay, 0.125);
+  EXPECT_EQ(Param(facts, 1, "ffn_norm").lr_scale, 2);
+  EXPECT_EQ(Param(facts, 1, "ffn.w2").lr_scale, 1);
+  EXPECT_EQ(Param(facts, 5, "output").weight_decay, 0.125);
+}
+
+TEST(DescribeSpec, FrozenPatternsNameUnitAndParameter) {
+  Spec spec = TinySpec();
+  spec.frozen = {"embedding.*", "layer.0.attention.w*"};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_FALSE(facts.units[0].params[0].trainable);
+  EXPECT_FALSE(Param(facts, 1, "attention.wo").trainable);
+  EXPECT_TRUE(Param(facts, 1, "attention_norm").trainable);
+  EXPECT_TRUE(Param(facts, 2, "attention.wo").trainable);
+}
+
+TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
+  Spec spec = TinySpec();  // Four layers.
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "attention.wo").deviation, 0.02);
+  spec.initial = {0.0134, 0.5, true};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_EQ(Param(facts, 0, "weight").deviation, 0.5);
+  EXPECT_EQ(Param(facts, 1, "attention.wq").deviation, 0.0134);
+  EXPECT_EQ(Param(facts, 5, "output").deviation, 0.0134);
+  EXPECT_EQ(Param(facts, 1, "attention.wo").deviation, 0.0134 / std::sqrt(8.0));
+  EXPECT_EQ(Param(facts, 4, "ffn.w2").deviation, 0.0134 / std::sqrt(8.0));
+  spec.initial.embedding_deviation.reset();
+  EXPECT_EQ(Param(DescribeSpec(spec), 0, "weight").deviation, 0.0134);
+  // GPT-2 scales by itself, unless told otherwise.
+  spec.model = Gpt2Config{256, 64, 96, 2, 4, 64};
+  spec.initial = {};
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02 / 2);
+  spec.initial.scale_outputs = false;
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02);
+}
+
+TEST(MatchesPattern, StarIsAnyText) {
+  for (const char* pattern : {"layer.10.ffn.w1", "*", "layer.*", "*w1", "layer.*.ffn.w1", "l*r.1*0*.*", "**1",
+                              "layer.10.ffn.w1*", "*layer.10.ffn.w1"}) {
+    EXPECT_TRUE(MatchesPattern("layer.10.ffn.w1", pattern)) << pattern;
+  }
+  for (const char* pattern : {"", "layer.1", "layer.1.*", "layer.10.ffn", "w1", "layer*w2",
+                              "layer.10.ffn.w1?", "layer.10.ffn.w.", "*w1*w1"}) {
+    EXPECT_FALSE(MatchesPattern("layer.10.ffn.w1", pattern)) << pattern;
+  }
+  EXPECT_TRUE(MatchesPattern("", "*"));
+  EXPECT_TRUE(MatchesPattern("aaab", "*ab"));  // A star takes back what it took too early.
+}
+
+TEST(RecomputeOf, TheFirstLayersRecomputeAndTheRestTheNextCheaper) {
+  Spec spec = TinySpec();
+  const ModelFacts facts = DescribeSpec(spec);
+  const auto all = [&] {
+    std::vector<Recompute> policies;
+    for (int u = 0; u < static_cast<int>(facts.units.size()); ++u)
+      policies.push_back(RecomputeOf(spec, facts, u));
+    return policies;
+  };
+  const auto none = Recompute::kNone, selective = Recompute::kSelective, full = Recompute::kFull;
+  spec.recompute = full;
+  spec.recompute_layers = 3;
+  EXPECT_EQ(all(), (std::vector<Recompute>{none, full, full, full, selective, none}));
+  spec.recompute = selective;
+  spec.recompute_layers = 1;
+  EXPECT_EQ(all(), (std::vector<Recompute>{none, selective, none, none, none, none}));
+  spec.recompute = none;
+  spec.recompute_layers = 4;
+  EXPECT_EQ(all(), (std::vector<Recompute>(6, none)));
+}
+
+TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
+  PluginConfig model;
+  model.vocab_size = 10;
+  model.units = {{"in", {{"weight", {10, 4}}}, "", 0, 0, 0, 4},
+                 {"mix", {{"w", {4, 6}}, {"b", {6}, false}}, "", 12, 8, 3, 4, 48},
+                 {"out", {{"bias", {10}, false}}, "in", 2}};
+  const ModelFacts facts = DescribeModel(model, /*micro_batch=*/2, /*sequence_length=*/8, DType::kBf16);
+  ASSERT_EQ(facts.units.size(), 3u);
+  EXPECT_EQ(facts.elements(), 40 + 24 + 6 + 10);
+  const UnitFacts& mix = facts.units[1];
+  EXPECT_EQ(mix.kind, UnitKind::kBlock);
+  EXPECT_EQ(mix.kept_bytes.none, 16 * 12 * 2);
+  EXPECT_EQ(mix.kept_bytes.selective, 16 * 8 * 2);
+  EXPECT_EQ(mix.kept_bytes.full, 16 * 4 * 2);
+  EXPECT_EQ(mix.workspace_bytes, 16 * 3 * 2 + 24 * 2);
+  EXPECT_EQ(mix.output_bytes, 16 * 4 * 2);
+  EXPECT_EQ(mix.forward_flops, 16 * 48);
+  EXPECT_FALSE(mix.params[1].decay);
+  EXPECT_EQ(facts.units[0].kind, UnitKind::kEmbedding);
+  EXPECT_EQ(facts.units[0].kept_bytes.none, 16 * 8);  // Token ids.
+  EXPECT_EQ(facts.units[2].kind, UnitKind::kHead);
+  EXPECT_EQ(facts.units[2].borrows, 0);
+  EXPECT_EQ(facts.units[2].kept_bytes.none, 16 * 4 * 2);  // At least the input.
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,174 @@
+#include "fsdp/plan/predict/cost.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+// Every rate is a power of two of its own, so that sums show what was counted.
+DeviceProfile Round() {
+  DeviceProfile p;
+  p.fp32_matmul_flops = 1;
+  p.half_matmul_flops = 2;
+  p.attention_forward_flops = 4;
+  p.attention_backward_flops = 8;
+  p.memory_bytes_per_second = 16;
+  p.node_gather_bytes_per_second = 32;
+  p.node_reduce_bytes_per_second = 64;
+  p.network_gather_bytes_per_second = 128;
+  p.network_reduce_bytes_per_second = 256;
+  p.outer_gather_bytes_per_second = 512;
+  p.outer_reduce_bytes_per_second = 1024;
+  p.collective_latency_seconds = 1 << 20;
+  return p;
+}
+constexpr double kLatency = 1 << 20;
+
+// One block of two matrices of 64 elements.
+ModelFacts OneBlock() {
+  ModelFacts model;
+  model.units.resize(1);
+  UnitFacts& unit = model.units[0];
+  unit.name = "layer.0";
+  unit.params = {{"a", {8, 8}}, {"b", {8, 8}}};
+  unit.forward_flops = 100;
+  unit.attention_flops = 40;
+  unit.forward_bytes = 160;
+  unit.backward_bytes = 480;
+  return model;
+}
+
+struct Case {
+  Spec spec;
+  ModelFacts model = OneBlock();
+  Placement placement = {8};
+
+  Case() {
+    spec.world = 4;
+    spec.global_batch = 4;
+    spec.compute = DType::kFp32;
+  }
+
+  Layout layout() const { return MakeLayout(model, LayoutOptionsOf(spec)); }
+
+  double SecondsOf(Instruction instruction) const {
+    Program program;
+    program.instructions = {instruction};
+    return InstructionSeconds(spec, model, layout(), program, Round(), placement)[0];
+  }
+  double SecondsOf(Op op, bool accumulate = false) const {
+    Instruction i;
+    i.op = op;
+    i.unit = 0;
+    i.bucket = 0;
+    i.accumulate = accumulate;
+    return SecondsOf(i);
+  }
+};
+
+TEST(Cost, ForwardIsProductsAttentionAndMemory) {
+  Case c;
+  EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 1. + 40 / 4. + 160 / 16.);
+  c.spec.compute = DType::kBf16;
+  EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
+}
+
+TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
+  Case c;
+  const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward);
+  Instruction i;
+  i.op = Op::kBackward;
+  i.unit = 0;
+  i.recompute = Recompute::kSelective;
+  EXPECT_EQ(c.SecondsOf(i), backward + 160 / 16.);
+  i.recompute = Recompute::kFull;
+  EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
+}
+
+TEST(Cost, ALossInBackwardMovesItsProductsThereWhereThereIsABackward) {
+  Case c;
+  const double forward = c.SecondsOf(Op::kForward), backward = c.SecondsOf(Op::kBackward);
+  c.model.units[0].loss_in_backward = true;
+  EXPECT_EQ(c.SecondsOf(Op::kForward), forward);  // An evaluation.
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward + 60 / 1.);
+  Program training;
+  training.instructions.resize(2);
+  training.instructions[0].op = Op::kForward;
+  training.instructions[1].op = Op::kBackward;
+  for (Instruction& i : training.instructions) i.unit = 0;
+  EXPECT_EQ(InstructionSeconds(c.spec, c.model, c.layout(), training, Round(), c.placement)[0], 0);
+}
+
+TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {
+  Case c;
+  const double all = c.SecondsOf(Op::kBackward);
+  c.model.units[0].params[1].trainable = false;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), all - 60 / 2);
+}
+
+TEST(Cost, CollectivesMoveWhatOthersHave) {
+  Case c;
+  const int64_t bucket = c.layout().buckets[0].bucket_elements;
+  EXPECT_EQ(bucket, 128);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 32 * 8 / 16. + kLatency + 96 * 4 / 32.);
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 4 / 64.);
+  EXPECT_EQ(c.SecondsOf(Op::kReduce, /*accumulate=*/true), kLatency + 96 * 4 / 64. + 32 * 12 / 16.);
+}
+
+TEST(Cost, GroupsThatSpanNodesUseTheNetwork) {
+  Case c;
+  c.placement.ranks_per_node = 2;
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 32 * 8 / 16. + kLatency + 96 * 4 / 128.);
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 4 / 256.);
+}
+
+TEST(Cost, AnAllReduceGoesRoundTwice) {
+  Case c;
+  c.spec.strategy = Strategy::kNoShard;
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 2 * 96 * 4 / 64.);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 128 * 8 / 16.) << "a cast alone";
+}
+
+TEST(Cost, ANarrowWireIsHalfTheBytesAndOneLocalSum) {
+  Case c;
+  c.spec.grad_comm = DType::kBf16;
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 2 / 64. + (128 * 2 + 32 * 4) / 16.);
+}
+
+TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
+  Case c;
+  c.spec.outer_size = 2;
+  EXPECT_EQ(c.layout().buckets[0].shard_elements, 64);
+  EXPECT_EQ(c.SecondsOf(Op::kReduceOuter), kLatency + 2 * 32 * 4 / 1024.);
+  c.spec.outer_strategy = Strategy::kOptim;
+  EXPECT_EQ(c.SecondsOf(Op::kReduceOuter), kLatency + 32 * 4 / 1024.);
+  EXPECT_EQ(c.SecondsOf(Op::kPublish), 32 * 8 / 16. + kLatency + 32 * 4 / 512.);
+}
+
+TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
+  Case c;
+  EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4 + 16) / 16.);
+  c.spec.moments = DType::kBf16;
+  EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4 + 8) / 16.);
+  c.spec.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4) / 16.);
+}
+
+TEST(Cost, ARankAloneCommunicatesNothing) {
+  Case c;
+  c.spec.world = 1;
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), 0);
+  EXPECT_EQ(c.SecondsOf(Op::kLoss), 0);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 128 * 8 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kNorm), 128 * 4 / 16.);
+}
+
+TEST(Cost, StepFlopsAreOfAllRanksAndMicroBatches) {
+  Case c;
+  c.spec.global_batch = 12;
+  EXPECT_EQ(StepFlops(c.spec, c.model), 3 * 100 * 12);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,69 @@
+// What a device and its links can do, in the few numbers that a step's prediction (simulate.h) needs.
+//
+// Rates are what a training step reaches, not what a data sheet says, except the peaks, which MFU divides by.
+// "Per rank" link rates follow the convention of NCCL's bus bandwidth: bytes that one rank receives in a
+// gather, or sends in a reduction, per second.
+//
+// Shipped profiles: cpu, h100, h200. Another device is a file with these keys (client/profile_file.h).
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/violation.h"
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+struct DeviceProfile {
+  std::string name;
+  double fp32_matmul_flops = 0;  // Per second.
+  double half_matmul_flops = 0;  // bf16 and fp16.
+  double fp32_peak_flops = 0;
+  double half_peak_flops = 0;
+  double attention_forward_flops = 0;   // Causal work counted half.
+  double attention_backward_flops = 0;  // Of the 2.5 times as much work that backward does.
+  double memory_bytes_per_second = 0;   // Read and written together.
+  // A shard group within one node; one that spans nodes, using all of a node's links at once; and the outer
+  // axis, where each rank of a node has a group of its own at the same time.
+  double node_gather_bytes_per_second = 0;
+  double node_reduce_bytes_per_second = 0;
+  double network_gather_bytes_per_second = 0;
+  double network_reduce_bytes_per_second = 0;
+  double outer_gather_bytes_per_second = 0;
+  double outer_reduce_bytes_per_second = 0;
+  double collective_latency_seconds = 0;  // Of each collective, whatever its size.
+  double compute_slowdown = 1;            // Of compute while any communication is under way.
+  double communication_slowdown = 1;      // Of communication while compute is under way.
+  double memory_bytes = 0;                // What a job may use; 0: not known.
+
+  double matmul_flops(DType dtype) const {
+    return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;
+  }
+  // For MakePlan(); 0 when not known.
+  int64_t budget_bytes() const { return static_cast<int64_t>(std::min(memory_bytes, 0x1p62)); }
+  double peak_flops(DType dtype) const { return dtype == DType::kFp32 ? fp32_peak_flops : half_peak_flops; }
+};
+
+// A shipped one, by name; null when unknown.
+const DeviceProfile* FindProfile(const std::string& name);
+std::vector<std::string> ProfileNames();
+const DeviceProfile& DefaultProfile(DeviceKind device);  // cpu; h200.
+
+// The keys of a profile, in the struct's order.
+struct ProfileField {
+  const char* key;
+  double DeviceProfile::*value;
+  double least;         // Smallest legal value;
+  bool least_is_legal;  // ... which itself is legal or not.
+};
+const std::vector<ProfileField>& ProfileFields();
+
+// Every value that cannot be, by key.
+Violations CheckProfile(const DeviceProfile& profile);
+
+// A file that client/profile_file.h reads as this profile, to the last bit.
+std::string ToJson(const DeviceProfile& profile);
+
+}  // namespace fsdpd

@@ -1,0 +1,39 @@
+#include "fsdp/plan/predict/device_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace fsdpd {
+namespace {
+
+TEST(DeviceProfile, EveryShippedOneIsSound) {
+  ASSERT_FALSE(ProfileNames().empty());
+  for (const std::string& name : ProfileNames()) {
+    ASSERT_NE(FindProfile(name), nullptr);
+    EXPECT_TRUE(CheckProfile(*FindProfile(name)).empty()) << name;
+  }
+  EXPECT_EQ(FindProfile("abacus"), nullptr);
+}
+
+// A value that somebody adds to the struct and not to the table would be read from no file.
+TEST(DeviceProfile, TheTableHasEveryNumber) {
+  EXPECT_EQ(sizeof(DeviceProfile), sizeof(std::string) + ProfileFields().size() * sizeof(double));
+}
+
+TEST(DeviceProfile, EveryBadValueIsNamedByItsKey) {
+  DeviceProfile profile = *FindProfile("cpu");
+  profile.memory_bytes_per_second = 0;
+  profile.compute_slowdown = 0.5;
+  profile.fp32_matmul_flops = std::numeric_limits<double>::infinity();
+  profile.collective_latency_seconds = 0;  // Legal.
+  const Violations faults = CheckProfile(profile);
+  ASSERT_EQ(faults.size(), 3u);
+  EXPECT_EQ(faults[0].field, "fp32_matmul_flops");
+  EXPECT_EQ(faults[1].field, "memory_bytes_per_second");
+  EXPECT_EQ(faults[2].field, "compute_slowdown");
+  EXPECT_EQ(faults[2].reason, "is 0.5 and has to be at least 1");
+}
+
+}  // namespace
+}  // namespace fsdpd

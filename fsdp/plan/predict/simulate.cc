@@ -1,0 +1,197 @@
+#include "fsdp/plan/predict/simulate.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "fsdp/plan/predict/lane_times.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int kReported = 1;
+
+enum Component { kMain, kOptimizer, kGradients, kReplica, kGather, kReduce, kActivations, kWorkspace };
+
+bool Communicates(const Instruction& i) { return i.lane != LaneId::kCompute; }
+
+// Times of the reported step are relative to the end of the compute of the one before.
+class Report {
+ public:
+  Report(const Program& program, LaneTimes times) : program_(program), times_(std::move(times)) {
+    begin_ = EndOfCompute(kReported - 1);
+    end_ = EndOfCompute(kReported);
+  }
+
+  void Fill(Simulation* simulation) const {
+    simulation->step_seconds = end_ - begin_;
+    for (const Interval& time : times_.steps[kReported]) {
+      simulation->spans.push_back({time.start - begin_, time.end - time.start});
+    }
+    std::map<Op, SimulatedOp> ops;
+    for (const LaneTimes::Piece& piece : times_.pieces) Add(piece, simulation, &ops);
+    for (const Instruction& i : program_.instructions) ++ops[i.op].count;
+    for (auto& [op, sum] : ops) {
+      sum.op = op;
+      simulation->ops.push_back(sum);
+    }
+  }
+
+  // What happens to one component's bytes at a time, in any of the steps.
+  void AddMemory(int component, int64_t bytes, int first, int last) {
+    for (const std::vector<Interval>& step : times_.steps) {
+      changes_.push_back({step[first].start, component, bytes});
+      changes_.push_back({step[last].end, component, -bytes});
+    }
+  }
+
+  // A buffer has its bytes once, also where the next step's use begins before this one's end.
+  void AddBuffer(int component, const Buffer& buffer) {
+    std::vector<Interval> uses;
+    for (const std::vector<Interval>& step : times_.steps) {
+      for (const Buffer::Interval& live : buffer.live) {
+        uses.push_back({step[live.born].start, step[live.dies].end});
+      }
+    }
+    std::sort(uses.begin(), uses.end(),
+              [](const Interval& a, const Interval& b) { return a.start < b.start; });
+    for (size_t n = 0; n < uses.size(); ++n) {
+      const double end = n + 1 < uses.size() ? std::min(uses[n].end, uses[n + 1].start) : uses[n].end;
+      changes_.push_back({uses[n].start, component, buffer.bytes});
+      changes_.push_back({end, component, -buffer.bytes});
+    }
+  }
+
+  std::vector<MemorySample> MemoryOver(std::vector<int64_t> bytes) {
+    std::stable_sort(changes_.begin(), changes_.end(),
+                     [](const Change& a, const Change& b) { return a.time < b.time; });
+    std::vector<MemorySample> samples{{0, {}}};
+    for (const Change& change : changes_) {
+      if (change.time >= end_) break;
+      const double at = std::max(0.0, change.time - begin_);
+      if (at > samples.back().start) {
+        samples.back().bytes = bytes;
+        samples.push_back({at, {}});
+      }
+      bytes[change.component] += change.bytes;
+    }
+    samples.back().bytes = bytes;
+    return samples;
+  }
+
+ private:
+  struct Change {
+    double time = 0;
+    int component = 0;
+    int64_t bytes = 0;
+  };
+
+  double EndOfCompute(int step) const {
+    double end = 0;
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      if (program_.instructions[i].lane == LaneId::kCompute) end = std::max(end, times_.steps[step][i].end);
+    }
+    return end;
+  }
+
+  void Add(const LaneTimes::Piece& piece, Simulation* simulation, std::map<Op, SimulatedOp>* ops) const {
+    const double seconds = std::min(piece.time.end, end_) - std::max(piece.time.start, begin_);
+    if (seconds <= 0) return;
+    const bool computes = piece.running[static_cast<size_t>(LaneId::kCompute)] >= 0;
+    if (computes) simulation->compute_seconds += seconds;
+    bool communicates = false;
+    for (const int running : piece.running) {
+      if (running < 0) continue;
+      const Instruction& i = program_.instructions[running];
+      SimulatedOp& op = (*ops)[i.op];
+      op.seconds += seconds;
+      if (!Communicates(i)) continue;
+      communicates = true;
+      if (!computes) op.exposed_seconds += seconds;
+    }
+    if (communicates && !computes) simulation->exposed_seconds += seconds;
+  }
+
+  const Program& program_;
+  const LaneTimes times_;
+  double begin_ = 0;
+  double end_ = 0;
+  std::vector<Change> changes_;
+};
+
+int ComponentOf(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::kGathered:
+      return kGather;
+    case BufferKind::kReplica:
+      return kReplica;
+    case BufferKind::kReduce:
+    case BufferKind::kWire:
+      return kReduce;
+  }
+  return kGather;
+}
+
+void AddBuffers(const Spec& spec, const Program& program, Report* report) {
+  for (const Buffer& buffer : program.buffers) {
+    const int component = ComponentOf(buffer.kind);
+    if (component == kReduce && !spec.shards_grads()) continue;  // Whole, and within `gradients`.
+    report->AddBuffer(component, buffer);
+  }
+}
+
+// What a unit keeps lives from its forward to its backward of the same micro-batch.
+void AddActivations(const Spec& spec, const ModelFacts& model, const Program& program, Report* report) {
+  std::map<std::pair<int, int>, int> forward;
+  for (size_t n = 0; n < program.instructions.size(); ++n) {
+    const Instruction& i = program.instructions[n];
+    const int at = static_cast<int>(n);
+    if (i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
+    if (i.op != Op::kBackward) continue;
+    const UnitFacts& unit = model.units[i.unit];
+    const int64_t kept = unit.kept_bytes.With(RecomputeOf(spec, model, i.unit));
+    const UnitPeak peak = BackwardPeak(unit);
+    report->AddMemory(kActivations, kept, forward.at({i.unit, i.micro_batch}), at);
+    report->AddMemory(kActivations, peak.activations - kept, at, at);
+    report->AddMemory(kWorkspace, peak.workspace, at, at);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& SimulatedComponents() {
+  static const auto* names =
+      new std::vector<std::string>{"main_params",    "optimizer",      "gradients",   "replica",
+                                   "gather_buffers", "reduce_buffers", "activations", "workspace"};
+  return *names;
+}
+
+Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
+                    const DeviceProfile& profile, Placement placement) {
+  FSDPD_CHECK(program.kind == ProgramKind::kTraining);
+  const std::vector<double> seconds = InstructionSeconds(spec, model, layout, program, profile, placement);
+  Report report(program, RunLanes(program, seconds, kSteps,
+                                  {profile.compute_slowdown, profile.communication_slowdown}));
+  Simulation simulation;
+  report.Fill(&simulation);
+  for (const Instruction& i : program.instructions) {
+    const auto op = std::find_if(simulation.ops.begin(), simulation.ops.end(),
+                                 [&](const SimulatedOp& o) { return o.op == i.op; });
+    op->bytes += CommunicatedBytes(spec, layout, i);
+  }
+  simulation.tokens_per_second = static_cast<double>(spec.tokens_per_step()) / simulation.step_seconds;
+  simulation.mfu = StepFlops(spec, model) / (simulation.step_seconds * static_cast<double>(spec.world) *
+                                             profile.peak_flops(spec.compute));
+  const StepMemory planned = PlanMemory(spec, model, layout, program);
+  std::vector<int64_t> bytes(SimulatedComponents().size());
+  for (const Component constant : {kMain, kOptimizer, kGradients}) {
+    bytes[constant] = planned.Of(SimulatedComponents()[constant]);
+  }
+  AddBuffers(spec, program, &report);
+  AddActivations(spec, model, program, &report);
+  simulation.memory = report.MemoryOver(std::move(bytes));
+  return simulation;
+}
+
+}  // namespace fsdpd

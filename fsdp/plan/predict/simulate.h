@@ -1,0 +1,54 @@
+// What a step will cost, before it runs: the program's instructions on their lanes, with their dependencies
+// and each as long as cost.h says, in simulated time. Compute is slower while anything is communicated and
+// the other way round, by the profile's factors.
+//
+// Steps overlap (the next step's first gathers start when their updates are done), so three are run in a row
+// and the second is reported: from the end of the first one's last compute to the end of its own. Pure and
+// deterministic.
+#pragma once
+
+#include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/predict/cost.h"
+
+namespace fsdpd {
+
+struct SimulatedSpan {
+  double start = 0;  // Seconds from the step's beginning; below 0 for what started beside the step before.
+  double seconds = 0;
+};
+
+// All instructions of one kind within a step.
+struct SimulatedOp {
+  Op op = Op::kForward;
+  double seconds = 0;
+  double exposed_seconds = 0;  // With the compute lane idle.
+  int64_t bytes = 0;           // CommunicatedBytes.
+  int64_t count = 0;
+};
+
+// Bytes in use from this moment to the next sample, in SimulatedComponents()'s order.
+struct MemorySample {
+  double start = 0;
+  std::vector<int64_t> bytes;
+};
+
+struct Simulation {
+  std::vector<SimulatedSpan> spans;  // By instruction index.
+  double step_seconds = 0;
+  double compute_seconds = 0;    // The compute lane's busy time.
+  double exposed_seconds = 0;    // Compute idle and any communication under way.
+  std::vector<SimulatedOp> ops;  // Kinds that occur, in Op's order.
+  double tokens_per_second = 0;  // Over all ranks.
+  double mfu = 0;                // StepFlops over what the ranks' peak would do in the step's time.
+  std::vector<MemorySample> memory;
+};
+
+// main_params, optimizer, gradients, replica, gather_buffers, reduce_buffers, activations, workspace. Buffers
+// count while they are live; their arena is held throughout and may be larger.
+const std::vector<std::string>& SimulatedComponents();
+
+// REQUIRES: `program` is a training program that verifies.
+Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
+                    const DeviceProfile& profile, Placement placement);
+
+}  // namespace fsdpd

@@ -1,0 +1,195 @@
+#include "fsdp/plan/predict/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+namespace fsdpd {
+namespace {
+
+Spec Small(int64_t world, Strategy strategy) {
+  Spec spec;
+  spec.model = LlamaConfig{1024, 256, 512, 4, 4, 2, 10000, 1e-5, 64};
+  spec.data.sequence_length = 128;
+  spec.steps = 1;
+  spec.world = world;
+  spec.global_batch = 2 * world;
+  spec.strategy = strategy;
+  return spec;
+}
+
+struct Simulated {
+  ModelFacts model;
+  Layout layout;
+  Program program;
+  Simulation result;
+};
+
+Simulated SimulatedOf(const Spec& spec, const DeviceProfile& profile) {
+  Simulated s;
+  s.model = DescribeSpec(spec);
+  s.layout = MakeLayout(s.model, LayoutOptionsOf(spec));
+  s.program = CompileProgram(spec, s.model, s.layout);
+  s.result = Simulate(spec, s.model, s.layout, s.program, profile, {8});
+  return s;
+}
+
+std::vector<Spec> Specs() {
+  std::vector<Spec> specs;
+  for (const Strategy strategy :
+       {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads, Strategy::kOptimGradsParams}) {
+    for (const int64_t world : {1, 4}) specs.push_back(Small(world, strategy));
+  }
+  specs.push_back(Small(4, Strategy::kOptimGradsParams));
+  specs.back().keep_gathered = true;
+  specs.push_back(Small(4, Strategy::kOptimGradsParams));
+  specs.back().recompute = Recompute::kFull;
+  specs.back().recompute_layers = 2;
+  specs.push_back(Small(8, Strategy::kOptimGradsParams));
+  specs.back().outer_size = 2;
+  specs.push_back(specs.back());
+  specs.back().outer_strategy = Strategy::kOptim;
+  return specs;
+}
+
+DeviceProfile WithoutSlowdown() {
+  DeviceProfile profile = *FindProfile("cpu");
+  profile.compute_slowdown = 1;
+  profile.communication_slowdown = 1;
+  return profile;
+}
+
+TEST(Simulate, AStepIsNeverShorterThanAnyOfItsLanes) {
+  for (const Spec& spec : Specs()) {
+    const Simulated s = SimulatedOf(spec, WithoutSlowdown());
+    std::array<double, kLanes> busy{};
+    for (size_t i = 0; i < s.program.instructions.size(); ++i) {
+      busy[static_cast<size_t>(s.program.instructions[i].lane)] += s.result.spans[i].seconds;
+    }
+    for (const double seconds : busy) EXPECT_GE(s.result.step_seconds, seconds * (1 - 1e-9));
+    EXPECT_NEAR(s.result.compute_seconds, busy[0], 1e-9);
+  }
+}
+
+// What depends on each other within a step cannot be faster than one after the other.
+TEST(Simulate, EveryInstructionWaitsForWhatItDependsOn) {
+  for (const Spec& spec : Specs()) {
+    const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
+    for (size_t i = 0; i < s.program.instructions.size(); ++i) {
+      for (const int other : s.program.instructions[i].after) {
+        EXPECT_GE(s.result.spans[i].start + 1e-12,
+                  s.result.spans[other].start + s.result.spans[other].seconds);
+      }
+    }
+  }
+}
+
+TEST(Simulate, TimeIsComputeOrExposedOrIdle) {
+  for (const Spec& spec : Specs()) {
+    const Simulation r = SimulatedOf(spec, *FindProfile("cpu")).result;
+    EXPECT_GT(r.compute_seconds, 0);
+    EXPECT_LE(r.compute_seconds + r.exposed_seconds, r.step_seconds * (1 + 1e-9));
+    for (const SimulatedOp& op : r.ops) {
+      EXPECT_GT(op.count, 0);
+      EXPECT_LE(op.exposed_seconds, op.seconds * (1 + 1e-9));
+      EXPECT_LE(op.exposed_seconds, r.exposed_seconds * (1 + 1e-9));
+    }
+  }
+}
+
+TEST(Simulate, CommunicationThatCostsNothingLeavesComputeAlone) {
+  DeviceProfile profile = *FindProfile("cpu");
+  for (double DeviceProfile::*rate :
+       {&DeviceProfile::node_gather_bytes_per_second, &DeviceProfile::node_reduce_bytes_per_second,
+        &DeviceProfile::outer_gather_bytes_per_second, &DeviceProfile::outer_reduce_bytes_per_second}) {
+    profile.*rate = 1e30;
+  }
+  profile.memory_bytes_per_second = 1e30;  // Casts and the norm's sum are on communication lanes.
+  profile.collective_latency_seconds = 0;
+  for (const Spec& spec : Specs()) {
+    const Simulation r = SimulatedOf(spec, profile).result;
+    EXPECT_NEAR(r.compute_seconds, r.step_seconds, 1e-6 * r.step_seconds);
+    EXPECT_LT(r.exposed_seconds, 1e-6 * r.step_seconds);
+  }
+}
+
+TEST(Simulate, SlowLinksMakeTheStepCommunication) {
+  DeviceProfile profile = WithoutSlowdown();
+  profile.node_gather_bytes_per_second = 1e3;
+  const Simulated s = SimulatedOf(Small(4, Strategy::kOptimGradsParams), profile);
+  double gathers = 0;
+  for (const SimulatedOp& op : s.result.ops) {
+    if (op.op == Op::kGather) gathers = op.seconds;
+  }
+  EXPECT_NEAR(s.result.step_seconds, gathers, 0.01 * gathers);
+  EXPECT_GT(s.result.exposed_seconds, 0.98 * s.result.step_seconds);
+}
+
+TEST(Simulate, PrefetchOfMoreBytesIsNeverSlower) {
+  DeviceProfile profile = WithoutSlowdown();
+  for (const double rate : {1e7, 1e8, 1e9, 1e10}) {
+    profile.node_gather_bytes_per_second = rate;
+    double last = 1e300;
+    Spec spec = Small(4, Strategy::kOptimGradsParams);
+    for (const int64_t prefetch : {0, 1 << 20, 1 << 21, 1 << 23, 1 << 26}) {
+      spec.prefetch_bytes = prefetch;
+      const double seconds = SimulatedOf(spec, profile).result.step_seconds;
+      EXPECT_LE(seconds, last * (1 + 1e-9)) << prefetch << " at " << rate;
+      last = seconds;
+    }
+  }
+}
+
+TEST(Simulate, CountsAndBytesAreTheProgramsOwn) {
+  const Spec spec = Small(4, Strategy::kOptimGradsParams);
+  const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
+  for (const SimulatedOp& op : s.result.ops) {
+    EXPECT_EQ(op.count, std::count_if(s.program.instructions.begin(), s.program.instructions.end(),
+                                      [&](const Instruction& i) { return i.op == op.op; }));
+  }
+  int64_t bytes = 0;
+  for (const Bucket& bucket : s.layout.buckets) bytes += bucket.bucket_elements / 4 * 3 * 4;
+  const auto reduce = std::find_if(s.result.ops.begin(), s.result.ops.end(),
+                                   [](const SimulatedOp& op) { return op.op == Op::kReduce; });
+  ASSERT_NE(reduce, s.result.ops.end());
+  EXPECT_EQ(reduce->bytes, 2 * bytes) << "two micro-batches";
+}
+
+TEST(Simulate, RatesFollowFromTheStepsTime) {
+  const Spec spec = Small(4, Strategy::kOptimGradsParams);
+  const DeviceProfile& profile = *FindProfile("cpu");
+  const Simulated s = SimulatedOf(spec, profile);
+  EXPECT_NEAR(s.result.tokens_per_second * s.result.step_seconds, 8 * 128, 1e-6);
+  EXPECT_NEAR(s.result.mfu * s.result.step_seconds * 4 * profile.fp32_peak_flops, StepFlops(spec, s.model),
+              1e-3 * StepFlops(spec, s.model));
+}
+
+// The timeline's peaks are the plan's: nothing is live that was not planned, and the transient parts reach
+// what was.
+TEST(Simulate, MemoryOverTimeMeetsThePlan) {
+  for (const Spec& spec : Specs()) {
+    const Simulated s = SimulatedOf(spec, *FindProfile("cpu"));
+    const StepMemory planned = PlanMemory(spec, s.model, s.layout, s.program);
+    std::vector<int64_t> peak(SimulatedComponents().size());
+    int64_t live_peak = 0, transient_peak = 0;
+    for (const MemorySample& sample : s.result.memory) {
+      ASSERT_EQ(sample.bytes.size(), peak.size());
+      for (size_t c = 0; c < peak.size(); ++c) {
+        EXPECT_GE(sample.bytes[c], 0) << SimulatedComponents()[c];
+        peak[c] = std::max(peak[c], sample.bytes[c]);
+      }
+      live_peak = std::max(live_peak, sample.bytes[3] + sample.bytes[4] + sample.bytes[5]);
+      transient_peak = std::max(transient_peak, sample.bytes[6] + sample.bytes[7]);
+    }
+    for (const size_t constant : {0, 1, 2}) {
+      EXPECT_EQ(peak[constant], planned.Of(SimulatedComponents()[constant]));
+    }
+    EXPECT_LE(live_peak, s.program.arena_bytes);
+    EXPECT_GT(live_peak, 0);
+    EXPECT_EQ(transient_peak, planned.Of("activations") + planned.Of("workspace"));
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,107 @@
+#include "fsdp/plan/predict/timeline.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+// A gather that began in the step before, a forward, and an instruction that takes no time.
+v1::Plan SmallPlan() {
+  v1::Plan plan;
+  plan.mutable_resolved()->set_name("job");
+  plan.set_world(2);
+  plan.mutable_memory()->set_peak_bytes(3000);
+  const auto add = [&](const char* op, const char* lane, double start, double seconds) {
+    v1::Plan::Instruction* instruction = plan.add_instructions();
+    instruction->set_op(op);
+    instruction->set_unit("layer.0");
+    instruction->set_micro_batch(std::string(op) == "Gather" ? -1 : 0);
+    instruction->set_lane(lane);
+    v1::Prediction::Span* span = plan.mutable_prediction()->mutable_timeline()->add_spans();
+    span->set_start_seconds(start);
+    span->set_seconds(seconds);
+  };
+  add("Gather", "gather", -0.25, 0.5);
+  add("Forward", "compute", 0.25, 1);
+  add("Release", "compute", 1.25, 0);
+  v1::Prediction::Timeline* timeline = plan.mutable_prediction()->mutable_timeline();
+  timeline->add_components("main_params");
+  timeline->add_components("activations");
+  for (const auto& [start, activations] : {std::pair<double, int64_t>{0, 0}, {0.25, 2000}, {1.25, 0}}) {
+    v1::Prediction::MemorySample* sample = timeline->add_memory();
+    sample->set_start_seconds(start);
+    sample->add_bytes(1000);
+    sample->add_bytes(activations);
+  }
+  plan.mutable_prediction()->set_step_seconds(1.5);
+  plan.mutable_prediction()->mutable_profile()->set_name("cpu");
+  return plan;
+}
+
+TEST(Timeline, TakesWhatTakesTime) {
+  const Timeline timeline = TimelineOf(SmallPlan());
+  EXPECT_EQ(timeline.title, "job: one step on one of 2 ranks, cpu, predicted");
+  ASSERT_EQ(timeline.slices.size(), 2u);
+  EXPECT_EQ(timeline.slices[0].name, "Gather layer.0");
+  EXPECT_EQ(timeline.slices[1].name, "Forward layer.0 mb 0");
+  EXPECT_EQ(timeline.tracks[timeline.slices[1].track], "compute");
+  EXPECT_EQ(timeline.samples.size(), 3u);
+  EXPECT_EQ(timeline.peak_bytes, 3000);
+}
+
+// Read by another JSON parser than anything of ours.
+TEST(Timeline, TheTraceIsJsonWithLanesAndCounters) {
+  Timeline timeline = TimelineOf(SmallPlan());
+  timeline.title += " \"quoted\\\" \n";
+  google::protobuf::Struct trace;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(TraceJson({timeline}), &trace).ok());
+  double first = 1e9, forward_start = -1;
+  std::vector<double> counters;
+  for (const auto& value : trace.fields().at("traceEvents").list_value().values()) {
+    const auto& event = value.struct_value().fields();
+    const std::string& phase = event.at("ph").string_value();
+    if (phase == "X") first = std::min(first, event.at("ts").number_value());
+    if (event.at("name").string_value() == "Forward layer.0 mb 0") {
+      forward_start = event.at("ts").number_value();
+      EXPECT_EQ(event.at("dur").number_value(), 1e6);
+    }
+    if (phase == "C" && event.at("name").string_value() == "activations") {
+      counters.push_back(event.at("args").struct_value().fields().at("bytes").number_value());
+    }
+  }
+  EXPECT_EQ(first, 0) << "what began in the step before is shown";
+  EXPECT_EQ(forward_start, 0.5e6);
+  EXPECT_EQ(counters, (std::vector<double>{0, 2000, 0}));
+}
+
+TEST(Timeline, ThePictureNamesWhatItShowsAndEscapes) {
+  Timeline timeline = TimelineOf(SmallPlan());
+  timeline.title = "a<b & \"c\"";
+  const std::string svg = Picture(timeline);
+  EXPECT_EQ(svg.find("<svg "), 0u);
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
+  for (const char* text : {"a&lt;b &amp; &quot;c&quot;", "main_params", "activations", ">compute<",
+                           ">gather<", "planned peak"}) {
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(svg.find(">reduce<"), std::string::npos) << "an empty lane takes no room";
+}
+
+TEST(Timeline, APictureOfManyInstructionsStaysSmall) {
+  Timeline timeline = TimelineOf(SmallPlan());
+  timeline.seconds = 1;
+  timeline.slices.clear();
+  timeline.samples.clear();
+  for (int n = 0; n < 100'000; ++n) {
+    timeline.slices.push_back({0, n % 2 == 0 ? "Forward" : "Backward", "x", n * 1e-5, 1e-5});
+    timeline.samples.push_back({n * 1e-5, {n, 7 * n % 1000}});
+  }
+  EXPECT_LT(Picture(timeline).size(), 200'000u);
+}
+
+}  // namespace
+}  // namespace fsdpd

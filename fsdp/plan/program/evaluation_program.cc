@@ -1,0 +1,43 @@
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/plan/program/fingerprint.h"
+#include "fsdp/plan/program/gathered_params.h"
+#include "fsdp/plan/program/program.h"
+#include "fsdp/plan/program/program_writer.h"
+
+namespace fsdpd {
+
+// Its gathers start when those of a training step's first forward do, so that whatever is there at once here
+// is there at once in training too, and has bytes of its own.
+Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                          const Program& training) {
+  FSDPD_CHECK(training.kind == ProgramKind::kTraining && model.units.size() == layout.units.size());
+  ProgramWriter writer(spec, layout, ProgramKind::kEvaluation);
+  GatheredParams params(spec, layout, EvaluationPasses(static_cast<int>(layout.units.size())),
+                        /*releases=*/true, &writer);
+  params.Publish();
+  for (size_t i = 0; i < params.passes().size(); ++i) {
+    const int unit = params.passes()[i].unit;
+    params.GatherWhatMayStart(static_cast<int>(i));
+    Instruction forward;
+    forward.op = Op::kForward;
+    forward.unit = unit;
+    forward.micro_batch = 0;
+    forward.uses = params.Reads(unit);
+    writer.Append(std::move(forward), params.Gathers(unit));
+    params.ReleaseAfter(static_cast<int>(i));
+  }
+  params.Finish();
+  Instruction loss;
+  loss.op = Op::kLoss;
+  loss.lane = LaneId::kReduce;
+  const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute)});
+  // Everything follows the first instruction, and Loss follows everything: batches never overlap.
+  writer.AfterPrevious(0, end);
+  Program program = writer.FinishWithin(training);
+  program.hash = HashOf(Fingerprint(spec, layout, program));
+  return program;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,285 @@
+#include "fsdp/plan/program/fingerprint.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+#include <variant>
+
+namespace fsdpd {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// Seventeen digits bring every double back, so two that differ read differently.
+std::string Exact(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+// "spec.global_batch = 64", under one prefix.
+class Section {
+ public:
+  Section(std::string prefix, Lines* lines) : prefix_(std::move(prefix)), lines_(lines) {}
+
+  void Text(const char* name, absl::string_view value) const {
+    lines_->push_back(absl::StrCat(prefix_, ".", name, " = ", value));
+  }
+  void Int(const char* name, int64_t value) const { Text(name, absl::StrCat(value)); }
+  void Real(const char* name, double value) const { Text(name, Exact(value)); }
+
+ private:
+  std::string prefix_;
+  Lines* lines_;
+};
+
+const char* NameOf(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "?";
+}
+
+const char* NameOf(ScheduleShape shape) {
+  switch (shape) {
+    case ScheduleShape::kConstant:
+      return "constant";
+    case ScheduleShape::kCosine:
+      return "cosine";
+    case ScheduleShape::kLinear:
+      return "linear";
+    case ScheduleShape::kWsd:
+      return "wsd";
+  }
+  return "?";
+}
+
+const char* NameOf(TokenType type) {
+  switch (type) {
+    case TokenType::kU8:
+      return "u8";
+    case TokenType::kU16:
+      return "u16";
+    case TokenType::kU32:
+      return "u32";
+    case TokenType::kMegatron:
+      return "megatron";
+  }
+  return "?";
+}
+
+void Add(const LlamaConfig& llama, Lines* lines) {
+  const Section to("model.llama", lines);
+  to.Int("vocab_size", llama.vocab_size);
+  to.Int("hidden_size", llama.hidden_size);
+  to.Int("intermediate_size", llama.intermediate_size);
+  to.Int("layers", llama.layers);
+  to.Int("heads", llama.heads);
+  to.Int("kv_heads", llama.kv_heads);
+  to.Int("head_size", llama.head_size);
+  to.Real("rope_theta", llama.rope_theta);
+  to.Real("norm_epsilon", llama.norm_epsilon);
+  to.Int("tied_embeddings", llama.tied_embeddings);
+  to.Int("qk_norm", llama.qk_norm);
+  to.Int("attention_bias", llama.attention_bias);
+  to.Real("rope_scaling.factor", llama.rope_scaling.factor);
+  to.Real("rope_scaling.low_freq_factor", llama.rope_scaling.low_freq_factor);
+  to.Real("rope_scaling.high_freq_factor", llama.rope_scaling.high_freq_factor);
+  to.Int("rope_scaling.original_positions", llama.rope_scaling.original_positions);
+}
+
+void Add(const Gpt2Config& gpt2, Lines* lines) {
+  const Section to("model.gpt2", lines);
+  to.Int("vocab_size", gpt2.vocab_size);
+  to.Int("hidden_size", gpt2.hidden_size);
+  to.Int("intermediate_size", gpt2.intermediate_size);
+  to.Int("layers", gpt2.layers);
+  to.Int("heads", gpt2.heads);
+  to.Int("positions", gpt2.positions);
+  to.Real("norm_epsilon", gpt2.norm_epsilon);
+  to.Int("tied_embeddings", gpt2.tied_embeddings);
+}
+
+// Parameters are in the layout.
+void Add(const PluginConfig& plugin, Lines* lines) {
+  const Section to("model.plugin", lines);
+  to.Text("path", plugin.path);
+  to.Text("args", plugin.args);
+  to.Int("vocab_size", plugin.vocab_size);
+  to.Int("max_sequence_length", plugin.max_sequence_length);
+}
+
+void AddSources(const std::string& name, const std::vector<TokenSource>& sources, Lines* lines) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    lines->push_back(absl::StrCat("data.", name, "[", i, "] = ", NameOf(sources[i].type), " weight ",
+                                  Exact(sources[i].weight)));
+  }
+}
+
+void Add(const DataConfig& data, const EvaluationConfig& evaluation, Lines* lines) {
+  const Section to("data", lines);
+  AddSources("tokens", data.tokens, lines);
+  AddSources("validation", data.validation, lines);
+  to.Int("synthetic_vocab", data.synthetic_vocab);
+  to.Int("sequence_length", data.sequence_length);
+  to.Text("ignored_token", data.ignored_token ? absl::StrCat(*data.ignored_token) : "none");
+  to.Int("evaluation.every_steps", evaluation.every_steps);
+  to.Int("evaluation.samples", evaluation.samples);
+}
+
+void Add(const OptimizerConfig& optimizer, Lines* lines) {
+  const Section to("optimizer", lines);
+  to.Text("kind", optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd");
+  to.Real("lr", optimizer.lr);
+  to.Real("weight_decay", optimizer.weight_decay);
+  to.Real("beta1", optimizer.beta1);
+  to.Real("beta2", optimizer.beta2);
+  to.Real("eps", optimizer.eps);
+  to.Real("momentum", optimizer.momentum);
+  to.Int("nesterov", optimizer.nesterov);
+  to.Real("clip_norm", optimizer.clip_norm);
+}
+
+void Add(const ScheduleConfig& schedule, Lines* lines) {
+  const Section to("schedule", lines);
+  to.Text("shape", NameOf(schedule.shape));
+  to.Int("warmup_steps", schedule.warmup_steps);
+  to.Int("decay_steps", schedule.decay_steps);
+  to.Real("min_lr_ratio", schedule.min_lr_ratio);
+}
+
+void Add(const InitialConfig& initial, Lines* lines) {
+  const Section to("initial", lines);
+  to.Real("deviation", initial.deviation);
+  to.Real("embedding_deviation", initial.embedding_deviation.value_or(initial.deviation));
+  to.Text("scale_outputs", !initial.scale_outputs ? "auto" : *initial.scale_outputs ? "yes" : "no");
+}
+
+// Frozen patterns and parameter groups are in the layout as what they became.
+void Add(const Spec& spec, Lines* lines) {
+  const Section to("spec", lines);
+  to.Int("steps", spec.steps);
+  to.Int("micro_batch", spec.micro_batch);
+  to.Int("global_batch", spec.global_batch);
+  to.Text("seed", absl::StrCat(spec.seed));
+  to.Text("compute", NameOf(spec.compute));
+  to.Text("main_grads", NameOf(spec.main_grads));
+  to.Text("grad_comm", NameOf(spec.grad_comm));
+  to.Text("moments", NameOf(spec.moments));
+  to.Real("loss_scale.initial", spec.loss_scale.initial);
+  to.Int("loss_scale.growth_interval", spec.loss_scale.growth_interval);
+  to.Text("strategy", NameOf(spec.strategy));
+  to.Int("prefetch_bytes", spec.prefetch_bytes);
+  to.Int("keep_gathered", spec.keep_gathered);
+  to.Text("recompute", NameOf(spec.recompute));
+  to.Int("recompute_layers", spec.recompute_layers);
+  to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");
+  to.Int("world", spec.world);
+  to.Int("outer_size", spec.outer_size);
+  to.Text("outer_strategy", NameOf(spec.outer_strategy));
+  std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
+  Add(spec.initial, lines);
+  Add(spec.data, spec.evaluation, lines);
+  Add(spec.optimizer, lines);
+  Add(spec.schedule, lines);
+}
+
+void Add(const Layout& layout, Lines* lines) {
+  lines->push_back(absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(),
+                                " buckets, ", layout.shards, " shards of ", layout.outer_shards));
+  for (const UnitLayout& unit : layout.units) {
+    std::string line = absl::StrCat("unit ", unit.name, ": buckets ", absl::StrJoin(unit.buckets, " "));
+    if (unit.borrows >= 0) absl::StrAppend(&line, ", borrows ", layout.units[unit.borrows].name);
+    lines->push_back(std::move(line));
+  }
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = layout.buckets[b];
+    lines->push_back(absl::StrCat("bucket ", b, " ", layout.units[bucket.unit].name,
+                                  bucket.trainable ? " trainable: " : " frozen: ", bucket.bucket_elements,
+                                  " elements, shard ", bucket.shard_elements, ", main ",
+                                  bucket.main_elements));
+    for (const ParamSlot& param : bucket.params) {
+      lines->push_back(absl::StrCat("  ", param.name, " [", absl::StrJoin(param.shape, ", "), "] at ",
+                                    param.offset, ", weight_decay ", Exact(param.weight_decay), ", lr_scale ",
+                                    Exact(param.lr_scale)));
+    }
+  }
+}
+
+// Buffers by number: their own lines say which they are.
+std::string LineOf(const Program& program, const Layout& layout, int index) {
+  const Instruction& at = program.instructions[index];
+  std::string line = absl::StrCat("#", index, " ", NameOf(at.op));
+  if (at.unit >= 0) absl::StrAppend(&line, " ", layout.units[at.unit].name);
+  if (at.bucket >= 0) absl::StrAppend(&line, " bucket ", at.bucket);
+  if (at.micro_batch >= 0) absl::StrAppend(&line, " mb ", at.micro_batch);
+  absl::StrAppend(&line, " on ", NameOf(at.lane));
+  if (at.accumulate) line += ", adds";
+  if (at.recompute != Recompute::kNone) absl::StrAppend(&line, ", recomputes ", NameOf(at.recompute));
+  if (!at.after.empty()) absl::StrAppend(&line, ", after #", absl::StrJoin(at.after, " #"));
+  if (!at.after_previous.empty()) {
+    absl::StrAppend(&line, ", after the last step's #", absl::StrJoin(at.after_previous, " #"));
+  }
+  for (const BufferUse& use : at.uses) {
+    absl::StrAppend(&line, use.access == Access::kRead ? ", reads " : ", writes ", use.buffer);
+  }
+  return line;
+}
+
+void Add(const Program& program, const Layout& layout, Lines* lines) {
+  lines->push_back(absl::StrCat(program.kind == ProgramKind::kTraining ? "training" : "evaluation",
+                                " program: ", program.instructions.size(), " instructions, ",
+                                program.buffers.size(), " buffers, arena of ", program.arena_bytes,
+                                " bytes"));
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    std::string line = absl::StrCat("buffer ", b, " ", NameOf(buffer.kind), " of bucket ", buffer.bucket,
+                                    ": ", buffer.bytes, " bytes at ", buffer.offset, ", live");
+    for (const Buffer::Interval& live : buffer.live) absl::StrAppend(&line, " #", live.born, "-#", live.dies);
+    lines->push_back(std::move(line));
+  }
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    lines->push_back(LineOf(program, layout, static_cast<int>(i)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Fingerprint(const Spec& spec, const Layout& layout, const Program& program) {
+  Lines lines;
+  lines.reserve(128 + program.instructions.size() + program.buffers.size() + 16 * layout.buckets.size());
+  Add(spec, &lines);
+  Add(layout, &lines);
+  Add(program, layout, &lines);
+  return lines;
+}
+
+uint64_t HashOf(const std::vector<std::string>& fingerprint) {
+  std::string all;
+  for (const std::string& line : fingerprint) {
+    all += line;
+    all += '\n';
+  }
+  return XXH64(all.data(), all.size(), /*seed=*/0);
+}
+
+Difference FirstDifference(const std::vector<std::string>& first, const std::vector<std::string>& second) {
+  const size_t common = std::min(first.size(), second.size());
+  for (size_t i = 0; i < common; ++i) {
+    if (first[i] != second[i]) return {first[i], second[i]};
+  }
+  if (first.size() == second.size()) return {};
+  return {first.size() > common ? first[common] : "nothing",
+          second.size() > common ? second[common] : "nothing"};
+}
+
+}  // namespace fsdpd

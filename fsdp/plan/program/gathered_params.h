@@ -1,0 +1,52 @@
+// The parameter side of a program: Publish, Gather and Release, as compute comes from pass to pass.
+//
+// Call order: Publish once; then for each pass GatherWhatMayStart, the pass itself (which reads Reads() and
+// waits for Gathers()), ReleaseAfter; then Finish once.
+#pragma once
+
+#include <vector>
+
+#include "fsdp/plan/program/program_writer.h"
+#include "fsdp/plan/program/residencies.h"
+
+namespace fsdpd {
+
+class GatheredParams {
+ public:
+  // With `releases`, a Release ends each residency; else the bytes are taken for the whole step. The writer
+  // must outlive this.
+  GatheredParams(const Spec& spec, const Layout& layout, std::vector<Pass> passes, bool releases,
+                 ProgramWriter* writer);
+
+  // Where an outer axis shards the optimizer; nothing elsewhere.
+  void Publish();
+  // Listed as early as they may start, so that whoever submits in list order never holds a gather back.
+  void GatherWhatMayStart(int pass);
+  // The buckets that a pass of the unit reads, and the gathers that it waits for.
+  std::vector<BufferUse> Reads(int unit) const;
+  std::vector<int> Gathers(int unit) const;
+  // Ends the residencies whose last pass this was; the pass must be the last on the compute lane.
+  void ReleaseAfter(int pass);
+  void Finish();
+
+  const std::vector<Pass>& passes() const { return passes_; }
+  // The first instruction of the step that reads the bucket's main parameters.
+  int FirstReader(int bucket) const { return first_reader_[bucket]; }
+
+ private:
+  void Gather(const PlannedGather& planned);
+  void End(const Residency& residency);
+
+  const Spec& spec_;
+  const Layout& layout_;
+  ProgramWriter* const writer_;
+  const std::vector<Pass> passes_;
+  const bool releases_;
+  std::vector<Residency> residencies_;
+  std::vector<std::vector<int>> ending_;  // By pass: residencies.
+  std::vector<PlannedGather> gathers_;
+  size_t next_gather_ = 0;
+  std::vector<int> publish_, last_gather_, first_reader_;  // By bucket; -1 for none.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,108 @@
+#include "fsdp/plan/program/program.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "fsdp/plan/program/offsets.h"
+
+namespace fsdpd {
+
+const char* NameOf(Op op) {
+  switch (op) {
+    case Op::kPublish:
+      return "Publish";
+    case Op::kGather:
+      return "Gather";
+    case Op::kForward:
+      return "Forward";
+    case Op::kRelease:
+      return "Release";
+    case Op::kBackward:
+      return "Backward";
+    case Op::kReduce:
+      return "Reduce";
+    case Op::kReduceOuter:
+      return "ReduceOuter";
+    case Op::kNorm:
+      return "Norm";
+    case Op::kUpdate:
+      return "Update";
+    case Op::kLoss:
+      return "Loss";
+  }
+  return "?";
+}
+
+const char* NameOf(LaneId lane) {
+  switch (lane) {
+    case LaneId::kCompute:
+      return "compute";
+    case LaneId::kGather:
+      return "gather";
+    case LaneId::kReduce:
+      return "reduce";
+    case LaneId::kOuter:
+      return "outer";
+  }
+  return "?";
+}
+
+const char* NameOf(BufferKind kind) {
+  switch (kind) {
+    case BufferKind::kGathered:
+      return "gathered";
+    case BufferKind::kReduce:
+      return "reduce";
+    case BufferKind::kWire:
+      return "wire";
+    case BufferKind::kReplica:
+      return "replica";
+  }
+  return "?";
+}
+
+DType GradType(const Spec& spec) { return spec.shards_grads() ? spec.grad_comm : DType::kFp32; }
+
+int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
+  const bool set_in_place = spec.main_grads == DType::kFp32 && spec.micro_batches_per_step() == 1;
+  if (GradType(spec) == DType::kFp32 || set_in_place) return 0;
+  return (bucket.shard_elements * BytesOf(DType::kFp32) + kBufferAlignBytes - 1) / kBufferAlignBytes *
+         kBufferAlignBytes;
+}
+
+namespace {
+
+// "layer.3", and "layer.3/1" for a bucket of a unit that has several.
+std::string NameOfSubject(const Instruction& i, const Layout& layout) {
+  if (i.unit < 0 || i.unit >= static_cast<int>(layout.units.size())) return "";
+  const UnitLayout& unit = layout.units[i.unit];
+  const auto bucket = std::find(unit.buckets.begin(), unit.buckets.end(), i.bucket);
+  if (i.bucket < 0 || (unit.buckets.size() == 1 && bucket != unit.buckets.end())) return unit.name;
+  if (bucket == unit.buckets.end()) return absl::StrCat(unit.name, "/bucket ", i.bucket);
+  return absl::StrCat(unit.name, "/", bucket - unit.buckets.begin());
+}
+
+}  // namespace
+
+std::string Describe(const Program& program, const Layout& layout, int instruction) {
+  const Instruction& i = program.instructions[instruction];
+  std::string text = absl::StrCat("#", instruction, " ", NameOf(i.op));
+  const std::string subject = NameOfSubject(i, layout);
+  if (!subject.empty()) absl::StrAppend(&text, " ", subject);
+  if (i.micro_batch >= 0) absl::StrAppend(&text, " mb ", i.micro_batch);
+  if (i.accumulate) absl::StrAppend(&text, " adding");
+  absl::StrAppend(&text, " on ", NameOf(i.lane));
+  const char* separator = " after ";
+  for (const int other : i.after) {
+    absl::StrAppend(&text, separator, "#", other);
+    separator = ", ";
+  }
+  for (const int other : i.after_previous) {
+    absl::StrAppend(&text, separator, "previous #", other);
+    separator = ", ";
+  }
+  return text;
+}
+
+}  // namespace fsdpd

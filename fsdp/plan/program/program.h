@@ -1,0 +1,153 @@
+// One training step as data: typed instructions on named lanes with explicit dependencies, and the lifetime
+// and place of every buffer they touch. Strategy, mesh, prefetch, accumulation, recompute and evaluation are
+// different programs; the executor (fsdp/engine) knows none of them.
+//
+//   Publish b      outer    cast the own main piece, all-gather over the outer axis into the shard's replica
+//   Gather b       gather   cast the own shard into the bucket, all-gather over the inner axis in place
+//   Forward u m    compute  run unit u on micro-batch m
+//   Release u      compute  the bytes of u's buckets may be used again
+//   Backward u m   compute  gradients of unit u into its buckets' reduce buffers
+//   Reduce b m     reduce   reduce over the inner axis into the gradient shard, setting it or adding
+//   ReduceOuter b  outer    reduce the gradient shard over the outer axis
+//   Norm           reduce   gradient norm, loss and token count over all ranks; divisor and skip flag
+//   Update b       compute  the optimizer on the own main piece
+//   Loss           reduce   loss and token count over all ranks
+//
+// Training, by what the strategy keeps in parts (Spec::shards_*):
+//   no_shard            Gather is a cast, without communication and on the compute lane, once per step. Each
+//                       Backward adds into the unit's whole fp32 gradient; one Reduce (an all-reduce in
+//                       place, of the last micro-batch) follows the last Backward. Update reads that buffer:
+//                       there is no other gradient storage.
+//   optim               Gather once per step. Gradients as no_shard; the one Reduce is a reduce-scatter into
+//                       the gradient shard.
+//   optim_grads         Gather once per step. Each Backward sets the reduce buffer, in grad_comm precision;
+//                       each is followed by a Reduce, the first micro-batch's setting the shard, later ones
+//                       adding.
+//   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; a unit that the
+//                       next pass needs too stays (the last one from forward to backward, the first one from
+//                       backward to the next micro-batch's forward). With keep_gathered: as optim_grads, and
+//                       a Release after each unit's last use.
+// A gather starts as soon as its bytes are free and no more than prefetch_bytes would wait ahead of compute
+// (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.
+// A wire narrower than fp32 needs a kWire buffer, live during its Reduce alone.
+//
+// With an outer axis, the last micro-batch's Reduce b is followed by ReduceOuter b: an all-reduce of the
+// gradient shard, or, where the outer axis shards the optimizer, a reduce-scatter of it in place, into the
+// own main piece. In the latter case each step begins with Publish b of every bucket, in forward order, into
+// a kReplica buffer whose bytes are its own for the whole step and which Gather reads.
+//
+// A borrowing unit (tied embeddings) uses the lender's gathered buckets beside its own in Forward and
+// Backward, so they must be there and live. Its Backward comes before the lender's and treats the lender's
+// reduce buffers as its own ones; the lender's own Backward then always adds. Buckets that are not trainable
+// are gathered and released like others, and have no reduce buffer, Reduce or Update.
+//
+// Steps follow each other without a barrier: `after_previous` names instructions of the step before. The
+// first Gather (or Publish) of a bucket waits so for its Update, the first write of a buffer for whatever of
+// the step before may still use its bytes, and a step's first Forward for nothing else.
+//
+// Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
+// then Loss. It starts when nothing of a training step is left.
+//
+// A bucket has one address for the whole job: autograd finds saved parameters by address, so forward and
+// backward must see them at the same place, and the evaluation must see them where units were bound.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/layout/layout.h"
+
+namespace fsdpd {
+
+enum class Op {
+  kPublish,
+  kGather,
+  kForward,
+  kRelease,
+  kBackward,
+  kReduce,
+  kReduceOuter,
+  kNorm,
+  kUpdate,
+  kLoss,
+};
+enum class LaneId { kCompute, kGather, kReduce, kOuter };
+constexpr int kLanes = 4;
+
+const char* NameOf(Op op);
+const char* NameOf(LaneId lane);
+
+enum class Access { kRead, kWrite };
+
+struct BufferUse {
+  int buffer = 0;
+  Access access = Access::kRead;
+};
+
+struct Instruction {
+  Op op = Op::kForward;
+  int unit = -1;         // -1 for Norm and Loss.
+  int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update.
+  int micro_batch = -1;  // Forward, Backward, Reduce.
+  LaneId lane = LaneId::kCompute;
+  bool accumulate = false;                 // Backward, Reduce: add to what is there instead of setting it.
+  Recompute recompute = Recompute::kNone;  // Forward, Backward: what is kept between the two.
+  std::vector<int> after;                  // Earlier instructions on other lanes; a lane itself is in order.
+  std::vector<int> after_previous;         // Instructions of the previous step on other lanes.
+  std::vector<BufferUse> uses;
+};
+
+enum class BufferKind {
+  kGathered,  // A bucket's parameters in compute precision.
+  kReduce,    // A bucket's whole gradient, in GradType().
+  kWire,      // Of a Reduce in less than fp32: its sums (SumBytes), then what it receives into, which is as
+              // large as the kReduce buffer.
+  kReplica,   // The shard of a bucket in compute precision, where main pieces are smaller than shards.
+};
+const char* NameOf(BufferKind kind);
+
+// Bytes of the arena. Two buffers may share bytes when their lifetimes do not meet.
+struct Buffer {
+  BufferKind kind = BufferKind::kGathered;
+  int bucket = 0;
+  int64_t bytes = 0;
+  int64_t offset = 0;  // In the arena; a multiple of 256.
+  // Instruction indices, both included. A gathered bucket of a sharded unit lives in several intervals.
+  struct Interval {
+    int born = 0;
+    int dies = 0;
+  };
+  std::vector<Interval> live;
+};
+
+enum class ProgramKind { kTraining, kEvaluation };
+
+struct Program {
+  ProgramKind kind = ProgramKind::kTraining;
+  std::vector<Instruction> instructions;
+  std::vector<Buffer> buffers;
+  int64_t arena_bytes = 0;
+  // Lower bound for arena_bytes: the most that is occupied at once. A reduce buffer is occupied until compute
+  // has waited for its Reduce, which is later than its last use in the list.
+  int64_t live_peak_bytes = 0;
+  uint64_t hash = 0;  // Of Fingerprint(): equal on all ranks.
+};
+
+Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& layout);
+
+// Uses the training program's buffers where they are.
+Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                          const Program& training);
+
+// The type of a bucket's kReduce buffer: fp32 where gradients are whole, else what crosses the wire.
+DType GradType(const Spec& spec);
+
+// What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of
+// 256: 0 where they are set in the gradient shard at once.
+int64_t SumBytes(const Spec& spec, const Bucket& bucket);
+
+// One instruction as people read it: "#12 Backward layer.3 mb 0 on compute after #9".
+std::string Describe(const Program& program, const Layout& layout, int instruction);
+
+}  // namespace fsdpd

@@ -1,0 +1,181 @@
+#include "fsdp/plan/program/reduced_grads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+// One unit's Reduces run beside the next unit's Backward, which needs a second unit's buffers; a third would
+// buy nothing while the reduce lane keeps up, and costs a unit's gradient.
+constexpr size_t kReducesInFlight = 2;
+
+}  // namespace
+
+ReducedGrads::ReducedGrads(const Spec& spec, const Layout& layout, ProgramWriter* writer)
+    : spec_(spec),
+      layout_(layout),
+      writer_(writer),
+      whole_(!spec.shards_grads()),
+      last_micro_batch_(static_cast<int>(spec.micro_batches_per_step()) - 1),
+      lends_(layout.units.size(), false),
+      set_by_(layout.buckets.size(), -1),
+      reduced_(layout.buckets.size(), -1),
+      update_(layout.buckets.size(), -1) {
+  for (const UnitLayout& unit : layout.units) {
+    if (unit.borrows < 0) continue;
+    FSDPD_CHECK(!lends_[unit.borrows]);  // A second borrower would have to add where it sets its own.
+    lends_[unit.borrows] = true;
+  }
+}
+
+std::vector<int> ReducedGrads::TrainableBuckets(int unit) const {
+  std::vector<int> buckets;
+  for (const int b : layout_.units[unit].buckets) {
+    if (layout_.buckets[b].trainable) buckets.push_back(b);
+  }
+  return buckets;
+}
+
+std::vector<int> ReducedGrads::WrittenBy(int unit) const {
+  std::vector<int> buckets = TrainableBuckets(unit);
+  const int lender = layout_.units[unit].borrows;
+  if (lender < 0) return buckets;
+  const std::vector<int> borrowed = TrainableBuckets(lender);
+  buckets.insert(buckets.begin(), borrowed.begin(), borrowed.end());
+  return buckets;
+}
+
+void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
+  const std::vector<int> buckets = WrittenBy(backward.unit);
+  backward.accumulate = lends_[backward.unit] || (whole_ && backward.micro_batch > 0);
+  for (const int b : buckets) {
+    const int buffer = writer_->Find(BufferKind::kReduce, b);
+    if (backward.accumulate) backward.uses.push_back({buffer, Access::kRead});
+    backward.uses.push_back({buffer, Access::kWrite});
+    after.push_back(reduced_[b]);
+  }
+  if (!whole_ && !buckets.empty() && groups_.size() >= kReducesInFlight) {
+    after.push_back(groups_[groups_.size() - kReducesInFlight].last_reduce);
+  }
+  const bool sets = !backward.accumulate;
+  last_backward_ = writer_->Append(std::move(backward), std::move(after));
+  if (!sets) return;
+  for (const int b : buckets) set_by_[b] = last_backward_;
+}
+
+void ReducedGrads::Reduce(int unit, int micro_batch) {
+  if (whole_ && micro_batch < last_micro_batch_) return;
+  Group group;
+  group.buckets = TrainableBuckets(unit);
+  group.backward = last_backward_;
+  for (const int b : group.buckets) {
+    group.last_reduce = ReduceBucket(b, micro_batch, last_backward_);
+    group.set_by.push_back(set_by_[b]);
+  }
+  if (!group.buckets.empty()) groups_.push_back(std::move(group));
+}
+
+int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
+  const int buffer = writer_->Find(BufferKind::kReduce, bucket);
+  const int wire = writer_->Find(BufferKind::kWire, bucket);
+  Instruction reduce;
+  reduce.op = Op::kReduce;
+  reduce.unit = layout_.buckets[bucket].unit;
+  reduce.bucket = bucket;
+  reduce.micro_batch = micro_batch;
+  reduce.lane = LaneId::kReduce;
+  reduce.accumulate = !whole_ && micro_batch > 0;
+  reduce.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
+  if (wire >= 0) reduce.uses.push_back({wire, Access::kWrite});
+  const int index = writer_->Append(std::move(reduce), {backward});
+  reduced_[bucket] = index;
+  if (wire >= 0) writer_->Live(wire, index, index);
+  // In no_shard, Update reads the buffer.
+  if (spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], index);
+  if (spec_.outer_size > 1 && micro_batch == last_micro_batch_) ReduceOuter(bucket, index);
+  return index;
+}
+
+void ReducedGrads::ReduceOuter(int bucket, int reduce) {
+  Instruction outer;
+  outer.op = Op::kReduceOuter;
+  outer.unit = layout_.buckets[bucket].unit;
+  outer.bucket = bucket;
+  outer.lane = LaneId::kOuter;
+  if (!spec_.shards_optimizer()) {
+    const int buffer = writer_->Find(BufferKind::kReduce, bucket);
+    outer.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
+  }
+  writer_->Append(std::move(outer), {reduce});
+}
+
+void ReducedGrads::NormAndUpdates() {
+  const int norm = Norm();
+  for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+    if (layout_.buckets[b].trainable) Update(static_cast<int>(b), norm);
+  }
+  Occupy();
+}
+
+int ReducedGrads::Norm() {
+  Instruction norm;
+  norm.op = Op::kNorm;
+  norm.lane = LaneId::kReduce;
+  if (!spec_.shards_optimizer()) {
+    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      const int buffer = writer_->Find(BufferKind::kReduce, static_cast<int>(b));
+      if (buffer >= 0) norm.uses.push_back({buffer, Access::kRead});
+    }
+  }
+  return writer_->Append(std::move(norm), {last_backward_, writer_->last(LaneId::kOuter)});
+}
+
+void ReducedGrads::Update(int bucket, int norm) {
+  Instruction update;
+  update.op = Op::kUpdate;
+  update.unit = layout_.buckets[bucket].unit;
+  update.bucket = bucket;
+  const int buffer = writer_->Find(BufferKind::kReduce, bucket);
+  if (!spec_.shards_optimizer()) update.uses = {{buffer, Access::kRead}};
+  update_[bucket] = writer_->Append(std::move(update), {norm});
+  if (!spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
+}
+
+// A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward
+// that is kReducesInFlight further on, or that sets the same buffer again. Narrower occupancy would be legal
+// and would serialise the lanes.
+void ReducedGrads::Occupy() {
+  std::vector<int> next_set(layout_.buckets.size(), writer_->next());
+  for (size_t i = groups_.size(); i-- > 0;) {
+    const Group& group = groups_[i];
+    const size_t waits = i + kReducesInFlight;
+    const int freed = waits < groups_.size() ? groups_[waits].backward : writer_->next();
+    for (size_t k = 0; k < group.buckets.size(); ++k) {
+      const int b = group.buckets[k];
+      const int reduce = writer_->Find(BufferKind::kReduce, b);
+      const int wire = writer_->Find(BufferKind::kWire, b);
+      const int end = std::min(freed, next_set[b]) - 1;
+      next_set[b] = group.set_by[k];
+      if (whole_) {
+        writer_->OccupyAlways(reduce);
+        continue;
+      }
+      writer_->Occupy(reduce, group.set_by[k], end);
+      if (wire >= 0) writer_->Occupy(wire, group.backward, end);
+    }
+  }
+}
+
+int ReducedGrads::UpdateOrEnd(int bucket) const {
+  if (update_[bucket] >= 0) return update_[bucket];
+  // The first Update follows Norm, which follows every Reduce, and all that compute did before it.
+  for (const int update : update_) {
+    if (update >= 0) return update;
+  }
+  return writer_->last(LaneId::kCompute);
+}
+
+}  // namespace fsdpd

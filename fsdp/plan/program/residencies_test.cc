@@ -1,0 +1,84 @@
+#include "fsdp/plan/program/residencies.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace fsdpd {
+namespace {
+
+// Units with these counts of buckets.
+Layout Units(const std::vector<int>& buckets) {
+  Layout layout;
+  for (size_t u = 0; u < buckets.size(); ++u) {
+    UnitLayout unit;
+    for (int i = 0; i < buckets[u]; ++i) {
+      unit.buckets.push_back(static_cast<int>(layout.buckets.size()));
+      layout.buckets.emplace_back();
+    }
+    layout.units.push_back(unit);
+  }
+  return layout;
+}
+
+// "unit first-last", one after the other.
+std::string Text(const std::vector<Residency>& residencies) {
+  std::string text;
+  for (const Residency& r : residencies) {
+    text +=
+        " " + std::to_string(r.unit) + ":" + std::to_string(r.first_pass) + "-" + std::to_string(r.last_pass);
+  }
+  return text;
+}
+
+std::string Text(const std::vector<PlannedGather>& gathers) {
+  std::string text;
+  for (const PlannedGather& g : gathers) {
+    text += " " + std::to_string(g.bucket) + "@" + std::to_string(g.from_pass);
+  }
+  return text;
+}
+
+TEST(Residencies, AUnitStaysWhileTheNextPassNeedsIt) {
+  // Passes of a micro-batch: forward 0 1 2, backward 2 1 0.
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingPasses(3, 2), false)),
+            " 0:0-0 1:1-1 2:2-3 1:4-4 0:5-6 1:7-7 2:8-9 1:10-10 0:11-11");
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), EvaluationPasses(3), false)), " 0:0-0 1:1-1 2:2-2");
+}
+
+TEST(Residencies, KeptUnitsStayFromFirstToLastUse) {
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingPasses(3, 2), true)), " 0:0-11 1:1-10 2:2-9");
+}
+
+TEST(Residencies, ALenderComesBackForItsBorrower) {
+  Layout layout = Units({1, 1, 1});
+  layout.units[2].borrows = 0;
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingPasses(3, 1), false)),
+            " 0:0-0 1:1-1 0:2-3 2:2-3 1:4-4 0:5-5");
+  EXPECT_EQ(Text(ListResidencies(layout, EvaluationPasses(3), true)), " 0:0-2 1:1-1 2:2-2");
+}
+
+TEST(Residencies, ALenderNextToItsBorrowerIsNotGatheredTwice) {
+  Layout layout = Units({1, 1});
+  layout.units[1].borrows = 0;
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingPasses(2, 1), false)), " 0:0-3 1:1-2");
+}
+
+TEST(Residencies, GathersWaitUntilTheirBytesAreWithinTheBound) {
+  const Layout layout = Units({1, 1, 1});
+  const auto residencies = ListResidencies(layout, TrainingPasses(3, 1), false);
+  EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 0)), " 0@0 1@1 2@2 1@4 0@5");
+  EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 9)), " 0@0 1@1 2@2 1@4 0@5");
+  EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 10)), " 0@0 1@0 2@1 1@2 0@4");
+  // Unit 1 is free again after pass 1, and unit 0 waits behind it though it would fit.
+  EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 100)), " 0@0 1@0 2@0 1@2 0@1");
+}
+
+TEST(Residencies, BucketsOfAUnitAreBoundedOneByOne) {
+  const Layout layout = Units({1, 2});
+  const auto residencies = ListResidencies(layout, EvaluationPasses(2), false);
+  EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 4, 6}, 4)), " 0@0 1@0 2@1");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,67 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/plan/program/fingerprint.h"
+#include "fsdp/plan/program/gathered_params.h"
+#include "fsdp/plan/program/program.h"
+#include "fsdp/plan/program/program_writer.h"
+#include "fsdp/plan/program/reduced_grads.h"
+
+namespace fsdpd {
+namespace {
+
+Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model) {
+  Instruction run;
+  run.op = pass.forward ? Op::kForward : Op::kBackward;
+  run.unit = pass.unit;
+  run.micro_batch = pass.micro_batch;
+  run.recompute = RecomputeOf(spec, model, pass.unit);
+  return run;
+}
+
+// What reads main parameters waits for their Update in the step before. For a bucket without one, its bytes
+// must be free, which they are when everything but the Updates of that step has ended.
+void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
+                         ProgramWriter* writer) {
+  std::vector<std::pair<int, int>> waits;
+  for (size_t i = 0; i < layout.buckets.size(); ++i) {
+    const int b = static_cast<int>(i);
+    waits.emplace_back(params.FirstReader(b), grads.UpdateOrEnd(b));
+  }
+  std::sort(waits.begin(), waits.end());
+  for (const auto& [reader, update] : waits) writer->AfterPrevious(reader, update);
+}
+
+}  // namespace
+
+Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& layout) {
+  const auto units = static_cast<int>(layout.units.size());
+  const auto micro_batches = static_cast<int>(spec.micro_batches_per_step());
+  FSDPD_CHECK(units > 0 && micro_batches > 0);
+  ProgramWriter writer(spec, layout, ProgramKind::kTraining);
+  GatheredParams params(spec, layout, TrainingPasses(units, micro_batches), spec.shards_params(), &writer);
+  ReducedGrads grads(spec, layout, &writer);
+  params.Publish();
+  for (size_t i = 0; i < params.passes().size(); ++i) {
+    const Pass& pass = params.passes()[i];
+    params.GatherWhatMayStart(static_cast<int>(i));
+    Instruction run = RunPass(pass, spec, model);
+    run.uses = params.Reads(pass.unit);
+    if (pass.forward) {
+      writer.Append(std::move(run), params.Gathers(pass.unit));
+    } else {
+      grads.Backward(std::move(run), params.Gathers(pass.unit));
+    }
+    params.ReleaseAfter(static_cast<int>(i));
+    if (!pass.forward) grads.Reduce(pass.unit, pass.micro_batch);
+  }
+  grads.NormAndUpdates();
+  params.Finish();
+  WaitForPreviousStep(layout, params, grads, &writer);
+  Program program = writer.Finish();
+  program.hash = HashOf(Fingerprint(spec, layout, program));
+  return program;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,158 @@
+// data.
+#include <absl/strings/str_cat.h>
+
+#include <cmath>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+constexpr int64_t kMaxSequence = 1 << 20;
+
+// Calls `check` for each file of training and validation, and gives its finding that file's field.
+template <typename Check>
+Findings EachFile(const Facts& f, const char* name, Check check) {
+  Findings findings;
+  const auto& data = f.job.data();
+  for (const auto& [list, files] :
+       {std::pair("tokens", &data.tokens()), std::pair("validation", &data.validation())}) {
+    for (int i = 0; i < files->size(); ++i) {
+      for (Finding& finding : check(files->Get(i))) {
+        finding.field = absl::StrCat("data.", list, "[", i, "].", name);
+        findings.push_back(std::move(finding));
+      }
+    }
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"data_required", kError, "data", "exactly one of tokens and synthetic is set",
+     [](const Facts& f) -> Findings {
+       const v1::Data& data = f.job.data();
+       if (!f.Sound({"data.tokens", "data.synthetic"})) return {};
+       if ((data.tokens_size() > 0) != data.has_synthetic()) return {};
+       return {{data.has_synthetic() ? "both tokens and synthetic are set, and a job trains on one of them"
+                                     : "neither tokens nor synthetic is set, so there is nothing to train on",
+                "write data: {tokens: [{path: FILE}], ...} or data: {synthetic: {}, ...}"}};
+     }},
+    {"sequence_length_range", kError, "data.sequence_length", "sequence_length is positive and at most 2^20",
+     [](const Facts& f) -> Findings {
+       const int64_t length = f.job.data().sequence_length();
+       if (length >= 1 && length <= kMaxSequence) return {};
+       return {{absl::StrCat("sequence_length is ", length, " and must be between 1 and ", kMaxSequence),
+                "write for example sequence_length: 2048"}};
+     }},
+    {"token_path_required", kError, "data.tokens", "each token file has a path",
+     [](const Facts& f) {
+       return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
+         if (!file.path().empty()) return {};
+         return {{"the path is empty", "write the file's path on the nodes that run ranks"}};
+       });
+     }},
+    {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute",
+     [](const Facts& f) {
+       return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
+         if (file.path().empty() || file.path()[0] == '/') return {};
+         return {
+             {absl::StrCat("'", file.path(), "' is relative, and ranks run in folders of their own"),
+              absl::StrCat("write the whole path, /.../", file.path(), " (fsdpctl does this by itself)")}};
+       });
+     }},
+    {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
+     [](const Facts& f) {
+       return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
+         return Positive(file.weight(), "the weight, a share of the samples,",
+                         "write a positive number, leave it out for 1, or leave the file out");
+       });
+     }},
+    {"token_type_known", kError, "data.tokens", "each token file's type is u8, u16, u32 or megatron",
+     [](const Facts& f) {
+       return EachFile(f, "type", [](const v1::TokenFile& file) -> Findings {
+         if (v1::TokenType_IsValid(file.type())) return {};
+         return {{absl::StrCat("token type ", static_cast<int>(file.type()), " is not known"),
+                  "write type: u8, u16, u32 or megatron"}};
+       });
+     }},
+    {"text_fits_vocab", kError, "data.tokens", "a model that reads u8 text has at least 256 tokens",
+     [](const Facts& f) -> Findings {
+       if (!f.ModelIsKnown()) return {};
+       const int64_t vocab = VocabSize(f.model());
+       return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
+         if (file.type() != v1::TOKEN_TYPE_U8 || vocab >= 256) return {};
+         return {
+             {absl::StrCat("u8 reads each byte as a token, 0 to 255, and the model knows ", vocab, " tokens"),
+              "use a model with vocab_size of at least 256, or tokenised files of type u16 or u32"}};
+       });
+     }},
+    {"u16_below_vocab", kWarn, "data.tokens", "u16 files can hold every token of the model",
+     [](const Facts& f) -> Findings {
+       if (!f.ModelIsKnown()) return {};
+       const int64_t vocab = VocabSize(f.model());
+       return EachFile(f, "type", [vocab](const v1::TokenFile& file) -> Findings {
+         if (file.type() != v1::TOKEN_TYPE_U16 || vocab <= 65536) return {};
+         return {{absl::StrCat("u16 holds ids below 65536 and the model has ", vocab,
+                               " tokens: files of such a tokenizer are usually u32"),
+                  "write type: u32 if the file holds 4-byte ids"}};
+       });
+     }},
+    {"synthetic_vocab_range", kError, "data.synthetic.vocab",
+     "synthetic tokens are within the model's vocabulary",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().synthetic().has_vocab()) return {};
+       const int64_t vocab = f.job.data().synthetic().vocab();
+       if (vocab < 1) {
+         return {{absl::StrCat("vocab is ", vocab, " and must be at least 1"),
+                  "leave it out for the model's vocab_size"}};
+       }
+       if (!f.ModelIsKnown()) return {};
+       if (vocab <= VocabSize(f.model())) return {};
+       return {{absl::StrCat("tokens up to ", vocab - 1, " would be drawn and the model knows ",
+                             VocabSize(f.model())),
+                absl::StrCat("write at most ", VocabSize(f.model()), ", or leave it out")}};
+     }},
+    {"sequence_within_positions", kError, "data.sequence_length",
+     "a sample is not longer than the model takes",
+     [](const Facts& f) -> Findings {
+       if (!f.ModelIsKnown() || !f.Sound({"data.sequence_length"})) return {};
+       const int64_t most = MaxSequenceLength(f.model());
+       if (most == 0 || f.job.data().sequence_length() <= most) return {};
+       // Learned positions end there; rotary ones are defined beyond, where the model was never meant to be.
+       const char* longer = f.job.model().has_llama()
+                                ? "; or model.llama.positions, to train it for longer ones"
+                            : std::holds_alternative<LlamaConfig>(f.model())
+                                ? "; or spell the sizes out in model.llama, to train it for longer ones"
+                                : "";
+       return {{absl::StrCat("samples have ", f.job.data().sequence_length(),
+                             " tokens and the model is for at most ", most),
+                absl::StrCat("write sequence_length: ", most, " or less", longer)}};
+     }},
+    {"ignored_token_range", kError, "data.ignored_token", "the ignored token is one of the vocabulary",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().has_ignored_token() || !f.ModelIsKnown()) return {};
+       const int64_t token = f.job.data().ignored_token();
+       if (token >= 0 && token < VocabSize(f.model())) return {};
+       return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
+                "write the id of the padding token, or leave it out: every target counts"}};
+     }},
+    {"validation_without_evaluation", kWarn, "data.validation", "validation data is evaluated",
+     [](const Facts& f) -> Findings {
+       if (f.job.data().validation().empty() || f.job.train().has_evaluation()) return {};
+       if (!f.Sound({"train.evaluation"})) return {};
+       return {{"there are validation files, and no evaluation reads them",
+                "write train: {evaluation: {every_steps: N}}"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& DataRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

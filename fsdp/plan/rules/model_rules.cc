@@ -1,0 +1,225 @@
+// name and model.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <cmath>
+
+#include "base/ids.h"
+#include "base/text.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+// Bounds far above any model of the family; below them no product of sizes leaves 63 bits.
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxHidden = 1 << 17;
+constexpr int64_t kMaxIntermediate = 1 << 20;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxHeads = 1024;
+constexpr int64_t kMaxHeadSize = 1024;
+constexpr int64_t kMaxPositions = 1 << 20;
+
+bool HasLlama(const Facts& f) { return f.job.model().has_llama(); }
+bool HasGpt2(const Facts& f) { return f.job.model().has_gpt2(); }
+
+Findings InRange(const char* name, int64_t value, int64_t most, const char* example) {
+  return Between(value, most, name, absl::StrCat("write for example ", name, ": ", example));
+}
+
+Findings LlamaSize(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
+  return HasLlama(f) ? InRange(name, value, most, example) : Findings{};
+}
+
+Findings Gpt2Size(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
+  return HasGpt2(f) ? InRange(name, value, most, example) : Findings{};
+}
+
+Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
+  if (hidden_size % heads == 0) return {};
+  return {{absl::StrCat("hidden_size ", hidden_size, " does not split into ", heads, " equal heads"),
+           "choose heads so that hidden_size / heads is whole, usually 64 or 128"}};
+}
+
+Findings ChecksRopeScaling(const Facts& f) {
+  const v1::Llama::RopeScaling& scaling = f.job.model().llama().rope_scaling();
+  if (!HasLlama(f) || !f.job.model().llama().has_rope_scaling()) return {};
+  const auto field = [](const char* name) { return absl::StrCat("model.llama.rope_scaling.", name); };
+  Findings findings;
+  if (!std::isfinite(scaling.factor()) || scaling.factor() < 1) {
+    findings.push_back(
+        {absl::StrCat("factor is ", scaling.factor(), " and stretches wavelengths, so it is at least 1"),
+         "write for example factor: 8, or leave rope_scaling out", field("factor")});
+  }
+  const double low = scaling.low_freq_factor(), high = scaling.high_freq_factor();
+  if (!std::isfinite(low) || !std::isfinite(high) || low <= 0 || high <= low) {
+    findings.push_back(
+        {absl::StrCat("frequencies are interpolated between low_freq_factor ", low, " and high_freq_factor ",
+                      high, "; both are above 0, and the second is the larger one"),
+         "leave both out for 1 and 4", field("high_freq_factor")});
+  }
+  for (Finding& finding :
+       Between(scaling.original_positions(), kMaxPositions, "original_positions", "leave it out for 8192")) {
+    finding.field = field("original_positions");
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"name_is_label", kError, "name", "the name is a DNS label of at most 40 characters",
+     [](const Facts& f) -> Findings {
+       const absl::Status status = CheckName(f.job.name());
+       if (status.ok()) return {};
+       return {{absl::StrCat("'", f.job.name(), "' ", status.message(),
+                             "; the job's id, folders and metric labels are made from it"),
+                "write lower-case letters, digits and '-', for example: tiny-llama"}};
+     }},
+    {"model_required", kError, "model", "exactly one model source is set",
+     [](const Facts& f) -> Findings {
+       if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
+       return {{"no model is named, so there is nothing to train",
+                absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
+                             ", or model: {hf_config: PATH}, model: {llama: {...}}, model: {gpt2: {...}} or "
+                             "model: {plugin: "
+                             "{...}}")}};
+     }},
+    {"preset_unknown", kError, "model.preset", "the preset is a built-in one",
+     [](const Facts& f) -> Findings {
+       const v1::Model& model = f.job.model();
+       if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
+       const std::string nearest = Nearest(model.preset(), PresetNames());
+       return {{absl::StrCat("there is no preset '", model.preset(), "'; the presets are ",
+                             absl::StrJoin(PresetNames(), ", ")),
+                nearest.empty() ? "name one of them, or spell the sizes out in model.llama"
+                                : absl::StrCat("write preset: ", nearest)}};
+     }},
+    {"hf_config_unresolved", kError, "model.hf_config", "hf_config is read by the client",
+     [](const Facts& f) -> Findings {
+       if (f.job.model().source_case() != v1::Model::kHfConfig) return {};
+       return {{absl::StrCat("'", f.job.model().hf_config(),
+                             "' is a path on the submitter's machine, which only the client can read"),
+                "submit with fsdpctl, which sends the file's sizes, or write them in model.llama"}};
+     }},
+    {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size is positive and at most 2^24",
+     [](const Facts& f) {
+       return LlamaSize(f, "vocab_size", f.job.model().llama().vocab_size(), kMaxVocab, "32000");
+     }},
+    {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size is positive and at most 2^17",
+     [](const Facts& f) {
+       return LlamaSize(f, "hidden_size", f.job.model().llama().hidden_size(), kMaxHidden, "4096");
+     }},
+    {"intermediate_size_range", kError, "model.llama.intermediate_size",
+     "intermediate_size is positive and at most 2^20",
+     [](const Facts& f) {
+       return LlamaSize(f, "intermediate_size", f.job.model().llama().intermediate_size(), kMaxIntermediate,
+                        "14336");
+     }},
+    {"layers_range", kError, "model.llama.layers", "layers is positive and at most 1024",
+     [](const Facts& f) { return LlamaSize(f, "layers", f.job.model().llama().layers(), kMaxLayers, "32"); }},
+    {"heads_range", kError, "model.llama.heads", "heads is positive and at most 1024",
+     [](const Facts& f) { return LlamaSize(f, "heads", f.job.model().llama().heads(), kMaxHeads, "32"); }},
+    {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is positive and at most 1024",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().llama().has_kv_heads()) return {};
+       return Between(f.job.model().llama().kv_heads(), kMaxHeads, "kv_heads",
+                      "leave it out for as many as heads");
+     }},
+    {"head_size_range", kError, "model.llama.head_size", "head_size is positive and at most 1024",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().llama().has_head_size()) return {};
+       return Between(f.job.model().llama().head_size(), kMaxHeadSize, "head_size",
+                      "leave it out for hidden_size / heads");
+     }},
+    {"positions_range", kError, "model.llama.positions", "positions is positive and at most 2^20",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().llama().has_positions()) return {};
+       return Between(f.job.model().llama().positions(), kMaxPositions, "positions",
+                      "leave it out where any length is meant");
+     }},
+    {"heads_divide_hidden", kError, "model.llama.heads", "without head_size, heads divides hidden_size",
+     [](const Facts& f) -> Findings {
+       const v1::Llama& llama = f.job.model().llama();
+       if (!HasLlama(f) || llama.has_head_size()) return {};
+       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
+       return HeadsDivide(llama.hidden_size(), llama.heads());
+     }},
+    {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
+     [](const Facts& f) -> Findings {
+       const v1::Llama& llama = f.job.model().llama();
+       if (!HasLlama(f) ||
+           !f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"}))
+         return {};
+       const int64_t head = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
+       if (head % 2 == 0) return {};
+       return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),
+                "choose heads, or head_size, so that it is even",
+                llama.has_head_size() ? "model.llama.head_size" : ""}};
+     }},
+    {"kv_heads_divide_heads", kError, "model.llama.kv_heads", "kv_heads divides heads",
+     [](const Facts& f) -> Findings {
+       const v1::Llama& llama = f.job.model().llama();
+       if (!HasLlama(f) || !f.Sound({"model.llama.heads", "model.llama.kv_heads"})) return {};
+       if (!llama.has_kv_heads() || llama.heads() % llama.kv_heads() == 0) return {};
+       return {{absl::StrCat("each of ", llama.kv_heads(), " key-value heads must serve equally many of the ",
+                             llama.heads(), " query heads"),
+                "choose kv_heads among the divisors of heads, or leave it out"}};
+     }},
+    {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!HasLlama(f)) return {};
+       return Positive(f.job.model().llama().rope_theta(), "rope_theta", "leave it out for 10000");
+     }},
+    {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!HasLlama(f)) return {};
+       return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
+     }},
+    {"rope_scaling_range", kError, "model.llama.rope_scaling",
+     "rope_scaling stretches, between two frequencies", ChecksRopeScaling},
+    {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size is positive and at most 2^24",
+     [](const Facts& f) {
+       return Gpt2Size(f, "vocab_size", f.job.model().gpt2().vocab_size(), kMaxVocab, "50257");
+     }},
+    {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size", "hidden_size is positive and at most 2^17",
+     [](const Facts& f) {
+       return Gpt2Size(f, "hidden_size", f.job.model().gpt2().hidden_size(), kMaxHidden, "768");
+     }},
+    {"gpt2_layers_range", kError, "model.gpt2.layers", "layers is positive and at most 1024",
+     [](const Facts& f) { return Gpt2Size(f, "layers", f.job.model().gpt2().layers(), kMaxLayers, "12"); }},
+    {"gpt2_heads_range", kError, "model.gpt2.heads", "heads is positive and at most 1024",
+     [](const Facts& f) { return Gpt2Size(f, "heads", f.job.model().gpt2().heads(), kMaxHeads, "12"); }},
+    {"gpt2_positions_range", kError, "model.gpt2.positions", "positions is positive and at most 2^20",
+     [](const Facts& f) {
+       return Gpt2Size(f, "positions", f.job.model().gpt2().positions(), kMaxPositions, "1024");
+     }},
+    {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
+     "intermediate_size is positive and at most 2^20",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().gpt2().has_intermediate_size()) return {};
+       return Between(f.job.model().gpt2().intermediate_size(), kMaxIntermediate, "intermediate_size",
+                      "leave it out for 4 x hidden_size");
+     }},
+    {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "heads divides hidden_size",
+     [](const Facts& f) -> Findings {
+       const v1::Gpt2& gpt2 = f.job.model().gpt2();
+       if (!HasGpt2(f) || !f.Sound({"model.gpt2.hidden_size", "model.gpt2.heads"})) return {};
+       return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
+     }},
+    {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon", "norm_epsilon is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!HasGpt2(f)) return {};
+       return Positive(f.job.model().gpt2().norm_epsilon(), "norm_epsilon", "leave it out for 1e-5");
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& ModelRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

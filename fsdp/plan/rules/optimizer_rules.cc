@@ -1,0 +1,142 @@
+// optimizer.
+#include <absl/strings/str_cat.h>
+
+#include <cmath>
+
+#include "fsdp/plan/model/model_facts.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+bool MatchesAny(const std::vector<std::string>& names, const std::string& pattern) {
+  for (const std::string& name : names) {
+    if (MatchesPattern(name, pattern)) return true;
+  }
+  return false;
+}
+
+Findings ChecksGroups(const Facts& f) {
+  Findings findings;
+  std::vector<std::string> names;
+  if (f.ModelIsKnown()) names = f.param_names();
+  for (int i = 0; i < f.job.optimizer().groups_size(); ++i) {
+    const v1::ParamGroup& group = f.job.optimizer().groups(i);
+    const std::string field = absl::StrCat("optimizer.groups[", i, "]");
+    if (group.params().empty()) {
+      findings.push_back({"the group names no parameters", "write params: [PATTERN]", field + ".params"});
+    }
+    for (int p = 0; p < group.params_size() && !names.empty(); ++p) {
+      if (MatchesAny(names, group.params(p))) continue;
+      findings.push_back({absl::StrCat("'", group.params(p), "' matches no parameter; names are such as ",
+                                       names.front(), " and ", names[names.size() / 2]),
+                          "write a name, or a part of one with *: *.attention.*",
+                          absl::StrCat(field, ".params[", p, "]")});
+    }
+    for (const auto& [name, value] :
+         {std::pair("weight_decay", group.weight_decay()), std::pair("lr_scale", group.lr_scale())}) {
+      for (Finding& finding : NotNegative(value, name, "leave it out for the optimizer's own")) {
+        finding.field = absl::StrCat(field, ".", name);
+        findings.push_back(std::move(finding));
+      }
+    }
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"one_optimizer", kError, "optimizer", "at most one of adamw and sgd is set",
+     [](const Facts& f) -> Findings {
+       if (!f.job.optimizer().has_adamw() || !f.job.optimizer().has_sgd()) return {};
+       return {{"both adamw and sgd are set, and a job has one optimizer", "leave one out"}};
+     }},
+    {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!f.job.optimizer().adamw().has_lr()) return {};
+       return Positive(f.job.optimizer().adamw().lr(), "lr", "leave it out for 3e-4");
+     }},
+    {"betas_are_two", kError, "optimizer.adamw.betas", "betas are exactly two",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"optimizer.adamw.betas"})) return {};
+       const int count = f.job.optimizer().adamw().betas_size();
+       if (count == 0 || count == 2) return {};
+       return {{absl::StrCat("AdamW has two decay rates and ", count, count == 1 ? " is" : " are", " given"),
+                "write betas: [0.9, 0.95], or leave it out"}};
+     }},
+    {"betas_range", kError, "optimizer.adamw.betas", "each beta is at least 0 and below 1",
+     [](const Facts& f) -> Findings {
+       Findings findings;
+       const auto& betas = f.job.optimizer().adamw().betas();
+       for (int i = 0; i < betas.size(); ++i) {
+         if (betas[i] >= 0 && betas[i] < 1) continue;
+         findings.push_back(
+             {absl::StrCat("the decay rate is ", betas[i], " and must be at least 0 and below 1"),
+              i == 0 ? "write for example 0.9" : "write for example 0.95",
+              absl::StrCat("optimizer.adamw.betas[", i, "]")});
+       }
+       return findings;
+     }},
+    {"eps_positive", kError, "optimizer.adamw.eps", "eps is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!f.job.optimizer().adamw().has_eps()) return {};
+       // With 0 a parameter whose gradient was always zero is divided by zero.
+       return Positive(f.job.optimizer().adamw().eps(), "eps", "leave it out for 1e-8");
+     }},
+    {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay is not negative",
+     [](const Facts& f) {
+       return NotNegative(f.job.optimizer().adamw().weight_decay(), "weight_decay",
+                          "write 0 for no decay, or leave it out for 0.1");
+     }},
+    {"clip_norm_not_negative", kError, "optimizer.clip_norm", "clip_norm is not negative",
+     [](const Facts& f) {
+       return NotNegative(f.job.optimizer().clip_norm(), "clip_norm",
+                          "write 1.0, or leave it out to not clip");
+     }},
+    {"sgd_lr_positive", kError, "optimizer.sgd.lr", "the learning rate is positive and finite",
+     [](const Facts& f) -> Findings {
+       const double lr = f.job.optimizer().sgd().lr();
+       if (!f.job.optimizer().has_sgd() || (std::isfinite(lr) && lr > 0)) return {};
+       return {{absl::StrCat("lr is ", lr, " and must be a positive, finite number; SGD has no usual one"),
+                "write for example lr: 0.1"}};
+     }},
+    {"momentum_range", kError, "optimizer.sgd.momentum", "momentum is at least 0 and below 1",
+     [](const Facts& f) -> Findings {
+       const double momentum = f.job.optimizer().sgd().momentum();
+       if (momentum >= 0 && momentum < 1) return {};
+       return {{absl::StrCat("momentum is ", momentum, " and must be at least 0 and below 1"),
+                "write for example 0.9, or leave it out for none"}};
+     }},
+    {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov goes with momentum",
+     [](const Facts& f) -> Findings {
+       const v1::Sgd& sgd = f.job.optimizer().sgd();
+       if (!sgd.nesterov() || sgd.momentum() != 0 || !f.Sound({"optimizer.sgd.momentum"})) return {};
+       return {{"Nesterov's step looks ahead along the momentum, and there is none", "write momentum: 0.9"}};
+     }},
+    {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay", "weight_decay is not negative",
+     [](const Facts& f) {
+       return NotNegative(f.job.optimizer().sgd().weight_decay(), "weight_decay",
+                          "leave it out for no decay");
+     }},
+    {"groups_sound", kError, "optimizer.groups",
+     "each group matches parameters and has values that make sense", ChecksGroups},
+    {"lr_is_large", kWarn, "optimizer.adamw.lr", "the learning rate is at most 0.1",
+     [](const Facts& f) -> Findings {
+       const double lr = f.job.optimizer().adamw().lr();
+       if (!f.Sound({"optimizer.adamw.lr"}) || lr <= 0.1) return {};
+       return {{absl::StrCat("lr is ", lr,
+                             ": AdamW moves each parameter by about lr a step, and this usually diverges"),
+                "language models use 1e-5 to 1e-2"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& OptimizerRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,221 @@
+// model.plugin: what somebody else's model says of itself is checked as any other input.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+// Below them no product of sizes leaves 63 bits: 2^40 elements, 2^24 values for each of 2^34 tokens.
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int kMaxUnits = 1026;  // As 1024 layers.
+constexpr int kMaxParams = 1024;
+constexpr int kMaxDims = 8;
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr int64_t kMaxValues = 1 << 24;
+constexpr double kMaxFlops = 1e15;
+constexpr size_t kMaxNameBytes = 120;
+
+constexpr char kDescribeAgain[] = "make the description again: fsdpd-rank --describe-plugin PATH";
+
+const v1::Plugin& PluginOf(const Facts& f) { return f.job.model().plugin(); }
+
+// The units are there, or will be once the client has read them.
+bool IsDescribed(const Facts& f) {
+  return f.job.model().has_plugin() && PluginOf(f).description().empty() && f.Sound({"model.plugin.units"});
+}
+
+std::string UnitField(int unit, const char* name) {
+  return absl::StrCat("model.plugin.units[", unit, "].", name);
+}
+
+std::string ParamField(int unit, int param, const char* name) {
+  return UnitField(unit, absl::StrCat("params[", param, "].", name).c_str());
+}
+
+// What can stand in a pattern, a log line and a file's name.
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+// `full` is what patterns see. False when it is at fault.
+bool CheckNameIn(const std::string& name, const std::string& full, const std::string& field,
+                 std::set<std::string>* taken, Findings* findings) {
+  if (!IsName(name)) {
+    findings->push_back(
+        {absl::StrCat("'", name, "' is no name"),
+         absl::StrCat("use letters, digits, '.', '_' and '-', at most ", kMaxNameBytes, " in all"), field});
+  } else if (!taken->insert(full).second) {
+    findings->push_back({absl::StrCat("'", full, "' is there twice"), "give each a name of its own", field});
+  } else {
+    return true;
+  }
+  return false;
+}
+
+Findings ChecksUnits(const Facts& f) {
+  if (!f.job.model().has_plugin() || !PluginOf(f).description().empty()) return {};
+  const int units = PluginOf(f).units_size();
+  if (units >= 2 && units <= kMaxUnits) return {};
+  return {{absl::StrCat("the model has ", units, " units and must have 2 to ", kMaxUnits,
+                        ": one that reads the tokens, and one that computes the loss"),
+           "write description: FILE, with what fsdpd-rank --describe-plugin PATH printed"}};
+}
+
+Findings ChecksNames(const Facts& f) {
+  if (!IsDescribed(f)) return {};
+  Findings findings;
+  std::set<std::string> units, params;
+  for (int u = 0; u < PluginOf(f).units_size(); ++u) {
+    const v1::Plugin::Unit& unit = PluginOf(f).units(u);
+    if (!CheckNameIn(unit.name(), unit.name(), UnitField(u, "name"), &units, &findings)) continue;
+    for (int p = 0; p < unit.params_size(); ++p) {
+      const std::string& name = unit.params(p).name();
+      CheckNameIn(name, absl::StrCat(unit.name(), ".", name), ParamField(u, p, "name"), &params, &findings);
+    }
+  }
+  return findings;
+}
+
+// The product of the sizes; 0 where one is not positive or there are too many elements.
+int64_t Elements(const v1::Plugin::Param& param) {
+  int64_t elements = 1;
+  for (const int64_t size : param.shape()) {
+    if (size < 1 || size > kMaxElements / elements) return 0;
+    elements *= size;
+  }
+  return elements;
+}
+
+Findings ChecksParams(const Facts& f) {
+  if (!IsDescribed(f)) return {};
+  Findings findings;
+  int64_t total = 0;
+  for (int u = 0; u < PluginOf(f).units_size(); ++u) {
+    const v1::Plugin::Unit& unit = PluginOf(f).units(u);
+    if (unit.params_size() < 1 || unit.params_size() > kMaxParams) {
+      findings.push_back({absl::StrCat("unit ", unit.name(), " has ", unit.params_size(),
+                                       " parameters and must have 1 to ", kMaxParams),
+                          "join it with its neighbour", UnitField(u, "params")});
+    }
+    for (int p = 0; p < unit.params_size(); ++p) {
+      const v1::Plugin::Param& param = unit.params(p);
+      const int64_t elements = Elements(param);
+      total = std::min(total + elements, kMaxElements + 1);
+      if (elements > 0 && param.shape_size() >= 1 && param.shape_size() <= kMaxDims) continue;
+      findings.push_back({absl::StrCat(unit.name(), ".", param.name(), " must have 1 to ", kMaxDims,
+                                       " dimensions, each positive, and 2^40 elements at most"),
+                          kDescribeAgain, ParamField(u, p, "shape")});
+    }
+  }
+  if (findings.empty() && total > kMaxElements) {
+    findings.push_back({"the model has more than 2^40 parameters", kDescribeAgain, "model.plugin.units"});
+  }
+  return findings;
+}
+
+Findings ChecksBorrows(const Facts& f) {
+  if (!IsDescribed(f)) return {};
+  Findings findings;
+  std::set<std::string> earlier, lent;
+  for (int u = 0; u < PluginOf(f).units_size(); ++u) {
+    const v1::Plugin::Unit& unit = PluginOf(f).units(u);
+    if (!unit.borrows().empty() && earlier.count(unit.borrows()) == 0) {
+      findings.push_back({absl::StrCat("unit ", unit.name(), " borrows from '", unit.borrows(),
+                                       "', which is no unit before it"),
+                          "name an earlier unit", UnitField(u, "borrows")});
+    } else if (!unit.borrows().empty() && !lent.insert(unit.borrows()).second) {
+      findings.push_back({absl::StrCat("unit ", unit.borrows(), " is borrowed twice"),
+                          "let one unit borrow from it", UnitField(u, "borrows")});
+    }
+    earlier.insert(unit.name());
+  }
+  return findings;
+}
+
+Findings ChecksNumbers(const Facts& f) {
+  if (!IsDescribed(f)) return {};
+  Findings findings;
+  const int units = PluginOf(f).units_size();
+  for (int u = 0; u < units; ++u) {
+    const v1::Plugin::Unit& unit = PluginOf(f).units(u);
+    const auto check = [&](const char* name, int64_t values, int64_t least) {
+      if (values >= least && values <= kMaxValues) return;
+      findings.push_back({absl::StrCat(name, " of unit ", unit.name(), " is ", values,
+                                       " and must be between ", least, " and 2^24 values per token"),
+                          kDescribeAgain, UnitField(u, name)});
+    };
+    check("kept_values", unit.kept_values(), 0);
+    check("kept_values_selective", unit.kept_values_selective(), 0);
+    check("workspace_values", unit.workspace_values(), 0);
+    check("output_values", unit.output_values(), u + 1 < units ? 1 : 0);
+    if (std::isfinite(unit.flops_per_token()) && unit.flops_per_token() >= 0 &&
+        unit.flops_per_token() <= kMaxFlops) {
+      continue;
+    }
+    findings.push_back({absl::StrCat("flops_per_token of unit ", unit.name(), " is ", unit.flops_per_token()),
+                        "write a finite number that is not negative, or leave it out",
+                        UnitField(u, "flops_per_token")});
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path is absolute",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().has_plugin() || absl::StartsWith(PluginOf(f).path(), "/")) return {};
+       return {{absl::StrCat("'", PluginOf(f).path(),
+                             "' is not the absolute path of a shared object on the nodes"),
+                "write path: /where/the/nodes/have/it.so"}};
+     }},
+    {"plugin_description_unresolved", kError, "model.plugin.description",
+     "the plug-in's description is read by the client",
+     [](const Facts& f) -> Findings {
+       if (PluginOf(f).description().empty()) return {};
+       return {{absl::StrCat("'", PluginOf(f).description(),
+                             "' is a path on the submitter's machine, which only the client can read"),
+                "submit with fsdpctl, which sends what the file says, or write it in model.plugin"}};
+     }},
+    {"plugin_vocab_size_range", kError, "model.plugin.vocab_size", "vocab_size is positive and at most 2^24",
+     [](const Facts& f) -> Findings {
+       const int64_t vocab = PluginOf(f).vocab_size();
+       if (!f.job.model().has_plugin() || !PluginOf(f).description().empty()) return {};
+       if (vocab >= 1 && vocab <= kMaxVocab) return {};
+       return {
+           {absl::StrCat("vocab_size is ", vocab, " and must be between 1 and ", kMaxVocab), kDescribeAgain}};
+     }},
+    {"plugin_sequence_range", kError, "model.plugin.max_sequence_length",
+     "max_sequence_length is not negative (0: any)",
+     [](const Facts& f) -> Findings {
+       if (PluginOf(f).max_sequence_length() >= 0) return {};
+       return {{absl::StrCat("max_sequence_length is ", PluginOf(f).max_sequence_length()), kDescribeAgain}};
+     }},
+    {"plugin_units_count", kError, "model.plugin.units", "a plug-in's model has 2 to 1026 units",
+     ChecksUnits},
+    {"plugin_names", kError, "model.plugin.units", "names of units and of parameters are unique",
+     ChecksNames},
+    {"plugin_params", kError, "model.plugin.units", "parameters have positive shapes, 2^40 elements in all",
+     ChecksParams},
+    {"plugin_borrows", kError, "model.plugin.units", "a unit borrows from an earlier one, which lends once",
+     ChecksBorrows},
+    {"plugin_numbers", kError, "model.plugin.units", "sizes and costs of units are in range", ChecksNumbers},
+};
+
+}  // namespace
+
+const std::vector<Rule>& PluginRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

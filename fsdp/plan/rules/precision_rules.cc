@@ -1,0 +1,112 @@
+// precision.
+#include <absl/strings/str_cat.h>
+
+#include <cmath>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+Findings KnownDType(v1::DType dtype, const char* name) {
+  if (v1::DType_IsValid(dtype)) return {};
+  return {{absl::StrCat("number ", static_cast<int>(dtype), " is no known type"), "write fp32 or bf16",
+           absl::StrCat("precision.", name)}};
+}
+
+Findings NotFp16(v1::DType dtype, const char* why) {
+  if (dtype != v1::DTYPE_FP16) return {};
+  return {{why, "write fp32 or bf16, or leave it out for fp32"}};
+}
+
+const Rule kRules[] = {
+    {"dtype_known", kError, "precision", "every precision is a known type",
+     [](const Facts& f) -> Findings {
+       const v1::Precision& precision = f.job.precision();
+       Findings findings;
+       for (const Findings& part :
+            {KnownDType(precision.compute(), "compute"), KnownDType(precision.main_params(), "main_params"),
+             KnownDType(precision.main_grads(), "main_grads"), KnownDType(precision.grad_comm(), "grad_comm"),
+             KnownDType(precision.moments(), "moments")}) {
+         findings.insert(findings.end(), part.begin(), part.end());
+       }
+       return findings;
+     }},
+    {"main_params_fp32", kError, "precision.main_params", "main parameters are fp32",
+     [](const Facts& f) -> Findings {
+       const v1::DType dtype = f.job.precision().main_params();
+       if (dtype != v1::DTYPE_BF16 && dtype != v1::DTYPE_FP16) return {};
+       return {{"updates of a small learning rate vanish in 8 or 11 bits, so main parameters are fp32 only",
+                "write fp32, or leave it out"}};
+     }},
+    {"main_grads_not_fp16", kError, "precision.main_grads", "main gradients are fp32 or bf16",
+     [](const Facts& f) {
+       return NotFp16(f.job.precision().main_grads(), "sums of gradients leave fp16's range of 65504");
+     }},
+    {"grad_comm_not_fp16", kError, "precision.grad_comm", "gradients cross the wire in fp32 or bf16",
+     [](const Facts& f) {
+       return NotFp16(f.job.precision().grad_comm(), "scaled gradients leave fp16's range of 65504");
+     }},
+    {"moments_not_fp16", kError, "precision.moments", "moments are fp32 or bf16",
+     [](const Facts& f) {
+       return NotFp16(f.job.precision().moments(), "squares of small gradients are below fp16's range");
+     }},
+    {"main_grads_bf16_needs_shards", kError, "precision.main_grads", "bf16 main gradients are sharded ones",
+     [](const Facts& f) -> Findings {
+       if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.shards_grads()) return {};
+       return {{"this strategy sums whole gradients where the backward writes them, in fp32",
+                "write fp32, or use strategy: optim_grads or optim_grads_params"}};
+     }},
+    {"main_grads_bf16_without_outer", kError, "precision.main_grads",
+     "with an outer axis main gradients are fp32",
+     [](const Facts& f) -> Findings {
+       if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.outer_size() == 1) return {};
+       return {{"gradient shards are summed again over the outer axis, where they lie and in fp32",
+                "write fp32, or leave fsdp.outer out"}};
+     }},
+    {"grad_comm_bf16_needs_shards", kError, "precision.grad_comm",
+     "bf16 crosses the wire with sharded gradients",
+     [](const Facts& f) -> Findings {
+       if (f.job.precision().grad_comm() != v1::DTYPE_BF16 || f.shards_grads()) return {};
+       return {
+           {"this strategy sends the gradients that were summed over the micro-batches, as they are, in fp32",
+            "write fp32, or use strategy: optim_grads or optim_grads_params"}};
+     }},
+    {"fp16_on_cpu_is_slow", kWarn, "precision.compute", "fp16 is for GPUs",
+     [](const Facts& f) -> Findings {
+       if (f.compute() != DType::kFp16 || f.job.resources().device() != v1::DEVICE_CPU) return {};
+       return {{"CPUs convert fp16 for every product", "fine for a test; else use fp32"}};
+     }},
+    {"loss_scale_range", kError, "precision.loss_scale", "the loss scale and its interval are positive",
+     [](const Facts& f) -> Findings {
+       const v1::Precision::LossScale& scale = f.job.precision().loss_scale();
+       Findings findings;
+       if (scale.has_initial() && (!std::isfinite(scale.initial()) || scale.initial() <= 0)) {
+         findings.push_back({absl::StrCat("initial is ", scale.initial(), " and multiplies the loss"),
+                             "leave it out for 65536", "precision.loss_scale.initial"});
+       }
+       if (scale.has_growth_interval() && scale.growth_interval() < 1) {
+         findings.push_back({absl::StrCat("growth_interval is ", scale.growth_interval(), " steps"),
+                             "leave it out for 2000", "precision.loss_scale.growth_interval"});
+       }
+       return findings;
+     }},
+    {"loss_scale_without_fp16", kWarn, "precision.loss_scale", "a loss scale goes with fp16",
+     [](const Facts& f) -> Findings {
+       if (!f.job.precision().has_loss_scale() || f.compute() == DType::kFp16) return {};
+       if (!f.Sound({"precision.compute"})) return {};
+       return {{"only fp16 loses small gradients; the scale is not used", "leave loss_scale out"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& PrecisionRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

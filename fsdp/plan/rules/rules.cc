@@ -1,0 +1,131 @@
+#include "fsdp/plan/rules/rules.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fsdp/plan/model/model_facts.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+// "resources" comes before "train": a batch is checked against the ranks.
+std::vector<Rule> Table() {
+  std::vector<Rule> table;
+  for (const auto* part : {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(),
+                           &OptimizerRules(), &PrecisionRules()}) {
+    table.insert(table.end(), part->begin(), part->end());
+  }
+  return table;
+}
+
+}  // namespace
+
+bool IsWithin(const std::string& field, const std::string& parent) {
+  if (!absl::StartsWith(field, parent)) return false;
+  return field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[';
+}
+
+bool Facts::Sound(const std::vector<std::string>& fields) const {
+  for (const std::string& field : fields) {
+    const auto is_within = [&](const std::string& fault) { return IsWithin(fault, field); };
+    if (Unread(field) || std::any_of(unread_.begin(), unread_.end(), is_within)) return false;
+    for (const Violation& violation : found_) {
+      if (violation.level == FaultLevel::kError && is_within(violation.field)) return false;
+    }
+  }
+  return true;
+}
+
+bool Facts::Unread(const std::string& field) const {
+  return std::any_of(unread_.begin(), unread_.end(),
+                     [&](const std::string& unread) { return IsWithin(field, unread); });
+}
+
+bool Facts::ModelIsKnown() const {
+  return job.model().source_case() != v1::Model::SOURCE_NOT_SET && Sound({"model"});
+}
+
+ModelConfig Facts::model() const { return ToModelConfig(job.model()); }
+
+int64_t Facts::layers() const {
+  const ModelFacts facts = DescribeModel(model(), 1, 1, DType::kFp32);
+  return std::count_if(facts.units.begin(), facts.units.end(),
+                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
+}
+
+std::vector<std::string> Facts::param_names() const {
+  std::vector<std::string> names;
+  for (const UnitFacts& unit : DescribeModel(model(), 1, 1, DType::kFp32).units) {
+    for (const ParamFacts& param : unit.params) names.push_back(absl::StrCat(unit.name, ".", param.name));
+  }
+  return names;
+}
+
+int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
+
+int64_t Facts::global_batch() const {
+  const v1::Train& train = job.train();
+  return train.has_global_batch() ? train.global_batch() : train.micro_batch() * world();
+}
+
+DType Facts::compute() const {
+  switch (job.precision().compute()) {
+    case v1::DTYPE_BF16:
+      return DType::kBf16;
+    case v1::DTYPE_FP16:
+      return DType::kFp16;
+    default:
+      return DType::kFp32;
+  }
+}
+
+v1::Strategy Facts::strategy() const { return job.fsdp().strategy(); }
+
+bool Facts::shards_grads() const {
+  return strategy() == v1::STRATEGY_OPTIM_GRADS || strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS;
+}
+
+int64_t Facts::outer_size() const { return std::max<int64_t>(1, job.fsdp().outer().size()); }
+
+Findings NotNegative(double value, const char* name, const char* fix) {
+  if (std::isfinite(value) && value >= 0) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be 0 or a positive, finite number"), fix}};
+}
+
+Findings Positive(double value, const char* name, const std::string& fix) {
+  if (std::isfinite(value) && value > 0) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be a positive, finite number"), fix}};
+}
+
+Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix) {
+  if (value >= 1 && value <= most) return {};
+  return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most), fix}};
+}
+
+Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread) {
+  Violations found;
+  const Facts facts(job, unread, found);
+  for (const Rule& rule : Table()) {
+    for (Finding& finding : rule.check(facts)) {
+      const std::string field = finding.field.empty() ? rule.field : finding.field;
+      if (facts.Unread(field)) continue;
+      found.push_back(
+          {rule.id, rule.level, field, finding.reason, finding.fix, finding.before, finding.after});
+    }
+  }
+  return found;
+}
+
+std::vector<RuleText> AllRules() {
+  std::vector<RuleText> texts;
+  for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text});
+  texts.push_back({"memory_over_budget", "a step's planned memory fits the budget per rank"});
+  texts.push_back({"budget_above_offer", "the memory budget is one that nodes offer"});
+  return texts;
+}
+
+}  // namespace fsdpd

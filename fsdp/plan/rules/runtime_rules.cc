@@ -1,0 +1,276 @@
+// fsdp, parallel, checkpoint, resources, restart and telemetry.
+#include <absl/strings/str_cat.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "fsdp/plan/layout/layout.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+constexpr int64_t kMaxAttempts = 100;
+
+// Below this many parameters a rank's collectives are latency only: a GPU's all-gather takes about 10 us at
+// any size under 64 KiB.
+constexpr int64_t kFewParametersPerRank = 16384;
+
+Findings Count(int64_t value, const char* name) {
+  return Between(value, kMaxWorld, name, "leave it out for 1");
+}
+
+Findings OnlyOne(int64_t value, const char* name, const char* what) {
+  if (value == 1) return {};
+  if (value < 1) return {{absl::StrCat(name, " is ", value, " and must be 1"), "leave it out for 1"}};
+  return {
+      {absl::StrCat(what, " parallelism is not supported yet"),
+       absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
+}
+
+// Gathered bytes of the whole model. REQUIRES: model, resources and precision are sound.
+int64_t GatheredBytes(const Facts& f) {
+  LayoutOptions options;
+  options.shards = f.world() / f.outer_size();
+  options.compute = f.compute();
+  int64_t elements = 0;
+  for (const Bucket& bucket : MakeLayout(DescribeModel(f.model(), 1, 1, f.compute()), options).buckets) {
+    elements += bucket.bucket_elements;
+  }
+  return elements * BytesOf(f.compute());
+}
+
+// Also for rules that are asked before the one that refuses an outer axis.
+bool ShardingIsKnown(const Facts& f) {
+  return f.ModelIsKnown() && f.Sound({"resources", "fsdp.outer"}) && f.world() % f.outer_size() == 0;
+}
+
+bool GathersEachPass(const Facts& f) {
+  return f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !f.job.fsdp().keep_gathered();
+}
+
+bool IsWhole(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
+
+Findings ChecksFormat(const Facts& f) {
+  const std::string& format = f.job.checkpoint().format();
+  if (format.empty() || format == "fsdp_dtensor") return {};
+  const bool megatron = format == "torch_dist" || format == "zarr" || format == "torch";
+  return {{megatron ? absl::StrCat(
+                          "'", format,
+                          "' stores each rank's tensors as the tensor-parallel layout cuts them; FSDP cuts "
+                          "flat buckets that start and end inside rows, which only fsdp_dtensor describes")
+                    : absl::StrCat("'", format, "' is no known checkpoint format"),
+           "write format: fsdp_dtensor, or leave it out"}};
+}
+
+const Rule kRules[] = {
+    {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
+     [](const Facts& f) { return Count(f.job.resources().nodes(), "nodes"); }},
+    {"ranks_per_node_range", kError, "resources.ranks_per_node",
+     "ranks_per_node is positive and at most 16384",
+     [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
+    {"world_bounded", kError, "resources", "nodes x ranks_per_node is at most 16384",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
+       return {{absl::StrCat(f.job.resources().nodes(), " nodes x ", f.job.resources().ranks_per_node(),
+                             " ranks are ", f.world(), " ranks; a job has at most ", kMaxWorld),
+                "use fewer nodes or fewer ranks per node"}};
+     }},
+    {"device_known", kError, "resources.device", "the device is cpu or cuda",
+     [](const Facts& f) -> Findings {
+       if (v1::Device_IsValid(f.job.resources().device())) return {};
+       return {{absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not known"),
+                "write device: cpu or device: cuda"}};
+     }},
+    {"memory_budget_positive", kError, "resources.memory_budget_bytes", "the memory budget is positive",
+     [](const Facts& f) -> Findings {
+       const v1::Resources& resources = f.job.resources();
+       if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
+       return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
+                "write for example 70GiB, or leave it out for what the nodes offer"}};
+     }},
+    {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
+     [](const Facts& f) -> Findings {
+       if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
+       return {{absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not known"),
+                "write no_shard, optim, optim_grads or optim_grads_params"}};
+     }},
+    {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().prefetch_bytes() >= 0) return {};
+       return {{absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
+                "write 0 to gather each unit only when it is needed, or leave it out for the largest unit"}};
+     }},
+    {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
+     "prefetch_bytes goes with parameters that are gathered for each pass",
+     [](const Facts& f) -> Findings {
+       if (GathersEachPass(f) || f.job.fsdp().prefetch_bytes() <= 0) return {};
+       return {{"parameters stay gathered for the whole step: nothing is prefetched",
+                "leave it out, or use strategy: optim_grads_params without keep_gathered", "",
+                absl::StrCat(f.job.fsdp().prefetch_bytes()), "0"}};
+     }},
+    {"prefetch_above_model", kAdjust, "fsdp.prefetch_bytes", "prefetch_bytes is at most the gathered model",
+     [](const Facts& f) -> Findings {
+       if (!GathersEachPass(f) || !f.job.fsdp().has_prefetch_bytes() || !ShardingIsKnown(f)) return {};
+       const int64_t all = GatheredBytes(f);
+       if (f.job.fsdp().prefetch_bytes() <= all) return {};
+       return {{absl::StrCat("the whole model is ", HumanBytes(all), " when gathered: more can never wait"),
+                "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
+                absl::StrCat(all)}};
+     }},
+    {"recompute_known", kError, "fsdp.recompute", "recompute is auto, none, selective or full",
+     [](const Facts& f) -> Findings {
+       if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
+       return {
+           {absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()), " is not known"),
+            "write recompute: none, selective, full or auto"}};
+     }},
+    {"recompute_layers_range", kError, "fsdp.recompute_layers", "recompute_layers is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().recompute_layers() >= 0) return {};
+       return {
+           {absl::StrCat("recompute_layers is ", f.job.fsdp().recompute_layers(), " and cannot be negative"),
+            "leave it out for all layers"}};
+     }},
+    {"recompute_layers_above_model", kAdjust, "fsdp.recompute_layers",
+     "recompute_layers is at most the layers",
+     [](const Facts& f) -> Findings {
+       const int64_t layers = f.job.fsdp().recompute_layers();
+       if (!f.ModelIsKnown() || layers <= f.layers()) return {};
+       return {{absl::StrCat("the model has ", f.layers(), " layers"), "leave it out for all layers", "",
+                absl::StrCat(layers), absl::StrCat(f.layers())}};
+     }},
+    {"keep_gathered_without_params", kAdjust, "fsdp.keep_gathered",
+     "keep_gathered goes with sharded parameters",
+     [](const Facts& f) -> Findings {
+       if (!f.job.fsdp().keep_gathered() || f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
+       return {{"this strategy has whole parameters throughout", "leave it out", "", "true", "false"}};
+     }},
+    {"outer_size_divides", kError, "fsdp.outer.size", "the outer axis divides the ranks",
+     [](const Facts& f) -> Findings {
+       const int64_t size = f.job.fsdp().outer().size();
+       if (size < 1)
+         return {{absl::StrCat("size is ", size, " and must be 1 or more"), "leave it out for 1"}};
+       if (size == 1 || !f.Sound({"resources"}) || f.world() % size == 0) return {};
+       return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
+                "choose a divisor of the number of ranks, usually the number of nodes"}};
+     }},
+    {"outer_without_shards", kError, "fsdp.outer.size", "an outer axis replicates something that is sharded",
+     [](const Facts& f) -> Findings {
+       if (f.outer_size() == 1 || !IsWhole(f)) return {};
+       return {{"no_shard has everything on every rank: there is no group to replicate",
+                "leave fsdp.outer out, or use a strategy that shards"}};
+     }},
+    {"outer_strategy_known", kError, "fsdp.outer.strategy", "the outer strategy is no_shard or optim",
+     [](const Facts& f) -> Findings {
+       const v1::Strategy strategy = f.job.fsdp().outer().strategy();
+       if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD ||
+           strategy == v1::STRATEGY_OPTIM) {
+         return {};
+       }
+       return {
+           {"the outer axis may be no_shard or optim: gradients and parameters are sharded by the inner one",
+            "write strategy: no_shard (HSDP) or strategy: optim (HFSDP)"}};
+     }},
+    {"outer_optim_needs_params", kError, "fsdp.outer.strategy",
+     "an outer axis that shards goes with optim_grads_params",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() == 1) return {};
+       if (f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
+       return {
+           {"the optimizer's state can be sharded over the outer axis only where the inner one shards all",
+            "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}};
+     }},
+    {"outer_strategy_without_axis", kAdjust, "fsdp.outer.strategy",
+     "an outer strategy goes with an outer axis",
+     [](const Facts& f) -> Findings {
+       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() != 1) return {};
+       return {{"the outer axis has size 1: there are no replicas to shard over",
+                "set outer.size, or leave it out", "", "optim", "no_shard"}};
+     }},
+    {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
+    {"context_parallel_unsupported", kError, "parallel.context", "parallel.context is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().context(), "context", "context"); }},
+    {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
+    {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
+     [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
+    {"checkpoint_dir_unsupported", kError, "checkpoint.dir", "no checkpoints are written",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().dir().empty()) return {};
+       return {
+           {"writing checkpoints is not supported yet, and a job that seems to save must not lose its work",
+            "leave checkpoint.dir out"}};
+     }},
+    {"checkpoint_load_unsupported", kError, "checkpoint.load", "no checkpoint is loaded",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().load().empty()) return {};
+       return {
+           {"loading checkpoints is not supported yet", "leave checkpoint.load out: the job starts fresh"}};
+     }},
+    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().every_steps() == 0 || !f.job.checkpoint().dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir"})) return {};
+       return {{absl::StrCat(
+                    "every_steps is ", f.job.checkpoint().every_steps(),
+                    " and there is no checkpoint.dir to write to (writing checkpoints is not supported yet)"),
+                "leave every_steps out"}};
+     }},
+    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().keep_last() >= 1) return {};
+       return {
+           {absl::StrCat("keep_last is ", f.job.checkpoint().keep_last(), " and at least one must be kept"),
+            "write 1 or more, or leave it out for 3"}};
+     }},
+    {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
+     ChecksFormat},
+    {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
+     [](const Facts& f) {
+       return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
+                      "leave it out for 1: a failed job is not launched again");
+     }},
+    {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
+     [](const Facts& f) -> Findings {
+       const int64_t attempts = f.job.restart().max_attempts();
+       if (attempts <= 1 || !f.Sound({"restart"})) return {};
+       return {{"without checkpoints each attempt starts again from step 1",
+                "fine for short jobs; else leave max_attempts out"}};
+     }},
+    {"trace_steps_unsupported", kError, "telemetry.trace_steps", "no steps are traced",
+     [](const Facts& f) -> Findings {
+       if (f.job.telemetry().trace_steps().empty()) return {};
+       return {{"writing timelines is not supported yet",
+                "leave trace_steps out; lane times are in each agent's /metrics"}};
+     }},
+    {"memory_snapshot_unsupported", kError, "telemetry.memory_snapshot", "no memory snapshot is kept",
+     [](const Facts& f) -> Findings {
+       if (!f.job.telemetry().memory_snapshot()) return {};
+       return {{"memory snapshots are not supported yet",
+                "leave memory_snapshot out; peaks and spikes are in each agent's /metrics"}};
+     }},
+    {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
+     [](const Facts& f) -> Findings {
+       if (IsWhole(f) || !ShardingIsKnown(f)) return {};
+       const int64_t parameters = DescribeModel(f.model(), 1, 1, DType::kFp32).elements();
+       if (parameters / f.world() >= kFewParametersPerRank) return {};
+       return {
+           {absl::StrCat(parameters, " parameters over ", f.world(), " ranks are ", parameters / f.world(),
+                         " each: collectives will cost more time than they save memory"),
+            "use fewer ranks, or strategy: no_shard"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& RuntimeRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,218 @@
+// train and schedule.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fsdp/plan/model/model_facts.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+constexpr int64_t kMaxSteps = 1000000000;
+constexpr int64_t kMaxMicroBatch = 1 << 20;
+constexpr int64_t kMaxGlobalBatch = int64_t{1} << 31;
+constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
+
+// A step's program has six instructions for each; this keeps a Plan message below kMaxRpcBytes.
+constexpr int64_t kMaxUnitRuns = 32768;
+
+// What the shapes of a schedule have in common, with the field that a fault of it belongs to.
+struct Shape {
+  const char* name;
+  int64_t warmup_steps = 0;
+  double min_lr_ratio = 0;
+
+  std::string Field(const char* field) const { return absl::StrCat("schedule.", name, ".", field); }
+};
+
+Shape ShapeOf(const v1::Schedule& schedule) {
+  switch (schedule.shape_case()) {
+    case v1::Schedule::kCosine:
+      return {"cosine", schedule.cosine().warmup_steps(), schedule.cosine().min_lr_ratio()};
+    case v1::Schedule::kLinear:
+      return {"linear", schedule.linear().warmup_steps(), schedule.linear().min_lr_ratio()};
+    case v1::Schedule::kWsd:
+      return {"wsd", schedule.wsd().warmup_steps(), schedule.wsd().min_lr_ratio()};
+    default:
+      return {"constant", schedule.constant().warmup_steps(), 0};
+  }
+}
+
+// A pattern that matches no parameter is a misspelt one.
+Findings ChecksFrozen(const Facts& f) {
+  if (f.job.train().frozen().empty() || !f.ModelIsKnown()) return {};
+  Findings findings;
+  const std::vector<std::string> names = f.param_names();
+  std::vector<bool> frozen(names.size());
+  for (int i = 0; i < f.job.train().frozen_size(); ++i) {
+    const std::string& pattern = f.job.train().frozen(i);
+    bool found = false;
+    for (size_t n = 0; n < names.size(); ++n) {
+      if (!MatchesPattern(names[n], pattern)) continue;
+      found = frozen[n] = true;
+    }
+    if (found) continue;
+    findings.push_back({absl::StrCat("'", pattern, "' matches no parameter; names are such as ",
+                                     names.front(), " and ", names[names.size() / 2]),
+                        "write a name, or a part of one with *: layer.0.*",
+                        absl::StrCat("train.frozen[", i, "]")});
+  }
+  if (findings.empty() && std::count(frozen.begin(), frozen.end(), false) == 0) {
+    findings.push_back({"every parameter is frozen, so there is nothing to train", "leave some out"});
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"steps_range", kError, "train.steps", "steps is positive and at most 10^9",
+     [](const Facts& f) -> Findings {
+       const int64_t steps = f.job.train().steps();
+       if (steps >= 1 && steps <= kMaxSteps) return {};
+       return {{absl::StrCat("steps is ", steps, " and must be between 1 and ", kMaxSteps),
+                "write how many optimizer steps to take, for example steps: 1000"}};
+     }},
+    {"micro_batch_range", kError, "train.micro_batch", "micro_batch is positive and at most 2^20",
+     [](const Facts& f) {
+       return Between(f.job.train().micro_batch(), kMaxMicroBatch, "micro_batch", "leave it out for 1");
+     }},
+    {"micro_batch_tokens", kError, "train.micro_batch",
+     "micro_batch x sequence_length is at most 2^24 tokens",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"train.micro_batch", "data.sequence_length"})) return {};
+       const int64_t tokens = f.job.train().micro_batch() * f.job.data().sequence_length();
+       if (tokens <= kMaxMicroBatchTokens) return {};
+       return {{absl::StrCat("one rank would pass ", tokens, " tokens through the model at once; at most ",
+                             kMaxMicroBatchTokens, " are allowed"),
+                absl::StrCat("write micro_batch: ",
+                             std::max<int64_t>(1, kMaxMicroBatchTokens / f.job.data().sequence_length()),
+                             " or less; global_batch keeps its size by accumulation")}};
+     }},
+    {"global_batch_range", kError, "train.global_batch", "global_batch is positive and at most 2^31",
+     [](const Facts& f) -> Findings {
+       if (!f.job.train().has_global_batch()) return {};
+       return Between(f.job.train().global_batch(), kMaxGlobalBatch, "global_batch",
+                      "leave it out for micro_batch x ranks");
+     }},
+    {"global_batch_divisible", kError, "train.global_batch",
+     "global_batch is a multiple of micro_batch x ranks",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"train.micro_batch", "train.global_batch", "resources"})) return {};
+       const int64_t unit = f.job.train().micro_batch() * f.world();
+       const int64_t batch = f.global_batch();
+       if (batch % unit == 0) return {};
+       const int64_t below = batch / unit * unit;
+       return {{absl::StrCat("every rank must run equally many micro-batches: ", batch,
+                             " samples do not split into ", f.world(), " ranks x ",
+                             f.job.train().micro_batch(), " samples (", unit, " at a time)"),
+                below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
+                           : absl::StrCat("write global_batch: ", below, " or ", below + unit)}};
+     }},
+    {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
+     [](const Facts& f) -> Findings {
+       if (!f.Sound({"train", "resources"}) || !f.ModelIsKnown()) return {};
+       const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.world());
+       const int64_t units = f.layers() + 2;
+       if (count * units <= kMaxUnitRuns) return {};
+       return {{absl::StrCat("a step of ", count, " micro-batches over ", units, " units is a program of ",
+                             6 * count * units, " instructions; at most ", 6 * kMaxUnitRuns, " are allowed"),
+                absl::StrCat("use a larger micro_batch or more ranks, so that a step has at most ",
+                             kMaxUnitRuns / units, " micro-batches")}};
+     }},
+    {"seed_not_negative", kError, "train.seed", "the seed is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.train().seed() >= 0) return {};
+       return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
+                "write a positive number, or leave it out for 1"}};
+     }},
+    {"initial_deviation_positive", kError, "train.initial", "initial deviations are above 0",
+     [](const Facts& f) -> Findings {
+       const v1::InitialValues& initial = f.job.train().initial();
+       Findings findings;
+       const auto check = [&](bool written, double value, const char* field) {
+         if (!written || (value > 0 && std::isfinite(value))) return;
+         findings.push_back({absl::StrCat(field, " is ", value, ": matrices that begin as 0 stay it"),
+                             "write a number above 0, or leave it out for 0.02",
+                             absl::StrCat("train.initial.", field)});
+       };
+       check(initial.has_deviation(), initial.deviation(), "deviation");
+       check(initial.has_embedding_deviation(), initial.embedding_deviation(), "embedding_deviation");
+       return findings;
+     }},
+    {"initial_not_for_plugins", kError, "train.initial", "a plug-in says itself how it begins",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().has_plugin() || !f.job.train().has_initial()) return {};
+       return {{"a plug-in's units draw their own initial values",
+                "leave it out, or give it to model.plugin.args"}};
+     }},
+    {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps is positive",
+     [](const Facts& f) -> Findings {
+       const int64_t every = f.job.train().evaluation().every_steps();
+       if (!f.job.train().has_evaluation() || every >= 1) return {};
+       return {{absl::StrCat("every_steps is ", every, " and must be at least 1"),
+                "write for example every_steps: 100, or leave evaluation out"}};
+     }},
+    {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples is positive",
+     [](const Facts& f) -> Findings {
+       const v1::Evaluation& evaluation = f.job.train().evaluation();
+       if (!evaluation.has_samples() || evaluation.samples() >= 1) return {};
+       return {{absl::StrCat("samples is ", evaluation.samples(), " and must be at least 1"),
+                "leave it out for all of the validation data"}};
+     }},
+    {"evaluation_without_data", kError, "train.evaluation", "evaluation has validation data",
+     [](const Facts& f) -> Findings {
+       if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
+       if (!f.Sound({"data.validation"})) return {};
+       return {
+           {"there is nothing to evaluate on", "write data: {validation: [{path: FILE}]}, or leave it out"}};
+     }},
+    {"frozen_matches", kError, "train.frozen",
+     "each pattern matches a parameter, and some parameter is trained", ChecksFrozen},
+    {"warmup_not_negative", kError, "schedule", "warmup_steps is not negative",
+     [](const Facts& f) -> Findings {
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (shape.warmup_steps >= 0) return {};
+       return {{absl::StrCat("warmup_steps is ", shape.warmup_steps, " and cannot be negative"),
+                "leave it out for no warm-up", shape.Field("warmup_steps")}};
+     }},
+    {"warmup_below_steps", kError, "schedule", "warmup_steps is below steps",
+     [](const Facts& f) -> Findings {
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (!f.Sound({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
+       return {{absl::StrCat("the warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
+                             f.job.train().steps(), ": the peak learning rate would never be reached"),
+                absl::StrCat("write warmup_steps: ", f.job.train().steps() / 10, ", or train for more steps"),
+                shape.Field("warmup_steps")}};
+     }},
+    {"decay_steps_range", kError, "schedule.wsd.decay_steps",
+     "decay_steps is positive and fits after the warm-up",
+     [](const Facts& f) -> Findings {
+       const v1::Schedule::Wsd& wsd = f.job.schedule().wsd();
+       if (!f.job.schedule().has_wsd() || !f.Sound({"train.steps", "schedule"})) return {};
+       const int64_t most = f.job.train().steps() - wsd.warmup_steps();
+       if (wsd.decay_steps() >= 1 && wsd.decay_steps() <= most) return {};
+       return {{absl::StrCat("decay_steps is ", wsd.decay_steps(), " and must be between 1 and ", most,
+                             ", the steps after the warm-up"),
+                absl::StrCat("write for example decay_steps: ", std::max<int64_t>(1, most / 10))}};
+     }},
+    {"min_lr_ratio_range", kError, "schedule", "min_lr_ratio is between 0 and 1",
+     [](const Facts& f) -> Findings {
+       const Shape shape = ShapeOf(f.job.schedule());
+       if (shape.min_lr_ratio >= 0 && shape.min_lr_ratio <= 1) return {};
+       return {
+           {absl::StrCat("min_lr_ratio is ", shape.min_lr_ratio, ", the final learning rate over the peak"),
+            "write a number between 0 and 1, for example 0.1", shape.Field("min_lr_ratio")}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& TrainRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,208 @@
+#include "fsdp/plan/spec/defaults.h"
+
+#include <absl/strings/str_cat.h>
+
+namespace fsdpd {
+namespace {
+
+class Filler {
+ public:
+  Filler(const v1::JobSpec& job, std::vector<Choice>* choices) : job_(job), choices_(choices) {}
+
+  v1::JobSpec Run() {
+    if (job_.model().has_llama()) FillLlama(job_.mutable_model()->mutable_llama());
+    if (job_.model().has_gpt2()) FillGpt2(job_.mutable_model()->mutable_gpt2());
+    FillResources();
+    FillFiles("data.tokens", job_.mutable_data()->mutable_tokens());
+    FillFiles("data.validation", job_.mutable_data()->mutable_validation());
+    FillTrain();
+    FillOptimizer();
+    FillPrecision();
+    FillFsdp();
+    FillQuietly();
+    return job_;
+  }
+
+ private:
+  void Chose(const std::string& field, const std::string& value, const std::string& reason = "default") {
+    if (choices_ != nullptr) choices_->push_back({field, value, reason});
+  }
+
+  void FillLlama(v1::Llama* llama) {
+    if (!llama->has_rope_theta()) {
+      llama->set_rope_theta(10000);
+      Chose("model.llama.rope_theta", "10000");
+    }
+    if (!llama->has_norm_epsilon()) {
+      llama->set_norm_epsilon(1e-5);
+      Chose("model.llama.norm_epsilon", "1e-5");
+    }
+    if (!llama->has_rope_scaling()) return;
+    v1::Llama::RopeScaling* scaling = llama->mutable_rope_scaling();
+    if (!scaling->has_low_freq_factor()) {
+      scaling->set_low_freq_factor(1);
+      Chose("model.llama.rope_scaling.low_freq_factor", "1");
+    }
+    if (!scaling->has_high_freq_factor()) {
+      scaling->set_high_freq_factor(4);
+      Chose("model.llama.rope_scaling.high_freq_factor", "4");
+    }
+    if (!scaling->has_original_positions()) {
+      scaling->set_original_positions(8192);
+      Chose("model.llama.rope_scaling.original_positions", "8192");
+    }
+  }
+
+  void FillGpt2(v1::Gpt2* gpt2) {
+    if (gpt2->has_norm_epsilon()) return;
+    gpt2->set_norm_epsilon(1e-5);
+    Chose("model.gpt2.norm_epsilon", "1e-5");
+  }
+
+  void FillResources() {
+    v1::Resources* resources = job_.mutable_resources();
+    if (!resources->has_nodes()) {
+      resources->set_nodes(1);
+      Chose("resources.nodes", "1");
+    }
+    if (!resources->has_ranks_per_node()) {
+      resources->set_ranks_per_node(1);
+      Chose("resources.ranks_per_node", "1");
+    }
+    if (resources->device() == v1::DEVICE_UNSPECIFIED) {
+      resources->set_device(v1::DEVICE_CUDA);
+      Chose("resources.device", "cuda");
+    }
+    if (!job_.restart().has_max_attempts()) {
+      job_.mutable_restart()->set_max_attempts(1);
+      Chose("restart.max_attempts", "1", "default: a failed job is not launched again");
+    }
+  }
+
+  void FillFiles(const std::string& list, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
+    for (int i = 0; i < files->size(); ++i) {
+      v1::TokenFile* file = files->Mutable(i);
+      const std::string field = absl::StrCat(list, "[", i, "]");
+      if (!file->has_weight()) {
+        file->set_weight(1);
+        if (list == "data.tokens") Chose(field + ".weight", "1");
+      }
+      if (file->type() == v1::TOKEN_TYPE_UNSPECIFIED) {
+        file->set_type(v1::TOKEN_TYPE_U16);
+        Chose(field + ".type", "u16");
+      }
+    }
+  }
+
+  void FillTrain() {
+    v1::Train* train = job_.mutable_train();
+    if (!train->has_micro_batch()) {
+      train->set_micro_batch(1);
+      Chose("train.micro_batch", "1");
+    }
+    if (!train->has_seed()) {
+      train->set_seed(1);
+      Chose("train.seed", "1");
+    }
+  }
+
+  void FillOptimizer() {
+    if (!job_.optimizer().has_sgd()) FillAdamW(job_.mutable_optimizer()->mutable_adamw());
+    if (job_.schedule().shape_case() == v1::Schedule::SHAPE_NOT_SET) {
+      job_.mutable_schedule()->mutable_constant();
+      Chose("schedule", "constant");
+    }
+  }
+
+  void FillAdamW(v1::AdamW* adamw) {
+    if (!adamw->has_lr()) {
+      adamw->set_lr(3e-4);
+      Chose("optimizer.adamw.lr", "3e-4");
+    }
+    if (adamw->betas_size() == 0) {
+      adamw->add_betas(0.9);
+      adamw->add_betas(0.95);
+      Chose("optimizer.adamw.betas", "[0.9, 0.95]");
+    }
+    if (!adamw->has_eps()) {
+      adamw->set_eps(1e-8);
+      Chose("optimizer.adamw.eps", "1e-8");
+    }
+    if (!adamw->has_weight_decay()) {
+      adamw->set_weight_decay(0.1);
+      Chose("optimizer.adamw.weight_decay", "0.1");
+    }
+  }
+
+  // True when the value was not set and is fp32 now.
+  static bool IsFp32Now(v1::DType set, void (v1::Precision::*write)(v1::DType), v1::Precision* precision) {
+    if (set != v1::DTYPE_UNSPECIFIED) return false;
+    (precision->*write)(v1::DTYPE_FP32);
+    return true;
+  }
+
+  void FillPrecision() {
+    v1::Precision* p = job_.mutable_precision();
+    if (p->compute() == v1::DTYPE_UNSPECIFIED) {
+      const bool cuda = job_.resources().device() == v1::DEVICE_CUDA;
+      p->set_compute(cuda ? v1::DTYPE_BF16 : v1::DTYPE_FP32);
+      Chose("precision.compute", cuda ? "bf16" : "fp32",
+            cuda ? "GPUs multiply bf16 on tensor cores" : "CPUs gain nothing from bf16");
+    }
+    if (IsFp32Now(p->main_params(), &v1::Precision::set_main_params, p)) {
+      Chose("precision.main_params", "fp32");
+    }
+    if (IsFp32Now(p->main_grads(), &v1::Precision::set_main_grads, p)) Chose("precision.main_grads", "fp32");
+    if (IsFp32Now(p->grad_comm(), &v1::Precision::set_grad_comm, p)) Chose("precision.grad_comm", "fp32");
+    if (IsFp32Now(p->moments(), &v1::Precision::set_moments, p)) Chose("precision.moments", "fp32");
+    if (p->compute() == v1::DTYPE_FP16) FillLossScale(p->mutable_loss_scale());
+  }
+
+  void FillLossScale(v1::Precision::LossScale* scale) {
+    if (!scale->has_initial()) {
+      scale->set_initial(65536);
+      Chose("precision.loss_scale.initial", "65536");
+    }
+    if (!scale->has_growth_interval()) {
+      scale->set_growth_interval(2000);
+      Chose("precision.loss_scale.growth_interval", "2000");
+    }
+  }
+
+  void FillFsdp() {
+    v1::Fsdp* fsdp = job_.mutable_fsdp();
+    if (fsdp->strategy() == v1::STRATEGY_UNSPECIFIED) {
+      fsdp->set_strategy(v1::STRATEGY_OPTIM_GRADS_PARAMS);
+      Chose("fsdp.strategy", "optim_grads_params", "default: needs the least memory");
+    }
+    v1::Fsdp::Outer* outer = fsdp->mutable_outer();
+    if (!outer->has_size()) outer->set_size(1);
+    if (outer->strategy() != v1::STRATEGY_UNSPECIFIED) return;
+    outer->set_strategy(v1::STRATEGY_NO_SHARD);
+    if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: replicas of everything (HSDP)");
+  }
+
+  // What has one legal value today, or none that anybody would want to read about, is written down without a
+  // word.
+  void FillQuietly() {
+    v1::Parallel* parallel = job_.mutable_parallel();
+    if (!parallel->has_tensor()) parallel->set_tensor(1);
+    if (!parallel->has_context()) parallel->set_context(1);
+    if (!parallel->has_expert()) parallel->set_expert(1);
+    if (!parallel->has_pipeline()) parallel->set_pipeline(1);
+    v1::Checkpoint* checkpoint = job_.mutable_checkpoint();
+    if (!checkpoint->has_keep_last()) checkpoint->set_keep_last(3);
+    if (checkpoint->format().empty()) checkpoint->set_format("fsdp_dtensor");
+  }
+
+  v1::JobSpec job_;
+  std::vector<Choice>* const choices_;
+};
+
+}  // namespace
+
+v1::JobSpec WithDefaults(const v1::JobSpec& job, std::vector<Choice>* choices) {
+  return Filler(job, choices).Run();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,60 @@
+#include "fsdp/plan/spec/defaults.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
+  v1::JobSpec job;
+  job.mutable_model()->mutable_llama()->set_rope_theta(0);
+  job.mutable_model()->mutable_llama()->set_norm_epsilon(0);
+  job.mutable_data()->add_tokens()->set_weight(0);
+  job.mutable_train()->set_micro_batch(0);
+  job.mutable_train()->set_global_batch(0);
+  job.mutable_train()->set_seed(0);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(0);
+  job.mutable_optimizer()->mutable_adamw()->set_eps(0);
+  job.mutable_fsdp()->mutable_outer()->set_size(0);
+  job.mutable_resources()->set_nodes(0);
+  job.mutable_resources()->set_ranks_per_node(0);
+  job.mutable_resources()->set_memory_budget_bytes(0);
+  job.mutable_restart()->set_max_attempts(0);
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  EXPECT_EQ(filled.model().llama().DebugString(), job.model().llama().DebugString());
+  EXPECT_EQ(filled.data().tokens(0).weight(), 0);
+  EXPECT_EQ(filled.train().DebugString(), job.train().DebugString());
+  EXPECT_EQ(filled.optimizer().adamw().lr(), 0);
+  EXPECT_EQ(filled.optimizer().adamw().eps(), 0);
+  EXPECT_EQ(filled.fsdp().outer().size(), 0);
+  EXPECT_EQ(filled.resources().nodes(), 0);
+  EXPECT_EQ(filled.resources().ranks_per_node(), 0);
+  EXPECT_EQ(filled.resources().memory_budget_bytes(), 0);
+  EXPECT_EQ(filled.restart().max_attempts(), 0);
+}
+
+TEST(Defaults, AreTheSameTheSecondTime) {
+  v1::JobSpec job;
+  job.mutable_model()->mutable_gpt2();
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  const v1::JobSpec once = WithDefaults(job, nullptr);
+  std::vector<Choice> choices;
+  EXPECT_EQ(WithDefaults(once, &choices).SerializeAsString(), once.SerializeAsString());
+  EXPECT_TRUE(choices.empty());
+  EXPECT_EQ(once.train().seed(), 1);
+  EXPECT_EQ(once.precision().loss_scale().initial(), 65536);
+}
+
+// Proto3 without presence left zeros off the wire: bytes of then mean "not set" now, as they did.
+TEST(Defaults, ReachSpecsThatWereStoredBeforeZerosCounted) {
+  v1::JobSpec stored;
+  ASSERT_TRUE(
+      stored.ParseFromString(std::string("\x0a\x01x\x22\x02\x08\x05", 7)));  // name: x, train: {steps: 5}
+  const v1::JobSpec filled = WithDefaults(stored, nullptr);
+  EXPECT_EQ(filled.name(), "x");
+  EXPECT_EQ(filled.train().steps(), 5);
+  EXPECT_EQ(filled.train().micro_batch(), 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,331 @@
+#include "fsdp/plan/spec/spec.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+struct Preset {
+  const char* name;
+  ModelConfig config;
+};
+
+LlamaConfig WithPositions(LlamaConfig config, int64_t positions) {
+  config.positions = positions;
+  return config;
+}
+
+// vocab, hidden, intermediate, layers, heads, kv_heads, rope_theta, norm_epsilon, head_size
+const std::vector<Preset>& Presets() {
+  static const auto* presets = new std::vector<Preset>{
+      {"tiny", LlamaConfig{256, 128, 384, 4, 4, 2, 10000, 1e-5, 32}},
+      {"llama3-1b", WithPositions(LlamaConfig{128256, 2048, 8192, 16, 32, 8, 500000, 1e-5, 64}, 8192)},
+      {"llama3-8b", WithPositions(LlamaConfig{128256, 4096, 14336, 32, 32, 8, 500000, 1e-5, 128}, 8192)},
+      {"llama3-70b", WithPositions(LlamaConfig{128256, 8192, 28672, 80, 64, 8, 500000, 1e-5, 128}, 8192)},
+      {"qwen3-8b",
+       WithPositions(LlamaConfig{151936, 4096, 12288, 36, 32, 8, 1000000, 1e-6, 128, false, true}, 40960)},
+      {"gpt2", Gpt2Config{50257, 768, 3072, 12, 12, 1024}},
+  };
+  return *presets;
+}
+
+DType ToDType(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_BF16:
+      return DType::kBf16;
+    case v1::DTYPE_FP16:
+      return DType::kFp16;
+    default:
+      FSDPD_CHECK(dtype == v1::DTYPE_FP32);
+      return DType::kFp32;
+  }
+}
+
+Strategy ToStrategy(v1::Strategy strategy) {
+  switch (strategy) {
+    case v1::STRATEGY_NO_SHARD:
+      return Strategy::kNoShard;
+    case v1::STRATEGY_OPTIM:
+      return Strategy::kOptim;
+    case v1::STRATEGY_OPTIM_GRADS:
+      return Strategy::kOptimGrads;
+    default:
+      FSDPD_CHECK(strategy == v1::STRATEGY_OPTIM_GRADS_PARAMS);
+      return Strategy::kOptimGradsParams;
+  }
+}
+
+Recompute ToRecompute(v1::Recompute recompute) {
+  switch (recompute) {
+    case v1::RECOMPUTE_SELECTIVE:
+      return Recompute::kSelective;
+    case v1::RECOMPUTE_FULL:
+      return Recompute::kFull;
+    default:
+      return Recompute::kNone;
+  }
+}
+
+TokenType ToTokenType(v1::TokenType type) {
+  switch (type) {
+    case v1::TOKEN_TYPE_U8:
+      return TokenType::kU8;
+    case v1::TOKEN_TYPE_U32:
+      return TokenType::kU32;
+    case v1::TOKEN_TYPE_MEGATRON:
+      return TokenType::kMegatron;
+    default:
+      return TokenType::kU16;
+  }
+}
+
+std::vector<TokenSource> ToSources(const google::protobuf::RepeatedPtrField<v1::TokenFile>& files) {
+  std::vector<TokenSource> sources;
+  for (const v1::TokenFile& file : files) {
+    sources.push_back({file.path(), file.weight(), ToTokenType(file.type())});
+  }
+  return sources;
+}
+
+DataConfig ToData(const v1::Data& data) {
+  DataConfig config;
+  config.tokens = ToSources(data.tokens());
+  config.synthetic_vocab = data.synthetic().vocab();
+  config.sequence_length = data.sequence_length();
+  config.validation = ToSources(data.validation());
+  if (data.has_ignored_token()) config.ignored_token = data.ignored_token();
+  return config;
+}
+
+OptimizerConfig ToOptimizer(const v1::Optimizer& optimizer) {
+  OptimizerConfig config;
+  if (optimizer.has_sgd()) {
+    const v1::Sgd& sgd = optimizer.sgd();
+    config.kind = OptimizerKind::kSgd;
+    config.lr = sgd.lr();
+    config.weight_decay = sgd.weight_decay();
+    config.momentum = sgd.momentum();
+    config.nesterov = sgd.nesterov();
+  } else {
+    const v1::AdamW& adamw = optimizer.adamw();
+    FSDPD_CHECK(adamw.betas_size() == 2);
+    config.lr = adamw.lr();
+    config.weight_decay = adamw.weight_decay();
+    config.beta1 = adamw.betas(0);
+    config.beta2 = adamw.betas(1);
+    config.eps = adamw.eps();
+  }
+  config.clip_norm = optimizer.clip_norm();
+  for (const v1::ParamGroup& from : optimizer.groups()) {
+    ParamGroup group;
+    group.patterns.assign(from.params().begin(), from.params().end());
+    if (from.has_weight_decay()) group.weight_decay = from.weight_decay();
+    if (from.has_lr_scale()) group.lr_scale = from.lr_scale();
+    config.groups.push_back(std::move(group));
+  }
+  return config;
+}
+
+InitialConfig ToInitial(const v1::InitialValues& initial) {
+  InitialConfig config;
+  if (initial.has_deviation()) config.deviation = initial.deviation();
+  if (initial.has_embedding_deviation()) config.embedding_deviation = initial.embedding_deviation();
+  if (initial.has_scale_outputs()) config.scale_outputs = initial.scale_outputs();
+  return config;
+}
+
+ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
+  const auto& cosine = schedule.cosine();
+  const auto& linear = schedule.linear();
+  const auto& wsd = schedule.wsd();
+  switch (schedule.shape_case()) {
+    case v1::Schedule::kCosine:
+      return {ScheduleShape::kCosine, cosine.warmup_steps(), 0, cosine.min_lr_ratio()};
+    case v1::Schedule::kLinear:
+      return {ScheduleShape::kLinear, linear.warmup_steps(), 0, linear.min_lr_ratio()};
+    case v1::Schedule::kWsd:
+      return {ScheduleShape::kWsd, wsd.warmup_steps(), wsd.decay_steps(), wsd.min_lr_ratio()};
+    default:
+      return {ScheduleShape::kConstant, schedule.constant().warmup_steps(), 0, 1};
+  }
+}
+
+LlamaConfig ToLlama(const v1::Llama& llama) {
+  LlamaConfig config;
+  config.vocab_size = llama.vocab_size();
+  config.hidden_size = llama.hidden_size();
+  config.intermediate_size = llama.intermediate_size();
+  config.layers = llama.layers();
+  config.heads = llama.heads();
+  config.kv_heads = llama.has_kv_heads() ? llama.kv_heads() : llama.heads();
+  if (llama.has_rope_theta()) config.rope_theta = llama.rope_theta();
+  if (llama.has_norm_epsilon()) config.norm_epsilon = llama.norm_epsilon();
+  config.head_size = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
+  config.tied_embeddings = llama.tied_embeddings();
+  config.qk_norm = llama.qk_norm();
+  config.attention_bias = llama.attention_bias();
+  config.positions = llama.positions();
+  if (!llama.has_rope_scaling()) return config;
+  const v1::Llama::RopeScaling& scaling = llama.rope_scaling();
+  config.rope_scaling.factor = scaling.factor();
+  if (scaling.has_low_freq_factor()) config.rope_scaling.low_freq_factor = scaling.low_freq_factor();
+  if (scaling.has_high_freq_factor()) config.rope_scaling.high_freq_factor = scaling.high_freq_factor();
+  if (scaling.has_original_positions()) {
+    config.rope_scaling.original_positions = scaling.original_positions();
+  }
+  return config;
+}
+
+Gpt2Config ToGpt2(const v1::Gpt2& gpt2) {
+  Gpt2Config config;
+  config.vocab_size = gpt2.vocab_size();
+  config.hidden_size = gpt2.hidden_size();
+  config.intermediate_size = gpt2.has_intermediate_size() ? gpt2.intermediate_size() : 4 * gpt2.hidden_size();
+  config.layers = gpt2.layers();
+  config.heads = gpt2.heads();
+  config.positions = gpt2.positions();
+  if (gpt2.has_norm_epsilon()) config.norm_epsilon = gpt2.norm_epsilon();
+  config.tied_embeddings = !gpt2.untied_embeddings();
+  return config;
+}
+
+UnitDescription ToDescription(const v1::Plugin::Unit& from) {
+  UnitDescription unit;
+  unit.name = from.name();
+  for (const v1::Plugin::Param& param : from.params()) {
+    unit.params.push_back({param.name(),
+                           {param.shape().begin(), param.shape().end()},
+                           param.has_decay() ? param.decay() : param.shape_size() > 1});
+  }
+  unit.borrows = from.borrows();
+  unit.kept_values = from.kept_values();
+  unit.kept_values_selective = from.kept_values_selective();
+  unit.workspace_values = from.workspace_values();
+  unit.output_values = from.output_values();
+  unit.flops_per_token = from.flops_per_token();
+  return unit;
+}
+
+PluginConfig ToPlugin(const v1::Plugin& plugin) {
+  PluginConfig config;
+  config.path = plugin.path();
+  config.args = plugin.args();
+  config.vocab_size = plugin.vocab_size();
+  config.max_sequence_length = plugin.max_sequence_length();
+  for (const v1::Plugin::Unit& unit : plugin.units()) config.units.push_back(ToDescription(unit));
+  return config;
+}
+
+}  // namespace
+
+const char* NameOf(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kNoShard:
+      return "no_shard";
+    case Strategy::kOptim:
+      return "optim";
+    case Strategy::kOptimGrads:
+      return "optim_grads";
+    case Strategy::kOptimGradsParams:
+      return "optim_grads_params";
+  }
+  return "?";
+}
+
+int64_t VocabSize(const ModelConfig& model) {
+  return std::visit([](const auto& config) { return config.vocab_size; }, model);
+}
+
+int64_t MaxSequenceLength(const ModelConfig& model) {
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return gpt2->positions;
+  if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->positions;
+  if (const auto* plugin = std::get_if<PluginConfig>(&model)) return plugin->max_sequence_length;
+  return 0;
+}
+
+const ModelConfig* FindPreset(const std::string& name) {
+  for (const Preset& preset : Presets()) {
+    if (name == preset.name) return &preset.config;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> PresetNames() {
+  std::vector<std::string> names;
+  for (const Preset& preset : Presets()) names.push_back(preset.name);
+  return names;
+}
+
+ModelConfig ToModelConfig(const v1::Model& model) {
+  if (model.has_gpt2()) return ToGpt2(model.gpt2());
+  if (model.has_llama()) return ToLlama(model.llama());
+  if (model.has_plugin()) return ToPlugin(model.plugin());
+  const ModelConfig* preset = FindPreset(model.preset());
+  FSDPD_CHECK(preset != nullptr);
+  return *preset;
+}
+
+v1::Plugin ToProto(const ModelDescription& model) {
+  v1::Plugin plugin;
+  plugin.set_vocab_size(model.vocab_size);
+  plugin.set_max_sequence_length(model.max_sequence_length);
+  for (const UnitDescription& from : model.units) {
+    v1::Plugin::Unit* unit = plugin.add_units();
+    unit->set_name(from.name);
+    for (const ParamDescription& param : from.params) {
+      v1::Plugin::Param* to = unit->add_params();
+      to->set_name(param.name);
+      to->mutable_shape()->Assign(param.shape.begin(), param.shape.end());
+      to->set_decay(param.decay);
+    }
+    unit->set_borrows(from.borrows);
+    unit->set_kept_values(from.kept_values);
+    unit->set_kept_values_selective(from.kept_values_selective);
+    unit->set_workspace_values(from.workspace_values);
+    unit->set_output_values(from.output_values);
+    unit->set_flops_per_token(from.flops_per_token);
+  }
+  return plugin;
+}
+
+Spec ToSpec(const v1::JobSpec& resolved) {
+  Spec spec;
+  spec.name = resolved.name();
+  spec.model = ToModelConfig(resolved.model());
+  spec.data = ToData(resolved.data());
+  const v1::Train& train = resolved.train();
+  spec.steps = train.steps();
+  spec.micro_batch = train.micro_batch();
+  spec.global_batch = train.global_batch();
+  spec.seed = static_cast<uint64_t>(train.seed());
+  spec.initial = ToInitial(train.initial());
+  spec.evaluation = {train.evaluation().every_steps(), train.evaluation().samples()};
+  spec.frozen.assign(train.frozen().begin(), train.frozen().end());
+  spec.optimizer = ToOptimizer(resolved.optimizer());
+  spec.schedule = ToSchedule(resolved.schedule());
+  const v1::Precision& precision = resolved.precision();
+  spec.compute = ToDType(precision.compute());
+  spec.main_grads = ToDType(precision.main_grads());
+  spec.grad_comm = ToDType(precision.grad_comm());
+  spec.moments = ToDType(precision.moments());
+  spec.loss_scale = {precision.loss_scale().initial(), precision.loss_scale().growth_interval()};
+  const v1::Fsdp& fsdp = resolved.fsdp();
+  spec.strategy = ToStrategy(fsdp.strategy());
+  spec.prefetch_bytes = fsdp.prefetch_bytes();
+  spec.keep_gathered = fsdp.keep_gathered();
+  spec.recompute = ToRecompute(fsdp.recompute());
+  spec.recompute_layers = fsdp.recompute_layers();
+  spec.outer_size = fsdp.outer().size();
+  spec.outer_strategy = ToStrategy(fsdp.outer().strategy());
+  const v1::Resources& resources = resolved.resources();
+  spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
+  spec.world = resources.nodes() * resources.ranks_per_node();
+  spec.memory_budget_bytes = resources.memory_budget_bytes();
+  FSDPD_CHECK(spec.world > 0 && spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
+  FSDPD_CHECK(spec.outer_size > 0 && spec.world % spec.outer_size == 0);
+  return spec;
+}
+
+}  // namespace fsdpd

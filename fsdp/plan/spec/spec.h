@@ -1,0 +1,217 @@
+// From a JobSpec as people write it to values that the plan and the engine compute with.
+//
+// Two steps, so that what `auto` became can be shown and stored:
+//   Resolve()  (resolve.h) fills every default and `auto` in a JobSpec and says why;
+//   ToSpec()   turns a resolved JobSpec into plain structs. Nothing below this file sees a proto.
+//
+// REQUIRES for both: CheckJob() (rules.h) found no error in the spec.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "fsdp/plan/spec/dtype.h"
+#include "proto/fsdpd/v1/job.pb.h"
+
+namespace fsdpd {
+
+enum class Strategy { kNoShard, kOptim, kOptimGrads, kOptimGradsParams };
+const char* NameOf(Strategy strategy);
+
+enum class Recompute { kNone, kSelective, kFull };
+enum class DeviceKind { kCpu, kCuda };
+enum class OptimizerKind { kAdamW, kSgd };
+enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };
+enum class TokenType { kU8, kU16, kU32, kMegatron };
+
+struct RopeScaling {
+  double factor = 1;  // 1: none.
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_positions = 8192;
+};
+
+struct LlamaConfig {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  double rope_theta = 10000;
+  double norm_epsilon = 1e-5;
+  int64_t head_size = 0;
+  bool tied_embeddings = false;
+  bool qk_norm = false;
+  bool attention_bias = false;
+  RopeScaling rope_scaling = {};
+  int64_t positions = 0;  // Longest sequence; 0: any.
+};
+
+struct Gpt2Config {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t positions = 0;
+  double norm_epsilon = 1e-5;
+  bool tied_embeddings = true;
+
+  int64_t head_size() const { return hidden_size / heads; }
+};
+
+// What the plan must know of a model that it does not know itself: v1::Plugin says what each number is.
+// Values are elements in compute precision, so that one description holds for every precision.
+struct ParamDescription {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool decay = true;
+};
+struct UnitDescription {
+  std::string name;
+  std::vector<ParamDescription> params;
+  std::string borrows = {};           // Another unit's name, or empty.
+  int64_t kept_values = 0;            // Per token, as all of these.
+  int64_t kept_values_selective = 0;  // 0: kept_values.
+  int64_t workspace_values = 0;
+  int64_t output_values = 0;
+  double flops_per_token = 0;
+};
+struct ModelDescription {
+  int64_t vocab_size = 0;
+  int64_t max_sequence_length = 0;  // 0: any.
+  std::vector<UnitDescription> units;
+};
+
+// The model of a plug-in (fsdp/model/plugin.h), or of the program that uses the library (fsdp/fsdp.h).
+struct PluginConfig : ModelDescription {
+  std::string path;
+  std::string args;
+};
+
+using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig>;
+int64_t VocabSize(const ModelConfig& model);
+int64_t MaxSequenceLength(const ModelConfig& model);  // 0: any.
+
+struct TokenSource {
+  std::string path;
+  double weight = 1;
+  TokenType type = TokenType::kU16;
+};
+
+struct DataConfig {
+  std::vector<TokenSource> tokens;  // Empty: synthetic.
+  int64_t synthetic_vocab = 0;
+  int64_t sequence_length = 0;
+  std::vector<TokenSource> validation;
+  std::optional<int64_t> ignored_token;
+};
+
+struct EvaluationConfig {
+  int64_t every_steps = 0;  // 0: no evaluation.
+  int64_t samples = 0;      // 0: all.
+};
+
+// What a group of the spec says for the parameters that match one of its patterns.
+struct ParamGroup {
+  std::vector<std::string> patterns;
+  std::optional<double> weight_decay;
+  double lr_scale = 1;
+};
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double lr = 3e-4;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;  // AdamW.
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double momentum = 0;  // SGD.
+  bool nesterov = false;
+  double clip_norm = 0;  // 0: no clipping.
+  std::vector<ParamGroup> groups;
+
+  int moments() const { return kind == OptimizerKind::kAdamW ? 2 : momentum > 0 ? 1 : 0; }
+};
+
+struct ScheduleConfig {
+  ScheduleShape shape = ScheduleShape::kConstant;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;  // kWsd.
+  double min_lr_ratio = 0;
+};
+
+// How matrices begin; what becomes of it for each is ParamFacts::deviation.
+struct InitialConfig {
+  double deviation = 0.02;
+  std::optional<double> embedding_deviation;  // None: `deviation`.
+  std::optional<bool> scale_outputs;          // None: as the model does.
+};
+
+struct LossScaleConfig {
+  double initial = 65536;
+  int64_t growth_interval = 2000;
+};
+
+struct Spec {
+  std::string name;
+  ModelConfig model;
+  DataConfig data;
+  int64_t steps = 0;
+  int64_t micro_batch = 1;   // Samples.
+  int64_t global_batch = 1;  // Samples.
+  uint64_t seed = 1;
+  InitialConfig initial;
+  EvaluationConfig evaluation;
+  std::vector<std::string> frozen;  // Patterns.
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  DType compute = DType::kFp32;
+  DType main_grads = DType::kFp32;
+  DType grad_comm = DType::kFp32;
+  DType moments = DType::kFp32;
+  LossScaleConfig loss_scale;  // Used with compute kFp16.
+  Strategy strategy = Strategy::kOptimGradsParams;
+  int64_t prefetch_bytes = 0;
+  bool keep_gathered = false;
+  Recompute recompute = Recompute::kNone;
+  int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t world = 1;
+  int64_t outer_size = 1;                        // Replicas of the shard group.
+  Strategy outer_strategy = Strategy::kNoShard;  // Or kOptim.
+  int64_t memory_budget_bytes = 0;               // 0: no budget known.
+
+  int64_t micro_batches_per_step() const { return global_batch / (micro_batch * world); }
+  int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
+  // Ranks r of one shard group are neighbours: rank = outer index x inner_size() + inner index.
+  int64_t inner_size() const { return world / outer_size; }
+
+  // What the strategy keeps in parts.
+  bool shards_optimizer() const { return strategy != Strategy::kNoShard; }
+  bool shards_grads() const { return strategy == Strategy::kOptimGrads || shards_params(); }
+  bool shards_params() const { return strategy == Strategy::kOptimGradsParams; }
+  bool shards_over_outer() const { return outer_size > 1 && outer_strategy == Strategy::kOptim; }
+  // A gathered bucket stays for the whole step.
+  bool keeps_gathered() const { return !shards_params() || keep_gathered; }
+};
+
+// Built-in model configurations, by name; null when unknown.
+const ModelConfig* FindPreset(const std::string& name);
+std::vector<std::string> PresetNames();
+
+// The sizes of a model, defaults filled in. REQUIRES: `preset` is a known one, or `llama`, `gpt2` or `plugin`
+// is set.
+ModelConfig ToModelConfig(const v1::Model& model);
+
+// The way back, for what a model says of itself; path and args stay empty.
+v1::Plugin ToProto(const ModelDescription& model);
+
+// REQUIRES: `resolved` came out of Resolve().
+Spec ToSpec(const v1::JobSpec& resolved);
+
+}  // namespace fsdpd

@@ -1,0 +1,391 @@
+#include "fsdp/plan/verify/testing/rehearsal.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <set>
+
+namespace fsdpd {
+namespace {
+
+using Value = uint64_t;
+
+constexpr Value kInnerFactor = 0x9e3779b97f4a7c15;  // Odd: a reduction multiplies, so sums stay sums.
+constexpr Value kOuterFactor = 0xbf58476d1ce4e5b9;
+
+Value Mix(std::initializer_list<Value> values) {
+  Value hash = 0x243f6a8885a308d3;
+  for (Value value : values) {
+    hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+    hash ^= hash >> 31;
+    hash *= 0x94d049bb133111eb;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+enum Tag : Value {
+  kMainTag = 1,
+  kGatherTag,
+  kReplicaTag,
+  kForwardTag,
+  kBackwardTag,
+  kPartTag,
+  kNormTag,
+  kUpdateTag
+};
+
+// What operations compute. Both runs below use these, so that equal inputs give equal numbers.
+Value Hidden(int unit, int micro_batch, Value input, Value params) {
+  return Mix({kForwardTag, Value(unit), Value(micro_batch), input, params});
+}
+Value HiddenGrad(int unit, Value output_grad, Value hidden, Value params) {
+  return Mix({kBackwardTag, Value(unit), output_grad, hidden, params});
+}
+Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket), hidden_grad}); }
+Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
+Value Gathered(const Layout& layout, Value main) {
+  return Mix({kGatherTag, layout.outer_shards > 1 ? Mix({kReplicaTag, main}) : main});
+}
+
+std::vector<int> BucketsOf(const Layout& layout, int unit) {
+  std::vector<int> buckets = layout.units[unit].buckets;
+  const int lender = layout.units[unit].borrows;
+  if (lender < 0) return buckets;
+  buckets.insert(buckets.end(), layout.units[lender].buckets.begin(), layout.units[lender].buckets.end());
+  return buckets;
+}
+
+std::vector<Value> InitialMain(const Layout& layout) {
+  std::vector<Value> main;
+  for (size_t b = 0; b < layout.buckets.size(); ++b) main.push_back(Mix({kMainTag, b}));
+  return main;
+}
+
+// Bytes in pieces between which no buffer starts or ends.
+class Bytes {
+ public:
+  explicit Bytes(const Program& program) {
+    std::set<int64_t> edges;
+    for (const Buffer& buffer : program.buffers) edges.insert({buffer.offset, buffer.offset + buffer.bytes});
+    const std::vector<int64_t> sorted(edges.begin(), edges.end());
+    const auto at = [&](int64_t edge) {
+      return std::lower_bound(sorted.begin(), sorted.end(), edge) - sorted.begin();
+    };
+    cells_.assign(sorted.size(), 0);
+    for (const Buffer& buffer : program.buffers) {
+      ranges_.emplace_back(at(buffer.offset), at(buffer.offset + buffer.bytes));
+    }
+  }
+
+  void Write(int buffer, Value value) {
+    const auto [begin, end] = ranges_[buffer];
+    std::fill(cells_.begin() + begin, cells_.begin() + end, value);
+  }
+
+  Value Read(int buffer) const {
+    const auto [begin, end] = ranges_[buffer];
+    if (begin == end) return 0;
+    const bool one = std::all_of(cells_.begin() + begin, cells_.begin() + end,
+                                 [&, first = cells_[begin]](Value cell) { return cell == first; });
+    return one ? cells_[begin] : Mix({cells_[begin], cells_[end - 1], Value(begin), Value(end)});
+  }
+
+ private:
+  std::vector<Value> cells_;
+  std::vector<std::pair<int64_t, int64_t>> ranges_;  // Of cells, by buffer.
+};
+
+class Run {
+ public:
+  Run(const Program& program, const Layout& layout, const Spec& spec, int steps, uint32_t seed)
+      : program_(program),
+        layout_(layout),
+        spec_(spec),
+        count_(static_cast<int>(program.instructions.size())),
+        random_(seed),
+        bytes_(program),
+        main_(InitialMain(layout)),
+        grad_(layout.buckets.size(), 0),
+        done_(static_cast<size_t>(steps) * count_, false) {
+    for (std::vector<int>& of_kind : buffer_) of_kind.assign(layout.buckets.size(), -1);
+    for (size_t b = 0; b < program.buffers.size(); ++b) {
+      buffer_[static_cast<size_t>(program.buffers[b].kind)][program.buffers[b].bucket] = static_cast<int>(b);
+    }
+    for (int now = 0; now < steps * count_; ++now) lanes_[LaneOf(now)].push_back(now);
+    // Some lanes hurry and some dawdle, each run in another way.
+    for (int& weight : weight_) weight = 1 << (4 * (random_() % 4));
+  }
+
+  Outcome Finish() {
+    while (TakeTurn()) {
+    }
+    for (size_t lane = 0; lane < kLanes; ++lane) finished_ &= next_[lane] == lanes_[lane].size();
+    return {main_, results_, finished_};
+  }
+
+ private:
+  struct Running {
+    bool active = false;
+    std::vector<std::pair<int, Value>> reads;   // Buffer and what it held at the start.
+    std::vector<std::pair<int, Value>> writes;  // Buffer and the garbage it must hold until the end.
+  };
+
+  const Instruction& At(int now) const { return program_.instructions[now % count_]; }
+  size_t LaneOf(int now) const { return static_cast<size_t>(At(now).lane); }
+  int BufferOf(BufferKind kind, int bucket) const { return buffer_[static_cast<size_t>(kind)][bucket]; }
+
+  bool Ready(int now) const {
+    const int base = now - now % count_;
+    for (const int other : At(now).after) {
+      if (!done_[base + other]) return false;
+    }
+    if (base == 0) return true;
+    for (const int other : At(now).after_previous) {
+      if (!done_[base - count_ + other]) return false;
+    }
+    return true;
+  }
+
+  // Starts or ends one instruction of a lane that can, chosen by the lanes' weights.
+  bool TakeTurn() {
+    int total = 0;
+    std::array<int, kLanes> chance{};
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (next_[lane] == lanes_[lane].size()) continue;
+      if (!running_[lane].active && !Ready(lanes_[lane][next_[lane]])) continue;
+      total += chance[lane] = weight_[lane];
+    }
+    if (total == 0) return false;
+    auto pick = static_cast<int>(random_() % total);
+    size_t lane = 0;
+    while (pick >= chance[lane]) pick -= chance[lane++];
+    const int now = lanes_[lane][next_[lane]];
+    if (!running_[lane].active) {
+      Start(now, &running_[lane]);
+    } else {
+      End(now, &running_[lane]);
+      done_[now] = true;
+      ++next_[lane];
+    }
+    return true;
+  }
+
+  void Start(int now, Running* running) {
+    *running = {true, {}, {}};
+    const Instruction& at = At(now);
+    switch (at.op) {
+      case Op::kPublish:
+        return Touch(BufferKind::kReplica, at.bucket, false, true, running);
+      case Op::kGather:
+        if (layout_.outer_shards > 1) Touch(BufferKind::kReplica, at.bucket, true, false, running);
+        return Touch(BufferKind::kGathered, at.bucket, false, true, running);
+      case Op::kForward:
+      case Op::kBackward:
+        for (const int b : BucketsOf(layout_, at.unit)) {
+          Touch(BufferKind::kGathered, b, true, false, running);
+          if (at.op != Op::kBackward || !layout_.buckets[b].trainable) continue;
+          Touch(BufferKind::kReduce, b, at.accumulate, true, running);
+        }
+        return;
+      case Op::kRelease:  // As if somebody else had the bytes at once.
+        for (const int b : layout_.units[at.unit].buckets) {
+          Touch(BufferKind::kGathered, b, false, true, running);
+        }
+        return;
+      case Op::kReduce:
+        Touch(BufferKind::kReduce, at.bucket, true, !spec_.shards_optimizer(), running);
+        return Touch(BufferKind::kWire, at.bucket, false, true, running);
+      case Op::kReduceOuter:
+        if (!spec_.shards_optimizer()) Touch(BufferKind::kReduce, at.bucket, true, true, running);
+        return;
+      case Op::kNorm:
+        if (spec_.shards_optimizer()) return;
+        for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+          Touch(BufferKind::kReduce, static_cast<int>(b), true, false, running);
+        }
+        return;
+      case Op::kUpdate:
+        if (!spec_.shards_optimizer()) Touch(BufferKind::kReduce, at.bucket, true, false, running);
+        return;
+      case Op::kLoss:
+        return;
+    }
+  }
+
+  void Touch(BufferKind kind, int bucket, bool reads, bool writes, Running* running) {
+    const int buffer = BufferOf(kind, bucket);
+    if (buffer < 0) return;
+    if (reads) running->reads.emplace_back(buffer, bytes_.Read(buffer));
+    if (!writes) return;
+    const Value garbage = Mix({random_(), random_()});
+    bytes_.Write(buffer, garbage);
+    running->writes.emplace_back(buffer, garbage);
+  }
+
+  // What was read, or garbage when it changed meanwhile.
+  Value Input(const Running& running, BufferKind kind, int bucket) {
+    const int buffer = BufferOf(kind, bucket);
+    for (const auto& [b, value] : running.reads) {
+      if (b != buffer) continue;
+      const bool writes = std::any_of(running.writes.begin(), running.writes.end(),
+                                      [b = b](const auto& write) { return write.first == b; });
+      return writes || bytes_.Read(b) == value ? value : Mix({random_()});
+    }
+    return 0;
+  }
+
+  void Output(const Running& running, BufferKind kind, int bucket, Value value) {
+    const int buffer = BufferOf(kind, bucket);
+    for (const auto& [b, garbage] : running.writes) {
+      if (b == buffer) bytes_.Write(b, bytes_.Read(b) == garbage ? value : Mix({random_()}));
+    }
+  }
+
+  Value Params(const Running& running, int unit) {
+    Value params = 0;
+    for (const int b : BucketsOf(layout_, unit))
+      params = Mix({params, Input(running, BufferKind::kGathered, b)});
+    return params;
+  }
+
+  // Where a reduced gradient is: no_shard's stays in the buffer.
+  Value Grad(const Running& running, int bucket) {
+    return spec_.shards_optimizer() ? grad_[bucket] : Input(running, BufferKind::kReduce, bucket);
+  }
+
+  void End(int now, Running* running) {
+    running->active = false;
+    const Instruction& at = At(now);
+    switch (at.op) {
+      case Op::kPublish:
+        return Output(*running, BufferKind::kReplica, at.bucket, Mix({kReplicaTag, main_[at.bucket]}));
+      case Op::kGather: {
+        const Value source =
+            layout_.outer_shards > 1 ? Input(*running, BufferKind::kReplica, at.bucket) : main_[at.bucket];
+        return Output(*running, BufferKind::kGathered, at.bucket, Mix({kGatherTag, source}));
+      }
+      case Op::kForward:
+        return EndForward(at, *running);
+      case Op::kBackward:
+        return EndBackward(at, *running);
+      case Op::kReduce:
+        return EndReduce(at, *running);
+      case Op::kReduceOuter:
+        grad_[at.bucket] *= kOuterFactor;
+        return Output(*running, BufferKind::kReduce, at.bucket,
+                      kOuterFactor * Input(*running, BufferKind::kReduce, at.bucket));
+      case Op::kNorm:
+        norm_ = Mix({kNormTag, loss_});
+        for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+          if (layout_.buckets[b].trainable) norm_ = Mix({norm_, Grad(*running, static_cast<int>(b))});
+        }
+        loss_ = 0;
+        results_.push_back(norm_);
+        return;
+      case Op::kUpdate:
+        main_[at.bucket] = Updated(main_[at.bucket], Grad(*running, at.bucket), norm_);
+        return;
+      case Op::kLoss:
+        results_.push_back(Mix({kNormTag, loss_}));
+        loss_ = 0;
+        return;
+      case Op::kRelease:
+        return;
+    }
+  }
+
+  void EndForward(const Instruction& at, const Running& running) {
+    const Value input = at.unit == 0 ? 0 : hidden_[{at.unit - 1, at.micro_batch}];
+    const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at.unit));
+    hidden_[{at.unit, at.micro_batch}] = output;
+    if (at.unit + 1 == static_cast<int>(layout_.units.size())) loss_ += output;
+  }
+
+  void EndBackward(const Instruction& at, const Running& running) {
+    const Value output_grad = hidden_grad_[{at.unit + 1, at.micro_batch}];
+    const Value grad =
+        HiddenGrad(at.unit, output_grad, hidden_[{at.unit, at.micro_batch}], Params(running, at.unit));
+    hidden_grad_[{at.unit, at.micro_batch}] = grad;
+    for (const int b : BucketsOf(layout_, at.unit)) {
+      const Value before = at.accumulate ? Input(running, BufferKind::kReduce, b) : 0;
+      Output(running, BufferKind::kReduce, b, before + Part(b, grad));
+    }
+  }
+
+  void EndReduce(const Instruction& at, const Running& running) {
+    const Value reduced = kInnerFactor * Input(running, BufferKind::kReduce, at.bucket);
+    grad_[at.bucket] = (at.accumulate ? grad_[at.bucket] : 0) + reduced;
+    Output(running, BufferKind::kReduce, at.bucket, reduced);
+    Output(running, BufferKind::kWire, at.bucket, Mix({random_()}));
+  }
+
+  const Program& program_;
+  const Layout& layout_;
+  const Spec& spec_;
+  const int count_;
+  std::mt19937 random_;
+  Bytes bytes_;
+  std::vector<Value> main_;
+  std::vector<Value> grad_;
+  Value norm_ = 0;
+  Value loss_ = 0;
+  std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
+  std::vector<Value> results_;
+  bool finished_ = true;
+  std::vector<bool> done_;
+  std::array<std::vector<int>, 4> buffer_;  // By kind, then bucket.
+  std::array<std::vector<int>, kLanes> lanes_;
+  std::array<size_t, kLanes> next_{};
+  std::array<int, kLanes> weight_{};
+  std::array<Running, kLanes> running_;
+};
+
+// Forward and, in training, backward of one micro-batch; adds to the gradients and gives the loss back.
+Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro_batch, bool trains,
+                 std::vector<Value>* grad) {
+  const auto units = static_cast<int>(layout.units.size());
+  std::vector<Value> params(units, 0), hidden(units, 0);
+  for (int u = 0; u < units; ++u) {
+    for (const int b : BucketsOf(layout, u)) params[u] = Mix({params[u], Gathered(layout, main[b])});
+    hidden[u] = Hidden(u, micro_batch, u == 0 ? 0 : hidden[u - 1], params[u]);
+  }
+  Value output_grad = 0;
+  for (int u = units - 1; trains && u >= 0; --u) {
+    output_grad = HiddenGrad(u, output_grad, hidden[u], params[u]);
+    for (const int b : BucketsOf(layout, u)) (*grad)[b] += kInnerFactor * Part(b, output_grad);
+  }
+  return hidden.back();
+}
+
+}  // namespace
+
+Outcome Rehearse(const Program& program, const Layout& layout, const Spec& spec, int steps, uint32_t seed) {
+  return Run(program, layout, spec, steps, seed).Finish();
+}
+
+Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int steps) {
+  const bool trains = kind == ProgramKind::kTraining;
+  Outcome outcome;
+  outcome.main = InitialMain(layout);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<Value> grad(layout.buckets.size(), 0);
+    Value loss = 0;
+    const int64_t micro_batches = trains ? spec.micro_batches_per_step() : 1;
+    for (int m = 0; m < micro_batches; ++m) loss += MicroBatch(layout, outcome.main, m, trains, &grad);
+    Value norm = Mix({kNormTag, loss});
+    for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
+      if (!layout.buckets[b].trainable) continue;
+      if (spec.outer_size > 1) grad[b] *= kOuterFactor;
+      norm = Mix({norm, grad[b]});
+    }
+    outcome.steps.push_back(norm);
+    for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
+      if (layout.buckets[b].trainable) outcome.main[b] = Updated(outcome.main[b], grad[b], norm);
+    }
+  }
+  return outcome;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,21 @@
+#include "fsdp/plan/verify/verify.h"
+
+#include "base/check.h"
+#include "fsdp/plan/verify/verify_case.h"
+#include "fsdp/plan/verify/verify_flow.h"
+#include "fsdp/plan/verify/verify_memory.h"
+#include "fsdp/plan/verify/verify_order.h"
+
+namespace fsdpd {
+
+// Each check relies on those before it: indices exist, then order, then bytes, then values.
+absl::Status Verify(const Program& program, const Layout& layout, const Spec& spec) {
+  const VerifyCase verified{program, layout, spec};
+  FSDPD_RETURN_IF_ERROR(CheckShape(verified));
+  FSDPD_RETURN_IF_ERROR(CheckBuffers(verified));
+  FSDPD_ASSIGN_OR_RETURN(const StepOrder order, StepOrder::Make(verified));
+  FSDPD_RETURN_IF_ERROR(CheckMemory(verified, order));
+  return CheckFlow(verified);
+}
+
+}  // namespace fsdpd

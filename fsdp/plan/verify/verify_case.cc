@@ -1,0 +1,51 @@
+#include "fsdp/plan/verify/verify_case.h"
+
+#include <absl/strings/str_cat.h>
+
+namespace fsdpd {
+
+std::vector<int> VerifyCase::BucketsOf(int unit) const {
+  std::vector<int> buckets = layout.units[unit].buckets;
+  const int lender = layout.units[unit].borrows;
+  if (lender >= 0) {
+    buckets.insert(buckets.end(), layout.units[lender].buckets.begin(), layout.units[lender].buckets.end());
+  }
+  return buckets;
+}
+
+std::vector<int> VerifyCase::UsersOf(int bucket) const {
+  const int owner = layout.buckets[bucket].unit;
+  std::vector<int> users = {owner};
+  for (int u = 0; u < units(); ++u) {
+    if (layout.units[u].borrows == owner) users.push_back(u);
+  }
+  return users;
+}
+
+std::string VerifyCase::Name(int index) const {
+  const Instruction& at = At(index);
+  if (at.unit >= units() || at.bucket >= buckets()) return absl::StrCat("#", index, " ", NameOf(at.op));
+  return Describe(program, layout, index);
+}
+
+std::string VerifyCase::BucketName(int bucket) const {
+  const int unit = layout.buckets[bucket].unit;
+  const std::string& name = layout.units[unit].name;
+  return layout.units[unit].buckets.size() == 1 ? name : absl::StrCat(name, " (bucket ", bucket, ")");
+}
+
+std::string VerifyCase::Name(const Buffer& buffer) const {
+  return absl::StrCat(NameOf(buffer.kind), " buffer of ", BucketName(buffer.bucket));
+}
+
+absl::Status Broken(int rule, const std::string& what) {
+  return absl::InternalError(absl::StrCat("program breaks rule ", rule, ": ", what));
+}
+
+std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch) {
+  std::string name = absl::StrCat(NameOf(op), " ", verified.layout.units[unit].name);
+  if (micro_batch >= 0) absl::StrAppend(&name, " mb ", micro_batch);
+  return name;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,45 @@
+// What the parts of the verifier share: the program under proof with what it is to do, how its instructions
+// are named in messages, and the form of a finding. Only verify*.cc include this and the other verify_*.h.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/program/program.h"
+
+namespace fsdpd {
+
+struct VerifyCase {
+  const Program& program;
+  const Layout& layout;
+  const Spec& spec;
+
+  int count() const { return static_cast<int>(program.instructions.size()); }
+  int units() const { return static_cast<int>(layout.units.size()); }
+  int buckets() const { return static_cast<int>(layout.buckets.size()); }
+  const Instruction& At(int index) const { return program.instructions[index]; }
+  bool training() const { return program.kind == ProgramKind::kTraining; }
+  int micro_batches() const { return training() ? static_cast<int>(spec.micro_batches_per_step()) : 1; }
+  // One Reduce per step, of the whole sum, instead of one per micro-batch.
+  bool whole_grads() const { return !spec.shards_grads(); }
+  DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.grad_comm; }
+
+  // The buckets that a unit computes with: its own and its lender's.
+  std::vector<int> BucketsOf(int unit) const;
+  // The units that compute with a bucket: its owner and who borrows from that.
+  std::vector<int> UsersOf(int bucket) const;
+
+  // Also of instructions that name things which do not exist.
+  std::string Name(int index) const;
+  std::string Name(const Buffer& buffer) const;
+  std::string BucketName(int bucket) const;
+};
+
+absl::Status Broken(int rule, const std::string& what);
+
+// "Reduce layer.2 mb 1", for what should be there and is not.
+std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch);
+
+}  // namespace fsdpd

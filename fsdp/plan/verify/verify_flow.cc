@@ -1,0 +1,351 @@
+#include "fsdp/plan/verify/verify_flow.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+LaneId LaneFor(const VerifyCase& verified, Op op) {
+  switch (op) {
+    case Op::kGather:
+      return verified.spec.shards_optimizer() ? LaneId::kGather : LaneId::kCompute;
+    case Op::kReduce:
+    case Op::kNorm:
+    case Op::kLoss:
+      return LaneId::kReduce;
+    case Op::kPublish:
+    case Op::kReduceOuter:
+      return LaneId::kOuter;
+    default:
+      return LaneId::kCompute;
+  }
+}
+
+bool OfBucket(Op op) {
+  return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
+         op == Op::kUpdate;
+}
+
+bool OfMicroBatch(Op op) { return op == Op::kForward || op == Op::kBackward || op == Op::kReduce; }
+
+bool Belongs(const VerifyCase& verified, Op op) {
+  if (verified.training()) return op != Op::kLoss;
+  return op == Op::kPublish || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
+         op == Op::kLoss;
+}
+
+// What one Backward gives to a bucket's gradient.
+struct Part {
+  int micro_batch = 0;
+  int unit = 0;
+
+  bool operator==(const Part& other) const { return micro_batch == other.micro_batch && unit == other.unit; }
+};
+
+// The stand-ins of one bucket. -1: nothing there.
+struct BucketState {
+  int main = 0;  // Updates that it has seen.
+  int replica = -1;
+  int gathered = -1;
+  int gathers = 0;
+  std::vector<Part> summed;   // In the reduce buffer.
+  std::vector<Part> reduced;  // Over the inner axis.
+  bool outer = false;         // And over the outer one.
+  bool updated = false;
+
+  void BeginStep() {
+    const int kept = main;
+    *this = BucketState();
+    main = kept;
+  }
+};
+
+class Flow {
+ public:
+  explicit Flow(const VerifyCase& verified)
+      : case_(verified), buckets_(verified.buckets()), recompute_(verified.units()) {
+    for (int b = 0; b < case_.buckets(); ++b) users_.push_back(case_.UsersOf(b));
+  }
+
+  absl::Status Run() {
+    for (step_ = 0; step_ < 2; ++step_) {
+      for (BucketState& state : buckets_) state.BeginStep();
+      chain_ = 0;
+      ended_ = false;
+      for (int i = 0; i < case_.count(); ++i) FSDPD_RETURN_IF_ERROR(Apply(i));
+      FSDPD_RETURN_IF_ERROR(EndStep());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Apply(int i) {
+    switch (case_.At(i).op) {
+      case Op::kPublish:
+        return Publish(i);
+      case Op::kGather:
+        return Gather(i);
+      case Op::kForward:
+        return Forward(i);
+      case Op::kRelease:
+        return Release(i);
+      case Op::kBackward:
+        return Backward(i);
+      case Op::kReduce:
+        return Reduce(i);
+      case Op::kReduceOuter:
+        return ReduceOuter(i);
+      case Op::kNorm:
+        return Norm(i);
+      case Op::kUpdate:
+        return Update(i);
+      case Op::kLoss:
+        return Loss(i);
+    }
+    return absl::OkStatus();
+  }
+
+  bool Trainable(int bucket) const { return case_.layout.buckets[bucket].trainable; }
+  // The version that all of this step computes with.
+  int Current(int bucket) const { return case_.training() && Trainable(bucket) ? step_ : 0; }
+  BucketState& StateOf(int i) { return buckets_[case_.At(i).bucket]; }
+
+  absl::Status Publish(int i) {
+    BucketState& state = StateOf(i);
+    if (case_.layout.outer_shards == 1) {
+      return Broken(4, absl::StrCat(case_.Name(i), " has no outer axis to gather over"));
+    }
+    if (state.replica >= 0) return Broken(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (state.main != Current(case_.At(i).bucket)) return ReadsUpdated(i);
+    state.replica = state.main;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadsUpdated(int i) const {
+    return Broken(6, absl::StrCat(case_.Name(i), " reads main parameters after their Update"));
+  }
+
+  absl::Status Gather(int i) {
+    BucketState& state = StateOf(i);
+    const int source = case_.layout.outer_shards > 1 ? state.replica : state.main;
+    if (source < 0) return Broken(2, absl::StrCat(case_.Name(i), " comes before its Publish"));
+    if (source != Current(case_.At(i).bucket)) return ReadsUpdated(i);
+    if (state.gathered >= 0) return Broken(4, absl::StrCat(case_.Name(i), " gathers what is there already"));
+    if (++state.gathers > 1 && case_.training() && case_.spec.keeps_gathered()) {
+      return Broken(4, absl::StrCat(case_.Name(i), " gathers again what the step keeps"));
+    }
+    state.gathered = source;
+    return absl::OkStatus();
+  }
+
+  // Rule 4: one micro-batch after the other, through the chain and back. All of it is on one lane, so the
+  // list's order is the order of execution.
+  absl::Status Advance(int i) {
+    const int units = case_.units();
+    const int of_micro_batch = case_.training() ? 2 * units : units;
+    const int micro_batch = chain_ / of_micro_batch, place = chain_ % of_micro_batch;
+    if (micro_batch >= case_.micro_batches()) {
+      return Broken(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
+    }
+    const Op op = place < units ? Op::kForward : Op::kBackward;
+    const int unit = place < units ? place : of_micro_batch - 1 - place;
+    const Instruction& at = case_.At(i);
+    if (at.op != op || at.unit != unit || at.micro_batch != micro_batch) {
+      return Broken(
+          4, absl::StrCat(case_.Name(i), " runs where ", NameOf(case_, op, unit, micro_batch), " is due"));
+    }
+    ++chain_;
+    for (const int b : case_.BucketsOf(unit)) {
+      if (buckets_[b].gathered >= 0) continue;
+      const bool own = case_.layout.buckets[b].unit == unit;
+      return Broken(own ? 2 : 4, absl::StrCat(case_.Name(i), " has no parameters of ", case_.BucketName(b)));
+    }
+    return absl::OkStatus();
+  }
+
+  bool ChainDone() const {
+    return chain_ == case_.units() * case_.micro_batches() * (case_.training() ? 2 : 1);
+  }
+
+  absl::Status Forward(int i) {
+    FSDPD_RETURN_IF_ERROR(Advance(i));
+    recompute_[case_.At(i).unit] = case_.At(i).recompute;
+    if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
+    return Broken(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
+  }
+
+  absl::Status Release(int i) {
+    for (const int b : case_.layout.units[case_.At(i).unit].buckets) {
+      if (buckets_[b].gathered < 0)
+        return Broken(2, absl::StrCat(case_.Name(i), " releases what is not there"));
+      buckets_[b].gathered = -1;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(int i) {
+    FSDPD_RETURN_IF_ERROR(Advance(i));
+    const Instruction& at = case_.At(i);
+    if (at.recompute != recompute_[at.unit]) {
+      return Broken(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
+    }
+    for (const int b : case_.BucketsOf(at.unit)) {
+      if (!Trainable(b)) continue;
+      BucketState& state = buckets_[b];
+      if (at.accumulate != !state.summed.empty()) return WrongAccumulate(i, case_.BucketName(b));
+      state.summed.push_back({at.micro_batch, at.unit});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WrongAccumulate(int i, const std::string& bucket) const {
+    return Broken(5, absl::StrCat(case_.Name(i),
+                                  case_.At(i).accumulate ? " adds to a gradient that is not there, of "
+                                                         : " overwrites what it must add to, of ",
+                                  bucket));
+  }
+
+  // Rule 5. Every part that is due is in the sum, exactly once, and no other.
+  absl::Status Reduce(int i) {
+    const Instruction& at = case_.At(i);
+    BucketState& state = StateOf(i);
+    if (!Trainable(at.bucket)) return Broken(5, absl::StrCat(case_.Name(i), " reduces what is not trained"));
+    if (case_.whole_grads() && at.micro_batch != case_.micro_batches() - 1) {
+      return Broken(5, absl::StrCat(case_.Name(i), " comes before the last micro-batch"));
+    }
+    size_t due = 0;
+    for (int m = case_.whole_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
+      for (const int unit : users_[at.bucket]) {
+        ++due;
+        if (std::count(state.summed.begin(), state.summed.end(), Part{m, unit}) == 1) continue;
+        return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, Op::kBackward, unit, m)));
+      }
+    }
+    if (state.summed.size() != due) {
+      return Broken(5, absl::StrCat(case_.Name(i), " has more in it than its micro-batch"));
+    }
+    if (at.accumulate != !state.reduced.empty()) return WrongAccumulate(i, case_.BucketName(at.bucket));
+    state.reduced.insert(state.reduced.end(), state.summed.begin(), state.summed.end());
+    state.summed.clear();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReduced(int i, int bucket) const {
+    const BucketState& state = buckets_[bucket];
+    for (int m = 0; m < case_.micro_batches(); ++m) {
+      for (const int unit : users_[bucket]) {
+        if (std::count(state.reduced.begin(), state.reduced.end(), Part{m, unit}) == 1) continue;
+        const int at = case_.whole_grads() ? case_.micro_batches() - 1 : m;
+        return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
+                                      NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReduceOuter(int i) {
+    BucketState& state = StateOf(i);
+    if (case_.spec.outer_size == 1 || !Trainable(case_.At(i).bucket)) {
+      return Broken(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
+    }
+    FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
+    if (state.outer) return Broken(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    state.outer = true;
+    return absl::OkStatus();
+  }
+
+  // Rule 6, first half.
+  absl::Status Norm(int i) {
+    if (ended_) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (!ChainDone()) return Broken(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
+    for (int b = 0; b < case_.buckets(); ++b) {
+      if (!Trainable(b)) continue;
+      FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
+      if (case_.spec.outer_size == 1 || buckets_[b].outer) continue;
+      return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
+                                    NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
+    }
+    ended_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Update(int i) {
+    BucketState& state = StateOf(i);
+    if (!Trainable(case_.At(i).bucket)) {
+      return Broken(6, absl::StrCat(case_.Name(i), " changes what is not trained"));
+    }
+    if (!ended_) return Broken(6, absl::StrCat(case_.Name(i), " comes before Norm"));
+    if (state.updated) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    state.updated = true;
+    ++state.main;
+    return absl::OkStatus();
+  }
+
+  absl::Status Loss(int i) {
+    if (!ChainDone()) return Broken(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
+    if (i != case_.count() - 1) return Broken(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
+    ended_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status EndStep() const {
+    if (!ended_)
+      return Broken(case_.training() ? 6 : 8, case_.training() ? "Norm is missing" : "Loss is missing");
+    for (int b = 0; b < case_.buckets(); ++b) {
+      const int unit = case_.layout.buckets[b].unit;
+      if (case_.training() && Trainable(b) && !buckets_[b].updated) {
+        return Broken(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
+      }
+      if (case_.spec.shards_params() && buckets_[b].gathered >= 0) {
+        return Broken(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const VerifyCase& case_;
+  std::vector<BucketState> buckets_;
+  std::vector<std::vector<int>> users_;  // By bucket.
+  std::vector<Recompute> recompute_;     // By unit: of its last Forward.
+  int step_ = 0;
+  int chain_ = 0;       // Forwards and Backwards so far.
+  bool ended_ = false;  // Norm or Loss has been.
+};
+
+}  // namespace
+
+absl::Status CheckShape(const VerifyCase& verified) {
+  for (int i = 0; i < verified.count(); ++i) {
+    const Instruction& at = verified.At(i);
+    if (!Belongs(verified, at.op)) {
+      return Broken(8, absl::StrCat(verified.Name(i), " does not belong into ",
+                                    verified.training() ? "training" : "evaluation"));
+    }
+    const bool global = at.op == Op::kNorm || at.op == Op::kLoss;
+    if (!global && (at.unit < 0 || at.unit >= verified.units())) {
+      return Broken(4, absl::StrCat(verified.Name(i), " names unit ", at.unit, " of ", verified.units()));
+    }
+    if (OfBucket(at.op) && (at.bucket < 0 || at.bucket >= verified.buckets() ||
+                            verified.layout.buckets[at.bucket].unit != at.unit)) {
+      return Broken(4,
+                    absl::StrCat(verified.Name(i), " names bucket ", at.bucket, ", which is not its unit's"));
+    }
+    if (OfMicroBatch(at.op) && (at.micro_batch < 0 || at.micro_batch >= verified.micro_batches())) {
+      return Broken(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
+                                    verified.micro_batches()));
+    }
+    if (at.lane != LaneFor(verified, at.op)) {
+      return Broken(
+          4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at.op)), " lane"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlow(const VerifyCase& verified) { return Flow(verified).Run(); }
+
+}  // namespace fsdpd

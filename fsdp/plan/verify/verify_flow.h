@@ -1,0 +1,17 @@
+// Rules 4, 5, 6 and 8: the program computes what it should. Runs its list twice on stand-ins for the values:
+// a main parameter is the number of updates it has seen, a gathered bucket the version it was gathered at, a
+// gradient the micro-batches and units that it sums. Strategies need no cases of their own here but for how
+// often a Reduce is due: what counts is what Norm and Update find.
+#pragma once
+
+#include "fsdp/plan/verify/verify_case.h"
+
+namespace fsdpd {
+
+// Lanes, units, buckets and micro-batches that exist and belong to the operation.
+absl::Status CheckShape(const VerifyCase& verified);
+
+// REQUIRES: CheckShape, and CheckMemory: without races, the list's order is the order of execution.
+absl::Status CheckFlow(const VerifyCase& verified);
+
+}  // namespace fsdpd

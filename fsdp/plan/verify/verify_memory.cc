@@ -1,0 +1,450 @@
+#include "fsdp/plan/verify/verify_memory.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kBufferKinds = 4;
+
+// Buffer numbers by kind, then bucket; -1 where there is none.
+using BufferTable = std::array<std::vector<int>, kBufferKinds>;
+
+BufferTable TableOf(const VerifyCase& verified) {
+  BufferTable table;
+  for (std::vector<int>& of_kind : table) of_kind.assign(verified.buckets(), -1);
+  for (size_t b = 0; b < verified.program.buffers.size(); ++b) {
+    const Buffer& buffer = verified.program.buffers[b];
+    table[static_cast<size_t>(buffer.kind)][buffer.bucket] = static_cast<int>(b);
+  }
+  return table;
+}
+
+int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
+  const Bucket& bucket = verified.layout.buckets[buffer.bucket];
+  switch (buffer.kind) {
+    case BufferKind::kGathered:
+      return bucket.bucket_elements * BytesOf(verified.spec.compute);
+    case BufferKind::kReplica:
+      return bucket.shard_elements * BytesOf(verified.spec.compute);
+    case BufferKind::kReduce:
+      return bucket.bucket_elements * BytesOf(verified.grad_type());
+    case BufferKind::kWire: {
+      const bool sums = verified.micro_batches() > 1 || verified.spec.main_grads != DType::kFp32;
+      return bucket.bucket_elements * BytesOf(verified.grad_type()) +
+             (sums ? bucket.shard_elements * BytesOf(DType::kFp32) : 0);
+    }
+  }
+  return 0;
+}
+
+enum class Wanted { kYes, kNo, kEither };
+
+Wanted IsWanted(const VerifyCase& verified, BufferKind kind, const Bucket& bucket) {
+  if (kind == BufferKind::kGathered) return Wanted::kYes;
+  if (kind == BufferKind::kReplica) return verified.layout.outer_shards > 1 ? Wanted::kYes : Wanted::kNo;
+  // Evaluation keeps the training program's buffers, and touches none of these.
+  if (!verified.training()) return Wanted::kEither;
+  if (!bucket.trainable) return Wanted::kNo;
+  if (kind == BufferKind::kReduce) return Wanted::kYes;
+  return verified.grad_type() == DType::kFp32 ? Wanted::kNo : Wanted::kYes;
+}
+
+absl::Status CheckOne(const VerifyCase& verified, int index) {
+  const Buffer& buffer = verified.program.buffers[index];
+  const auto kind = static_cast<int>(buffer.kind);
+  if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets()) {
+    return Broken(3, absl::StrCat("buffer ", index, " is of no known kind or bucket"));
+  }
+  if (IsWanted(verified, buffer.kind, verified.layout.buckets[buffer.bucket]) == Wanted::kNo) {
+    return Broken(3, absl::StrCat(verified.Name(buffer), " has no use"));
+  }
+  const int64_t needs = BytesNeeded(verified, buffer);
+  if (buffer.bytes < needs) {
+    return Broken(3, absl::StrCat(verified.Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs));
+  }
+  const int64_t arena = verified.program.arena_bytes;
+  if (buffer.offset < 0 || buffer.offset % 256 != 0 || buffer.bytes > arena - buffer.offset) {
+    return Broken(3, absl::StrCat(verified.Name(buffer), " at offset ", buffer.offset, " with ", buffer.bytes,
+                                  " bytes is not aligned or leaves the arena of ", arena));
+  }
+  int last = -1;
+  for (const Buffer::Interval& live : buffer.live) {
+    if (live.born <= last || live.dies < live.born || live.dies >= verified.count()) {
+      return Broken(2, absl::StrCat(verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
+                                    ", which is no range or not after the one before"));
+    }
+    last = live.dies;
+  }
+  return absl::OkStatus();
+}
+
+// The most bytes that live by their declared lifetimes.
+int64_t DeclaredPeak(const Program& program) {
+  std::vector<int64_t> change(program.instructions.size() + 1, 0);
+  for (const Buffer& buffer : program.buffers) {
+    for (const Buffer::Interval& live : buffer.live) {
+      change[live.born] += buffer.bytes;
+      change[live.dies + 1] -= buffer.bytes;
+    }
+  }
+  int64_t now = 0, peak = 0;
+  for (const int64_t bytes : change) peak = std::max(peak, now += bytes);
+  return peak;
+}
+
+absl::Status CheckSizes(const VerifyCase& verified) {
+  const Program& program = verified.program;
+  if (program.live_peak_bytes > program.arena_bytes) {
+    return Broken(7, absl::StrCat("the arena of ", program.arena_bytes, " bytes is below its live peak of ",
+                                  program.live_peak_bytes));
+  }
+  const int64_t peak = DeclaredPeak(program);
+  if (verified.training() && peak > program.live_peak_bytes) {
+    return Broken(7, absl::StrCat("lifetimes add up to ", peak, " bytes, more than the live peak of ",
+                                  program.live_peak_bytes));
+  }
+  const int64_t budget = verified.spec.memory_budget_bytes;
+  if (budget <= 0 || program.arena_bytes <= budget) return absl::OkStatus();
+  return Broken(7,
+                absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
+}
+
+// One access of an instruction. Resources are numbered: buffers, then main parameters and gradient shards by
+// bucket, then the norm's results, then the loss.
+struct Touch {
+  int resource = 0;
+  bool reads = false;
+  bool writes = false;
+};
+
+class MemoryCheck {
+ public:
+  MemoryCheck(const VerifyCase& verified, const StepOrder& order)
+      : case_(verified),
+        order_(order),
+        table_(TableOf(verified)),
+        buffers_(static_cast<int>(verified.program.buffers.size())) {}
+
+  absl::Status Run() {
+    touches_.resize(case_.count());
+    for (int i = 0; i < case_.count(); ++i) {
+      AddNatural(i);
+      FSDPD_RETURN_IF_ERROR(AddDeclared(i));
+    }
+    FSDPD_RETURN_IF_ERROR(FindTenancies());
+    FSDPD_RETURN_IF_ERROR(CheckRaces());
+    return CheckArena();
+  }
+
+ private:
+  // A buffer's life in the first step, from its first touch on.
+  struct Tenancy {
+    int buffer = 0;
+    Buffer::Interval declared;
+    Moment first = -1;
+    std::array<Moment, kLanes> last;
+  };
+
+  int Main(int bucket) const { return buffers_ + bucket; }
+  int Grad(int bucket) const { return buffers_ + case_.buckets() + bucket; }
+  int NormResult() const { return buffers_ + 2 * case_.buckets(); }
+  int LossSum() const { return NormResult() + 1; }
+  int BufferOf(BufferKind kind, int bucket) const { return table_[static_cast<size_t>(kind)][bucket]; }
+
+  void Add(int index, int resource, bool reads, bool writes) {
+    for (Touch& touch : touches_[index]) {
+      if (touch.resource != resource) continue;
+      touch.reads |= reads;
+      touch.writes |= writes;
+      return;
+    }
+    touches_[index].push_back({resource, reads, writes});
+  }
+  void Reads(int index, int resource) { Add(index, resource, true, false); }
+  void Writes(int index, int resource) { Add(index, resource, false, true); }
+
+  // Where a bucket's gradient is once it is reduced: no_shard has no other place than the buffer.
+  int ReducedGrad(int bucket) const {
+    return case_.spec.shards_optimizer() ? Grad(bucket) : BufferOf(BufferKind::kReduce, bucket);
+  }
+
+  void AddNatural(int i) {
+    const Instruction& at = case_.At(i);
+    switch (at.op) {
+      case Op::kPublish:
+        Reads(i, Main(at.bucket));
+        if (case_.layout.outer_shards > 1) Writes(i, BufferOf(BufferKind::kReplica, at.bucket));
+        return;
+      case Op::kGather:
+        Reads(i, case_.layout.outer_shards > 1 ? BufferOf(BufferKind::kReplica, at.bucket) : Main(at.bucket));
+        Writes(i, BufferOf(BufferKind::kGathered, at.bucket));
+        return;
+      case Op::kForward:
+        for (const int b : case_.BucketsOf(at.unit)) Reads(i, BufferOf(BufferKind::kGathered, b));
+        if (at.unit == case_.units() - 1) Writes(i, LossSum());
+        return;
+      case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
+        for (const int b : case_.layout.units[at.unit].buckets) Writes(i, BufferOf(BufferKind::kGathered, b));
+        return;
+      case Op::kBackward:
+        AddBackward(i);
+        return;
+      case Op::kReduce:
+        AddReduce(i);
+        return;
+      case Op::kReduceOuter:
+        if (!case_.layout.buckets[at.bucket].trainable) return;
+        Add(i, ReducedGrad(at.bucket), true, true);
+        return;
+      case Op::kNorm:
+        for (int b = 0; b < case_.buckets(); ++b) {
+          if (case_.layout.buckets[b].trainable) Reads(i, ReducedGrad(b));
+        }
+        Reads(i, LossSum());
+        Writes(i, NormResult());
+        return;
+      case Op::kUpdate:
+        if (case_.layout.buckets[at.bucket].trainable) Reads(i, ReducedGrad(at.bucket));
+        Reads(i, NormResult());
+        Add(i, Main(at.bucket), true, true);
+        return;
+      case Op::kLoss:
+        Reads(i, LossSum());
+        return;
+    }
+  }
+
+  void AddBackward(int i) {
+    const Instruction& at = case_.At(i);
+    for (const int b : case_.BucketsOf(at.unit)) {
+      Reads(i, BufferOf(BufferKind::kGathered, b));
+      if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), at.accumulate, true);
+    }
+  }
+
+  void AddReduce(int i) {
+    const Instruction& at = case_.At(i);
+    if (!case_.layout.buckets[at.bucket].trainable) return;
+    Reads(i, BufferOf(BufferKind::kReduce, at.bucket));
+    Add(i, ReducedGrad(at.bucket), at.accumulate, true);
+    const int wire = BufferOf(BufferKind::kWire, at.bucket);
+    if (wire >= 0) Writes(i, wire);
+  }
+
+  // Rule 2: the program says of itself what its operations touch. A Norm's reads and a Release may go unsaid.
+  absl::Status AddDeclared(int i) {
+    const Instruction& at = case_.At(i);
+    for (const BufferUse& use : at.uses) {
+      if (use.buffer < 0 || use.buffer >= buffers_) {
+        return Broken(2, absl::StrCat(case_.Name(i), " uses buffer ", use.buffer, ", which does not exist"));
+      }
+    }
+    if (at.op != Op::kNorm && at.op != Op::kRelease) {
+      for (const Touch& touch : touches_[i]) {
+        if (touch.resource >= buffers_) continue;
+        if (touch.reads && !Declares(at, touch.resource, Access::kRead)) return Unsaid(i, touch, "reads");
+        if (touch.writes && !Declares(at, touch.resource, Access::kWrite)) return Unsaid(i, touch, "writes");
+      }
+    }
+    for (const BufferUse& use : at.uses) {
+      Add(i, use.buffer, use.access == Access::kRead, use.access == Access::kWrite);
+    }
+    return absl::OkStatus();
+  }
+
+  static bool Declares(const Instruction& at, int buffer, Access access) {
+    return std::any_of(at.uses.begin(), at.uses.end(),
+                       [&](const BufferUse& use) { return use.buffer == buffer && use.access == access; });
+  }
+
+  absl::Status Unsaid(int i, const Touch& touch, const char* does) const {
+    return Broken(2, absl::StrCat(case_.Name(i), " does not declare that it ", does, " the ",
+                                  case_.Name(case_.program.buffers[touch.resource])));
+  }
+
+  // Rule 2: every touch lies within a lifetime, whose first touch fills the buffer.
+  absl::Status FindTenancies() {
+    first_tenancy_.resize(buffers_);
+    for (int b = 0; b < buffers_; ++b) {
+      first_tenancy_[b] = static_cast<int>(tenancies_.size());
+      for (const Buffer::Interval& live : case_.program.buffers[b].live) {
+        tenancies_.push_back({b, live, -1, {}});
+        tenancies_.back().last.fill(-1);
+      }
+    }
+    for (int i = 0; i < case_.count(); ++i) {
+      for (const Touch& touch : touches_[i]) {
+        if (touch.resource >= buffers_) continue;
+        Tenancy* tenancy = TenancyAt(touch.resource, i);
+        const std::string name = case_.Name(case_.program.buffers[touch.resource]);
+        if (tenancy == nullptr) {
+          return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, " outside of its lifetime"));
+        }
+        if (tenancy->first < 0) {
+          // A wire is written and read by the same Reduce; everything else is read by later ones.
+          const bool wire = case_.program.buffers[touch.resource].kind == BufferKind::kWire;
+          if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease) {
+            return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, ", which nothing has filled"));
+          }
+          tenancy->first = i;
+        }
+        tenancy->last[static_cast<size_t>(case_.At(i).lane)] = i;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Tenancy* TenancyAt(int b, int index) {
+    const std::vector<Buffer::Interval>& live = case_.program.buffers[b].live;
+    const auto after = std::upper_bound(live.begin(), live.end(), index,
+                                        [](int i, const Buffer::Interval& life) { return i < life.born; });
+    if (after == live.begin() || index > std::prev(after)->dies) return nullptr;
+    return &tenancies_[first_tenancy_[b] + (after - live.begin()) - 1];
+  }
+
+  // Of two instructions that touch a thing, one of them writing, one is complete before the other. The list
+  // is in an order that all edges agree with, so afterwards it may be read as if it ran one by one.
+  absl::Status CheckRaces() const {
+    struct History {
+      Moment write = -1;
+      std::array<Moment, kLanes> reads{-1, -1, -1,
+                                       -1};  // The last of each lane: it is after the earlier ones.
+    };
+    std::vector<History> histories(LossSum() + 1);
+    for (Moment now = 0; now < 2 * case_.count(); ++now) {
+      // The loss is handed over by the end of a step, in whatever way the engine has.
+      if (now == case_.count()) histories[LossSum()] = History();
+      for (const Touch& touch : touches_[order_.IndexOf(now)]) {
+        History& history = histories[touch.resource];
+        if (history.write >= 0 && !order_.Before(history.write, now)) {
+          return Race(history.write, now, touch.resource);
+        }
+        if (!touch.writes) {
+          history.reads[order_.LaneOf(now)] = now;
+          continue;
+        }
+        for (const Moment read : history.reads) {
+          if (read >= 0 && !order_.Before(read, now)) return Race(read, now, touch.resource);
+        }
+        history.reads.fill(-1);
+        history.write = now;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Race(Moment first, Moment second, int resource) const {
+    std::string what;
+    int rule = 6;
+    if (resource < buffers_) {
+      what = absl::StrCat("the ", case_.Name(case_.program.buffers[resource]));
+      rule = 2;
+    } else if (resource < Grad(0)) {
+      what = absl::StrCat("the main parameters of ", case_.BucketName(resource - Main(0)));
+    } else if (resource < NormResult()) {
+      what = absl::StrCat("the gradient shard of ", case_.BucketName(resource - Grad(0)));
+      rule = 5;
+    } else {
+      what = resource == LossSum() ? "the loss" : "the norm";
+    }
+    return Broken(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
+                                     case_.Name(order_.IndexOf(first)), " may still run"));
+  }
+
+  // Rule 3. Two buffers that overlap do so at the start of one of them, so it is enough to look there: lives
+  // of all buffers over that byte must follow each other.
+  absl::Status CheckArena() const {
+    std::map<int64_t, std::vector<int>> over;  // Buffers, by the first byte of some buffer.
+    const std::vector<Buffer>& buffers = case_.program.buffers;
+    for (const Buffer& buffer : buffers) over[buffer.offset];
+    for (int b = 0; b < buffers_; ++b) {
+      const auto end = over.lower_bound(buffers[b].offset + buffers[b].bytes);
+      for (auto it = over.lower_bound(buffers[b].offset); it != end; ++it) it->second.push_back(b);
+    }
+    for (const auto& [offset, at_byte] : over) FSDPD_RETURN_IF_ERROR(CheckByte(offset, at_byte));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckByte(int64_t offset, const std::vector<int>& buffers) const {
+    std::vector<const Tenancy*> lives;
+    for (const int b : buffers) {
+      const size_t count = case_.program.buffers[b].live.size();
+      for (size_t k = 0; k < count; ++k) {
+        const Tenancy& tenancy = tenancies_[first_tenancy_[b] + k];
+        if (tenancy.first >= 0) lives.push_back(&tenancy);
+      }
+    }
+    if (lives.empty()) return absl::OkStatus();
+    std::sort(lives.begin(), lives.end(),
+              [](const Tenancy* a, const Tenancy* b) { return a->declared.born < b->declared.born; });
+    for (size_t k = 1; k < lives.size(); ++k) {
+      const bool apart = lives[k - 1]->declared.dies < lives[k]->declared.born;
+      if (!apart || !Over(*lives[k - 1], lives[k]->first)) {
+        return Overlap(offset, *lives[k - 1], *lives[k], lives[k]->first);
+      }
+    }
+    const Moment next = lives.front()->first + case_.count();
+    if (!Over(*lives.back(), next)) return Overlap(offset, *lives.back(), *lives.front(), next);
+    return absl::OkStatus();
+  }
+
+  bool Over(const Tenancy& tenancy, Moment next) const {
+    return std::all_of(tenancy.last.begin(), tenancy.last.end(),
+                       [&](Moment last) { return last < 0 || order_.Before(last, next); });
+  }
+
+  absl::Status Overlap(int64_t offset, const Tenancy& before, const Tenancy& after, Moment fills) const {
+    const std::vector<Buffer>& buffers = case_.program.buffers;
+    const Moment last = *std::max_element(before.last.begin(), before.last.end());
+    return Broken(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
+                                  " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
+                                  " lives there until ", case_.Name(last)));
+  }
+
+  const VerifyCase& case_;
+  const StepOrder& order_;
+  const BufferTable table_;
+  const int buffers_;
+  std::vector<std::vector<Touch>> touches_;  // By instruction.
+  std::vector<Tenancy> tenancies_;           // By buffer, then time.
+  std::vector<int> first_tenancy_;           // By buffer.
+};
+
+}  // namespace
+
+absl::Status CheckBuffers(const VerifyCase& verified) {
+  std::array<std::vector<bool>, kBufferKinds> seen;
+  for (std::vector<bool>& of_kind : seen) of_kind.assign(verified.buckets(), false);
+  for (size_t i = 0; i < verified.program.buffers.size(); ++i) {
+    FSDPD_RETURN_IF_ERROR(CheckOne(verified, static_cast<int>(i)));
+    const Buffer& buffer = verified.program.buffers[i];
+    std::vector<bool>& of_kind = seen[static_cast<size_t>(buffer.kind)];
+    if (of_kind[buffer.bucket]) return Broken(3, absl::StrCat(verified.Name(buffer), " exists twice"));
+    of_kind[buffer.bucket] = true;
+  }
+  for (int b = 0; b < verified.buckets(); ++b) {
+    for (int kind = 0; kind < kBufferKinds; ++kind) {
+      Buffer absent;
+      absent.kind = static_cast<BufferKind>(kind);
+      absent.bucket = b;
+      if (seen[kind][b] || IsWanted(verified, absent.kind, verified.layout.buckets[b]) != Wanted::kYes)
+        continue;
+      return Broken(3, absl::StrCat(verified.Name(absent), " is missing"));
+    }
+  }
+  return CheckSizes(verified);
+}
+
+absl::Status CheckMemory(const VerifyCase& verified, const StepOrder& order) {
+  return MemoryCheck(verified, order).Run();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,516 @@
+#include "fsdp/plan/verify/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "fsdp/plan/program/testing/program_edits.h"
+
+namespace fsdpd {
+namespace {
+
+struct Compiled {
+  Spec spec;
+  ModelFacts model;
+  Layout layout;
+  Program program;
+};
+
+using Hurt = std::function<void(Compiled*)>;
+using Change = std::function<void(Spec*)>;
+
+constexpr Strategy kSharded = Strategy::kOptimGradsParams;
+
+// Embedding (unit 0), three layers, head (unit 4); two micro-batches on two ranks.
+Spec SmallSpec(Strategy strategy) {
+  Spec spec;
+  LlamaConfig llama;
+  llama.vocab_size = 64;
+  llama.hidden_size = 32;
+  llama.intermediate_size = 48;
+  llama.layers = 3;
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.head_size = 8;
+  spec.model = llama;
+  spec.data.sequence_length = 8;
+  spec.data.synthetic_vocab = 64;
+  spec.steps = 1;
+  spec.world = 2;
+  spec.global_batch = 4;
+  spec.strategy = strategy;
+  spec.prefetch_bytes = 1 << 14;
+  return spec;
+}
+
+void Hfsdp(Spec* spec) {
+  spec->world = 4;
+  spec->global_batch = 8;
+  spec->outer_size = 2;
+  spec->outer_strategy = Strategy::kOptim;
+}
+
+void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true; }
+
+void FreezeEmbedding(Spec* spec) { spec->frozen = {"embedding.*"}; }
+
+void WireInBf16(Spec* spec) { spec->compute = spec->grad_comm = DType::kBf16; }
+
+Compiled Compile(Strategy strategy, const Change& change) {
+  Compiled c;
+  c.spec = SmallSpec(strategy);
+  if (change) change(&c.spec);
+  c.model = DescribeSpec(c.spec);
+  c.layout = MakeLayout(c.model, LayoutOptionsOf(c.spec));
+  c.program = CompileProgram(c.spec, c.model, c.layout);
+  return c;
+}
+
+Compiled CompileEvaluation(Strategy strategy, const Change& change) {
+  Compiled c = Compile(strategy, change);
+  c.program = fsdpd::CompileEvaluation(c.spec, c.model, c.layout, c.program);
+  return c;
+}
+
+int Find(const Program& program, Op op, int unit, int micro_batch = -1) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& at = program.instructions[i];
+    if (at.op == op && at.unit == unit && (micro_batch < 0 || at.micro_batch == micro_batch)) {
+      return static_cast<int>(i);
+    }
+  }
+  ADD_FAILURE() << "no " << NameOf(op) << " of unit " << unit;
+  return 0;
+}
+
+Instruction& At(Compiled* c, Op op, int unit, int micro_batch = -1) {
+  return c->program.instructions[Find(c->program, op, unit, micro_batch)];
+}
+
+Buffer& BufferOf(Compiled* c, BufferKind kind, int unit) {
+  for (Buffer& buffer : c->program.buffers) {
+    if (buffer.kind == kind && c->layout.buckets[buffer.bucket].unit == unit) return buffer;
+  }
+  ADD_FAILURE() << "no " << NameOf(kind) << " buffer of unit " << unit;
+  return c->program.buffers[0];
+}
+
+void ExpectBroken(const Compiled& c, const std::string& rule, const std::string& names) {
+  const absl::Status status = Verify(c.program, c.layout, c.spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  const std::string message(status.message());
+  EXPECT_NE(message.find("rule " + rule + ":"), std::string::npos) << message;
+  EXPECT_NE(message.find(names), std::string::npos) << message;
+}
+
+// Breaks a good program and expects the verifier to say which rule, and which instruction.
+void ExpectCaught(Strategy strategy, const Change& change, const std::string& rule, const std::string& names,
+                  const Hurt& hurt) {
+  Compiled c = Compile(strategy, change);
+  ASSERT_TRUE(Verify(c.program, c.layout, c.spec).ok()) << Verify(c.program, c.layout, c.spec);
+  hurt(&c);
+  ExpectBroken(c, rule, names);
+}
+
+void ExpectCaught(const std::string& rule, const std::string& names, const Hurt& hurt) {
+  ExpectCaught(kSharded, nullptr, rule, names, hurt);
+}
+
+TEST(Verify, Rule1CatchesADependencyOnLaterWork) {
+  ExpectCaught("1", "#1 ", [](Compiled* c) { c->program.instructions[1].after.push_back(5); });
+}
+
+TEST(Verify, Rule1CatchesADependencyOnItself) {
+  ExpectCaught("1", "#1 ", [](Compiled* c) { c->program.instructions[1].after.push_back(1); });
+}
+
+TEST(Verify, Rule1CatchesADependencyOnItsOwnLane) {
+  ExpectCaught("1", "Release embedding", [](Compiled* c) {
+    At(c, Op::kRelease, 0).after.push_back(Find(c->program, Op::kForward, 0, 0));
+  });
+}
+
+TEST(Verify, Rule1CatchesAStepBeforeThatHasNoSuchInstruction) {
+  ExpectCaught("1", "#0 ", [](Compiled* c) {
+    c->program.instructions[0].after_previous.push_back(static_cast<int>(c->program.instructions.size()));
+  });
+}
+
+TEST(Verify, Rule4CatchesAnUnknownLane) {
+  ExpectCaught("4", "Norm", [](Compiled* c) { At(c, Op::kNorm, -1).lane = static_cast<LaneId>(kLanes); });
+}
+
+TEST(Verify, Rule2CatchesAForwardThatDoesNotWaitForItsGather) {
+  ExpectCaught("2", "Forward layer.0 mb 0", [](Compiled* c) { At(c, Op::kForward, 1, 0).after.clear(); });
+}
+
+TEST(Verify, Rule2CatchesAGatherIntoBytesStillRead) {
+  // Each unit is gathered again while nothing says that its first use is over.
+  ExpectCaught("2", "Gather", [](Compiled* c) {
+    for (Instruction& at : c->program.instructions) {
+      if (at.op == Op::kGather) at.after.clear();
+    }
+  });
+}
+
+TEST(Verify, Rule2CatchesAUseAfterRelease) {
+  ExpectCaught("2", "Forward layer.0 mb 0", [](Compiled* c) {
+    Instruction& forward = At(c, Op::kForward, 1, 0);
+    Instruction& release = At(c, Op::kRelease, 1);
+    ASSERT_EQ(&forward + 1, &release);
+    release.after = forward.after;
+    std::swap(forward, release);
+  });
+}
+
+TEST(Verify, Rule2CatchesAnUndeclaredUse) {
+  ExpectCaught("2", "Backward layer.1 mb 1", [](Compiled* c) { At(c, Op::kBackward, 2, 1).uses.pop_back(); });
+}
+
+TEST(Verify, Rule2CatchesAUseOfABufferThatDoesNotExist) {
+  ExpectCaught("2", "Forward layer.1 mb 0", [](Compiled* c) {
+    At(c, Op::kForward, 2, 0).uses.push_back({99, Access::kRead});
+  });
+}
+
+TEST(Verify, Rule2CatchesALifetimeThatEndsBeforeTheLastUse) {
+  ExpectCaught("2", "outside of its lifetime",
+               [](Compiled* c) { BufferOf(c, BufferKind::kReduce, 2).live[1].dies--; });
+}
+
+TEST(Verify, Rule2CatchesLifetimesThatAreNoRanges) {
+  ExpectCaught("2", "gathered buffer of layer.0", [](Compiled* c) {
+    std::swap(BufferOf(c, BufferKind::kGathered, 1).live[0], BufferOf(c, BufferKind::kGathered, 1).live[1]);
+  });
+}
+
+TEST(Verify, Rule2CatchesAGatherThatDoesNotWaitForItsPublish) {
+  ExpectCaught(kSharded, Hfsdp, "2", "Gather embedding",
+               [](Compiled* c) { At(c, Op::kGather, 0).after.clear(); });
+}
+
+TEST(Verify, Rule2CatchesAWireThatReceivesWhileTheLastReduceStillReadsIt) {
+  ExpectCaught(kSharded, WireInBf16, "2", "wire buffer of layer.0", [](Compiled* c) {
+    Instruction& reduce = At(c, Op::kReduce, 1, 0);
+    const auto wire = std::find_if(reduce.uses.begin(), reduce.uses.end(), [&](const BufferUse& use) {
+      return c->program.buffers[use.buffer].kind == BufferKind::kWire;
+    });
+    ASSERT_NE(wire, reduce.uses.end());
+    reduce.uses.erase(wire);
+  });
+}
+
+TEST(Verify, Rule3CatchesAWireBufferWithoutRoomForItsSums) {
+  ExpectCaught(kSharded, WireInBf16, "3", "wire buffer of layer.0", [](Compiled* c) {
+    const int64_t sums = SumBytes(c->spec, c->layout.buckets[1]);
+    ASSERT_GT(sums, 0);
+    BufferOf(c, BufferKind::kWire, 1).bytes -= sums;
+  });
+}
+
+TEST(Verify, Rule3CatchesTwoLiveBuffersAtOnePlace) {
+  ExpectCaught(Strategy::kNoShard, nullptr, "3", "gathered buffer of", [](Compiled* c) {
+    BufferOf(c, BufferKind::kGathered, 2).offset = BufferOf(c, BufferKind::kGathered, 1).offset;
+  });
+}
+
+TEST(Verify, Rule3CatchesAReduceBufferThatIsOverwrittenBeforeItsReduce) {
+  ExpectCaught("3", "reduce buffer of", [](Compiled* c) {
+    // All gradients in one place, as if no Reduce were in flight beside the next Backward.
+    for (int unit : {2, 3}) {
+      BufferOf(c, BufferKind::kReduce, unit).offset = BufferOf(c, BufferKind::kReduce, 1).offset;
+    }
+  });
+}
+
+TEST(Verify, Rule3CatchesBytesThatTheStepBeforeStillUses) {
+  Compiled c = Compile(kSharded, nullptr);
+  int caught = 0;
+  for (size_t i = 0; i < c.program.instructions.size(); ++i) {
+    if (c.program.instructions[i].after_previous.empty()) continue;
+    Program hurt = c.program;
+    hurt.instructions[i].after_previous.clear();
+    const absl::Status status = Verify(hurt, c.layout, c.spec);
+    if (status.ok()) continue;
+    ++caught;
+    EXPECT_NE(std::string(status.message()).find("of the step after"), std::string::npos) << status;
+  }
+  EXPECT_GT(caught, 0);
+}
+
+TEST(Verify, Rule3CatchesABufferOutsideOfTheArena) {
+  ExpectCaught("3", "leaves the arena", [](Compiled* c) {
+    c->program.arena_bytes -= 256;
+    c->program.live_peak_bytes = 0;
+  });
+  ExpectCaught("3", "not aligned", [](Compiled* c) { c->program.buffers[1].offset += 4; });
+}
+
+TEST(Verify, Rule3CatchesABufferTooSmall) {
+  ExpectCaught("3", "gathered buffer of embedding", [](Compiled* c) { c->program.buffers[0].bytes -= 1; });
+}
+
+TEST(Verify, Rule3CatchesBuffersMissingTwiceThereOrWithoutUse) {
+  ExpectCaught("3", "exists twice",
+               [](Compiled* c) { c->program.buffers.push_back(BufferOf(c, BufferKind::kReduce, 1)); });
+  ExpectCaught("3", "is missing", [](Compiled* c) { c->program.buffers.clear(); });
+  ExpectCaught(kSharded, FreezeEmbedding, "3", "reduce buffer of embedding has no use", [](Compiled* c) {
+    c->program.buffers.push_back(BufferOf(c, BufferKind::kGathered, 0));
+    c->program.buffers.back().kind = BufferKind::kReduce;
+  });
+}
+
+TEST(Verify, Rule4CatchesAMissingForward) {
+  ExpectCaught(Strategy::kNoShard, nullptr, "4", "where Forward layer.1 mb 1 is due",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kForward, 2, 1)); });
+}
+
+TEST(Verify, Rule4CatchesARepeatedForward) {
+  ExpectCaught("4", "Forward layer.1 mb 0", [](Compiled* c) { At(c, Op::kForward, 2, 1).micro_batch = 0; });
+}
+
+TEST(Verify, Rule4CatchesForwardsOutOfChainOrder) {
+  ExpectCaught(Strategy::kOptim, nullptr, "4", "Forward layer.1 mb 1",
+               [](Compiled* c) { std::swap(At(c, Op::kForward, 1, 1), At(c, Op::kForward, 2, 1)); });
+}
+
+TEST(Verify, Rule4CatchesAWrongLane) {
+  ExpectCaught(Strategy::kNoShard, nullptr, "4", "Update embedding",
+               [](Compiled* c) { At(c, Op::kUpdate, 0).lane = LaneId::kGather; });
+}
+
+TEST(Verify, Rule4CatchesUnitsBucketsAndMicroBatchesThatDoNotExist) {
+  ExpectCaught("4", "names unit 5 of 5", [](Compiled* c) { At(c, Op::kRelease, 3).unit = 5; });
+  ExpectCaught("4", "names bucket 3, which is not its unit's",
+               [](Compiled* c) { At(c, Op::kGather, 1).bucket = 3; });
+  ExpectCaught("4", "names micro-batch 2 of 2",
+               [](Compiled* c) { At(c, Op::kBackward, 1, 1).micro_batch = 2; });
+}
+
+TEST(Verify, Rule4CatchesABackwardThatRecomputesWhatWasKept) {
+  const auto full = [](Spec* spec) {
+    spec->recompute = Recompute::kFull;
+    spec->recompute_layers = 3;
+  };
+  ExpectCaught(kSharded, full, "4", "Backward layer.1 mb 1",
+               [](Compiled* c) { At(c, Op::kBackward, 2, 1).recompute = Recompute::kNone; });
+  ExpectCaught("4", "Forward layer.1 mb 0",
+               [](Compiled* c) { At(c, Op::kForward, 2, 0).recompute = Recompute::kFull; });
+}
+
+TEST(Verify, Rule4CatchesAHeadWithoutItsLendersParameters) {
+  ExpectCaught(kSharded, Tie, "2", "Forward head", [](Compiled* c) {
+    Instruction& forward = At(c, Op::kForward, 4, 0);
+    const int lent = c->layout.units[0].buckets[0];
+    forward.uses.erase(
+        std::remove_if(forward.uses.begin(), forward.uses.end(),
+                       [&](const BufferUse& use) { return c->program.buffers[use.buffer].bucket == lent; }),
+        forward.uses.end());
+  });
+  ExpectCaught(Strategy::kOptim, Tie, "4", "Forward head mb 0 on compute", [](Compiled* c) {
+    Instruction release;
+    release.op = Op::kRelease;
+    release.unit = 0;
+    InsertInstruction(&c->program, Find(c->program, Op::kForward, 4, 0), release);
+  });
+}
+
+TEST(Verify, Rule4CatchesAGatherOfWhatIsThere) {
+  for (const Strategy strategy : {Strategy::kOptim, kSharded}) {
+    ExpectCaught(strategy, nullptr, "4", "Gather layer.0", [](Compiled* c) {
+      const int gather = Find(c->program, Op::kGather, 1);
+      const Instruction again = c->program.instructions[gather];
+      InsertInstruction(&c->program, gather, again);
+      for (Buffer::Interval& live : BufferOf(c, BufferKind::kGathered, 1).live) {
+        if (live.born == gather + 1) live.born = gather;
+      }
+      c->program.live_peak_bytes = c->program.arena_bytes;
+    });
+  }
+}
+
+TEST(Verify, Rule4CatchesParametersThatStayGatheredOrGoTwice) {
+  ExpectCaught("2", "Release layer.0 is missing", [](Compiled* c) {
+    int last = 0;
+    for (size_t i = 0; i < c->program.instructions.size(); ++i) {
+      const Instruction& at = c->program.instructions[i];
+      if (at.op == Op::kRelease && at.unit == 1) last = static_cast<int>(i);
+    }
+    RemoveInstruction(&c->program, last);
+  });
+  ExpectCaught("2", "Release layer.0", [](Compiled* c) {
+    const int release = Find(c->program, Op::kRelease, 1);
+    const Instruction again = c->program.instructions[release];
+    InsertInstruction(&c->program, release, again);
+  });
+}
+
+TEST(Verify, Rule5CatchesAFirstReduceThatAdds) {
+  ExpectCaught("5", "Reduce layer.2 mb 0", [](Compiled* c) { At(c, Op::kReduce, 3, 0).accumulate = true; });
+}
+
+TEST(Verify, Rule5CatchesALaterReduceThatSets) {
+  ExpectCaught("5", "Reduce layer.2 mb 1", [](Compiled* c) { At(c, Op::kReduce, 3, 1).accumulate = false; });
+}
+
+TEST(Verify, Rule5CatchesABackwardThatForgetsTheFirstMicroBatch) {
+  for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
+    ExpectCaught(strategy, nullptr, "5", "Backward layer.0 mb 1",
+                 [](Compiled* c) { At(c, Op::kBackward, 1, 1).accumulate = false; });
+  }
+}
+
+TEST(Verify, Rule5CatchesALenderThatForgetsItsBorrowersGradient) {
+  ExpectCaught(kSharded, Tie, "5", "Backward embedding mb 0",
+               [](Compiled* c) { At(c, Op::kBackward, 0, 0).accumulate = false; });
+}
+
+TEST(Verify, Rule5CatchesAReduceOfAnEarlierMicroBatch) {
+  ExpectCaught(Strategy::kOptim, nullptr, "5", "Reduce layer.0 mb 0",
+               [](Compiled* c) { At(c, Op::kReduce, 1).micro_batch = 0; });
+}
+
+TEST(Verify, Rule5CatchesAMissingReduce) {
+  for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
+    ExpectCaught(strategy, nullptr, "5", "comes without Reduce layer.1 mb 1",
+                 [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kReduce, 2)); });
+  }
+}
+
+TEST(Verify, Rule5CatchesAReduceThatDoesNotWaitForItsBackward) {
+  ExpectCaught(Strategy::kOptim, nullptr, "2", "Reduce", [](Compiled* c) {
+    for (int unit = 0; unit < 5; ++unit) At(c, Op::kReduce, unit).after.clear();
+  });
+}
+
+TEST(Verify, Rule5CatchesAGradientThatIsNotReducedOverTheOuterAxis) {
+  for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
+    const auto two_axes = [outer](Spec* spec) {
+      Hfsdp(spec);
+      spec->outer_strategy = outer;
+    };
+    ExpectCaught(kSharded, two_axes, "5", "comes without ReduceOuter layer.1",
+                 [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kReduceOuter, 2)); });
+    ExpectCaught(kSharded, two_axes, "5", "ReduceOuter layer.1",
+                 [](Compiled* c) { At(c, Op::kReduceOuter, 2).after.clear(); });
+  }
+}
+
+TEST(Verify, Rule5CatchesAReduceOfWhatIsFrozen) {
+  ExpectCaught(kSharded, FreezeEmbedding, "5", "Reduce embedding mb 1", [](Compiled* c) {
+    Instruction& reduce = At(c, Op::kReduce, 1, 1);
+    reduce.unit = 0;
+    reduce.bucket = c->layout.units[0].buckets[0];
+  });
+}
+
+TEST(Verify, Rule6CatchesAnUpdateThatDoesNotWaitForTheNorm) {
+  ExpectCaught("6", "Update", [](Compiled* c) {
+    // For the last reduction instead, so that its gradient is there.
+    const int norm = Find(c->program, Op::kNorm, -1);
+    for (Instruction& at : c->program.instructions) {
+      std::replace(at.after.begin(), at.after.end(), norm, norm - 1);
+    }
+    ASSERT_EQ(c->program.instructions[norm - 1].op, Op::kReduce);
+  });
+}
+
+TEST(Verify, Rule6CatchesAMissingUpdate) {
+  ExpectCaught("6", "Update layer.1 is missing",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kUpdate, 2)); });
+}
+
+TEST(Verify, Rule6CatchesASecondUpdate) {
+  ExpectCaught("6", "Update layer.2", [](Compiled* c) {
+    Instruction& update = At(c, Op::kUpdate, 2);
+    update.unit = 3;
+    update.bucket = c->layout.units[3].buckets[0];
+  });
+}
+
+TEST(Verify, Rule6CatchesAnUpdateOfWhatIsFrozen) {
+  ExpectCaught(kSharded, FreezeEmbedding, "6", "Update embedding", [](Compiled* c) {
+    Instruction& update = At(c, Op::kUpdate, 1);
+    update.unit = 0;
+    update.bucket = c->layout.units[0].buckets[0];
+  });
+}
+
+TEST(Verify, Rule6CatchesAMissingNorm) {
+  ExpectCaught(Strategy::kOptimGrads, nullptr, "6", "Update",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kNorm, -1)); });
+}
+
+TEST(Verify, Rule6CatchesANormThatDoesNotWaitForTheOuterReductions) {
+  ExpectCaught(kSharded, Hfsdp, "5", "Norm", [](Compiled* c) { At(c, Op::kNorm, -1).after.clear(); });
+}
+
+TEST(Verify, Rule6CatchesAGatherOfParametersThatTheStepBeforeStillUpdates) {
+  ExpectCaught("6", "of the step after uses the main parameters of", [](Compiled* c) {
+    for (Instruction& at : c->program.instructions) at.after_previous.clear();
+  });
+}
+
+TEST(Verify, Rule6CatchesAPublishThatReadsWhatTheStepBeforeStillUpdates) {
+  ExpectCaught(kSharded, Hfsdp, "6", "Publish", [](Compiled* c) {
+    for (Instruction& at : c->program.instructions) {
+      if (at.op == Op::kPublish) at.after_previous.clear();
+    }
+  });
+}
+
+TEST(Verify, Rule7CatchesAnArenaOverTheBudget) {
+  ExpectCaught("7", "budget", [](Compiled* c) { c->spec.memory_budget_bytes = c->program.arena_bytes - 1; });
+  Compiled c = Compile(kSharded, nullptr);
+  c.spec.memory_budget_bytes = c.program.arena_bytes;
+  EXPECT_TRUE(Verify(c.program, c.layout, c.spec).ok());
+}
+
+TEST(Verify, Rule7CatchesALivePeakThatIsNot) {
+  ExpectCaught("7", "live peak", [](Compiled* c) { c->program.live_peak_bytes = 1; });
+  ExpectCaught("7", "live peak",
+               [](Compiled* c) { c->program.live_peak_bytes = c->program.arena_bytes + 256; });
+}
+
+void ExpectCaughtInEvaluation(const Change& change, const std::string& rule, const std::string& names,
+                              const Hurt& hurt) {
+  Compiled c = CompileEvaluation(kSharded, change);
+  ASSERT_TRUE(Verify(c.program, c.layout, c.spec).ok()) << Verify(c.program, c.layout, c.spec);
+  hurt(&c);
+  ExpectBroken(c, rule, names);
+}
+
+TEST(Verify, Rule8CatchesAnEvaluationThatTrains) {
+  ExpectCaughtInEvaluation(nullptr, "8", "Update layer.1", [](Compiled* c) {
+    Instruction& release = At(c, Op::kRelease, 2);
+    release.op = Op::kUpdate;
+    release.bucket = c->layout.units[2].buckets[0];
+  });
+}
+
+TEST(Verify, Rule8CatchesATrainingStepThatEndsLikeAnEvaluation) {
+  ExpectCaught("8", "Loss", [](Compiled* c) { At(c, Op::kNorm, -1).op = Op::kLoss; });
+}
+
+TEST(Verify, Rule8CatchesAnEvaluationWithoutItsLossOrWithMoreAfterIt) {
+  ExpectCaughtInEvaluation(nullptr, "8", "Loss is missing", [](Compiled* c) {
+    RemoveInstruction(&c->program, static_cast<int>(c->program.instructions.size()) - 1);
+  });
+  ExpectCaughtInEvaluation(nullptr, "8", "Loss", [](Compiled* c) {
+    c->program.instructions.push_back(c->program.instructions.back());
+  });
+}
+
+TEST(Verify, Rule8CatchesALossThatDoesNotWaitForTheLastForward) {
+  ExpectCaughtInEvaluation(nullptr, "6", "Loss", [](Compiled* c) { At(c, Op::kLoss, -1).after.clear(); });
+}
+
+TEST(Verify, Rule8CatchesAnEvaluationWithStaleReplicas) {
+  ExpectCaughtInEvaluation(Hfsdp, "2", "Gather layer.1", [](Compiled* c) {
+    RemoveInstruction(&c->program, Find(c->program, Op::kPublish, 2));
+  });
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,38 @@
+#include "fsdp/torch/cuda_device.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_format.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+
+namespace fsdpd {
+
+int CudaDeviceCount() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // No driver is an answer, not an error for the next call to find.
+    return 0;
+  }
+  return count;
+}
+
+absl::Status CheckGpusMayShareProcess() {
+  for (const char* name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || !absl::StrContains(value, "expandable_segments:True")) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s=%s: with expandable segments several GPUs cannot be in one process; unset it", name, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetCudaDevice(int index) {
+  const cudaError_t error = cudaSetDevice(index);
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("CUDA device %d of %d: %s", index, CudaDeviceCount(), cudaGetErrorString(error)));
+}
+
+}  // namespace fsdpd
