@@ -128,10 +128,10 @@ python -m torch.distributed.run --nproc_per_node 8 --nnodes 1 --node_rank 0 --ma
   --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
   --fp8-format hybrid --fp8-amax-history-len 1024 --fp8-amax-compute-algo max --fp8-param-gather \
   --tensor-model-parallel-size 1 --context-parallel-size 1 --sequence-parallel \
-  --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --data-cache-path /work/cache \
+  --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --data-cache-path /runs/cache \
   --tiktoken-pattern v2 --split '99,1,0' --no-create-attention-mask-in-dataloader --no-mmap-bin-files \
   --num-workers 1 --log-interval 1 --eval-iters 32 --eval-interval 100 --save-interval 1000 --log-throughput \
-  --logging-level 20 --distributed-timeout-minutes 60 --save /work/ckpt --load /work/ckpt --tensorboard-dir /tb
+  --logging-level 20 --distributed-timeout-minutes 60 --save /runs/ckpt --load /runs/ckpt --tensorboard-dir /tb
 )";
 
 std::string Without(std::string text, const std::vector<const char*>& parts) {
@@ -166,7 +166,7 @@ TEST(PublishedRuns, Llama3Of8BIsRefusedForFp8AndCheckpointsAlone) {
 
 TEST(PublishedRuns, Llama3Of8BIsCarriedOverWithoutThem) {
   const Result result = Convert(Without(
-      kLlama3, {"--fp8-format hybrid", "--fp8-param-gather", "--save /work/ckpt", "--load /work/ckpt"}));
+      kLlama3, {"--fp8-format hybrid", "--fp8-param-gather", "--save /runs/ckpt", "--load /runs/ckpt"}));
   for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
   v1::JobSpec want = JobOf(R"({
     "name": "migrated",
