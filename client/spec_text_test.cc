@@ -62,10 +62,11 @@ TEST(SpecText, KnowsWhereAVariableWasWritten) {
   const SpecText text = ParseSpec("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n", "f");
   EXPECT_EQ(text.places.at("env[0].name").line, 2);
   EXPECT_EQ(text.places.at("env[0].value").column, 15);
-  EXPECT_EQ(FaultsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
-            "f:3:3: env[1].value: has no value; write one, \"\" for an empty one, or leave the field out "
-            "[no_value]\n"
-            "f:4:11: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
+  EXPECT_EQ(
+      FaultsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
+      R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or leave the field out )"
+      "[no_value]\n"
+      "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
 }
 
 TEST(SpecText, ReadsASpecAsPeopleWriteIt) {
