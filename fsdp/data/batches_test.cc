@@ -274,7 +274,7 @@ TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
 TEST_F(EvaluationTest, AFileWithoutATargetIsAnErrorWithItsName) {
   const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
   EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(),
-              AllOf(HasSubstr("data.validation[0].path: "), HasSubstr("short: holds 1 tokens")));
+              AllOf(HasSubstr("data.validation[1].path: "), HasSubstr("short: holds 1 tokens")));
 }
 
 TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
