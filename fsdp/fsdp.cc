@@ -15,11 +15,8 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "fsdp/comm/file_store.h"
-#include "fsdp/engine/agreement.h"
 #include "fsdp/engine/local_job.h"
-#include "fsdp/engine/trainer.h"
-#include "fsdp/plan/program/fingerprint.h"
-#include "fsdp/torch/cuda_device.h"
+#include "fsdp/engine/rank_run.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -58,28 +55,16 @@ absl::Status Join(Store* store, int rank) {
                       status.message()));
 }
 
-absl::StatusOr<Mesh> Connect(const Plan& plan, const RankOptions& rank, Store* store) {
-  CommunicatorOptions options;
-  options.device = plan.spec.device;
-  options.rank = rank.rank;
-  options.size = static_cast<int>(plan.spec.world);
-  options.device_index = rank.device_index;
-  options.bind_address = rank.bind_address;
-  options.rendezvous_timeout = rank.rendezvous_timeout;
-  return ConnectMesh(options, static_cast<int>(plan.spec.outer_size), store);
-}
-
-// The same pieces may be on several ranks: the first that has them gives them.
-bool GivesWeights(const Layout& layout, const MeshPosition& position) {
-  return (layout.shards > 1 || position.inner_index == 0) &&
-         (layout.outer_shards > 1 || position.outer_index == 0);
+at::Device DeviceOf(const Spec& spec, int device_index) {
+  if (spec.device == DeviceKind::kCpu) return at::Device(at::kCPU);
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device_index));
 }
 
 // Every rank adds its pieces to zeros, which is exact.
 absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
   Weights weights(plan.layout.elements());
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    if (GivesWeights(plan.layout, trainer.mesh().position)) trainer.params().CopyTo(&weights);
+    trainer.params().CopyTo(&weights);
     const auto elements = static_cast<int64_t>(weights.size());
     for (int64_t begin = 0; begin < elements; begin += kCollectElements) {
       const int64_t count = std::min(kCollectElements, elements - begin);
@@ -106,7 +91,7 @@ absl::StatusOr<int> Variable(const char* name) {
 
 absl::StatusOr<Plan> PlanJson(const std::string& json) {
   FSDPD_ASSIGN_OR_RETURN(const v1::JobSpec job, ReadJob(json));
-  return PlanOfJob(job);
+  return AcceptedPlan(job);
 }
 
 absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
@@ -119,13 +104,13 @@ absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
     return absl::OkStatus();
   }));
   job.mutable_model()->mutable_plugin()->set_path(kThisProgram);
-  return PlanOfJob(job);
+  return AcceptedPlan(job);
 }
 
 std::string PlanText(const Plan& plan) {
   std::string text =
       absl::StrFormat("%d parameters over %d ranks, %s a rank at the peak\n", plan.layout.elements(),
-                      plan.spec.world, HumanBytes(plan.memory.peak_bytes));
+                      plan.spec.mesh.world(), HumanBytes(plan.memory.peak_bytes));
   for (const Choice& choice : plan.choices) {
     absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
   }
@@ -166,10 +151,10 @@ absl::StatusOr<RankOptions> RankOptionsOfEnvironment(const Plan& plan) {
   FSDPD_ASSIGN_OR_RETURN(options.device_index, Variable("LOCAL_RANK"));
   if (std::getenv("WORLD_SIZE") != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(const int world, Variable("WORLD_SIZE"));
-    if (world != plan.spec.world) {
+    if (world != plan.spec.mesh.world()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("WORLD_SIZE is %d and the spec has %d ranks (resources: nodes x ranks_per_node)",
-                          world, plan.spec.world));
+                          world, plan.spec.mesh.world()));
     }
   }
   return options;
@@ -177,36 +162,31 @@ absl::StatusOr<RankOptions> RankOptionsOfEnvironment(const Plan& plan) {
 
 absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, const TrainOptions& options) {
   FSDPD_RETURN_IF_ERROR(CheckModel(plan, options.model));
-  if (rank.rank < 0 || rank.rank >= plan.spec.world) {
+  if (rank.rank < 0 || rank.rank >= plan.spec.mesh.world()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.world));
+        absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.mesh.world()));
   }
   if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no folder is named");
-  if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, FileStore::Open(rank.rendezvous));
   FSDPD_RETURN_IF_ERROR(Join(store.get(), rank.rank));
-  FSDPD_RETURN_IF_ERROR(AgreeOnProgram(store.get(), rank.rank, static_cast<int>(plan.spec.world),
-                                       Fingerprint(plan.spec, plan.layout, plan.program),
-                                       rank.rendezvous_timeout));
-  const std::atomic<bool> never{false};
-  TrainerOptions trainer_options;
-  trainer_options.plan = &plan;
-  FSDPD_ASSIGN_OR_RETURN(trainer_options.mesh, Connect(plan, rank, store.get()));
-  trainer_options.device_index = rank.device_index;
-  trainer_options.stop = options.stop != nullptr ? options.stop : &never;
-  trainer_options.model = options.model;
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(trainer_options)));
-  FSDPD_RETURN_IF_ERROR(trainer->Run([&](const v1::StepReport& report) {
-    return options.on_step ? options.on_step(report) : absl::OkStatus();
-  }));
   Weights weights;
-  if (rank.collect_weights) {
-    const at::Device device = plan.spec.device == DeviceKind::kCpu
-                                  ? at::Device(at::kCPU)
-                                  : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank.device_index));
-    FSDPD_ASSIGN_OR_RETURN(weights, Collect(plan, *trainer, device));
-  }
-  trainer->AwaitOthers();
+  RankRun run;
+  run.plan = &plan;
+  run.rank = rank.rank;
+  run.device_index = rank.device_index;
+  run.store = store.get();
+  run.timeout = rank.rendezvous_timeout;
+  run.bind_address = rank.bind_address;
+  run.stop = options.stop;
+  run.model = options.model;
+  run.on_step = options.on_step;
+  run.on_trained = [&](Trainer* trainer) {
+    if (!rank.collect_weights) return absl::OkStatus();
+    auto collected = Collect(plan, *trainer, DeviceOf(plan.spec, rank.device_index));
+    if (collected.ok()) weights = *std::move(collected);
+    return collected.status();
+  };
+  FSDPD_RETURN_IF_ERROR(RunRank(std::move(run)));
   return weights;
 }
 

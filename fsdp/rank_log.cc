@@ -83,20 +83,22 @@ std::string ScheduleText(const ScheduleConfig& schedule) {
 }
 
 std::string PrecisionText(const Spec& spec) {
-  const std::string scale =
-      spec.compute == DType::kFp16 ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial) : "";
-  return absl::StrFormat("compute %s, gradients %s and %s on the wire, moments %s%s", NameOf(spec.compute),
-                         NameOf(spec.main_grads), NameOf(spec.grad_comm), NameOf(spec.moments), scale);
+  const std::string scale = spec.precision.compute == DType::kFp16
+                                ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial)
+                                : "";
+  return absl::StrFormat("compute %s, gradients %s and %s on the wire, moments %s%s",
+                         NameOf(spec.precision.compute), NameOf(spec.precision.main_grads),
+                         NameOf(spec.precision.grad_comm), NameOf(spec.precision.moments), scale);
 }
 
 std::string StrategyText(const Plan& plan) {
   const v1::Fsdp& fsdp = plan.resolved.fsdp();
   const std::string inner = ShortName(v1::Strategy_Name(fsdp.strategy()), "STRATEGY_");
   const std::string keeps = plan.spec.keep_gathered ? ", parameters stay gathered" : "";
-  if (plan.spec.outer_size == 1) return inner + keeps;
-  return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.inner_size(), keeps,
-                         ShortName(v1::Strategy_Name(fsdp.outer().strategy()), "STRATEGY_"),
-                         plan.spec.outer_size);
+  if (plan.spec.mesh.size(Axis::kReplicate) == 1) return inner + keeps;
+  return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.mesh.size(Axis::kShard),
+                         keeps, ShortName(v1::Strategy_Name(fsdp.outer().strategy()), "STRATEGY_"),
+                         plan.spec.mesh.size(Axis::kReplicate));
 }
 
 std::string RecomputeText(const Plan& plan) {
@@ -118,7 +120,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"sequence_length", absl::StrCat(spec.data.sequence_length)},
       {"steps", absl::StrCat(spec.steps)},
       {"batch", absl::StrFormat("%d samples: %d micro-batches of %d on each of %d ranks", spec.global_batch,
-                                spec.micro_batches_per_step(), spec.micro_batch, spec.world)},
+                                spec.micro_batches_per_step(), spec.micro_batch, spec.mesh.world())},
       {"evaluation", EvaluationText(spec.evaluation)},
       {"seed", absl::StrCat(spec.seed)},
       {"optimizer", OptimizerText(spec.optimizer)},

@@ -20,17 +20,14 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "fsdp/comm/mesh.h"
 #include "fsdp/engine/agreement.h"
-#include "fsdp/engine/trainer.h"
+#include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
-#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
-#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {
@@ -38,49 +35,22 @@ namespace {
 constexpr int kAgentFd = 3;
 
 // Ranks of one attempt start within seconds of each other; a cold page cache on one node may take minutes.
-constexpr absl::Duration kAgreementTimeout = absl::Minutes(5);
+constexpr absl::Duration kRendezvousTimeout = absl::Minutes(5);
 
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
-  Plan plan = MakePlan(launch.spec(), /*budget_bytes_per_rank=*/0);
-  std::string faults;
-  for (const Violation& fault : plan.faults) {
-    if (fault.level == FaultLevel::kError) absl::StrAppend(&faults, "; ", fault.field, ": ", fault.reason);
-  }
-  if (!plan.accepted()) return absl::InvalidArgumentError("the job's spec is refused" + faults);
-  if (plan.spec.world != launch.world() || launch.rank() < 0 || launch.rank() >= launch.world()) {
-    return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
-                                                      launch.rank(), launch.world(), plan.spec.world));
-  }
-  return plan;
+  FSDPD_ASSIGN_OR_RETURN(Plan plan, AcceptedPlan(launch.spec()));
+  const int64_t world = plan.spec.mesh.world();
+  if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world) return plan;
+  return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
+                                                    launch.rank(), launch.world(), world));
 }
 
 // Before LibTorch allocates anything.
-absl::Status PrepareDevice(const Spec& spec, int device_index) {
-  if (spec.device == DeviceKind::kCuda) return SetCudaDevice(device_index);
+void PrepareHost(const Spec& spec) {
+  if (spec.device == DeviceKind::kCuda) return;
   InstallHostCachingAllocator();
   // Ranks share a node's cores, so one thread each unless somebody knows better.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Mesh> Connect(const Spec& spec, const v1::RankLaunch& launch, Store* store) {
-  CommunicatorOptions options;
-  options.device = spec.device;
-  options.rank = launch.rank();
-  options.size = launch.world();
-  options.device_index = launch.device();
-  if (!launch.bind_address().empty()) options.bind_address = launch.bind_address();
-  return ConnectMesh(options, static_cast<int>(spec.outer_size), store);
-}
-
-absl::StatusOr<TrainerOptions> ConnectAll(const Plan& plan, const v1::RankLaunch& launch, Store* store) {
-  FSDPD_RETURN_IF_ERROR(AgreeOnProgram(store, launch.rank(), launch.world(),
-                                       Fingerprint(plan.spec, plan.layout, plan.program), kAgreementTimeout));
-  TrainerOptions options;
-  options.plan = &plan;
-  options.device_index = launch.device();
-  FSDPD_ASSIGN_OR_RETURN(options.mesh, Connect(plan.spec, launch, store));
-  return options;
 }
 
 absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
@@ -112,25 +82,35 @@ absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
 absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSignal* stop) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
-  FSDPD_RETURN_IF_ERROR(PrepareDevice(plan.spec, launch.device()));
-  FSDPD_ASSIGN_OR_RETURN(TrainerOptions options, ConnectAll(plan, launch, channel));
-  options.stop = &stop->requested();
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
-  FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
-  stop->SetAbort([&trainer] { trainer->Abort(); });
-  const absl::Status status = trainer->Run([&](const v1::StepReport& report) {
+  PrepareHost(plan.spec);
+  RankRun run;
+  run.plan = &plan;
+  run.rank = launch.rank();
+  run.device_index = launch.device();
+  run.store = channel;
+  run.timeout = kRendezvousTimeout;
+  run.bind_address = launch.bind_address();
+  run.stop = &stop->requested();
+  run.on_made = [&](Trainer* trainer) {
+    FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
+    stop->SetAbort([trainer] { trainer->Abort(); });
+    return absl::OkStatus();
+  };
+  run.on_step = [&](const v1::StepReport& report) {
     Log(Severity::kInfo, StepLine(report, plan.spec.steps));
     if (report.has_evaluation()) Log(Severity::kInfo, EvaluationLine(report, plan.spec.steps));
     v1::RankToAgent message;
     *message.mutable_step() = report;
     return channel->Send(message);
-  });
-  // A run that failed is not torn down: groups and devices may wait for what it failed by, or take their
-  // time, while the agent waits for the word.
-  if (!status.ok()) Leave(status, channel, *stop);
-  trainer->AwaitOthers();  // They may still read what this rank sent last.
-  stop->SetAbort(nullptr);
-  return status;
+  };
+  run.on_trained = [&](Trainer*) {
+    stop->SetAbort(nullptr);
+    return absl::OkStatus();
+  };
+  // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the
+  // word.
+  run.on_failed = [&](const absl::Status& status) { Leave(status, channel, *stop); };
+  return RunRank(std::move(run));
 }
 
 [[noreturn]] void Main() {

@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kGpt2Vocabulary = 50257;
-constexpr double kInitialDeviation = 0.02;  // Of matrices, as fsdp/model/initial_values.h draws them.
+constexpr double kInitialDeviation = 0.02;  // Of matrices, as fsdp/model/unit/initial_values.h draws them.
 
 class Converter {
  public:

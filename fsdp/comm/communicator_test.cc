@@ -25,9 +25,9 @@ CommunicatorOptions Options(int rank, int size) {
   return options;
 }
 
-Group MakeGlooGroup(int size) {
+Members MakeGlooGroup(int size) {
   LocalStore store;
-  Group group(size);
+  Members group(size);
   OnEveryRank(size, [&](int rank) {
     auto made = MakeCommunicator(Options(rank, size), &store);
     FSDPD_CHECK_OK(made.status());
@@ -38,7 +38,7 @@ Group MakeGlooGroup(int size) {
 
 struct Transport {
   std::string name;
-  std::function<Group(int size)> make;
+  std::function<Members(int size)> make;
 };
 
 template <typename Element>
@@ -70,7 +70,7 @@ TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
   const float inputs[kSize] = {32768, -32768, small};  // Any other order loses it in some element.
   for (const int64_t own : {3, 3000}) {                // Gloo has a way for small and one for large counts.
     const int64_t count = own * kSize;
-    Group group = GetParam().make(kSize);
+    Members group = GetParam().make(kSize);
     OnEveryRank(kSize, [&](int rank) {
       std::vector<float> reduced(count, inputs[rank]);
       ASSERT_EQ(group[rank]->AllReduce(reduced.data(), count), absl::OkStatus());
@@ -86,7 +86,7 @@ TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
 
 TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
   constexpr int kSize = 4;
-  Group group = GetParam().make(kSize);
+  Members group = GetParam().make(kSize);
   OnEveryRank(kSize, [&](int rank) {
     std::vector<float> buffer(100 * kSize, 1);
     ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus());

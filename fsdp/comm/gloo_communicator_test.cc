@@ -35,9 +35,9 @@ CommunicatorOptions Options(int rank, int size) {
   return options;
 }
 
-Group MakeGlooGroup(int size) {
+Members MakeGlooGroup(int size) {
   LocalStore store;
-  Group group(size);
+  Members group(size);
   OnEveryRank(size, [&](int rank) {
     auto made = MakeGlooCommunicator(Options(rank, size), &store);
     FSDPD_CHECK_OK(made.status());
@@ -107,7 +107,7 @@ TEST(GlooCommunicator, TwoGroupsShareAStoreByTheirNames) {
 // Once died of SIGPIPE in one of 15 runs: Gloo writes to a peer that closes at that moment.
 TEST(GlooCommunicator, SurvivesPeersThatLeaveWhileItWrites) {
   for (int round = 0; round < 10; ++round) {
-    Group group = MakeGlooGroup(3);
+    Members group = MakeGlooGroup(3);
     OnEveryRank(3, [&](int rank) {
       std::vector<float> buffer(3 * 50000, 1);
       if (rank == 1) group[rank].reset();

@@ -11,7 +11,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
                          NameOfCase);
 
 TEST(LocalCommunicator, NamesBothOperationsWhenRanksDisagree) {
-  Group group = MakeLocalGroup(2);
+  Members group = MakeLocalGroup(2);
   OnEveryRank(2, [&](int rank) {
     std::vector<float> buffer(8);
     const absl::Status status = rank == 0 ? group[0]->AllReduce(buffer.data(), 3)
@@ -22,7 +22,7 @@ TEST(LocalCommunicator, NamesBothOperationsWhenRanksDisagree) {
 }
 
 TEST(LocalCommunicator, NamesTheTypeOrTheRootWhereRanksDisagreeOnThatAlone) {
-  Group group = MakeLocalGroup(2);
+  Members group = MakeLocalGroup(2);
   OnEveryRank(2, [&](int rank) {
     std::vector<float> in(8), scratch(8), out(4);
     const DType wire = rank == 0 ? DType::kBf16 : DType::kFp16;

@@ -11,86 +11,96 @@
 namespace fsdpd {
 namespace {
 
-// One of the groups that a rank is in: `name` is alike for its members and for nobody else.
-absl::StatusOr<std::unique_ptr<Communicator>> Connect(CommunicatorOptions options, std::string name, int rank,
-                                                      int size, Store* store) {
-  options.name = std::move(name);
-  options.rank = rank;
-  options.size = size;
-  return MakeCommunicator(options, store);
+struct Link {
+  Group group;
+  Role role;
+};
+
+// What a rank connects, in one order on all ranks: one that waits for its peers in one group would otherwise
+// keep those of another.
+std::vector<Link> LinksOf(const Mesh& mesh) {
+  std::vector<Link> links = {{Group::kShard, Role::kGather}, {Group::kShard, Role::kReduce}};
+  if (mesh.SizeOf(Group::kReplicate) > 1) links.push_back({Group::kReplicate, Role::kOuter});
+  if (!mesh.SameMembers(Group::kWorld, Group::kShard)) links.push_back({Group::kWorld, Role::kReduce});
+  return links;
 }
 
-// In one order on all ranks: a rank that waits for its peers in one group would otherwise keep those of
-// another.
-absl::Status ConnectGroups(const CommunicatorOptions& options, int outer_size, Store* store, Mesh* mesh) {
-  const MeshPosition at = PositionOf(options.rank, options.size, outer_size);
-  const auto inner = [&](const char* name) {
-    return Connect(options, absl::StrFormat("%s/%d", name, at.outer_index), at.inner_index, at.inner_size,
-                   store);
-  };
-  mesh->position = at;
-  FSDPD_ASSIGN_OR_RETURN(mesh->gather, inner("gather"));
-  FSDPD_ASSIGN_OR_RETURN(mesh->reduce, inner("reduce"));
-  if (outer_size == 1) return absl::OkStatus();
-  FSDPD_ASSIGN_OR_RETURN(mesh->outer, Connect(options, absl::StrFormat("outer/%d", at.inner_index),
-                                              at.outer_index, at.outer_size, store));
-  FSDPD_ASSIGN_OR_RETURN(mesh->world, Connect(options, "world", options.rank, options.size, store));
+absl::Status ConnectLinks(const CommunicatorOptions& world, Store* store, ConnectedMesh* mesh) {
+  const MeshPosition& at = mesh->position();
+  for (const Link& link : LinksOf(at.mesh)) {
+    CommunicatorOptions options = world;
+    // Alike for the group's members and for nobody else.
+    options.name = absl::StrFormat("%s/%s/%d", NameOf(link.group), NameOf(link.role),
+                                   at.mesh.NumberOf(link.group, at.rank));
+    options.rank = static_cast<int>(at.IndexIn(link.group));
+    options.size = static_cast<int>(at.SizeOf(link.group));
+    FSDPD_ASSIGN_OR_RETURN(auto communicator, MakeCommunicator(options, store));
+    mesh->Add(link.group, link.role, std::move(communicator));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-MeshPosition PositionOf(int rank, int world, int outer_size) {
-  FSDPD_CHECK(outer_size > 0 && world > 0 && world % outer_size == 0);
-  FSDPD_CHECK(rank >= 0 && rank < world);
-  const int inner_size = world / outer_size;
-  return {rank % inner_size, inner_size, rank / inner_size, outer_size};
+Communicator* ConnectedMesh::Find(Group group, Role role) const {
+  const auto of = [&](Group g) {
+    return communicators_[static_cast<size_t>(g)][static_cast<size_t>(role)].get();
+  };
+  if (Communicator* own = of(group)) return own;
+  for (int g = 0; g < kGroups; ++g) {
+    Communicator* other = of(static_cast<Group>(g));
+    if (other != nullptr && position_.mesh.SameMembers(group, static_cast<Group>(g))) return other;
+  }
+  FSDPD_CHECK(false);
+  return nullptr;
 }
 
-void Mesh::Abort() const {
-  for (Communicator* group : groups()) {
-    if (group != nullptr) group->Abort();
+void ConnectedMesh::Add(Group group, Role role, std::unique_ptr<Communicator> communicator) {
+  communicators_[static_cast<size_t>(group)][static_cast<size_t>(role)] = std::move(communicator);
+}
+
+void ConnectedMesh::Abort() const {
+  for (const auto& of_group : communicators_) {
+    for (const std::unique_ptr<Communicator>& communicator : of_group) {
+      if (communicator != nullptr) communicator->Abort();
+    }
   }
 }
 
-absl::Status Mesh::Health() const {
+absl::Status ConnectedMesh::Health() const {
   absl::Status status;
-  for (const Communicator* group : groups()) {
-    if (group != nullptr) status.Update(group->Health());
+  for (const auto& of_group : communicators_) {
+    for (const std::unique_ptr<Communicator>& communicator : of_group) {
+      if (communicator != nullptr) status.Update(communicator->Health());
+    }
   }
   return status;
 }
 
 // Not one of the groups that are destroyed with the mesh may wait for ranks that did not come to the next.
-absl::StatusOr<Mesh> ConnectMesh(const CommunicatorOptions& options, int outer_size, Store* store) {
-  Mesh mesh;
-  const absl::Status status = ConnectGroups(options, outer_size, store, &mesh);
-  if (status.ok()) return mesh;
-  mesh.Abort();
+absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh,
+                                          Store* store) {
+  FSDPD_CHECK(options.size == mesh.world());
+  ConnectedMesh connected(MeshPosition{mesh, options.rank});
+  const absl::Status status = ConnectLinks(options, store, &connected);
+  if (status.ok()) return connected;
+  connected.Abort();
   return status;
 }
 
-std::vector<Mesh> MakeLocalMesh(int world, int outer_size) {
-  std::vector<Mesh> ranks(world);
-  for (int rank = 0; rank < world; ++rank) ranks[rank].position = PositionOf(rank, world, outer_size);
-  const int inner_size = world / outer_size;
-  for (int outer = 0; outer < outer_size; ++outer) {
-    auto gather = MakeLocalGroup(inner_size), reduce = MakeLocalGroup(inner_size);
-    for (int inner = 0; inner < inner_size; ++inner) {
-      Mesh& rank = ranks[outer * inner_size + inner];
-      rank.gather = std::move(gather[inner]);
-      rank.reduce = std::move(reduce[inner]);
+std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh) {
+  std::vector<ConnectedMesh> ranks;
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) ranks.emplace_back(MeshPosition{mesh, rank});
+  for (const Link& link : LinksOf(mesh)) {
+    const int64_t size = mesh.SizeOf(link.group);
+    std::vector<std::vector<std::unique_ptr<Communicator>>> groups;
+    for (int64_t g = 0; g < mesh.world() / size; ++g)
+      groups.push_back(MakeLocalGroup(static_cast<int>(size)));
+    for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+      auto& group = groups[mesh.NumberOf(link.group, rank)];
+      ranks[rank].Add(link.group, link.role, std::move(group[mesh.IndexIn(link.group, rank)]));
     }
   }
-  if (outer_size == 1) return ranks;
-  for (int inner = 0; inner < inner_size; ++inner) {
-    auto replicas = MakeLocalGroup(outer_size);
-    for (int outer = 0; outer < outer_size; ++outer) {
-      ranks[outer * inner_size + inner].outer = std::move(replicas[outer]);
-    }
-  }
-  auto all = MakeLocalGroup(world);
-  for (int rank = 0; rank < world; ++rank) ranks[rank].world = std::move(all[rank]);
   return ranks;
 }
 

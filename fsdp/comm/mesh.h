@@ -1,9 +1,5 @@
-// The groups that a rank communicates in: `gather` and `reduce` over its shard group (the inner axis),
-// `outer` over the ranks that hold the same shard in other groups, `world` over all. A group that would
-// repeat another does not exist: without an outer axis there is neither `outer` nor `world`, and all() is
-// `reduce`.
-//
-// rank = outer index x inner size + inner index: shard groups are neighbours, which share a node first.
+// A mesh whose ranks are connected: for one rank, its communicators by group and role. What the groups are is
+// fsdp/plan/mesh; here a group that would repeat another has no communicator of its own.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,40 +9,39 @@
 #include <vector>
 
 #include "fsdp/comm/communicator.h"
+#include "fsdp/plan/mesh/mesh.h"
 
 namespace fsdpd {
 
-struct MeshPosition {
-  int inner_index = 0;
-  int inner_size = 1;
-  int outer_index = 0;
-  int outer_size = 1;
-};
-MeshPosition PositionOf(int rank, int world, int outer_size);
+class ConnectedMesh {
+ public:
+  ConnectedMesh() = default;
+  explicit ConnectedMesh(MeshPosition position) : position_(position) {}
 
-struct Mesh {
-  MeshPosition position;
-  std::unique_ptr<Communicator> gather;
-  std::unique_ptr<Communicator> reduce;
-  std::unique_ptr<Communicator> outer;  // Null without an outer axis, as is `world`.
-  std::unique_ptr<Communicator> world;
+  const MeshPosition& position() const { return position_; }
 
-  Communicator* all() const { return world == nullptr ? reduce.get() : world.get(); }
+  // The group's, or that of a group with the same members. REQUIRES: there is one, which holds for what
+  // instructions name.
+  Communicator* Find(Group group, Role role) const;
+  // Over all ranks.
+  Communicator* all() const { return Find(Group::kWorld, Role::kReduce); }
+
+  void Add(Group group, Role role, std::unique_ptr<Communicator> communicator);
+
   // Of every communicator; any thread.
   void Abort() const;
   absl::Status Health() const;
 
  private:
-  std::array<Communicator*, 4> groups() const {
-    return {gather.get(), reduce.get(), outer.get(), world.get()};
-  }
+  MeshPosition position_;
+  std::array<std::array<std::unique_ptr<Communicator>, kRoles>, kGroups> communicators_;
 };
 
 // Blocks until all ranks have called it; errors are MakeCommunicator's. `options` as for the world: rank,
 // size, device, address and timeouts; names of groups are made here.
-absl::StatusOr<Mesh> ConnectMesh(const CommunicatorOptions& options, int outer_size, Store* store);
+absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh, Store* store);
 
 // Ranks as threads of one process: the mesh of each.
-std::vector<Mesh> MakeLocalMesh(int world, int outer_size);
+std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh);
 
 }  // namespace fsdpd

@@ -14,23 +14,24 @@
 namespace fsdpd {
 namespace {
 
-std::vector<Mesh> MakeGlooMesh(int world, int outer_size) {
+std::vector<ConnectedMesh> MakeGlooMesh(const Mesh& mesh) {
   LocalStore store;
-  std::vector<Mesh> ranks(world);
+  const auto world = static_cast<int>(mesh.world());
+  std::vector<ConnectedMesh> ranks(world);
   OnEveryRank(world, [&](int rank) {
     CommunicatorOptions options;
     options.rank = rank;
     options.size = world;
-    auto mesh = ConnectMesh(options, outer_size, &store);
-    FSDPD_CHECK_OK(mesh.status());
-    ranks[rank] = std::move(*mesh);
+    auto connected = ConnectMesh(options, mesh, &store);
+    FSDPD_CHECK_OK(connected.status());
+    ranks[rank] = std::move(*connected);
   });
   return ranks;
 }
 
 struct Maker {
   std::string name;
-  std::function<std::vector<Mesh>(int world, int outer_size)> make;
+  std::function<std::vector<ConnectedMesh>(const Mesh& mesh)> make;
 };
 
 struct Shape {
@@ -44,12 +45,12 @@ class EveryMesh : public testing::TestWithParam<std::tuple<Maker, Shape>> {
     const auto [world, outer_size] = std::get<1>(GetParam());
     world_ = world;
     outer_size_ = outer_size;
-    ranks_ = std::get<0>(GetParam()).make(world, outer_size);
+    ranks_ = std::get<0>(GetParam()).make(Mesh::DataParallel(outer_size, world / outer_size));
   }
 
   int world_ = 0;
   int outer_size_ = 0;
-  std::vector<Mesh> ranks_;
+  std::vector<ConnectedMesh> ranks_;
 };
 
 std::string NameOfCase(const testing::TestParamInfo<std::tuple<Maker, Shape>>& info) {
@@ -75,26 +76,21 @@ std::vector<float> MembersOf(Communicator* group, int rank) {
 TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
   const int inner_size = world_ / outer_size_;
   OnEveryRank(world_, [&](int rank) {
-    const Mesh& mesh = ranks_[rank];
-    EXPECT_EQ(mesh.position.inner_index, rank % inner_size);
-    EXPECT_EQ(mesh.position.outer_index, rank / inner_size);
-    EXPECT_EQ(mesh.position.inner_size, inner_size);
-    EXPECT_EQ(mesh.position.outer_size, outer_size_);
+    const ConnectedMesh& mesh = ranks_[rank];
+    EXPECT_EQ(mesh.position().rank, rank);
     std::vector<float> neighbours, replicas, everyone;
     for (int r = 0; r < world_; ++r) {
       everyone.push_back(static_cast<float>(r));
       if (r / inner_size == rank / inner_size) neighbours.push_back(static_cast<float>(r));
       if (r % inner_size == rank % inner_size) replicas.push_back(static_cast<float>(r));
     }
-    EXPECT_EQ(MembersOf(mesh.gather.get(), rank), neighbours);
-    EXPECT_EQ(MembersOf(mesh.reduce.get(), rank), neighbours);
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kGather), rank), neighbours);
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kReduce), rank), neighbours);
     EXPECT_EQ(MembersOf(mesh.all(), rank), everyone);
-    // A group that would repeat another does not exist.
-    ASSERT_EQ(mesh.outer != nullptr, outer_size_ > 1);
-    EXPECT_EQ(mesh.world != nullptr, outer_size_ > 1);
-    if (mesh.outer != nullptr) {
-      EXPECT_EQ(MembersOf(mesh.outer.get(), rank), replicas);
-    }
+    // A group that would repeat another has none of its own.
+    EXPECT_EQ(mesh.all() == mesh.Find(Group::kShard, Role::kReduce), outer_size_ == 1);
+    if (outer_size_ == 1) return;
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kReplicate, Role::kOuter), rank), replicas);
   });
 }
 
@@ -147,14 +143,17 @@ TEST_P(EveryMesh, ItsGroupsWorkAtOnceEachOnALaneOfItsOwn) {
       if (r / inner_size == rank / inner_size) neighbours.push_back(r);
       if (r % inner_size == rank % inner_size) replicas.push_back(r);
     }
-    const Mesh& mesh = ranks_[rank];
+    const ConnectedMesh& mesh = ranks_[rank];
     const auto gather = MakeThreadLane(), reduce = MakeThreadLane(), outer = MakeThreadLane(),
                world = MakeThreadLane();
-    gather->Submit([&] { return AllGatherRounds(mesh.gather.get(), rank, neighbours); });
-    reduce->Submit([&] { return ReduceScatterRounds(mesh.reduce.get(), rank, neighbours); });
-    if (mesh.outer != nullptr) {
-      outer->Submit([&] { return AllReduceRounds(mesh.outer.get(), rank, replicas); });
-      world->Submit([&] { return AllReduceRounds(mesh.world.get(), rank, everyone); });
+    gather->Submit(
+        [&] { return AllGatherRounds(mesh.Find(Group::kShard, Role::kGather), rank, neighbours); });
+    reduce->Submit(
+        [&] { return ReduceScatterRounds(mesh.Find(Group::kShard, Role::kReduce), rank, neighbours); });
+    if (outer_size_ > 1) {
+      outer->Submit(
+          [&] { return AllReduceRounds(mesh.Find(Group::kReplicate, Role::kOuter), rank, replicas); });
+      world->Submit([&] { return AllReduceRounds(mesh.all(), rank, everyone); });
     }
     for (Lane* lane : {gather.get(), reduce.get(), outer.get(), world.get()}) {
       EXPECT_EQ(lane->Synchronize(), absl::OkStatus());
@@ -165,12 +164,12 @@ TEST_P(EveryMesh, ItsGroupsWorkAtOnceEachOnALaneOfItsOwn) {
 }
 
 TEST_P(EveryMesh, AbortEndsEveryGroup) {
-  for (const Mesh& mesh : ranks_) mesh.Abort();
-  for (const Mesh& mesh : ranks_) {
-    for (Communicator* group : {mesh.gather.get(), mesh.reduce.get(), mesh.outer.get(), mesh.world.get()}) {
-      if (group == nullptr) continue;
-      EXPECT_EQ(group->Barrier().code(), absl::StatusCode::kUnavailable);
-    }
+  for (const ConnectedMesh& mesh : ranks_) mesh.Abort();
+  for (const ConnectedMesh& mesh : ranks_) {
+    std::vector<Communicator*> groups = {mesh.Find(Group::kShard, Role::kGather),
+                                         mesh.Find(Group::kShard, Role::kReduce), mesh.all()};
+    if (outer_size_ > 1) groups.push_back(mesh.Find(Group::kReplicate, Role::kOuter));
+    for (Communicator* group : groups) EXPECT_EQ(group->Barrier().code(), absl::StatusCode::kUnavailable);
   }
 }
 
@@ -180,9 +179,9 @@ TEST(Mesh, ThatCannotConnectSaysWhichGroup) {
   options.rank = 3;
   options.size = 4;
   options.rendezvous_timeout = absl::Milliseconds(50);
-  const auto mesh = ConnectMesh(options, 2, &store);
+  const auto mesh = ConnectMesh(options, Mesh::DataParallel(2, 2), &store);
   EXPECT_EQ(mesh.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_NE(mesh.status().ToString().find("gather/1"), std::string::npos) << mesh.status();
+  EXPECT_NE(mesh.status().ToString().find("shard/gather/1"), std::string::npos) << mesh.status();
 }
 
 }  // namespace

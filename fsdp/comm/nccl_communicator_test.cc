@@ -14,9 +14,9 @@
 namespace fsdpd {
 namespace {
 
-Group MakeNcclGroup(int size) {
+Members MakeNcclGroup(int size) {
   LocalStore store;
-  Group group(size);
+  Members group(size);
   OnEveryRank(size, [&](int rank) {
     CommunicatorOptions options;
     options.device = DeviceKind::kCuda;
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
 
 TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
-  Group group = MakeNcclGroup(2);
+  Members group = MakeNcclGroup(2);
   OnEveryRank(2, [&](int rank) { ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus()); });
   std::thread waiting([&] {
     FSDPD_CHECK_OK(SetCudaDevice(0));
@@ -70,7 +70,7 @@ TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
   const int size = std::min(CudaDeviceCount(), 4);
   if (size < 2) GTEST_SKIP() << "needs 2 devices";
   constexpr int64_t kBytes = 64 << 20;
-  Group group = MakeNcclGroup(size);
+  Members group = MakeNcclGroup(size);
   OnEveryRank(size, [&](int rank) {
     // As lanes are: copy engines take no batch of copies on the default stream.
     const c10::cuda::CUDAStreamGuard stream(

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "fsdp/data/permutation.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 namespace {
@@ -73,8 +73,8 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
 }
 
 absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank) {
-  FSDPD_CHECK(rank >= 0 && rank < spec.world);
-  FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.world);
+  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks());
+  FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.mesh.data_ranks());
   Batches batches(spec, rank);
   TokenReaderOptions options{spec.data.sequence_length + 1, VocabSize(spec.model), spec.seed};
   if (spec.data.tokens.empty()) {
@@ -118,7 +118,7 @@ absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
 
 absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
   FSDPD_CHECK(step >= 1 && micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
-  const int64_t per_rank = spec_.global_batch / spec_.world;
+  const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
   const int64_t first = (step - 1) * spec_.global_batch + rank_ * per_rank + micro_batch * spec_.micro_batch;
   Batch batch = EmptyBatch(spec_);
   std::vector<int64_t> sample(spec_.data.sequence_length + 1);
@@ -130,7 +130,7 @@ absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
 }
 
 absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
-  FSDPD_CHECK(rank >= 0 && rank < spec.world && spec.micro_batch > 0);
+  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks() && spec.micro_batch > 0);
   FSDPD_CHECK(spec.evaluation.every_steps > 0 && !spec.data.validation.empty());
   FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
   EvaluationBatches batches(spec, rank);
@@ -151,7 +151,7 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
     batches.samples_ += samples;
   }
   if (spec.evaluation.samples > 0) batches.samples_ = std::min(batches.samples_, spec.evaluation.samples);
-  batches.rounds_ = CeilDivide(batches.samples_, spec.world * spec.micro_batch);
+  batches.rounds_ = CeilDivide(batches.samples_, spec.mesh.data_ranks() * spec.micro_batch);
   return batches;
 }
 
@@ -175,7 +175,7 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
 
 absl::StatusOr<Batch> EvaluationBatches::Read(int64_t round) const {
   FSDPD_CHECK(round >= 0 && round < rounds_);
-  const int64_t first = (round * spec_.world + rank_) * spec_.micro_batch;
+  const int64_t first = (round * spec_.mesh.data_ranks() + rank_) * spec_.micro_batch;
   const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
   Batch batch = EmptyBatch(spec_);
   for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, &batch));

@@ -29,7 +29,7 @@ struct Batch {
 
 class Batches {
  public:
-  // Opens every source. REQUIRES: 0 <= rank < spec.world, and spec's batch sizes divide.
+  // Opens every source. REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and spec's batch sizes divide.
   static absl::StatusOr<Batches> Open(const Spec& spec, int rank);
 
   // `step` counts from 1, `micro_batch` from 0 to spec.micro_batches_per_step() - 1.
@@ -66,7 +66,7 @@ class Batches {
 // Thread safety and errors as above; a file without a single target is INVALID_ARGUMENT.
 class EvaluationBatches {
  public:
-  // REQUIRES: 0 <= rank < spec.world, and the spec has evaluation and validation files.
+  // REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and the spec has evaluation and validation files.
   static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
 
   int64_t rounds() const { return rounds_; }

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/temp_dir.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 namespace {
@@ -29,7 +29,7 @@ Spec BaseSpec(int64_t world, int64_t micro_batch) {
   spec.data.sequence_length = kSequence;
   spec.global_batch = 8;
   spec.micro_batch = micro_batch;
-  spec.world = world;
+  spec.mesh = Mesh::DataParallel(1, world);
   return spec;
 }
 
@@ -57,7 +57,7 @@ void AddRows(const absl::StatusOr<Batch>& batch, Rows* rows) {
 // All inputs and targets of one step, by sample.
 Rows GlobalBatch(const Spec& spec, int64_t step) {
   Rows rows;
-  for (int rank = 0; rank < spec.world; ++rank) {
+  for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     const auto batches = Batches::Open(spec, rank);
     EXPECT_TRUE(batches.ok()) << batches.status();
     for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) AddRows(batches->Read(step, m), &rows);
@@ -202,7 +202,7 @@ Spec EvaluationSpec(int64_t world, int64_t micro_batch, std::vector<TokenSource>
 Rows Evaluate(const Spec& spec) {
   Rows rows;
   std::vector<EvaluationBatches> ranks;
-  for (int rank = 0; rank < spec.world; ++rank) {
+  for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     auto batches = EvaluationBatches::Open(spec, rank);
     EXPECT_TRUE(batches.ok()) << batches.status();
     ranks.push_back(std::move(*batches));
@@ -261,7 +261,7 @@ TEST_F(EvaluationTest, TheSpecBoundsTheSamples) {
   spec.evaluation.samples = 100;
   EXPECT_EQ(Evaluate(spec), kElevenTokens);
   spec.evaluation.samples = 1;
-  spec.world = 2;
+  spec.mesh = Mesh::DataParallel(1, 2);
   EXPECT_EQ(Evaluate(spec)[1], (std::vector<int64_t>{0, 0, 0, 0, kX, kX, kX, kX}));
 }
 

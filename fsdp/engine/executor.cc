@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/program/traffic.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -16,51 +17,6 @@ constexpr absl::Duration kDrain = absl::Milliseconds(250);
 
 absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
-}
-
-// What an instruction receives over the wire; an operation of UNSPECIFIED when it does not communicate.
-Span CommunicationOf(const Instruction& instruction, const Plan& plan) {
-  const Spec& spec = plan.spec;
-  const bool sharded = spec.shards_optimizer();
-  const Bucket none;
-  const Bucket& bucket = instruction.bucket < 0 ? none : plan.layout.buckets[instruction.bucket];
-  Span span;
-  span.lane = instruction.lane;
-  const auto set = [&span](v1::CommOp op, v1::CommOp traffic, int64_t bytes, int64_t ranks) {
-    span.op = op;
-    span.received_bytes = ReceivedBytes(traffic, bytes, ranks);
-  };
-  switch (instruction.op) {
-    case Op::kPublish:
-      set(v1::COMM_OP_OUTER_GATHER, v1::COMM_OP_ALL_GATHER, bucket.shard_elements * BytesOf(spec.compute),
-          spec.outer_size);
-      break;
-    case Op::kGather:
-      if (!sharded) break;
-      set(v1::COMM_OP_ALL_GATHER, v1::COMM_OP_ALL_GATHER, bucket.bucket_elements * BytesOf(spec.compute),
-          spec.inner_size());
-      break;
-    case Op::kReduce: {
-      const v1::CommOp op = sharded ? v1::COMM_OP_REDUCE_SCATTER : v1::COMM_OP_ALL_REDUCE;
-      set(op, op, bucket.bucket_elements * BytesOf(GradType(spec)), spec.inner_size());
-      break;
-    }
-    case Op::kReduceOuter:
-      set(v1::COMM_OP_OUTER_REDUCE,
-          plan.layout.outer_shards > 1 ? v1::COMM_OP_REDUCE_SCATTER : v1::COMM_OP_ALL_REDUCE,
-          bucket.shard_elements * BytesOf(DType::kFp32), spec.outer_size);
-      break;
-    case Op::kNorm:
-    case Op::kLoss:
-      set(v1::COMM_OP_ALL_REDUCE, v1::COMM_OP_ALL_REDUCE, 3 * BytesOf(DType::kFp32), spec.world);
-      break;
-    case Op::kForward:
-    case Op::kRelease:
-    case Op::kBackward:
-    case Op::kUpdate:
-      break;
-  }
-  return span;
 }
 
 }  // namespace
@@ -219,7 +175,12 @@ void Executor::Abandon() {
 void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
   for (size_t i = 0; i < execution.marks.size(); ++i) {
-    Span span = CommunicationOf(execution.program->instructions[i], *parts_.plan);
+    const Instruction& instruction = execution.program->instructions[i];
+    const Traffic traffic = TrafficOf(parts_.plan->spec.mesh, parts_.plan->layout, instruction);
+    Span span;
+    span.lane = instruction.lane;
+    span.op = traffic.counted_as;
+    span.received_bytes = traffic.received_bytes;
     span.start_seconds = execution.marks[i].start->SecondsSince(*execution.begin);
     span.end_seconds = execution.marks[i].end->SecondsSince(*execution.begin);
     spans_.push_back(span);

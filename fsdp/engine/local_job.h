@@ -36,9 +36,6 @@ struct LocalJobResult {
 // The plan of a spec as text of JobSpec in JSON; INVALID_ARGUMENT with every fault when it is refused.
 absl::StatusOr<Plan> PlanOfJson(const std::string& json);
 
-// The same for a job that is in memory already.
-absl::StatusOr<Plan> PlanOfJob(const v1::JobSpec& job);
-
 // Returns the first error of the lowest rank that has one; an error that others caused counts last.
 absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptions& options = {});
 

@@ -56,16 +56,16 @@ class EchoCommunicator : public Communicator {
   const int size_;
 };
 
-Mesh EchoMesh(int world, int outer_size) {
-  const int inner_size = world / outer_size;
-  Mesh mesh;
-  mesh.position = PositionOf(0, world, outer_size);
-  mesh.gather = std::make_unique<EchoCommunicator>(inner_size);
-  mesh.reduce = std::make_unique<EchoCommunicator>(inner_size);
-  if (outer_size == 1) return mesh;
-  mesh.outer = std::make_unique<EchoCommunicator>(outer_size);
-  mesh.world = std::make_unique<EchoCommunicator>(world);
-  return mesh;
+ConnectedMesh EchoMesh(const Mesh& mesh) {
+  ConnectedMesh echo(MeshPosition{mesh, 0});
+  const auto add = [&](Group group, Role role) {
+    echo.Add(group, role, std::make_unique<EchoCommunicator>(static_cast<int>(mesh.SizeOf(group))));
+  };
+  add(Group::kShard, Role::kGather);
+  add(Group::kShard, Role::kReduce);
+  add(Group::kReplicate, Role::kOuter);
+  add(Group::kWorld, Role::kReduce);
+  return echo;
 }
 
 // What the allocator has counted since nothing of the job was there.
@@ -84,7 +84,7 @@ int64_t ArenaRounding(const Plan& plan) {
   return SizeClassBytes(plan.program.arena_bytes + kAlignment) - plan.program.arena_bytes;
 }
 
-absl::StatusOr<Measured> Train(const Plan& plan, Mesh mesh, int64_t before) {
+absl::StatusOr<Measured> Train(const Plan& plan, ConnectedMesh mesh, int64_t before) {
   const std::atomic<bool> stop{false};
   TrainerOptions options;
   options.plan = &plan;
@@ -104,15 +104,14 @@ absl::StatusOr<Measured> Train(const Plan& plan, Mesh mesh, int64_t before) {
 }
 
 Measured TrainAlone(const Plan& plan) {
-  Mesh mesh = EchoMesh(static_cast<int>(plan.spec.world), static_cast<int>(plan.spec.outer_size));
-  const auto measured = Train(plan, std::move(mesh), Allocated() + ArenaRounding(plan));
+  const auto measured = Train(plan, EchoMesh(plan.spec.mesh), Allocated() + ArenaRounding(plan));
   FSDPD_CHECK_OK(measured.status());
   return *measured;
 }
 
 // All ranks as threads that meet over Gloo, as processes do: the most that any of them saw of all together.
 int64_t PeakOfAll(const Plan& plan) {
-  const auto world = static_cast<int>(plan.spec.world);
+  const auto world = static_cast<int>(plan.spec.mesh.world());
   const int64_t before = Allocated() + world * ArenaRounding(plan);
   LocalStore store;
   std::vector<int64_t> peaks(world);
@@ -122,7 +121,7 @@ int64_t PeakOfAll(const Plan& plan) {
       CommunicatorOptions options;
       options.rank = rank;
       options.size = world;
-      auto mesh = ConnectMesh(options, static_cast<int>(plan.spec.outer_size), &store);
+      auto mesh = ConnectMesh(options, plan.spec.mesh, &store);
       FSDPD_CHECK_OK(mesh.status());
       const auto measured = Train(plan, *std::move(mesh), before);
       FSDPD_CHECK_OK(measured.status());
@@ -209,7 +208,7 @@ void ExpectExactState(const Plan& plan, const Measured& measured) {
 }
 
 TEST_P(MemoryPlan, IsWhatAStepUses) {
-  const absl::StatusOr<Plan> plan = PlanOfJob(JobOf(GetParam()));
+  const absl::StatusOr<Plan> plan = AcceptedPlan(JobOf(GetParam()));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const Measured measured = TrainAlone(*plan);
   ExpectExactState(*plan, measured);
@@ -245,7 +244,7 @@ TEST(TinyMemoryPlan, IsOffByNoMoreThan64KiB) {
   for (const v1::Recompute recompute : {v1::RECOMPUTE_NONE, v1::RECOMPUTE_FULL}) {
     v1::JobSpec job = Over(TestJob(), kFull, 2);
     job.mutable_fsdp()->set_recompute(recompute);
-    const absl::StatusOr<Plan> plan = PlanOfJob(job);
+    const absl::StatusOr<Plan> plan = AcceptedPlan(job);
     ASSERT_TRUE(plan.ok()) << plan.status();
     const Measured measured = TrainAlone(*plan);
     EXPECT_NEAR(static_cast<double>(WithoutTransport(*plan)), static_cast<double>(measured.peak), 64 << 10);
@@ -257,7 +256,7 @@ TEST(MemoryPlanOfRealRanks, IsNotExceeded) {
   InstallHostCachingAllocator();
   for (const Case& c : {Case{kFull, 2, v1::RECOMPUTE_NONE, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 1},
                         Case{kHybrid, 4, v1::RECOMPUTE_FULL, 1}}) {
-    const absl::StatusOr<Plan> plan = PlanOfJob(JobOf(c));
+    const absl::StatusOr<Plan> plan = AcceptedPlan(JobOf(c));
     ASSERT_TRUE(plan.ok()) << plan.status();
     const double peak = static_cast<double>(PeakOfAll(*plan)) / c.world;
     const auto planned = static_cast<double>(plan->memory.peak_bytes);

@@ -68,18 +68,19 @@ Operations::Operations(const OperationParts& parts)
   MakeBuffers();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const auto bucket = static_cast<int>(b);
-    if (!layout().buckets[b].trainable) continue;
+    const Bucket& of = layout().buckets[b];
+    if (!of.trainable) continue;
     // Gradients that are not sharded stay in their buffer.
-    if (!spec().shards_optimizer()) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
+    if (of.groups.shard == Group::kSelf) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
     const at::Tensor& grad = parts_.params->bucket(bucket).grad;
-    AddPieces(grad, &grads_);
+    AddPieces(grad, &grads_[spec().mesh.world() / (of.shards * of.pieces)]);
   }
   for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
 }
 
 void Operations::MakeScalars() {
   const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(parts_.device);
-  const double initial_scale = spec().compute == DType::kFp16 ? spec().loss_scale.initial : 1.0;
+  const double initial_scale = spec().scales_loss() ? spec().loss_scale.initial : 1.0;
   sums_ = at::zeros({kSums}, fp32);
   grad_loss_ = at::zeros({}, fp32);
   divisor_ = at::ones({}, fp32);
@@ -93,17 +94,17 @@ void Operations::MakeScalars() {
 }
 
 void Operations::MakeBuffers() {
-  const at::ScalarType compute = ScalarTypeOf(spec().compute);
-  const at::ScalarType gradient = ScalarTypeOf(GradType(spec()));
   for (const Buffer& buffer : parts_.plan->program.buffers) {
     BucketBuffers& of = buffers_[buffer.bucket];
+    const BucketTypes& types = layout().buckets[buffer.bucket].types;
+    const at::ScalarType gathered = ScalarTypeOf(types.gathered), gradient = ScalarTypeOf(types.wire);
     switch (buffer.kind) {
       case BufferKind::kGathered:
-        of.gathered = parts_.arena->View(buffer, compute);
+        of.gathered = parts_.arena->View(buffer, gathered);
         of.gathered.zero_();  // Padding is never written; autograd may look at it.
         break;
       case BufferKind::kReplica:
-        of.replica = parts_.arena->View(buffer, compute);
+        of.replica = parts_.arena->View(buffer, gathered);
         break;
       case BufferKind::kReduce:
         of.reduce = parts_.arena->View(buffer, gradient);
@@ -185,9 +186,9 @@ absl::Status Operations::Run(const Instruction& instruction) {
   const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
   switch (instruction.op) {
     case Op::kPublish:
-      return Publish(instruction.bucket);
+      return Publish(instruction);
     case Op::kGather:
-      return Gather(instruction.bucket);
+      return Gather(instruction);
     case Op::kForward:
       Forward(instruction);
       return absl::OkStatus();
@@ -197,35 +198,38 @@ absl::Status Operations::Run(const Instruction& instruction) {
       Backward(instruction);
       return absl::OkStatus();
     case Op::kReduce:
-      return Reduce(instruction.bucket, instruction.accumulate);
+      return Reduce(instruction);
     case Op::kReduceOuter:
-      return ReduceOuter(instruction.bucket);
+      return ReduceOuter(instruction);
     case Op::kNorm:
-      return Norm();
+      return Norm(instruction);
     case Op::kUpdate:
       optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), divisor_,
                          not_finite_);
       return absl::OkStatus();
     case Op::kLoss:
-      return Loss();
+      return Loss(instruction);
   }
   return absl::OkStatus();
 }
 
-absl::Status Operations::Publish(int bucket) {
-  const at::Tensor& replica = buffers_[bucket].replica;
-  const int64_t elements = layout().buckets[bucket].main_elements;
-  replica.narrow(0, position().outer_index * elements, elements).copy_(parts_.params->bucket(bucket).main);
-  return parts_.mesh->outer->AllGather(replica.mutable_data_ptr(), elements, spec().compute);
+absl::Status Operations::Publish(const Instruction& instruction) {
+  const Bucket& bucket = BucketOf(instruction);
+  const at::Tensor& replica = buffers_[instruction.bucket].replica;
+  const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
+  replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).main);
+  return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.gathered);
 }
 
-absl::Status Operations::Gather(int bucket) {
-  const BucketBuffers& buffers = buffers_[bucket];
-  const BucketRange own = OwnShardRange(layout(), layout().buckets[bucket], position());
+absl::Status Operations::Gather(const Instruction& instruction) {
+  const Bucket& bucket = BucketOf(instruction);
+  const BucketBuffers& buffers = buffers_[instruction.bucket];
+  const BucketRange own = ShardRange(bucket, position());
   buffers.gathered.narrow(0, own.begin, own.elements)
-      .copy_(buffers.replica.defined() ? buffers.replica : parts_.params->bucket(bucket).main);
-  if (!spec().shards_optimizer()) return absl::OkStatus();
-  return parts_.mesh->gather->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, spec().compute);
+      .copy_(buffers.replica.defined() ? buffers.replica : parts_.params->bucket(instruction.bucket).main);
+  if (instruction.group == Group::kSelf) return absl::OkStatus();
+  return GroupOf(instruction)
+      ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
 }
 
 void Operations::Forward(const Instruction& instruction) {
@@ -254,24 +258,27 @@ void Operations::Backward(const Instruction& instruction) {
   if (loss.defined()) sums_.select(0, kLossSum).add_(loss);
 }
 
-absl::Status Operations::Reduce(int bucket, bool accumulate) {
-  const at::Tensor& whole = buffers_[bucket].reduce;
-  if (!spec().shards_optimizer()) return parts_.mesh->reduce->AllReduce(Floats(whole), whole.numel());
-  const at::Tensor& grad = parts_.params->grad_shard(bucket);
+absl::Status Operations::Reduce(const Instruction& instruction) {
+  const Bucket& bucket = BucketOf(instruction);
+  const BucketBuffers& buffers = buffers_[instruction.bucket];
+  Communicator* const group = GroupOf(instruction);
+  const at::Tensor& whole = buffers.reduce;
+  if (bucket.groups.shard == Group::kSelf) return group->AllReduce(Floats(whole), whole.numel());
+  const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   const int64_t elements = grad.numel();
-  const DType wire = GradType(spec());
+  const bool narrow_wire = bucket.types.wire != DType::kFp32;
   // fp32 sums: where they belong, or on their way there.
   at::Tensor sum = grad;
-  if (accumulate || grad.scalar_type() != at::kFloat) {
-    sum = wire == DType::kFp32 ? whole.narrow(0, position().inner_index * elements, elements)
-                               : buffers_[bucket].sums.narrow(0, 0, elements);
+  if (instruction.accumulate || grad.scalar_type() != at::kFloat) {
+    sum = narrow_wire ? buffers.sums.narrow(0, 0, elements)
+                      : whole.narrow(0, ShardRange(bucket, position()).begin, elements);
   }
-  void* scratch = wire == DType::kFp32 ? nullptr : buffers_[bucket].wire.mutable_data_ptr();
+  void* scratch = narrow_wire ? buffers.wire.mutable_data_ptr() : nullptr;
   FSDPD_RETURN_IF_ERROR(
-      parts_.mesh->reduce->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, wire));
-  if (accumulate && grad.is_cpu()) {
-    AddSums(Floats(sum), elements, spec().main_grads, grad.mutable_data_ptr());
-  } else if (accumulate) {
+      group->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, bucket.types.wire));
+  if (instruction.accumulate && grad.is_cpu()) {
+    AddSums(Floats(sum), elements, bucket.types.gradient, grad.mutable_data_ptr());
+  } else if (instruction.accumulate) {
     grad.add_(sum);
   } else if (!sum.is_same(grad)) {
     grad.copy_(sum);
@@ -279,23 +286,33 @@ absl::Status Operations::Reduce(int bucket, bool accumulate) {
   return absl::OkStatus();
 }
 
-absl::Status Operations::ReduceOuter(int bucket) {
-  const at::Tensor& grad =
-      parts_.params->grad_shard(bucket);  // fp32: the rules ask for it with an outer axis.
-  if (layout().outer_shards == 1) return parts_.mesh->outer->AllReduce(Floats(grad), grad.numel());
-  const int64_t own = layout().buckets[bucket].main_elements;
-  return parts_.mesh->outer->ReduceScatter(grad.mutable_data_ptr(), nullptr,
-                                           Floats(grad) + position().outer_index * own, own, DType::kFp32);
+absl::Status Operations::ReduceOuter(const Instruction& instruction) {
+  const Bucket& bucket = BucketOf(instruction);
+  // fp32: the rules ask for it where there are replicas.
+  const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
+  if (bucket.pieces == 1) return GroupOf(instruction)->AllReduce(Floats(grad), grad.numel());
+  const int64_t own = position().IndexIn(bucket.groups.pieces) * bucket.main_elements;
+  return GroupOf(instruction)
+      ->ReduceScatter(grad.mutable_data_ptr(), nullptr, Floats(grad) + own, bucket.main_elements,
+                      DType::kFp32);
 }
 
-absl::Status Operations::Norm() {
+// Ranks that hold the same piece each give their part of its squares to the sum.
+at::Tensor Operations::OwnSquares() const {
+  at::Tensor squares;
+  for (const auto& [copies, grads] : grads_) {
+    const at::Tensor own = SumOfSquares(grads).div(static_cast<double>(copies));
+    squares = squares.defined() ? squares.add_(own) : own;
+  }
+  return squares;
+}
+
+absl::Status Operations::Norm(const Instruction& instruction) {
   const at::Tensor squares = sums_.select(0, kSquares);
-  if (!grads_.empty()) squares.copy_(SumOfSquares(grads_));
-  // Ranks that hold the same piece each give their part of it to the sum.
-  squares.div_(static_cast<double>(spec().world / (layout().shards * layout().outer_shards)));
-  FSDPD_RETURN_IF_ERROR(parts_.mesh->all()->AllReduce(Floats(sums_), kSums));
+  if (!grads_.empty()) squares.copy_(OwnSquares());
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
   const at::Tensor unfinished = sums_.isfinite().all().logical_not();
-  if (spec().compute == DType::kFp16) {
+  if (spec().scales_loss()) {
     not_finite_.copy_(unfinished);
   } else {
     not_finite_.add_(unfinished).clamp_max_(1);
@@ -307,15 +324,15 @@ absl::Status Operations::Norm() {
     divisor_.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
   PublishResult(norm);
-  if (spec().compute == DType::kFp16) {
+  if (spec().scales_loss()) {
     at::_amp_update_scale_(loss_scale_, good_steps_, not_finite_, kLossScaleGrowth, kLossScaleBackoff,
                            spec().loss_scale.growth_interval);
   }
   return absl::OkStatus();
 }
 
-absl::Status Operations::Loss() {
-  FSDPD_RETURN_IF_ERROR(parts_.mesh->all()->AllReduce(Floats(sums_), kSums));
+absl::Status Operations::Loss(const Instruction& instruction) {
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
   PublishResult(sums_.select(0, kSquares));
   return absl::OkStatus();
 }

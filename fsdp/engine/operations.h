@@ -23,13 +23,14 @@
 #include <absl/status/status.h>
 
 #include <array>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
 #include "fsdp/memory/arena.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
@@ -43,7 +44,7 @@ struct OperationParts {
   std::vector<std::unique_ptr<Unit>>* units = nullptr;
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
-  const Mesh* mesh = nullptr;
+  const ConnectedMesh* mesh = nullptr;
 };
 
 // Of a step or of one round of evaluation; the same on all ranks.
@@ -90,26 +91,32 @@ class Operations {
   void MakeScalars();
   void BindUnit(int unit);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
-  absl::Status Publish(int bucket);
-  absl::Status Gather(int bucket);
+  absl::Status Publish(const Instruction& instruction);
+  absl::Status Gather(const Instruction& instruction);
   void Forward(const Instruction& instruction);
   void Backward(const Instruction& instruction);
-  absl::Status Reduce(int bucket, bool accumulate);
-  absl::Status ReduceOuter(int bucket);
-  absl::Status Norm();
-  absl::Status Loss();
+  absl::Status Reduce(const Instruction& instruction);
+  absl::Status ReduceOuter(const Instruction& instruction);
+  at::Tensor OwnSquares() const;
+  absl::Status Norm(const Instruction& instruction);
+  absl::Status Loss(const Instruction& instruction);
   void PublishResult(const at::Tensor& norm);
 
   const Spec& spec() const { return parts_.plan->spec; }
   const Layout& layout() const { return parts_.plan->layout; }
-  const MeshPosition& position() const { return parts_.mesh->position; }
-  bool IsLast(int unit) const { return unit + 1 == static_cast<int>(parts_.units->size()); }
+  const Bucket& BucketOf(const Instruction& instruction) const {
+    return layout().buckets[instruction.bucket];
+  }
+  // The communicator that the instruction names.
+  Communicator* GroupOf(const Instruction& i) const { return parts_.mesh->Find(i.group, i.role); }
+  const MeshPosition& position() const { return parts_.mesh->position(); }
 
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<BucketBuffers> buffers_;                // By bucket.
   std::vector<std::vector<at::Tensor>> param_grads_;  // By unit, as Unit::Backward wants them.
-  std::vector<at::Tensor> grads_;                     // Own gradient pieces, as the norm wants them.
+  // Own gradient pieces, as the norm wants them, by how many ranks have the same.
+  std::map<int64_t, std::vector<at::Tensor>> grads_;
   std::vector<MicroBatch> micro_batches_;
   bool evaluating_ = false;
   int result_slot_ = 0;

@@ -190,7 +190,7 @@ TEST(Frozen, ParametersDoNotMoveAndOthersTrainAsUnsharded) {
   for (const char* pattern : {"embedding.*", "layer.0.attention.*", "head.norm"}) {
     job.mutable_train()->add_frozen(pattern);
   }
-  const auto plan = PlanOfJob(job);
+  const auto plan = AcceptedPlan(job);
   ASSERT_TRUE(plan.ok()) << plan.status();
   LocalJobOptions options;
   for (int64_t i = 0; i < plan->layout.elements(); ++i) {

@@ -100,7 +100,7 @@ TEST(Precision, AStepThatIsNotFiniteEndsTheJobOnEveryRankAndNamesIt) {
     job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
     LocalJobOptions options;
     options.run_ahead_on_cpu = ahead;
-    const auto result = RunLocalJob(*PlanOfJob(job), options);
+    const auto result = RunLocalJob(*AcceptedPlan(job), options);
     EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << result.status();
     EXPECT_THAT(std::string(result.status().message()), HasSubstr("step 2: not finite"));
     EXPECT_THAT(std::string(result.status().message()), HasSubstr("lower optimizer.adamw.lr"));
@@ -116,7 +116,7 @@ v1::JobSpec Fp16Job(double scale, int64_t growth_interval) {
 }
 
 std::vector<float> SomeWeights(const v1::JobSpec& job) {
-  std::vector<float> weights(PlanOfJob(job)->layout.elements());
+  std::vector<float> weights(AcceptedPlan(job)->layout.elements());
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = 0.02f * static_cast<float>(i % 17) - 0.15f;
   return weights;
 }
@@ -184,7 +184,7 @@ TEST(LossScale, AScaleThatBecameUselessEndsTheJob) {
   v1::JobSpec job = Fp16Job(4, 1000);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
   job.mutable_train()->set_steps(20);
-  const auto result = RunLocalJob(*PlanOfJob(job));
+  const auto result = RunLocalJob(*AcceptedPlan(job));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << result.status();
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("although the loss scale came down"));
 }

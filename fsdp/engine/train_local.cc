@@ -52,7 +52,7 @@ absl::Status AppendBatch(const std::vector<Batches>& ranks, const Spec& spec, in
 
 absl::Status WriteBatches(const std::string& path, const Spec& spec) {
   std::vector<Batches> ranks;
-  for (int rank = 0; rank < spec.world; ++rank) {
+  for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(spec, rank));
     ranks.push_back(std::move(batches));
   }
@@ -82,7 +82,7 @@ absl::StatusOr<Plan> ReadPlan(const std::string& path, bool cuda) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
   if (!parsed.ok()) return absl::InvalidArgumentError(path + ": " + parsed.ToString());
   job.mutable_resources()->set_device(cuda ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
-  return PlanOfJob(job);
+  return AcceptedPlan(job);
 }
 
 absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path) {

@@ -30,13 +30,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   return MakeModel(plan.spec, plan.model, device);
 }
 
-// Where collectives read and write: on GPUs that have peers, memory that copy engines reach on all of them.
+// Where collectives of buckets read and write: on GPUs that have peers, memory that copy engines reach on all
+// of them.
 absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device) {
   const int64_t bytes = options.plan->program.arena_bytes;
-  if (!device.is_cuda() || options.plan->spec.inner_size() == 1) return Arena::Make(bytes, device);
+  if (!device.is_cuda() || options.plan->spec.mesh.SizeOf(Group::kShard) == 1)
+    return Arena::Make(bytes, device);
   FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, MakeWindow(bytes, options.device_index));
-  FSDPD_RETURN_IF_ERROR(options.mesh.gather->Register(memory, bytes));
-  FSDPD_RETURN_IF_ERROR(options.mesh.reduce->Register(memory, bytes));
+  for (const Role role : {Role::kGather, Role::kReduce}) {
+    FSDPD_RETURN_IF_ERROR(options.mesh.Find(Group::kShard, role)->Register(memory, bytes));
+  }
   return Arena::Over(memory, bytes, device);
 }
 
@@ -63,10 +66,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) {
   TrainerOptions& options = *given;
   const Plan& plan = *options.plan;
-  const MeshPosition position = options.mesh.position;
+  const MeshPosition position = options.mesh.position();
   FSDPD_CHECK(plan.accepted() && options.stop != nullptr);
-  FSDPD_CHECK(position.inner_size == plan.spec.inner_size() && position.outer_size == plan.spec.outer_size);
-  const int rank = position.outer_index * position.inner_size + position.inner_index;
+  FSDPD_CHECK(position.mesh == plan.spec.mesh);
+  const auto rank = static_cast<int>(position.rank);
   const at::Device device = DeviceOf(options);
   FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank));
   std::optional<EvaluationBatches> evaluation;
@@ -111,10 +114,9 @@ void Trainer::Abort() { options_.mesh.Abort(); }
 void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
 
 Timeline Trainer::LastTimeline() const {
-  const MeshPosition& at = options_.mesh.position;
   return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(),
                       absl::StrFormat("%s: a step on rank %d of %d, measured", spec().name,
-                                      at.outer_index * at.inner_size + at.inner_index, spec().world));
+                                      options_.mesh.position().rank, spec().mesh.world()));
 }
 
 absl::Status Trainer::Run(const OnStep& on_step) {
@@ -193,7 +195,7 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
 
 absl::Status Trainer::CheckFinite(const OpenStep& step, const StepResult& result) const {
   if (!result.not_finite) return absl::OkStatus();
-  if (spec().compute != DType::kFp16) {
+  if (!spec().scales_loss()) {
     return absl::OutOfRangeError(absl::StrFormat(
         "not finite: loss %g, gradient norm %g (learning rate %g); lower optimizer.%s.lr, add warmup_steps "
         "or set optimizer.clip_norm",
@@ -220,7 +222,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   for (const v1::OpTime& op : timing.ops) *report.add_ops() = op;
   *report.mutable_memory() = step.memory;
   report.set_skipped(result.not_finite);
-  if (spec().compute == DType::kFp16) report.set_loss_scale(result.loss_scale);
+  if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
   return report;
 }
 

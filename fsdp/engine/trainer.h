@@ -38,7 +38,7 @@ namespace fsdpd {
 
 struct TrainerOptions {
   const Plan* plan = nullptr;
-  Mesh mesh;
+  ConnectedMesh mesh;
   int device_index = 0;
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
@@ -64,7 +64,7 @@ class Trainer {
   Timeline LastTimeline() const;
 
   const ShardedParams& params() const { return params_; }
-  const Mesh& mesh() const { return options_.mesh; }
+  const ConnectedMesh& mesh() const { return options_.mesh; }
 
  private:
   using OnStep = std::function<absl::Status(const v1::StepReport&)>;

@@ -184,7 +184,7 @@ TEST(Trainer, LossIsTheMeanOverTargetsThatCountHoweverTheyAreSpread) {
 TEST(Trainer, NamesATokenThatTheModelDoesNotKnow) {
   TempDir dir;
   std::ofstream(dir.File("tokens.bin")) << std::string(100, 'x');  // 120 is not below 37.
-  auto plan = PlanOfJob(TwoRankJob(3));
+  auto plan = AcceptedPlan(TwoRankJob(3));
   ASSERT_TRUE(plan.ok());
   plan->spec.data.tokens = {{dir.File("tokens.bin"), 1, TokenType::kU8}};
   EXPECT_THAT(std::string(RunLocalJob(*plan).status().message()),
@@ -195,8 +195,8 @@ TEST(Trainer, NamesATokenThatTheModelDoesNotKnow) {
 class TwoRanks : public ::testing::TestWithParam<bool> {
  protected:
   TwoRanks() {
-    plan_ = *PlanOfJob(TwoRankJob(1'000'000));
-    std::vector<Mesh> mesh = MakeLocalMesh(2, 1);
+    plan_ = *AcceptedPlan(TwoRankJob(1'000'000));
+    std::vector<ConnectedMesh> mesh = MakeLocalMesh(Mesh::DataParallel(1, 2));
     for (const int rank : {0, 1}) {
       TrainerOptions options;
       options.plan = &plan_;

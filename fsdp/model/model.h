@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 

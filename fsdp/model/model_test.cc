@@ -20,7 +20,7 @@ Spec SpecOf(const ModelConfig& model, int64_t sequence, DType compute = DType::k
   spec.model = model;
   spec.micro_batch = 2;
   spec.data.sequence_length = sequence;
-  spec.compute = compute;
+  spec.precision.compute = compute;
   return spec;
 }
 
@@ -61,7 +61,7 @@ struct Bound {
 
 class ModelTest : public ::testing::TestWithParam<Case> {
  protected:
-  at::ScalarType type() const { return spec_.compute == DType::kFp32 ? at::kFloat : at::kBFloat16; }
+  at::ScalarType type() const { return spec_.precision.compute == DType::kFp32 ? at::kFloat : at::kBFloat16; }
 
   struct Measured {
     int64_t kept = 0;
@@ -123,7 +123,7 @@ TEST_P(ModelTest, MemoryOfEveryUnitIsWhatTheFactsSay) {
     EXPECT_NEAR(static_cast<double>(measured.kept), kept, 0.01 * kept) << unit.name;
     const double peak = kept + static_cast<double>(unit.workspace_bytes);
     const double slack =
-        spec_.compute == DType::kFp32 ? 0.02 : 0.04;  // The CPU's 16-bit kernels pack matrices.
+        spec_.precision.compute == DType::kFp32 ? 0.02 : 0.04;  // The CPU's 16-bit kernels pack matrices.
     EXPECT_NEAR(static_cast<double>(measured.peak), peak, slack * peak + kSmallBytes) << unit.name;
   }
 }

@@ -12,7 +12,7 @@ std::unique_ptr<Optimizer> MakeOptimizer(const Spec& spec, const Layout& layout,
                                          at::Device device) {
   std::vector<std::vector<UpdateGroup>> groups;
   for (const Bucket& bucket : layout.buckets) {
-    groups.push_back(UpdateGroupsOf(bucket, OwnMainRange(layout, bucket, position)));
+    groups.push_back(UpdateGroupsOf(bucket, MainRange(bucket, position)));
   }
   switch (spec.optimizer.kind) {
     case OptimizerKind::kAdamW:

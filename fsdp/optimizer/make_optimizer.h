@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "fsdp/comm/mesh.h"
 #include "fsdp/optimizer/optimizer.h"
 #include "fsdp/plan/layout/layout.h"
 

@@ -8,7 +8,6 @@
 
 #include <limits>
 
-#include "fsdp/comm/mesh.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
@@ -39,7 +38,7 @@ Spec SpecOf(OptimizerKind kind, double momentum, bool nesterov, DType narrow) {
   spec.optimizer.kind = kind;
   spec.optimizer.momentum = momentum;
   spec.optimizer.nesterov = nesterov;
-  spec.moments = spec.main_grads = narrow;
+  spec.precision.moments = spec.precision.main_grads = narrow;
   return spec;
 }
 
@@ -52,7 +51,7 @@ class CudaUpdates : public ::testing::TestWithParam<Spec> {
 };
 
 void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
-  const at::TensorOptions moments = at::TensorOptions().dtype(ScalarTypeOf(spec.moments));
+  const at::TensorOptions moments = at::TensorOptions().dtype(ScalarTypeOf(spec.precision.moments));
   BucketShard cpu;
   cpu.main = at::randn({kElements});
   for (int i = 0; i < spec.optimizer.moments(); ++i) cpu.moments.push_back(at::zeros({kElements}, moments));
@@ -64,7 +63,7 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
   for (int step = 1; step <= 5; ++step) {
     const bool skip = step == 1 || step == 3;
     const at::Tensor before = gpu.main.clone();
-    cpu.grad = at::randn({kElements}).to(ScalarTypeOf(spec.main_grads));
+    cpu.grad = at::randn({kElements}).to(ScalarTypeOf(spec.precision.main_grads));
     if (skip) cpu.grad.fill_(std::numeric_limits<float>::infinity());
     gpu.grad = cpu.grad.cuda();
     const at::Tensor divisor = at::full({}, 3.0f);
@@ -75,7 +74,7 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
     gpu_optimizer->Update(0, gpu, divisor.cuda(), found_nonfinite.cuda());
     EXPECT_EQ(gpu.main.equal(before), skip) << step;
     // A moment in bf16 may round to its neighbour where fp32 differs in the last bit.
-    const double allowed = spec.moments == DType::kFp32 ? 1e-6 : 1e-3;
+    const double allowed = spec.precision.moments == DType::kFp32 ? 1e-6 : 1e-3;
     EXPECT_LT((gpu.main.cpu() - cpu.main).abs().max().item<double>(), allowed) << step;
   }
 }

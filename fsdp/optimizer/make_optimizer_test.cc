@@ -5,7 +5,6 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/mesh.h"
 #include "fsdp/optimizer/sharded_params.h"
 
 namespace fsdpd {
@@ -16,11 +15,11 @@ Layout TwoAxes() {
   Bucket bucket;
   bucket.params = {{0, "slow", {8}, 0, 1, 0, 8}, {1, "fast", {8}, 0, 3, 8, 8}};
   bucket.elements = bucket.bucket_elements = 16;
+  bucket.groups = {Group::kShard, Group::kReplicate, Group::kShard, Group::kReplicate};
+  bucket.shards = bucket.pieces = 2;
   bucket.shard_elements = 8;
   bucket.main_elements = 4;
   Layout layout;
-  layout.shards = 2;
-  layout.outer_shards = 2;
   layout.buckets = {bucket};
   return layout;
 }
@@ -41,7 +40,7 @@ TEST(Optimizer, EachRankUpdatesItsOwnPieceByItsOwnParametersRates) {
   spec.optimizer.kind = OptimizerKind::kSgd;
   for (int inner : {0, 1}) {
     for (int outer : {0, 1}) {
-      const at::Tensor main = AfterOneStep(spec, TwoAxes(), {inner, 2, outer, 2});
+      const at::Tensor main = AfterOneStep(spec, TwoAxes(), {Mesh::DataParallel(2, 2), 2 * outer + inner});
       EXPECT_TRUE(main.equal(at::full({4}, inner == 0 ? 0.0f : -2.0f))) << inner << " " << outer;
     }
   }
@@ -51,9 +50,10 @@ TEST(Optimizer, ReplicasUpdateTheWholeBucket) {
   Spec spec;
   spec.optimizer.kind = OptimizerKind::kSgd;
   Layout layout = TwoAxes();
-  layout.shards = layout.outer_shards = 1;
+  layout.buckets[0].groups = {};
+  layout.buckets[0].shards = layout.buckets[0].pieces = 1;
   layout.buckets[0].shard_elements = layout.buckets[0].main_elements = 16;
-  const at::Tensor main = AfterOneStep(spec, layout, {1, 2, 1, 2});
+  const at::Tensor main = AfterOneStep(spec, layout, {Mesh::DataParallel(2, 2), 3});
   EXPECT_TRUE(main.narrow(0, 0, 8).equal(at::zeros({8})));
   EXPECT_TRUE(main.narrow(0, 8, 8).equal(at::full({8}, -2.0f)));
 }
@@ -61,11 +61,11 @@ TEST(Optimizer, ReplicasUpdateTheWholeBucket) {
 TEST(Optimizer, TheSpecSaysWhichRule) {
   Spec spec;
   spec.optimizer.eps = 1;  // AdamW's first step is then 1 / (1 + 1) of the rate.
-  EXPECT_NEAR(AfterOneStep(spec, TwoAxes(), {0, 2, 0, 2})[0].item<double>(), 0.5, 1e-6);
+  EXPECT_NEAR(AfterOneStep(spec, TwoAxes(), {Mesh::DataParallel(2, 2), 0})[0].item<double>(), 0.5, 1e-6);
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.optimizer.momentum = 0.5;
   spec.optimizer.nesterov = true;
-  EXPECT_EQ(AfterOneStep(spec, TwoAxes(), {0, 2, 0, 2})[0].item<double>(), -0.5);
+  EXPECT_EQ(AfterOneStep(spec, TwoAxes(), {Mesh::DataParallel(2, 2), 0})[0].item<double>(), -0.5);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position)
   std::vector<Chunk> chunks;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
-    for (const BucketPiece& piece : PiecesOf(bucket, OwnMainRange(layout, bucket, position))) {
+    for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
       for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
         chunks.push_back({static_cast<int>(b), bucket.params[piece.slot].param, piece.param_begin + done,
                           piece.range_begin + done, std::min(kChunkElements, piece.elements - done)});
@@ -48,15 +48,6 @@ void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const at::
 
 }  // namespace
 
-BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position) {
-  return MainRange(layout, bucket, layout.shards == 1 ? 0 : position.inner_index,
-                   layout.outer_shards == 1 ? 0 : position.outer_index);
-}
-
-BucketRange OwnShardRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position) {
-  return ShardRange(layout, bucket, layout.shards == 1 ? 0 : position.inner_index);
-}
-
 absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout& layout,
                                                   const MeshPosition& position, at::Device device,
                                                   const InitialValues& initial) {
@@ -68,7 +59,8 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
       BucketShard shard;
       shard.main = at::zeros({bucket.main_elements}, options.dtype(at::kFloat));
       for (int m = 0; bucket.trainable && m < spec.optimizer.moments(); ++m) {
-        shard.moments.push_back(at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(spec.moments))));
+        shard.moments.push_back(
+            at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.moment))));
       }
       params.buckets_.push_back(std::move(shard));
     }
@@ -81,8 +73,9 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     });
     for (size_t b = 0; spec.shards_optimizer() && b < layout.buckets.size(); ++b) {
       if (!layout.buckets[b].trainable) continue;
-      params.BindGradShard(static_cast<int>(b), at::zeros({layout.buckets[b].shard_elements},
-                                                          options.dtype(ScalarTypeOf(spec.main_grads))));
+      params.BindGradShard(static_cast<int>(b),
+                           at::zeros({layout.buckets[b].shard_elements},
+                                     options.dtype(ScalarTypeOf(layout.buckets[b].types.gradient))));
     }
     if (device.is_cuda()) {  // All of this went to the default stream, which orders itself with no lane.
       c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
@@ -97,8 +90,7 @@ void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {
   const Bucket& layout = layout_->buckets[bucket];
   FSDPD_CHECK(layout.trainable && grad_shard.numel() == layout.shard_elements);
   grad_shards_[bucket] = grad_shard;
-  const int64_t begin =
-      OwnMainRange(*layout_, layout, position_).begin - OwnShardRange(*layout_, layout, position_).begin;
+  const int64_t begin = MainRange(layout, position_).begin - ShardRange(layout, position_).begin;
   buckets_[bucket].grad = grad_shard.narrow(0, begin, layout.main_elements);
 }
 
@@ -107,8 +99,9 @@ void ShardedParams::CopyTo(std::vector<float>* model) const {
   const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_);
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
+    if (!HasFirstCopy(bucket, position_)) continue;
     const at::Tensor main = buckets_[b].main.cpu();
-    for (const BucketPiece& piece : PiecesOf(bucket, OwnMainRange(*layout_, bucket, position_))) {
+    for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       std::copy_n(main.const_data_ptr<float>() + piece.range_begin, piece.elements,
                   model->data() + offsets[b][piece.slot] + piece.param_begin);
     }

@@ -16,20 +16,15 @@
 #include <functional>
 #include <vector>
 
-#include "fsdp/comm/mesh.h"
 #include "fsdp/plan/layout/layout.h"
 
 namespace fsdpd {
 
-// MainRange() and ShardRange() of the rank at `position`. Ranks that an axis does not tell apart (no_shard;
-// replicas of HSDP) own the same.
-BucketRange OwnMainRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position);
-BucketRange OwnShardRange(const Layout& layout, const Bucket& bucket, const MeshPosition& position);
-
 // The own main piece of one bucket: what the optimizer works on.
 struct BucketShard {
-  at::Tensor main;                  // [main_elements] fp32.
-  std::vector<at::Tensor> moments;  // As many as the optimizer has, each [main_elements] in Spec::moments.
+  at::Tensor main;  // [main_elements] fp32.
+  std::vector<at::Tensor>
+      moments;  // As many as the optimizer has, each [main_elements] in BucketTypes::moment.
   at::Tensor
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
 };
@@ -46,12 +41,13 @@ class ShardedParams {
   const BucketShard& bucket(int index) const { return buckets_[index]; }
   int size() const { return static_cast<int>(buckets_.size()); }
 
-  // Where reductions end: [shard_elements] in Spec::main_grads. With no_shard undefined until bound, and then
+  // Where reductions end: [shard_elements] in BucketTypes::gradient. With no_shard undefined until bound, and then
   // the bucket's whole reduce buffer. Undefined in frozen buckets.
   const at::Tensor& grad_shard(int bucket) const { return grad_shards_[bucket]; }
   void BindGradShard(int bucket, const at::Tensor& grad_shard);
 
-  // Writes this rank's pieces into `model`: all parameters in the order of SlotOffsets, fp32. For tests.
+  // Writes this rank's pieces into `model`: all parameters in the order of SlotOffsets, fp32. A piece that
+  // several ranks have is written by the first of them.
   void CopyTo(std::vector<float>* model) const;
 
  private:

@@ -27,10 +27,12 @@ ModelFacts SmallModel() {
   return model;
 }
 
-Layout LayoutOver(int64_t shards, int64_t outer_shards) {
+Layout LayoutOver(int64_t shards, int64_t pieces) {
   LayoutOptions options;
+  if (shards > 1) options.groups.shard = Group::kShard;
+  if (pieces > 1) options.groups.pieces = Group::kReplicate;
   options.shards = shards;
-  options.outer_shards = outer_shards;
+  options.pieces = pieces;
   return MakeLayout(SmallModel(), options);
 }
 
@@ -56,7 +58,7 @@ TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
       double sum = 0;
       for (int rank = 0; rank < inner * outer; ++rank) {
         const auto params = ShardedParams::Make(SpecOf(Strategy::kOptimGradsParams), layout,
-                                                PositionOf(rank, inner * outer, outer), at::kCPU, Counting);
+                                                {Mesh::DataParallel(outer, inner), rank}, at::kCPU, Counting);
         ASSERT_TRUE(params.ok()) << params.status();
         params->CopyTo(&model);
         for (int b = 0; b < params->size(); ++b) sum += params->bucket(b).main.sum().item<double>();
@@ -72,8 +74,8 @@ TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
   std::mutex mutex;
   std::set<int> drawn;
   int64_t elements_drawn = 0;
-  const auto last = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(7, 8, 1), at::kCPU,
-                                        [&](int unit, int param, int64_t begin, int64_t elements) {
+  const auto last = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, {Mesh::DataParallel(1, 8), 7},
+                                        at::kCPU, [&](int unit, int param, int64_t begin, int64_t elements) {
                                           const std::lock_guard<std::mutex> lock(mutex);
                                           drawn.insert(param);
                                           elements_drawn += elements;
@@ -86,20 +88,19 @@ TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
 
 TEST(ShardedParams, ReplicasOfAnAxisThatDoesNotShardOwnTheSame) {
   const Layout layout = LayoutOver(2, 1);
-  const auto one =
-      ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(1, 4, 2), at::kCPU, Counting);
-  const auto other =
-      ShardedParams::Make(SpecOf(Strategy::kOptim), layout, PositionOf(3, 4, 2), at::kCPU, Counting);
+  const auto one = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, {Mesh::DataParallel(2, 2), 1},
+                                       at::kCPU, Counting);
+  const auto other = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, {Mesh::DataParallel(2, 2), 3},
+                                         at::kCPU, Counting);
   ASSERT_TRUE(one.ok() && other.ok());
   for (int b = 0; b < one->size(); ++b) EXPECT_TRUE(one->bucket(b).main.equal(other->bucket(b).main));
 }
 
 TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
-  Spec spec = SpecOf(Strategy::kOptimGrads);
-  spec.moments = DType::kBf16;
-  spec.main_grads = DType::kBf16;
-  const Layout layout = LayoutOver(2, 2);
-  const auto params = ShardedParams::Make(spec, layout, PositionOf(3, 4, 2), at::kCPU, Counting);
+  const Spec spec = SpecOf(Strategy::kOptimGrads);
+  Layout layout = LayoutOver(2, 2);
+  for (Bucket& bucket : layout.buckets) bucket.types.moment = bucket.types.gradient = DType::kBf16;
+  const auto params = ShardedParams::Make(spec, layout, {Mesh::DataParallel(2, 2), 3}, at::kCPU, Counting);
   ASSERT_TRUE(params.ok());
   ASSERT_EQ(params->size(), 2);
   for (int b = 0; b < 2; ++b) {
@@ -119,8 +120,8 @@ TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
 
 TEST(ShardedParams, WholeGradientsAreBoundByTheEngine) {
   const Layout layout = LayoutOver(1, 1);
-  auto params =
-      ShardedParams::Make(SpecOf(Strategy::kNoShard), layout, PositionOf(1, 2, 1), at::kCPU, Counting);
+  auto params = ShardedParams::Make(SpecOf(Strategy::kNoShard), layout, {Mesh::DataParallel(1, 2), 1},
+                                    at::kCPU, Counting);
   ASSERT_TRUE(params.ok());
   const int bucket = layout.buckets[0].trainable ? 0 : 1;
   EXPECT_FALSE(params->grad_shard(bucket).defined());

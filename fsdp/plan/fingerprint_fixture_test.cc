@@ -198,10 +198,10 @@ void Add(const Spec& spec, Lines* lines) {
   to.Int("micro_batch", spec.micro_batch);
   to.Int("global_batch", spec.global_batch);
   to.Text("seed", absl::StrCat(spec.seed));
-  to.Text("compute", NameOf(spec.compute));
-  to.Text("main_grads", NameOf(spec.main_grads));
-  to.Text("grad_comm", NameOf(spec.grad_comm));
-  to.Text("moments", NameOf(spec.moments));
+  to.Text("compute", NameOf(spec.precision.compute));
+  to.Text("main_grads", NameOf(spec.precision.main_grads));
+  to.Text("grad_comm", NameOf(spec.precision.grad_comm));
+  to.Text("moments", NameOf(spec.precision.moments));
   to.Real("loss_scale.initial", spec.loss_scale.initial);
   to.Int("loss_scale.growth_interval", spec.loss_scale.growth_interval);
   to.Text("strategy", NameOf(spec.strategy));
@@ -210,8 +210,8 @@ void Add(const Spec& spec, Lines* lines) {
   to.Text("recompute", NameOf(spec.recompute));
   to.Int("recompute_layers", spec.recompute_layers);
   to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");
-  to.Int("world", spec.world);
-  to.Int("outer_size", spec.outer_size);
+  to.Int("world", spec.mesh.world());
+  to.Int("outer_size", spec.mesh.size(Axis::kReplicate));
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
   Add(spec.data, spec.evaluation, lines);
@@ -221,7 +221,8 @@ void Add(const Spec& spec, Lines* lines) {
 
 void Add(const Layout& layout, Lines* lines) {
   lines->push_back(absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(),
-                                " buckets, ", layout.shards, " shards of ", layout.outer_shards));
+                                " buckets, ", layout.buckets[0].shards, " shards of ",
+                                layout.buckets[0].pieces));
   for (const UnitLayout& unit : layout.units) {
     std::string line = absl::StrCat("unit ", unit.name, ": buckets ", absl::StrJoin(unit.buckets, " "));
     if (unit.borrows >= 0) absl::StrAppend(&line, ", borrows ", layout.units[unit.borrows].name);

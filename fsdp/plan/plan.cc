@@ -1,6 +1,7 @@
 #include "fsdp/plan/plan.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -38,7 +39,7 @@ void AddUnits(const Plan& plan, v1::Plan* proto) {
     for (const int b : layout.buckets) {
       const Bucket& bucket = plan.layout.buckets[b];
       unit->set_parameters(unit->parameters() + bucket.elements);
-      unit->set_gathered_bytes(unit->gathered_bytes() + bucket.bucket_elements * BytesOf(plan.spec.compute));
+      unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gathered_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(DType::kFp32));
     }
     const Recompute recompute = RecomputeOf(plan.spec, plan.model, static_cast<int>(u));
@@ -135,6 +136,16 @@ Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::
   return plan;
 }
 
+absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job) {
+  Plan plan = MakePlan(job, /*budget_bytes_per_rank=*/0);
+  if (plan.accepted()) return plan;
+  std::vector<std::string> faults;
+  for (const Violation& fault : plan.faults) {
+    if (fault.level == FaultLevel::kError) faults.push_back(absl::StrCat(fault.field, ": ", fault.reason));
+  }
+  return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
+}
+
 v1::Plan ToProto(const Plan& plan) {
   v1::Plan proto;
   *proto.mutable_resolved() = plan.resolved;
@@ -146,7 +157,7 @@ v1::Plan ToProto(const Plan& plan) {
   }
   for (const Violation& fault : plan.faults) *proto.add_faults() = ToProto(fault);
   if (plan.layout.units.empty()) return proto;
-  proto.set_world(plan.spec.world);
+  proto.set_world(plan.spec.mesh.world());
   proto.set_parameters(plan.layout.elements());
   proto.set_padding_ratio(plan.layout.padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);

@@ -35,6 +35,10 @@ struct Plan {
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
               const std::vector<std::string>& unread = {});
 
+// The plan of a job that is about to run here. INVALID_ARGUMENT lists every error of a spec that is refused,
+// one a line.
+absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job);
+
 // That fault, for what else a spec is put through; `why`: of GuardChecks(). Logs.
 Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);
 

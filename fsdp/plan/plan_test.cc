@@ -79,9 +79,9 @@ TEST(Plan, AcceptsTheExampleAndSaysWhatItChose) {
   const Plan plan = MakePlan(TinyJob(), 0);
   ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
   EXPECT_TRUE(plan.faults.empty()) << Text(plan.faults);
-  EXPECT_EQ(plan.spec.world, 4);
+  EXPECT_EQ(plan.spec.mesh.world(), 4);
   EXPECT_EQ(plan.spec.micro_batches_per_step(), 1);
-  EXPECT_EQ(plan.spec.compute, DType::kFp32);
+  EXPECT_EQ(plan.spec.precision.compute, DType::kFp32);
   EXPECT_EQ(plan.layout.units.size(), 6u);
   EXPECT_NE(plan.program.hash, 0u);
   ASSERT_NE(Find(plan, "precision.compute"), nullptr);
@@ -265,6 +265,19 @@ TEST(Plan, PutsEveryInstructionInTheMessage) {
   EXPECT_EQ(first.op(), "Gather");
   EXPECT_EQ(first.unit(), "embedding");
   EXPECT_EQ(first.lane(), "gather");
+}
+
+TEST(AcceptedPlan, ARefusalNamesWhatRefusesAlone) {
+  v1::JobSpec job;
+  job.set_name("Not A Name");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_train()->set_steps(1);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(3);  // A warning.
+  const std::string refusal(AcceptedPlan(job).status().message());
+  EXPECT_EQ(refusal.find("name: "), 0u) << refusal;
+  EXPECT_EQ(refusal.find("diverges"), std::string::npos) << refusal;
 }
 
 }  // namespace

@@ -2,26 +2,13 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <map>
+
 #include "base/check.h"
 #include "fsdp/plan/predict/simulate.h"
 
 namespace fsdpd {
 namespace {
-
-v1::CommOp CommOpOf(Op op, const Spec& spec) {
-  switch (op) {
-    case Op::kGather:
-      return spec.strategy == Strategy::kNoShard ? v1::COMM_OP_UNSPECIFIED : v1::COMM_OP_ALL_GATHER;
-    case Op::kReduce:
-      return spec.strategy == Strategy::kNoShard ? v1::COMM_OP_ALL_REDUCE : v1::COMM_OP_REDUCE_SCATTER;
-    case Op::kReduceOuter:
-      return v1::COMM_OP_OUTER_REDUCE;
-    case Op::kPublish:
-      return v1::COMM_OP_OUTER_GATHER;
-    default:
-      return v1::COMM_OP_UNSPECIFIED;
-  }
-}
 
 void AddTimeline(const Simulation& simulation, v1::Prediction::Timeline* timeline) {
   for (const SimulatedSpan& span : simulation.spans) {
@@ -57,16 +44,17 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   prediction->set_exposed_seconds(simulation.exposed_seconds);
   prediction->set_tokens_per_second(simulation.tokens_per_second);
   prediction->set_mfu(simulation.mfu);
+  std::map<v1::CommOp, v1::OpTime> ops;
   for (const SimulatedOp& op : simulation.ops) {
-    const v1::CommOp kind = CommOpOf(op.op, plan.spec);
-    if (kind == v1::COMM_OP_UNSPECIFIED) continue;
-    v1::OpTime* to = prediction->add_ops();
-    to->set_op(kind);
-    to->set_seconds(op.seconds);
-    to->set_exposed_seconds(op.exposed_seconds);
-    to->set_bytes(op.bytes);
-    to->set_count(op.count);
+    if (op.counted_as == v1::COMM_OP_UNSPECIFIED) continue;
+    v1::OpTime& to = ops[op.counted_as];  // Two operations may count as one.
+    to.set_op(op.counted_as);
+    to.set_seconds(to.seconds() + op.seconds);
+    to.set_exposed_seconds(to.exposed_seconds() + op.exposed_seconds);
+    to.set_bytes(to.bytes() + op.bytes);
+    to.set_count(to.count() + op.count);
   }
+  for (const auto& entry : ops) *prediction->add_ops() = entry.second;
   if (timeline) AddTimeline(simulation, prediction->mutable_timeline());
 }
 

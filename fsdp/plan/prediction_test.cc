@@ -36,10 +36,12 @@ TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
   EXPECT_EQ(prediction.profile().name(), "cpu");
   EXPECT_GT(prediction.step_seconds(), prediction.compute_seconds());
   EXPECT_GT(prediction.tokens_per_second(), 0);
-  ASSERT_EQ(prediction.ops_size(), 2);
+  ASSERT_EQ(prediction.ops_size(), 3);
   EXPECT_EQ(prediction.ops(0).op(), v1::COMM_OP_ALL_GATHER);
   EXPECT_EQ(prediction.ops(1).op(), v1::COMM_OP_REDUCE_SCATTER);
   EXPECT_EQ(prediction.ops(1).count(), 6);
+  EXPECT_EQ(prediction.ops(2).op(), v1::COMM_OP_ALL_REDUCE) << "the norm's sums, as ranks count them";
+  EXPECT_EQ(prediction.ops(2).count(), 1);
   EXPECT_FALSE(prediction.has_timeline());
 }
 

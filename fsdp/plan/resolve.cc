@@ -101,7 +101,7 @@ class Resolver {
       return;
     }
     const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
-    const LargestUnit largest = FindLargestUnit(layout, spec.compute);
+    const LargestUnit largest = FindLargestUnit(layout);
     if (!fsdp->has_prefetch_bytes() && spec.keeps_gathered()) {
       fsdp->set_prefetch_bytes(0);
       Chose("fsdp.prefetch_bytes", "0", "buckets are gathered once and stay: there is nothing to bound");

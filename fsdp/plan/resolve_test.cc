@@ -30,9 +30,9 @@ std::string ValueOf(const std::vector<Choice>& choices, const std::string& field
 TEST(Resolve, FillsEveryDefault) {
   std::vector<Choice> choices;
   const Spec spec = ToSpec(Resolve(LeastJob(), 0, &choices));
-  EXPECT_EQ(spec.world, 1);
+  EXPECT_EQ(spec.mesh.world(), 1);
   EXPECT_EQ(spec.device, DeviceKind::kCuda);
-  EXPECT_EQ(spec.compute, DType::kBf16);
+  EXPECT_EQ(spec.precision.compute, DType::kBf16);
   EXPECT_EQ(spec.micro_batch, 1);
   EXPECT_EQ(spec.global_batch, 1);
   EXPECT_EQ(spec.seed, 1u);
@@ -43,11 +43,11 @@ TEST(Resolve, FillsEveryDefault) {
   EXPECT_EQ(spec.schedule.shape, ScheduleShape::kConstant);
   EXPECT_EQ(spec.strategy, Strategy::kOptimGradsParams);
   EXPECT_EQ(spec.recompute, Recompute::kNone);
-  EXPECT_EQ(spec.outer_size, 1);
+  EXPECT_EQ(spec.mesh.size(Axis::kReplicate), 1);
   EXPECT_EQ(spec.outer_strategy, Strategy::kNoShard);
-  EXPECT_EQ(spec.main_grads, DType::kFp32);
-  EXPECT_EQ(spec.grad_comm, DType::kFp32);
-  EXPECT_EQ(spec.moments, DType::kFp32);
+  EXPECT_EQ(spec.precision.main_grads, DType::kFp32);
+  EXPECT_EQ(spec.precision.grad_comm, DType::kFp32);
+  EXPECT_EQ(spec.precision.moments, DType::kFp32);
   EXPECT_EQ(spec.evaluation.every_steps, 0);
   EXPECT_EQ(spec.data.synthetic_vocab, 256);
   EXPECT_EQ(spec.memory_budget_bytes, 0);
@@ -180,7 +180,7 @@ TEST(Resolve, KeepsAnOuterAxisThatSomebodyChose) {
   job.mutable_resources()->set_ranks_per_node(2);
   job.mutable_fsdp()->mutable_outer()->set_size(2);
   std::vector<Choice> choices;
-  EXPECT_EQ(ToSpec(Resolve(job, 0, &choices)).inner_size(), 2);
+  EXPECT_EQ(ToSpec(Resolve(job, 0, &choices)).mesh.size(Axis::kShard), 2);
   EXPECT_EQ(ValueOf(choices, "fsdp.outer.strategy"), "no_shard");
   job.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
   EXPECT_TRUE(ToSpec(Resolve(job, 0, nullptr)).shards_over_outer());

@@ -29,7 +29,7 @@ absl::Status Expect(bool right, const char* what, DType wire) {
 }
 
 absl::StatusOr<Work> MakeGather(RankBench* rank, int64_t elements, DType wire) {
-  Communicator* group = rank->mesh.gather.get();
+  Communicator* group = rank->mesh.Find(Group::kShard, Role::kGather);
   at::Tensor all;
   const auto gather = [&] { return group->AllGather(all.mutable_data_ptr(), elements, wire); };
   FSDPD_RETURN_IF_ERROR(RunOn(rank->communication.get(), [&] {
@@ -47,7 +47,7 @@ absl::StatusOr<Work> MakeGather(RankBench* rank, int64_t elements, DType wire) {
 }
 
 absl::StatusOr<Work> MakeReduce(RankBench* rank, int64_t elements, DType wire) {
-  Communicator* group = rank->mesh.reduce.get();
+  Communicator* group = rank->mesh.Find(Group::kShard, Role::kReduce);
   at::Tensor all, scratch, sum;
   FSDPD_RETURN_IF_ERROR(RunOn(rank->communication.get(), [&] {
     const at::NoGradGuard no_grad;
@@ -87,7 +87,8 @@ absl::StatusOr<double> MeasureLatency(RankBench* rank, const LinkSizes& sizes, D
 
 absl::StatusOr<LinkRates> MeasureLinks(RankBench* rank, const LinkSizes& sizes, DType wire,
                                        double latency_seconds, double memory_bytes_per_second) {
-  const double part = D(sizes.large_elements) * D(BytesOf(wire)), ranks = rank->mesh.gather->size();
+  const double part = D(sizes.large_elements) * D(BytesOf(wire)),
+               ranks = rank->mesh.Find(Group::kShard, Role::kGather)->size();
   FSDPD_ASSIGN_OR_RETURN(const double gather, SecondsOf(rank, MakeGather(rank, sizes.large_elements, wire)));
   FSDPD_ASSIGN_OR_RETURN(const double reduce, SecondsOf(rank, MakeReduce(rank, sizes.large_elements, wire)));
   const double summed =

@@ -62,14 +62,14 @@ class IdleCommunicator : public Communicator {
 };
 
 TEST(LinkRates, AWrongResultIsNotTimed) {
-  Mesh idle;
-  idle.gather = std::make_unique<IdleCommunicator>();
-  idle.reduce = std::make_unique<IdleCommunicator>();
+  ConnectedMesh idle;
+  idle.Add(Group::kShard, Role::kGather, std::make_unique<IdleCommunicator>());
+  idle.Add(Group::kShard, Role::kReduce, std::make_unique<IdleCommunicator>());
   RankBench bench = LocalBench(std::move(idle));
   EXPECT_EQ(MeasureLatency(&bench, kLinks, DType::kFp32).status(),
             absl::InternalError("all-gather in fp32: the result is wrong"));
   OnLocalBenches(2, [&](RankBench* half_idle) {
-    half_idle->mesh.reduce = std::make_unique<IdleCommunicator>();
+    half_idle->mesh.Add(Group::kShard, Role::kReduce, std::make_unique<IdleCommunicator>());
     EXPECT_EQ(MeasureLatency(half_idle, kLinks, DType::kBf16).status(),
               absl::InternalError("reduce-scatter in bf16: the result is wrong"));
   });

@@ -6,7 +6,7 @@
 
 namespace fsdpd {
 
-RankBench LocalBench(Mesh mesh) {
+RankBench LocalBench(ConnectedMesh mesh) {
   RankBench bench;
   bench.mesh = std::move(mesh);
   bench.compute = MakeThreadLane();
@@ -17,7 +17,7 @@ RankBench LocalBench(Mesh mesh) {
 
 void OnLocalBenches(int ranks, const std::function<void(RankBench*)>& body) {
   std::vector<std::thread> threads;
-  for (Mesh& mesh : MakeLocalMesh(ranks, /*outer_size=*/1)) {
+  for (ConnectedMesh& mesh : MakeLocalMesh(Mesh::DataParallel(1, ranks))) {
     threads.emplace_back([&body, bench = LocalBench(std::move(mesh))]() mutable { body(&bench); });
   }
   for (std::thread& thread : threads) thread.join();

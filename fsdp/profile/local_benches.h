@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-RankBench LocalBench(Mesh mesh);
+RankBench LocalBench(ConnectedMesh mesh);
 
 // Calls `body` for each rank on a thread of its own.
 void OnLocalBenches(int ranks, const std::function<void(RankBench*)>& body);

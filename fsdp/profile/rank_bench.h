@@ -20,7 +20,7 @@ namespace fsdpd {
 
 struct RankBench {
   at::Device device = at::kCPU;
-  Mesh mesh;
+  ConnectedMesh mesh;
   std::unique_ptr<Lane> compute;
   std::unique_ptr<Lane> communication;
   int runs = 1;  // Of which the median counts.

@@ -85,9 +85,4 @@ StepTiming SummariseStep(const std::vector<Span>& spans) {
   return timing;
 }
 
-int64_t ReceivedBytes(v1::CommOp op, int64_t total_bytes, int64_t size) {
-  const int64_t once = total_bytes / size * (size - 1);
-  return op == v1::COMM_OP_ALL_REDUCE ? 2 * once : once;
-}
-
 }  // namespace fsdpd

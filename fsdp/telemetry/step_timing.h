@@ -34,9 +34,4 @@ struct StepTiming {
 
 StepTiming SummariseStep(const std::vector<Span>& spans);
 
-// Bytes that one rank of `size` receives for an all-gather, reduce-scatter or all-reduce over `total_bytes`:
-// the whole gathered or reduced buffer. All-reduce is counted as a reduce-scatter and an all-gather, as rings
-// do it.
-int64_t ReceivedBytes(v1::CommOp op, int64_t total_bytes, int64_t size);
-
 }  // namespace fsdpd

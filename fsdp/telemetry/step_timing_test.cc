@@ -89,11 +89,5 @@ TEST(StepTiming, TouchingIntervalsDoNotCountTwice) {
   EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 0);
 }
 
-TEST(StepTiming, ReceivedBytesAreWhatComesFromOthers) {
-  EXPECT_EQ(ReceivedBytes(kAllGather, 400, 4), 300);
-  EXPECT_EQ(ReceivedBytes(v1::COMM_OP_ALL_REDUCE, 400, 4), 600);
-  EXPECT_EQ(ReceivedBytes(kAllGather, 400, 1), 0);
-}
-
 }  // namespace
 }  // namespace fsdpd

@@ -24,7 +24,7 @@ namespace fsdpd {
 
 struct Transport {
   std::string name;
-  std::function<Group(int size)> make;
+  std::function<Members(int size)> make;
   // Called by each rank's thread before its first operation: which memory its buffers are in.
   std::function<at::Device(int rank)> device = [](int) { return at::Device(at::kCPU); };
   int max_ranks = 8;
@@ -87,7 +87,7 @@ class CommunicatorSuite : public testing::TestWithParam<SuiteParameter> {
   int size_ = 0;
   std::function<at::Device(int)> device_;
   bool abort_reaches_peers_ = true;
-  Group group_;
+  Members group_;
 };
 
 constexpr int64_t kSuiteCounts[] = {0, 1, 2, 33, 4096, 4097, 100003};

@@ -10,7 +10,7 @@
 
 namespace fsdpd {
 
-using Group = std::vector<std::unique_ptr<Communicator>>;
+using Members = std::vector<std::unique_ptr<Communicator>>;
 
 // Runs `body` once per rank, each on a thread of its own.
 inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {

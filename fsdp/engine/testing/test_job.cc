@@ -38,7 +38,7 @@ v1::JobSpec Over(v1::JobSpec job, const TestMesh& mesh, int world, int micro_bat
 }
 
 LocalJobResult Train(const v1::JobSpec& job, const LocalJobOptions& options) {
-  const auto plan = PlanOfJob(job);
+  const auto plan = AcceptedPlan(job);
   FSDPD_CHECK_OK(plan.status());
   auto result = RunLocalJob(*plan, options);
   FSDPD_CHECK_OK(result.status());

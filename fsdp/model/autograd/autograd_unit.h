@@ -23,8 +23,8 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/model/initial_values.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/initial_values.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 

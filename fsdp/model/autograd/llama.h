@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/model/initial_values.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/initial_values.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace torch::nn {
 class Module;

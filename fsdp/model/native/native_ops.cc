@@ -28,7 +28,7 @@
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/swiglu.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {

@@ -12,7 +12,7 @@
 
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 namespace {

@@ -14,7 +14,7 @@
 #include <cmath>
 
 #include "fsdp/model/testing/fixed_seed.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 namespace {

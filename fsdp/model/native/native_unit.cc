@@ -1,6 +1,6 @@
 #include "fsdp/model/native/native_unit.h"
 
-#include "fsdp/model/initial_values.h"
+#include "fsdp/model/unit/initial_values.h"
 
 namespace fsdpd {
 

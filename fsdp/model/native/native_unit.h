@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/model/unit.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 

@@ -26,7 +26,7 @@ struct Cuttable {
 };
 
 int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
-  const bool one_part = options.shards * options.outer_shards == 1;
+  const bool one_part = options.shards * options.pieces == 1;
   if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
   const int64_t row = param.elements() / param.shape[0];
   switch (options.quantum) {
@@ -47,9 +47,9 @@ class Packing {
  public:
   Packing(std::vector<Cuttable> params, const LayoutOptions& options)
       : params_(std::move(params)),
-        parts_(options.shards * options.outer_shards),
-        param_align_(kParamAlignBytes / BytesOf(options.compute)),
-        main_align_(kMainAlignBytes / BytesOf(options.compute)) {
+        parts_(options.shards * options.pieces),
+        param_align_(kParamAlignBytes / BytesOf(options.types.gathered)),
+        main_align_(kMainAlignBytes / BytesOf(options.types.gathered)) {
     if (options.quantum == Quantum::kWhole && parts_ > 1) {
       PlaceWhole();
     } else {
@@ -66,16 +66,20 @@ class Packing {
     return params;
   }
 
-  Bucket Take(int unit, bool trainable, int64_t outer_shards) {
+  Bucket Take(int unit, bool trainable, const LayoutOptions& options) {
     Bucket bucket;
     bucket.unit = unit;
     bucket.trainable = trainable;
+    bucket.groups = options.groups;
+    bucket.types = options.types;
+    bucket.shards = options.shards;
+    bucket.pieces = options.pieces;
     for (Cuttable& param : params_) {
       bucket.elements += param.slot.elements;
       bucket.params.push_back(std::move(param.slot));
     }
     bucket.main_elements = main_elements_;
-    bucket.shard_elements = main_elements_ * outer_shards;
+    bucket.shard_elements = main_elements_ * bucket.pieces;
     bucket.bucket_elements = padded();
     return bucket;
   }
@@ -186,7 +190,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, const LayoutOp
   }
   for (Packing& packing : packings) {
     FSDPD_CHECK(packing.possible());
-    buckets->push_back(packing.Take(unit, trainable, options.outer_shards));
+    buckets->push_back(packing.Take(unit, trainable, options));
   }
 }
 
@@ -218,7 +222,9 @@ int64_t Layout::elements() const {
 
 double Layout::padding_ratio() const {
   const auto own = static_cast<double>(elements());
-  return own == 0 ? 0 : (static_cast<double>(main_elements() * shards * outer_shards) - own) / own;
+  double padded = 0;
+  for (const Bucket& bucket : buckets) padded += static_cast<double>(bucket.bucket_elements);
+  return own == 0 ? 0 : (padded - own) / own;
 }
 
 int64_t Layout::main_elements() const {
@@ -227,15 +233,30 @@ int64_t Layout::main_elements() const {
   return sum;
 }
 
-BucketRange MainRange(const Layout& layout, const Bucket& bucket, int64_t inner_index, int64_t outer_index) {
-  FSDPD_CHECK(inner_index >= 0 && inner_index < layout.shards);
-  FSDPD_CHECK(outer_index >= 0 && outer_index < layout.outer_shards);
-  return {inner_index * bucket.shard_elements + outer_index * bucket.main_elements, bucket.main_elements};
+BucketRange ShardRange(const Bucket& bucket, int64_t shard) {
+  FSDPD_CHECK(shard >= 0 && shard < bucket.shards);
+  return {shard * bucket.shard_elements, bucket.shard_elements};
 }
 
-BucketRange ShardRange(const Layout& layout, const Bucket& bucket, int64_t inner_index) {
-  FSDPD_CHECK(inner_index >= 0 && inner_index < layout.shards);
-  return {inner_index * bucket.shard_elements, bucket.shard_elements};
+BucketRange MainRange(const Bucket& bucket, int64_t shard, int64_t piece) {
+  FSDPD_CHECK(piece >= 0 && piece < bucket.pieces);
+  return {ShardRange(bucket, shard).begin + piece * bucket.main_elements, bucket.main_elements};
+}
+
+BucketRange ShardRange(const Bucket& bucket, const MeshPosition& position) {
+  return ShardRange(bucket, position.IndexIn(bucket.groups.shard));
+}
+
+BucketRange MainRange(const Bucket& bucket, const MeshPosition& position) {
+  return MainRange(bucket, position.IndexIn(bucket.groups.shard), position.IndexIn(bucket.groups.pieces));
+}
+
+bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
+  const auto cut_over = [&](Group group) {
+    return bucket.groups.shard == group || bucket.groups.pieces == group;
+  };
+  return (cut_over(Group::kShard) || position.IndexIn(Group::kShard) == 0) &&
+         (cut_over(Group::kReplicate) || position.IndexIn(Group::kReplicate) == 0);
 }
 
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
@@ -252,10 +273,8 @@ std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
 }
 
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
-  FSDPD_CHECK(options.shards > 0 && options.outer_shards > 0);
+  FSDPD_CHECK(options.shards > 0 && options.pieces > 0);
   Layout layout;
-  layout.shards = options.shards;
-  layout.outer_shards = options.outer_shards;
   for (size_t u = 0; u < model.units.size(); ++u) {
     layout.units.push_back(MakeUnitLayout(model.units[u], static_cast<int>(u), options, &layout.buckets));
   }
@@ -264,9 +283,18 @@ Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
 
 LayoutOptions LayoutOptionsOf(const Spec& spec) {
   LayoutOptions options;
-  options.shards = spec.shards_optimizer() ? spec.inner_size() : 1;
-  options.outer_shards = spec.shards_over_outer() ? spec.outer_size : 1;
-  options.compute = spec.compute;
+  BucketGroups& groups = options.groups;
+  groups.shard = spec.shards_optimizer() ? Group::kShard : Group::kSelf;
+  groups.pieces = spec.shards_over_outer() ? Group::kReplicate : Group::kSelf;
+  groups.reduce = Group::kShard;
+  groups.replicate = spec.mesh.size(Axis::kReplicate) > 1 ? Group::kReplicate : Group::kSelf;
+  options.shards = spec.mesh.SizeOf(groups.shard);
+  options.pieces = spec.mesh.SizeOf(groups.pieces);
+  // Gradients that are whole are summed where they are, and so are fp32.
+  options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
+  options.types.gathered = spec.precision.compute;
+  options.types.gradient = spec.precision.main_grads;
+  options.types.moment = spec.precision.moments;
   return options;
 }
 

@@ -16,8 +16,9 @@
 // 256-byte boundary in compute precision, every main shard on a 16-byte one (what vector loads and NCCL's
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
-// Two mesh axes: the inner one cuts buckets into shards. Where the outer one shards the optimizer (HFSDP),
-// each shard is cut again into outer_shards equal main pieces, of which outer index o owns the o-th.
+// Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where replicas shard
+// the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the o-th replica owns the
+// o-th. And each says in which types it is stored, gathered, sent and summed.
 #pragma once
 
 #include <cstdint>
@@ -40,14 +41,37 @@ struct ParamSlot {
   int64_t elements = 0;
 };
 
+struct BucketGroups {
+  Group shard = Group::kSelf;      // Cuts it into shards; kSelf: every rank has all of it.
+  Group pieces = Group::kSelf;     // Cuts each shard again into main pieces.
+  Group reduce = Group::kSelf;     // Sums its gradients: into shards, or whole where it has none.
+  Group replicate = Group::kSelf;  // Sums what those sums are, between the ranks that have the same shard.
+};
+
+struct BucketTypes {
+  DType main = DType::kFp32;      // Main parameters, as the optimizer keeps them.
+  DType moment = DType::kFp32;    // The optimizer's moments.
+  DType gathered = DType::kFp32;  // Parameters as they travel and as units read them.
+  DType wire = DType::kFp32;      // Gradients as units write them and as they travel.
+  DType gradient = DType::kFp32;  // Gradients as they are summed up over micro-batches, in the rank's shard.
+};
+
 struct Bucket {
   int unit = 0;
   bool trainable = true;
   std::vector<ParamSlot> params;
+  BucketGroups groups;
+  BucketTypes types;
+  int64_t shards = 1;           // Members of groups.shard.
+  int64_t pieces = 1;           // Members of groups.pieces.
   int64_t elements = 0;         // Parameters' own.
-  int64_t bucket_elements = 0;  // With padding; shard_elements x Layout::shards.
-  int64_t shard_elements = 0;   // main_elements x Layout::outer_shards.
+  int64_t bucket_elements = 0;  // With padding; shard_elements x shards.
+  int64_t shard_elements = 0;   // main_elements x pieces.
   int64_t main_elements = 0;    // What one rank keeps main parameters of.
+
+  int64_t gathered_bytes() const { return bucket_elements * BytesOf(types.gathered); }
+  int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
+  int64_t gathered_shard_bytes() const { return shard_elements * BytesOf(types.gathered); }
 };
 
 struct ParamPlace {
@@ -63,8 +87,6 @@ struct UnitLayout {
 };
 
 struct Layout {
-  int64_t shards = 1;           // The inner axis, or 1 for no_shard.
-  int64_t outer_shards = 1;     // The outer axis where it shards the optimizer, else 1.
   std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
 
@@ -79,9 +101,16 @@ struct BucketRange {
   int64_t elements = 0;
 };
 
-// What the rank at these indices owns of a bucket's main parameters, and of its gathered shard.
-BucketRange MainRange(const Layout& layout, const Bucket& bucket, int64_t inner_index, int64_t outer_index);
-BucketRange ShardRange(const Layout& layout, const Bucket& bucket, int64_t inner_index);
+// A shard of the bucket, and a main piece of a shard.
+BucketRange ShardRange(const Bucket& bucket, int64_t shard);
+BucketRange MainRange(const Bucket& bucket, int64_t shard, int64_t piece);
+
+// What the rank at this place owns. Ranks that the bucket's groups do not tell apart own the same.
+BucketRange ShardRange(const Bucket& bucket, const MeshPosition& position);
+BucketRange MainRange(const Bucket& bucket, const MeshPosition& position);
+
+// No rank of a lower number owns the same main piece.
+bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position);
 
 // A piece of one parameter within a range of its bucket: elements [param_begin, param_begin + elements) of
 // the flattened parameter lie at [range_begin, ...) of the range.
@@ -95,10 +124,12 @@ struct BucketPiece {
 // In order; empty when the range holds padding only.
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range);
 
+// Of every bucket, as the fields of the same names there.
 struct LayoutOptions {
+  BucketGroups groups;
+  BucketTypes types;
   int64_t shards = 1;
-  int64_t outer_shards = 1;
-  DType compute = DType::kFp32;
+  int64_t pieces = 1;
   Quantum quantum = Quantum::kElement;
 };
 

@@ -29,11 +29,11 @@ ModelFacts OneUnit(const Shapes& shapes) {
 }
 
 LayoutOptions Options(int64_t shards, DType compute = DType::kFp32, Quantum quantum = Quantum::kElement,
-                      int64_t outer_shards = 1) {
+                      int64_t pieces = 1) {
   LayoutOptions options;
   options.shards = shards;
-  options.outer_shards = outer_shards;
-  options.compute = compute;
+  options.pieces = pieces;
+  options.types.gathered = compute;
   options.quantum = quantum;
   return options;
 }
@@ -48,14 +48,14 @@ int64_t CutStep(const ParamSlot& param, Quantum quantum) {
 // Every element has exactly one owner, cuts fall where the quantum lets them, everything is aligned.
 void ExpectSound(const Layout& layout, const LayoutOptions& options) {
   for (const Bucket& bucket : layout.buckets) {
-    ASSERT_EQ(bucket.shard_elements, bucket.main_elements * layout.outer_shards);
-    ASSERT_EQ(bucket.bucket_elements, bucket.shard_elements * layout.shards);
-    ASSERT_EQ(bucket.main_elements * BytesOf(options.compute) % 16, 0);
+    ASSERT_EQ(bucket.shard_elements, bucket.main_elements * bucket.pieces);
+    ASSERT_EQ(bucket.bucket_elements, bucket.shard_elements * bucket.shards);
+    ASSERT_EQ(bucket.main_elements * BytesOf(options.types.gathered) % 16, 0);
     std::vector<int64_t> next(bucket.params.size(), 0);
-    for (int64_t inner = 0; inner < layout.shards; ++inner) {
-      ASSERT_EQ(ShardRange(layout, bucket, inner).begin, MainRange(layout, bucket, inner, 0).begin);
-      for (int64_t outer = 0; outer < layout.outer_shards; ++outer) {
-        const BucketRange range = MainRange(layout, bucket, inner, outer);
+    for (int64_t inner = 0; inner < bucket.shards; ++inner) {
+      ASSERT_EQ(ShardRange(bucket, inner).begin, MainRange(bucket, inner, 0).begin);
+      for (int64_t outer = 0; outer < bucket.pieces; ++outer) {
+        const BucketRange range = MainRange(bucket, inner, outer);
         for (const BucketPiece& piece : PiecesOf(bucket, range)) {
           const ParamSlot& param = bucket.params[piece.slot];
           ASSERT_EQ(piece.param_begin, next[piece.slot]);
@@ -72,7 +72,7 @@ void ExpectSound(const Layout& layout, const LayoutOptions& options) {
       const ParamSlot& param = bucket.params[i];
       ASSERT_EQ(next[i], param.elements) << param.name;
       ASSERT_GE(param.offset, end) << param.name;
-      ASSERT_EQ(param.offset * BytesOf(options.compute) % 256, 0) << param.name;
+      ASSERT_EQ(param.offset * BytesOf(options.types.gathered) % 256, 0) << param.name;
       end = param.offset + param.elements;
       elements += param.elements;
     }
@@ -121,10 +121,10 @@ TEST(Layout, EveryElementHasOneOwnerAndCutsFallOnTheQuantum) {
                                       {{0, 4}, {3}}};
   for (const Shapes& shapes : models) {
     for (const int64_t shards : {1, 2, 3, 4, 7, 8, 64}) {
-      for (const int64_t outer_shards : {1, 2, 3}) {
+      for (const int64_t pieces : {1, 2, 3}) {
         for (const DType compute : {DType::kFp32, DType::kBf16}) {
           for (const Quantum quantum : kQuanta) {
-            const LayoutOptions options = Options(shards, compute, quantum, outer_shards);
+            const LayoutOptions options = Options(shards, compute, quantum, pieces);
             const Layout layout = MakeLayout(OneUnit(shapes), options);
             ExpectSound(layout, options);
             ExpectEachParamOnce(layout, OneUnit(shapes));
@@ -161,9 +161,9 @@ TEST(Layout, RandomModelsAreSound) {
 TEST(Layout, AParameterSmallerThanTheShardsLeavesMostOfThemEmpty) {
   const Layout layout = MakeLayout(OneUnit({{3}}), Options(8));
   const Bucket& bucket = layout.buckets[0];
-  EXPECT_EQ(PiecesOf(bucket, ShardRange(layout, bucket, 0)).size(), 1u);
+  EXPECT_EQ(PiecesOf(bucket, ShardRange(bucket, 0)).size(), 1u);
   for (int64_t shard = 1; shard < 8; ++shard) {
-    EXPECT_TRUE(PiecesOf(bucket, ShardRange(layout, bucket, shard)).empty()) << shard;
+    EXPECT_TRUE(PiecesOf(bucket, ShardRange(bucket, shard)).empty()) << shard;
   }
 }
 
@@ -211,15 +211,15 @@ TEST(Layout, WholeMatricesAreSpreadEvenly) {
 
 TEST(Layout, FollowsTheMeshOfTheSpec) {
   Spec spec;
-  spec.world = 8;
-  spec.outer_size = 2;
-  spec.compute = DType::kBf16;
+  spec.mesh = Mesh::DataParallel(1, 8);
+  spec.mesh = spec.mesh.WithReplicas(2);
+  spec.precision.compute = DType::kBf16;
   EXPECT_EQ(LayoutOptionsOf(spec).shards, 4);
-  EXPECT_EQ(LayoutOptionsOf(spec).outer_shards, 1);
-  EXPECT_EQ(LayoutOptionsOf(spec).compute, DType::kBf16);
+  EXPECT_EQ(LayoutOptionsOf(spec).pieces, 1);
+  EXPECT_EQ(LayoutOptionsOf(spec).types.gathered, DType::kBf16);
   spec.outer_strategy = Strategy::kOptim;
-  EXPECT_EQ(LayoutOptionsOf(spec).outer_shards, 2);
-  spec.outer_size = 1;
+  EXPECT_EQ(LayoutOptionsOf(spec).pieces, 2);
+  spec.mesh = spec.mesh.WithReplicas(1);
   spec.outer_strategy = Strategy::kNoShard;
   spec.strategy = Strategy::kNoShard;
   EXPECT_EQ(LayoutOptionsOf(spec).shards, 1);
@@ -268,7 +268,7 @@ double OneMultiplePadding(const Layout& layout, const UnitFacts& unit) {
     multiple = std::lcm(multiple, row);
     end = (end + row - 1) / row * row + param.elements();
   }
-  const int64_t step = multiple * layout.shards;
+  const int64_t step = multiple * layout.buckets[0].shards;
   const auto own = static_cast<double>(unit.elements());
   return (static_cast<double>((end + step - 1) / step * step) - own) / own;
 }

@@ -14,19 +14,19 @@ constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
 // Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
 // of the communicators that reduce a bucket, or over the outer axis a shard, keeps what its largest took.
-int64_t GlooBytes(const Spec& spec, const Layout& layout) {
-  const bool whole_bucket = spec.strategy == Strategy::kNoShard || GradType(spec) == DType::kFp32;
+int64_t GlooBytes(const Layout& layout) {
   int64_t bucket_elements = 0, shard_elements = 0;
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
-    bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
-    shard_elements = std::max(shard_elements, bucket.shard_elements);
+    if (bucket.types.wire == DType::kFp32)
+      bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
+    if (bucket.groups.replicate != Group::kSelf)
+      shard_elements = std::max(shard_elements, bucket.shard_elements);
   }
   const auto received = [](int64_t elements) {
     return std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
   };
-  return (whole_bucket ? received(bucket_elements) : 0) +
-         (spec.outer_size > 1 ? received(shard_elements) : 0);
+  return received(bucket_elements) + received(shard_elements);
 }
 
 // Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
@@ -105,17 +105,21 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   return peak;
 }
 
-struct OwnedElements {
-  int64_t trainable_main = 0;
-  int64_t gradient_shard = 0;
+struct OwnedBytes {
+  int64_t main = 0;
+  int64_t moment = 0;          // Of one moment of what is trained.
+  int64_t gradient_shard = 0;  // Of what is trained.
+  int64_t parts = 1;           // That a bucket is cut into at most.
 };
 
-OwnedElements OwnedBy(const Layout& layout) {
-  OwnedElements owned;
+OwnedBytes OwnedBy(const Layout& layout) {
+  OwnedBytes owned;
   for (const Bucket& bucket : layout.buckets) {
+    owned.main += bucket.main_elements * BytesOf(bucket.types.main);
+    owned.parts = std::max(owned.parts, bucket.shards * bucket.pieces);
     if (!bucket.trainable) continue;
-    owned.trainable_main += bucket.main_elements;
-    owned.gradient_shard += bucket.shard_elements;
+    owned.moment += bucket.main_elements * BytesOf(bucket.types.moment);
+    owned.gradient_shard += bucket.shard_elements * BytesOf(bucket.types.gradient);
   }
   return owned;
 }
@@ -124,18 +128,18 @@ std::string OptimizerNote(const Spec& spec) {
   const int moments = spec.optimizer.moments();
   if (moments == 0) return "SGD without momentum keeps nothing";
   const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
-  return absl::StrCat(what, " in ", NameOf(spec.moments), ", of what is trained");
+  return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", of what is trained");
 }
 
 // no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.
-MemoryComponent Gradients(const Spec& spec, const OwnedElements& owned, int64_t whole_bytes) {
-  const int64_t shard = owned.gradient_shard * BytesOf(spec.main_grads);
+MemoryComponent Gradients(const Spec& spec, const OwnedBytes& owned, int64_t whole_bytes) {
+  const int64_t shard = owned.gradient_shard;
   if (spec.strategy == Strategy::kNoShard) return {"gradients", whole_bytes, "whole in fp32"};
   if (!spec.shards_grads()) {
     return {"gradients", whole_bytes + shard,
-            absl::StrCat("whole in fp32, and this rank's shard in ", NameOf(spec.main_grads))};
+            absl::StrCat("whole in fp32, and this rank's shard in ", NameOf(spec.precision.main_grads))};
   }
-  return {"gradients", shard, absl::StrCat("this rank's shard in ", NameOf(spec.main_grads))};
+  return {"gradients", shard, absl::StrCat("this rank's shard in ", NameOf(spec.precision.main_grads))};
 }
 
 std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std::string& unit) {
@@ -166,11 +170,11 @@ int64_t StepMemory::Of(absl::string_view component) const {
 
 UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.kept_bytes.none, unit.workspace_bytes}; }
 
-LargestUnit FindLargestUnit(const Layout& layout, DType compute) {
+LargestUnit FindLargestUnit(const Layout& layout) {
   LargestUnit largest;
   for (const UnitLayout& unit : layout.units) {
     int64_t bytes = 0;
-    for (const int bucket : unit.buckets) bytes += layout.buckets[bucket].bucket_elements * BytesOf(compute);
+    for (const int bucket : unit.buckets) bytes += layout.buckets[bucket].gathered_bytes();
     largest.all_bytes += bytes;
     if (bytes <= largest.bytes) continue;
     largest.name = unit.name;
@@ -184,16 +188,14 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
   const bool cuda = spec.device == DeviceKind::kCuda;
   const ArenaShares arena = SharesOf(spec, program);
   const ComputePeak compute = PeakOfCompute(spec, model);
-  const OwnedElements owned = OwnedBy(layout);
+  const OwnedBytes owned = OwnedBy(layout);
   const int64_t transient = compute.activations + compute.workspace;
   const bool whole = !spec.shards_grads();
-  const int64_t parts = layout.shards * layout.outer_shards;
   StepMemory memory;
   memory.components = {
-      {"main_params", layout.main_elements() * BytesOf(DType::kFp32),
-       parts == 1 ? "the model in fp32" : absl::StrCat("1/", parts, " of the model in fp32")},
-      {"optimizer", owned.trainable_main * spec.optimizer.moments() * BytesOf(spec.moments),
-       OptimizerNote(spec)},
+      {"main_params", owned.main,
+       owned.parts == 1 ? "the model in fp32" : absl::StrCat("1/", owned.parts, " of the model in fp32")},
+      {"optimizer", owned.moment * spec.optimizer.moments(), OptimizerNote(spec)},
       Gradients(spec, owned, arena.reduce),
       {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
       {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
@@ -201,7 +203,7 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
        whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
-      {"library", cuda ? kCudaLibraryBytes : GlooBytes(spec, layout),
+      {"library", cuda ? kCudaLibraryBytes : GlooBytes(layout),
        cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},

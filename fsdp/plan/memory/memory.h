@@ -65,6 +65,6 @@ struct LargestUnit {
   int64_t bytes = 0;      // Gathered.
   int64_t all_bytes = 0;  // Of all units together.
 };
-LargestUnit FindLargestUnit(const Layout& layout, DType compute);
+LargestUnit FindLargestUnit(const Layout& layout);
 
 }  // namespace fsdpd

@@ -60,8 +60,8 @@ TEST(Memory, WholeGradientsAreGradients) {
 TEST(Memory, CountsMomentsAndGradientsInTheirTypes) {
   Spec spec = Llama8b(8);
   const int64_t main = PlanOf(spec).layout.main_elements();
-  spec.moments = DType::kBf16;
-  spec.main_grads = DType::kBf16;
+  spec.precision.moments = DType::kBf16;
+  spec.precision.main_grads = DType::kBf16;
   EXPECT_EQ(PlanOf(spec).memory.Of("optimizer"), main * 4);
   EXPECT_EQ(PlanOf(spec).memory.Of("gradients"), main * 2);
   spec.optimizer.kind = OptimizerKind::kSgd;
@@ -85,7 +85,7 @@ TEST(Memory, FrozenParametersHaveNeitherGradientNorMoments) {
 
 TEST(Memory, HfsdpKeepsAReplicaAndSmallerState) {
   Spec spec = Llama8b(8);
-  spec.outer_size = 2;
+  spec.mesh = spec.mesh.WithReplicas(2);
   const Planned hsdp = PlanOf(spec);
   EXPECT_EQ(hsdp.memory.Of("replica"), 0);
   spec.outer_strategy = Strategy::kOptim;
@@ -100,7 +100,7 @@ TEST(Memory, ANarrowWireIsReceivedBesideWhatIsSent) {
   Spec spec = Llama8b(8);
   spec.global_batch = 8;
   const int64_t wide = PlanOf(spec).memory.Of("reduce_buffers");
-  spec.grad_comm = DType::kBf16;
+  spec.precision.grad_comm = DType::kBf16;
   const Planned p = PlanOf(spec);
   EXPECT_EQ(p.memory.Of("gather_buffers") + p.memory.Of("reduce_buffers"), p.program.arena_bytes);
   // Half the bytes twice, each rounded to its alignment.
@@ -119,14 +119,14 @@ TEST(Memory, CudaTakesMoreThanTheStep) {
 
 TEST(Memory, OnCpuGlooReceivesABucketOrAsMuchOfItAsItTakesAtOnce) {
   const Planned small = PlanOf(SmallSpec(Strategy::kOptimGradsParams));
-  const int64_t bucket = FindLargestUnit(small.layout, DType::kFp32).bytes;  // One bucket each.
+  const int64_t bucket = FindLargestUnit(small.layout).bytes;  // One bucket each.
   EXPECT_LT(bucket, kMaxGlooReceivedBytes);
   EXPECT_EQ(small.memory.Of("library"), bucket);
   Spec spec = Llama8b(8);
   spec.device = DeviceKind::kCpu;
-  spec.compute = DType::kFp32;
+  spec.precision.compute = DType::kFp32;
   EXPECT_EQ(PlanOf(spec).memory.Of("library"), kMaxGlooReceivedBytes);
-  spec.outer_size = 2;
+  spec.mesh = spec.mesh.WithReplicas(2);
   EXPECT_EQ(PlanOf(spec).memory.Of("library"), 2 * kMaxGlooReceivedBytes) << "and of a shard";
 }
 

@@ -394,7 +394,7 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
 ModelFacts DescribeSpec(const Spec& spec) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config, spec.micro_batch, spec.data.sequence_length, spec.compute,
+        return Describe(config, spec.micro_batch, spec.data.sequence_length, spec.precision.compute,
                         /*host=*/spec.device == DeviceKind::kCpu);
       },
       spec.model);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fsdp/plan/program/traffic.h"
+
 namespace fsdpd {
 namespace {
 
@@ -9,9 +11,6 @@ namespace {
 constexpr double kAttentionBackwardWork = 2.5;
 
 double D(int64_t value) { return static_cast<double>(value); }
-
-// Bytes that cross a group's ring when `bytes` are in all of its parts together.
-int64_t OfOthers(int64_t bytes, int64_t ranks) { return bytes / ranks * (ranks - 1); }
 
 bool Trains(const Program& program) {
   return std::any_of(program.instructions.begin(), program.instructions.end(),
@@ -27,12 +26,13 @@ class Costs {
         model_(model),
         layout_(layout),
         profile_(profile),
-        one_node_(spec.inner_size() <= placement.ranks_per_node) {}
+        one_node_(spec.mesh.size(Axis::kShard) <= placement.ranks_per_node) {}
 
   double Of(const Instruction& i) const {
     switch (i.op) {
       case Op::kPublish:
-        return Cast(BucketOf(i).main_elements) + Transfer(i, profile_.outer_gather_bytes_per_second);
+        return Cast(BucketOf(i), BucketOf(i).main_elements) +
+               Transfer(i, profile_.outer_gather_bytes_per_second);
       case Op::kGather:
         return Gather(i);
       case Op::kForward:
@@ -46,11 +46,11 @@ class Costs {
       case Op::kReduceOuter:
         return Transfer(i, profile_.outer_reduce_bytes_per_second);
       case Op::kNorm:
-        return Memory(NormBytes()) + SmallCollective();
+        return Memory(NormBytes()) + SmallCollective(i);
       case Op::kUpdate:
         return Memory(UpdateBytes(BucketOf(i)));
       case Op::kLoss:
-        return SmallCollective();
+        return SmallCollective(i);
     }
     return 0;
   }
@@ -59,27 +59,33 @@ class Costs {
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
-  // From fp32 into compute precision; gradients' type is no concern here.
-  double Cast(int64_t elements) const { return Memory(elements * (4 + BytesOf(spec_.compute))); }
-
-  double Transfer(const Instruction& i, double bytes_per_second) const {
-    const int64_t bytes = CommunicatedBytes(spec_, layout_, i);
-    return bytes == 0 ? 0 : profile_.collective_latency_seconds + D(bytes) / bytes_per_second;
+  // From what is stored into what is gathered.
+  double Cast(const Bucket& bucket, int64_t elements) const {
+    return Memory(elements * (BytesOf(bucket.types.main) + BytesOf(bucket.types.gathered)));
   }
 
-  double SmallCollective() const { return spec_.world == 1 ? 0 : profile_.collective_latency_seconds; }
+  double Transfer(const Instruction& i, double bytes_per_second) const {
+    const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
+    if (!traffic.travels()) return 0;
+    return profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
+  }
+
+  double SmallCollective(const Instruction& i) const {
+    return TrafficOf(spec_.mesh, layout_, i).travels() ? profile_.collective_latency_seconds : 0;
+  }
 
   double Gather(const Instruction& i) const {
-    const int64_t shard = BucketOf(i).shard_elements;
-    // A replica is in compute precision already and only copied.
-    const double own = spec_.shards_over_outer() ? Memory(2 * shard * BytesOf(spec_.compute)) : Cast(shard);
+    const Bucket& bucket = BucketOf(i);
+    // A replica has the gathered type already and is only copied.
+    const double own =
+        bucket.pieces > 1 ? Memory(2 * bucket.gathered_shard_bytes()) : Cast(bucket, bucket.shard_elements);
     return own + Transfer(i, one_node_ ? profile_.node_gather_bytes_per_second
                                        : profile_.network_gather_bytes_per_second);
   }
 
   double Forward(const UnitFacts& unit) const {
     if (trains_ && unit.loss_in_backward) return 0;  // Its norm is nothing beside the products.
-    return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.compute) +
+    return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.precision.compute) +
            unit.attention_flops / profile_.attention_forward_flops + Memory(unit.forward_bytes);
   }
 
@@ -88,7 +94,7 @@ class Costs {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double products = ((unit.loss_in_backward ? 2 : 1) + TrainableShare(i.unit)) * matmul;
-    double seconds = products / profile_.matmul_flops(spec_.compute) +
+    double seconds = products / profile_.matmul_flops(spec_.precision.compute) +
                      kAttentionBackwardWork * unit.attention_flops / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
     if (i.recompute == Recompute::kFull) seconds += Forward(unit);
@@ -114,25 +120,24 @@ class Costs {
     const Bucket& bucket = BucketOf(i);
     double seconds = Transfer(
         i, one_node_ ? profile_.node_reduce_bytes_per_second : profile_.network_reduce_bytes_per_second);
-    if (GradType(spec_) != DType::kFp32) {
-      seconds += Memory(bucket.bucket_elements * BytesOf(GradType(spec_)) + bucket.shard_elements * 4);
-    }
-    if (i.accumulate) seconds += Memory(bucket.shard_elements * (4 + 2 * BytesOf(spec_.main_grads)));
+    if (bucket.types.wire != DType::kFp32) seconds += Memory(bucket.wire_bytes() + bucket.shard_elements * 4);
+    if (i.accumulate) seconds += Memory(bucket.shard_elements * (4 + 2 * BytesOf(bucket.types.gradient)));
     return seconds;
   }
 
   int64_t NormBytes() const {
     int64_t bytes = 0;
     for (const Bucket& bucket : layout_.buckets) {
-      if (bucket.trainable) bytes += bucket.main_elements * BytesOf(spec_.main_grads);
+      if (bucket.trainable) bytes += bucket.main_elements * BytesOf(bucket.types.gradient);
     }
     return bytes;
   }
 
   // Parameters and moments are read and written, gradients read.
   int64_t UpdateBytes(const Bucket& bucket) const {
-    const int64_t moments = 2 * spec_.optimizer.moments() * BytesOf(spec_.moments);
-    return bucket.main_elements * (8 + BytesOf(spec_.main_grads) + moments);
+    const BucketTypes& types = bucket.types;
+    const int64_t state = BytesOf(types.main) + spec_.optimizer.moments() * BytesOf(types.moment);
+    return bucket.main_elements * (2 * state + BytesOf(types.gradient));
   }
 
   const bool trains_;
@@ -154,32 +159,10 @@ std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model
   return seconds;
 }
 
-int64_t CommunicatedBytes(const Spec& spec, const Layout& layout, const Instruction& instruction) {
-  if (instruction.bucket < 0) return 0;
-  const Bucket& bucket = layout.buckets[instruction.bucket];
-  const int64_t compute = BytesOf(spec.compute);
-  switch (instruction.op) {
-    case Op::kPublish:
-      return OfOthers(bucket.shard_elements * compute, spec.outer_size);
-    case Op::kGather:
-      return OfOthers(bucket.bucket_elements * compute, layout.shards);
-    case Op::kReduce: {
-      const int64_t once = OfOthers(bucket.bucket_elements * BytesOf(GradType(spec)), spec.inner_size());
-      return spec.strategy == Strategy::kNoShard ? 2 * once : once;  // An all-reduce goes round twice.
-    }
-    case Op::kReduceOuter: {
-      const int64_t once = OfOthers(bucket.shard_elements * 4, spec.outer_size);
-      return spec.shards_over_outer() ? once : 2 * once;
-    }
-    default:
-      return 0;
-  }
-}
-
 double StepFlops(const Spec& spec, const ModelFacts& model) {
   double forward = 0;
   for (const UnitFacts& unit : model.units) forward += unit.forward_flops;
-  return 3 * forward * D(spec.micro_batches_per_step() * spec.world);
+  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.data_ranks());
 }
 
 }  // namespace fsdpd

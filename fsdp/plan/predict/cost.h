@@ -17,9 +17,6 @@ std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model
                                        const Program& program, const DeviceProfile& profile,
                                        Placement placement);
 
-// Bytes that one rank receives (Gather, Publish) or sends (Reduce, ReduceOuter); 0 for other instructions.
-int64_t CommunicatedBytes(const Spec& spec, const Layout& layout, const Instruction& instruction);
-
 // FLOPs of a step over all ranks: three times the forward's, causal attention counted half, recompute not
 // counted.
 double StepFlops(const Spec& spec, const ModelFacts& model);

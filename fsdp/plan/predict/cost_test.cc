@@ -44,9 +44,9 @@ struct Case {
   Placement placement = {8};
 
   Case() {
-    spec.world = 4;
+    spec.mesh = Mesh::DataParallel(1, 4);
     spec.global_batch = 4;
-    spec.compute = DType::kFp32;
+    spec.precision.compute = DType::kFp32;
   }
 
   Layout layout() const { return MakeLayout(model, LayoutOptionsOf(spec)); }
@@ -61,6 +61,8 @@ struct Case {
     i.op = op;
     i.unit = 0;
     i.bucket = 0;
+    const Layout bucket = layout();
+    i.group = GroupOf(op, &bucket.buckets[0]);
     i.accumulate = accumulate;
     return SecondsOf(i);
   }
@@ -69,7 +71,7 @@ struct Case {
 TEST(Cost, ForwardIsProductsAttentionAndMemory) {
   Case c;
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 1. + 40 / 4. + 160 / 16.);
-  c.spec.compute = DType::kBf16;
+  c.spec.precision.compute = DType::kBf16;
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
 }
 
@@ -132,13 +134,13 @@ TEST(Cost, AnAllReduceGoesRoundTwice) {
 
 TEST(Cost, ANarrowWireIsHalfTheBytesAndOneLocalSum) {
   Case c;
-  c.spec.grad_comm = DType::kBf16;
+  c.spec.precision.grad_comm = DType::kBf16;
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 2 / 64. + (128 * 2 + 32 * 4) / 16.);
 }
 
 TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
   Case c;
-  c.spec.outer_size = 2;
+  c.spec.mesh = c.spec.mesh.WithReplicas(2);
   EXPECT_EQ(c.layout().buckets[0].shard_elements, 64);
   EXPECT_EQ(c.SecondsOf(Op::kReduceOuter), kLatency + 2 * 32 * 4 / 1024.);
   c.spec.outer_strategy = Strategy::kOptim;
@@ -149,7 +151,7 @@ TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
 TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
   Case c;
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4 + 16) / 16.);
-  c.spec.moments = DType::kBf16;
+  c.spec.precision.moments = DType::kBf16;
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4 + 8) / 16.);
   c.spec.optimizer.kind = OptimizerKind::kSgd;
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4) / 16.);
@@ -157,7 +159,7 @@ TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
 
 TEST(Cost, ARankAloneCommunicatesNothing) {
   Case c;
-  c.spec.world = 1;
+  c.spec.mesh = Mesh::DataParallel(1, 1);
   EXPECT_EQ(c.SecondsOf(Op::kReduce), 0);
   EXPECT_EQ(c.SecondsOf(Op::kLoss), 0);
   EXPECT_EQ(c.SecondsOf(Op::kGather), 128 * 8 / 16.);

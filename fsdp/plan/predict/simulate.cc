@@ -14,12 +14,11 @@ constexpr int kReported = 1;
 
 enum Component { kMain, kOptimizer, kGradients, kReplica, kGather, kReduce, kActivations, kWorkspace };
 
-bool Communicates(const Instruction& i) { return i.lane != LaneId::kCompute; }
-
 // Times of the reported step are relative to the end of the compute of the one before.
 class Report {
  public:
-  Report(const Program& program, LaneTimes times) : program_(program), times_(std::move(times)) {
+  Report(const Program& program, std::vector<Traffic> traffic, LaneTimes times)
+      : program_(program), traffic_(std::move(traffic)), times_(std::move(times)) {
     begin_ = EndOfCompute(kReported - 1);
     end_ = EndOfCompute(kReported);
   }
@@ -31,7 +30,12 @@ class Report {
     }
     std::map<Op, SimulatedOp> ops;
     for (const LaneTimes::Piece& piece : times_.pieces) Add(piece, simulation, &ops);
-    for (const Instruction& i : program_.instructions) ++ops[i.op].count;
+    for (size_t i = 0; i < traffic_.size(); ++i) {
+      SimulatedOp& op = ops[program_.instructions[i].op];
+      op.counted_as = traffic_[i].counted_as;
+      op.bytes += traffic_[i].received_bytes;
+      ++op.count;
+    }
     for (auto& [op, sum] : ops) {
       sum.op = op;
       simulation->ops.push_back(sum);
@@ -106,7 +110,7 @@ class Report {
       const Instruction& i = program_.instructions[running];
       SimulatedOp& op = (*ops)[i.op];
       op.seconds += seconds;
-      if (!Communicates(i)) continue;
+      if (!traffic_[running].travels()) continue;
       communicates = true;
       if (!computes) op.exposed_seconds += seconds;
     }
@@ -114,6 +118,7 @@ class Report {
   }
 
   const Program& program_;
+  const std::vector<Traffic> traffic_;  // By instruction.
   const LaneTimes times_;
   double begin_ = 0;
   double end_ = 0;
@@ -171,18 +176,17 @@ Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& lay
                     const DeviceProfile& profile, Placement placement) {
   FSDPD_CHECK(program.kind == ProgramKind::kTraining);
   const std::vector<double> seconds = InstructionSeconds(spec, model, layout, program, profile, placement);
-  Report report(program, RunLanes(program, seconds, kSteps,
-                                  {profile.compute_slowdown, profile.communication_slowdown}));
+  std::vector<Traffic> traffic;
+  for (const Instruction& i : program.instructions) traffic.push_back(TrafficOf(spec.mesh, layout, i));
+  Report report(
+      program, std::move(traffic),
+      RunLanes(program, seconds, kSteps, {profile.compute_slowdown, profile.communication_slowdown}));
   Simulation simulation;
   report.Fill(&simulation);
-  for (const Instruction& i : program.instructions) {
-    const auto op = std::find_if(simulation.ops.begin(), simulation.ops.end(),
-                                 [&](const SimulatedOp& o) { return o.op == i.op; });
-    op->bytes += CommunicatedBytes(spec, layout, i);
-  }
   simulation.tokens_per_second = static_cast<double>(spec.tokens_per_step()) / simulation.step_seconds;
-  simulation.mfu = StepFlops(spec, model) / (simulation.step_seconds * static_cast<double>(spec.world) *
-                                             profile.peak_flops(spec.compute));
+  simulation.mfu =
+      StepFlops(spec, model) / (simulation.step_seconds * static_cast<double>(spec.mesh.world()) *
+                                profile.peak_flops(spec.precision.compute));
   const StepMemory planned = PlanMemory(spec, model, layout, program);
   std::vector<int64_t> bytes(SimulatedComponents().size());
   for (const Component constant : {kMain, kOptimizer, kGradients}) {

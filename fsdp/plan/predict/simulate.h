@@ -9,6 +9,7 @@
 
 #include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/predict/cost.h"
+#include "fsdp/plan/program/traffic.h"
 
 namespace fsdpd {
 
@@ -21,9 +22,10 @@ struct SimulatedSpan {
 struct SimulatedOp {
   Op op = Op::kForward;
   double seconds = 0;
-  double exposed_seconds = 0;  // With the compute lane idle.
-  int64_t bytes = 0;           // CommunicatedBytes.
+  double exposed_seconds = 0;  // Of what travels: with the compute lane idle.
+  int64_t bytes = 0;           // Traffic::received_bytes.
   int64_t count = 0;
+  v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;  // Traffic's.
 };
 
 // Bytes in use from this moment to the next sample, in SimulatedComponents()'s order.

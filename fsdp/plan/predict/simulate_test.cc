@@ -13,7 +13,7 @@ Spec Small(int64_t world, Strategy strategy) {
   spec.model = LlamaConfig{1024, 256, 512, 4, 4, 2, 10000, 1e-5, 64};
   spec.data.sequence_length = 128;
   spec.steps = 1;
-  spec.world = world;
+  spec.mesh = Mesh::DataParallel(1, world);
   spec.global_batch = 2 * world;
   spec.strategy = strategy;
   return spec;
@@ -47,7 +47,7 @@ std::vector<Spec> Specs() {
   specs.back().recompute = Recompute::kFull;
   specs.back().recompute_layers = 2;
   specs.push_back(Small(8, Strategy::kOptimGradsParams));
-  specs.back().outer_size = 2;
+  specs.back().mesh = specs.back().mesh.WithReplicas(2);
   specs.push_back(specs.back());
   specs.back().outer_strategy = Strategy::kOptim;
   return specs;

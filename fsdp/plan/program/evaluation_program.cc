@@ -14,7 +14,7 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
                           const Program& training) {
   FSDPD_CHECK(training.kind == ProgramKind::kTraining && model.units.size() == layout.units.size());
   ProgramWriter writer(spec, layout, ProgramKind::kEvaluation);
-  GatheredParams params(spec, layout, EvaluationPasses(static_cast<int>(layout.units.size())),
+  GatheredParams params(spec, layout, EvaluationSchedule(static_cast<int>(layout.units.size())),
                         /*releases=*/true, &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
@@ -31,7 +31,6 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   params.Finish();
   Instruction loss;
   loss.op = Op::kLoss;
-  loss.lane = LaneId::kReduce;
   const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute)});
   // Everything follows the first instruction, and Loss follows everything: batches never overlap.
   writer.AfterPrevious(0, end);

@@ -164,10 +164,10 @@ void Add(const Spec& spec, Lines* lines) {
   to.Int("micro_batch", spec.micro_batch);
   to.Int("global_batch", spec.global_batch);
   to.Text("seed", absl::StrCat(spec.seed));
-  to.Text("compute", NameOf(spec.compute));
-  to.Text("main_grads", NameOf(spec.main_grads));
-  to.Text("grad_comm", NameOf(spec.grad_comm));
-  to.Text("moments", NameOf(spec.moments));
+  to.Text("compute", NameOf(spec.precision.compute));
+  to.Text("main_grads", NameOf(spec.precision.main_grads));
+  to.Text("grad_comm", NameOf(spec.precision.grad_comm));
+  to.Text("moments", NameOf(spec.precision.moments));
   to.Real("loss_scale.initial", spec.loss_scale.initial);
   to.Int("loss_scale.growth_interval", spec.loss_scale.growth_interval);
   to.Text("strategy", NameOf(spec.strategy));
@@ -176,8 +176,10 @@ void Add(const Spec& spec, Lines* lines) {
   to.Text("recompute", NameOf(spec.recompute));
   to.Int("recompute_layers", spec.recompute_layers);
   to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");
-  to.Int("world", spec.world);
-  to.Int("outer_size", spec.outer_size);
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    to.Int(absl::StrCat("mesh.", NameOf(axis)).c_str(), spec.mesh.size(axis));
+  }
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
   Add(spec.data, spec.evaluation, lines);
@@ -185,9 +187,23 @@ void Add(const Spec& spec, Lines* lines) {
   Add(spec.schedule, lines);
 }
 
+std::string GroupsOf(const Bucket& bucket) {
+  const BucketGroups& groups = bucket.groups;
+  return absl::StrCat("  ", bucket.shards, " shards over ", NameOf(groups.shard), ", of ", bucket.pieces,
+                      " pieces over ", NameOf(groups.pieces), "; summed over ", NameOf(groups.reduce),
+                      ", then ", NameOf(groups.replicate));
+}
+
+std::string TypesOf(const Bucket& bucket) {
+  const BucketTypes& types = bucket.types;
+  return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
+                      NameOf(types.gathered), ", wire ", NameOf(types.wire), ", gradients ",
+                      NameOf(types.gradient));
+}
+
 void Add(const Layout& layout, Lines* lines) {
-  lines->push_back(absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(),
-                                " buckets, ", layout.shards, " shards of ", layout.outer_shards));
+  lines->push_back(
+      absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(), " buckets"));
   for (const UnitLayout& unit : layout.units) {
     std::string line = absl::StrCat("unit ", unit.name, ": buckets ", absl::StrJoin(unit.buckets, " "));
     if (unit.borrows >= 0) absl::StrAppend(&line, ", borrows ", layout.units[unit.borrows].name);
@@ -199,6 +215,8 @@ void Add(const Layout& layout, Lines* lines) {
                                   bucket.trainable ? " trainable: " : " frozen: ", bucket.bucket_elements,
                                   " elements, shard ", bucket.shard_elements, ", main ",
                                   bucket.main_elements));
+    lines->push_back(GroupsOf(bucket));
+    lines->push_back(TypesOf(bucket));
     for (const ParamSlot& param : bucket.params) {
       lines->push_back(absl::StrCat("  ", param.name, " [", absl::StrJoin(param.shape, ", "), "] at ",
                                     param.offset, ", weight_decay ", Exact(param.weight_decay), ", lr_scale ",
@@ -215,6 +233,7 @@ std::string LineOf(const Program& program, const Layout& layout, int index) {
   if (at.bucket >= 0) absl::StrAppend(&line, " bucket ", at.bucket);
   if (at.micro_batch >= 0) absl::StrAppend(&line, " mb ", at.micro_batch);
   absl::StrAppend(&line, " on ", NameOf(at.lane));
+  if (at.group != Group::kSelf) absl::StrAppend(&line, ", ", NameOf(at.role), " over ", NameOf(at.group));
   if (at.accumulate) line += ", adds";
   if (at.recompute != Recompute::kNone) absl::StrAppend(&line, ", recomputes ", NameOf(at.recompute));
   if (!at.after.empty()) absl::StrAppend(&line, ", after #", absl::StrJoin(at.after, " #"));

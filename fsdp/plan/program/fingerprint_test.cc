@@ -23,21 +23,43 @@ Job SmallJob() {
   job.spec.data.tokens = {{"/data/a.bin", 0.25, TokenType::kU16},
                           {"/data/b.bin", 0.75, TokenType::kMegatron}};
   job.spec.global_batch = 64;
-  job.layout.shards = 2;
   for (int u = 0; u < 2; ++u) {
     Bucket bucket;
     bucket.unit = u;
     bucket.params = {{0, "weight", {16, 8}, 0.1, 1, 0, 128}};
+    bucket.groups = {Group::kShard, Group::kSelf, Group::kShard, Group::kSelf};
+    bucket.shards = 2;
     bucket.elements = bucket.bucket_elements = 128;
     bucket.shard_elements = bucket.main_elements = 64;
     job.layout.buckets.push_back(bucket);
     job.layout.units.push_back({u == 0 ? "embedding" : "head", {u}, {{u, 0}}, u - 1});
   }
-  const Instruction gather{Op::kGather,          0, 0, -1, LaneId::kGather, false, Recompute::kNone, {}, {2},
+  const Instruction gather{Op::kGather,
+                           0,
+                           0,
+                           -1,
+                           LaneId::kGather,
+                           Group::kShard,
+                           Role::kGather,
+                           false,
+                           Recompute::kNone,
+                           {},
+                           {2},
                            {{0, Access::kWrite}}};
-  const Instruction forward{Op::kForward,        0, -1, 0, LaneId::kCompute, false, Recompute::kNone, {0}, {},
+  const Instruction forward{Op::kForward,
+                            0,
+                            -1,
+                            0,
+                            LaneId::kCompute,
+                            Group::kSelf,
+                            Role::kGather,
+                            false,
+                            Recompute::kNone,
+                            {0},
+                            {},
                             {{0, Access::kRead}}};
-  const Instruction update{Op::kUpdate, 0, 0, -1, LaneId::kCompute, false, Recompute::kNone, {}, {}, {}};
+  const Instruction update{Op::kUpdate,      0,  0,  -1, LaneId::kCompute, Group::kSelf, Role::kGather, false,
+                           Recompute::kNone, {}, {}, {}};
   job.program.instructions = {gather, forward, update};
   job.program.buffers = {{BufferKind::kGathered, 0, 512, 256, {{0, 1}}}};
   job.program.arena_bytes = 768;
@@ -50,13 +72,16 @@ bool Has(const std::vector<std::string>& lines, const std::string& line) {
 
 TEST(Fingerprint, ReadsLikeASpecALayoutAndAProgram) {
   const std::vector<std::string> lines = SmallJob().Lines();
-  for (const char* line : {"spec.global_batch = 64", "model.llama.hidden_size = 64",
-                           "data.tokens[1] = megatron weight 0.75", "unit head: buckets 1, borrows embedding",
-                           "bucket 0 embedding trainable: 128 elements, shard 64, main 64",
-                           "  weight [16, 8] at 0, weight_decay 0.10000000000000001, lr_scale 1",
-                           "buffer 0 gathered of bucket 0: 512 bytes at 256, live #0-#1",
-                           "#0 Gather embedding bucket 0 on gather, after the last step's #2, writes 0",
-                           "#1 Forward embedding mb 0 on compute, after #0, reads 0"}) {
+  for (const char* line :
+       {"spec.global_batch = 64", "model.llama.hidden_size = 64", "data.tokens[1] = megatron weight 0.75",
+        "unit head: buckets 1, borrows embedding",
+        "bucket 0 embedding trainable: 128 elements, shard 64, main 64",
+        "  2 shards over shard, of 1 pieces over self; summed over shard, then self",
+        "  main fp32, moments fp32, gathered fp32, wire fp32, gradients fp32",
+        "  weight [16, 8] at 0, weight_decay 0.10000000000000001, lr_scale 1",
+        "buffer 0 gathered of bucket 0: 512 bytes at 256, live #0-#1",
+        "#0 Gather embedding bucket 0 on gather, gather over shard, after the last step's #2, writes 0",
+        "#1 Forward embedding mb 0 on compute, after #0, reads 0"}) {
     EXPECT_TRUE(Has(lines, line)) << line;
   }
 }
@@ -110,10 +135,10 @@ Changes TrainingChanges() {
       [](Job* j) { j->spec.schedule.warmup_steps = 7; },
       [](Job* j) { j->spec.schedule.decay_steps = 7; },
       [](Job* j) { j->spec.schedule.min_lr_ratio = 0.1; },
-      [](Job* j) { j->spec.compute = DType::kFp16; },
-      [](Job* j) { j->spec.main_grads = DType::kBf16; },
-      [](Job* j) { j->spec.grad_comm = DType::kBf16; },
-      [](Job* j) { j->spec.moments = DType::kBf16; },
+      [](Job* j) { j->spec.precision.compute = DType::kFp16; },
+      [](Job* j) { j->spec.precision.main_grads = DType::kBf16; },
+      [](Job* j) { j->spec.precision.grad_comm = DType::kBf16; },
+      [](Job* j) { j->spec.precision.moments = DType::kBf16; },
       [](Job* j) { j->spec.loss_scale.initial = 2; },
       [](Job* j) { j->spec.loss_scale.growth_interval = 2; },
       [](Job* j) { j->spec.strategy = Strategy::kOptim; },
@@ -122,16 +147,25 @@ Changes TrainingChanges() {
       [](Job* j) { j->spec.recompute = Recompute::kFull; },
       [](Job* j) { j->spec.recompute_layers = 1; },
       [](Job* j) { j->spec.device = DeviceKind::kCuda; },
-      [](Job* j) { j->spec.world = 2; },
-      [](Job* j) { j->spec.outer_size = 2; },
+      [](Job* j) { j->spec.mesh = Mesh::DataParallel(1, 2); },
+      [](Job* j) { j->spec.mesh = Mesh::DataParallel(2, 1); },
       [](Job* j) { j->spec.outer_strategy = Strategy::kOptim; },
   };
 }
 
 Changes PlanChanges() {
   return {
-      [](Job* j) { j->layout.shards = 4; },
-      [](Job* j) { j->layout.outer_shards = 2; },
+      [](Job* j) { j->layout.buckets[0].shards = 4; },
+      [](Job* j) { j->layout.buckets[0].pieces = 2; },
+      [](Job* j) { j->layout.buckets[0].groups.shard = Group::kWorld; },
+      [](Job* j) { j->layout.buckets[0].groups.pieces = Group::kReplicate; },
+      [](Job* j) { j->layout.buckets[0].groups.reduce = Group::kWorld; },
+      [](Job* j) { j->layout.buckets[0].groups.replicate = Group::kReplicate; },
+      [](Job* j) { j->layout.buckets[0].types.main = DType::kBf16; },
+      [](Job* j) { j->layout.buckets[0].types.moment = DType::kBf16; },
+      [](Job* j) { j->layout.buckets[0].types.gathered = DType::kBf16; },
+      [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
+      [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
       [](Job* j) { j->layout.units[1].borrows = -1; },
       [](Job* j) { j->layout.buckets[0].trainable = false; },
       [](Job* j) { j->layout.buckets[0].main_elements = 32; },
@@ -156,6 +190,8 @@ Changes PlanChanges() {
       [](Job* j) { j->program.instructions[0].bucket = 1; },
       [](Job* j) { j->program.instructions[1].micro_batch = 1; },
       [](Job* j) { j->program.instructions[1].lane = LaneId::kOuter; },
+      [](Job* j) { j->program.instructions[0].group = Group::kWorld; },
+      [](Job* j) { j->program.instructions[0].role = Role::kReduce; },
       [](Job* j) { j->program.instructions[1].accumulate = true; },
       [](Job* j) { j->program.instructions[1].recompute = Recompute::kSelective; },
       [](Job* j) { j->program.instructions[1].after.clear(); },

@@ -7,8 +7,8 @@
 
 namespace fsdpd {
 
-GatheredParams::GatheredParams(const Spec& spec, const Layout& layout, std::vector<Pass> passes,
-                               bool releases, ProgramWriter* writer)
+GatheredParams::GatheredParams(const Spec& spec, const Layout& layout, Schedule passes, bool releases,
+                               ProgramWriter* writer)
     : spec_(spec),
       layout_(layout),
       writer_(writer),
@@ -38,7 +38,6 @@ void GatheredParams::Publish() {
     publish.op = Op::kPublish;
     publish.unit = layout_.buckets[i].unit;
     publish.bucket = b;
-    publish.lane = LaneId::kOuter;
     publish.uses = {{writer_->Find(BufferKind::kReplica, b), Access::kWrite}};
     publish_[i] = first_reader_[i] = writer_->Append(std::move(publish), {});
   }
@@ -56,7 +55,6 @@ void GatheredParams::Gather(const PlannedGather& planned) {
   gather.op = Op::kGather;
   gather.unit = layout_.buckets[b].unit;
   gather.bucket = b;
-  gather.lane = spec_.strategy == Strategy::kNoShard ? LaneId::kCompute : LaneId::kGather;
   const int replica = writer_->Find(BufferKind::kReplica, b);
   if (replica >= 0) gather.uses.push_back({replica, Access::kRead});
   gather.uses.push_back({writer_->Find(BufferKind::kGathered, b), Access::kWrite});

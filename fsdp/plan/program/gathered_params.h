@@ -15,7 +15,7 @@ class GatheredParams {
  public:
   // With `releases`, a Release ends each residency; else the bytes are taken for the whole step. The writer
   // must outlive this.
-  GatheredParams(const Spec& spec, const Layout& layout, std::vector<Pass> passes, bool releases,
+  GatheredParams(const Spec& spec, const Layout& layout, Schedule passes, bool releases,
                  ProgramWriter* writer);
 
   // Where an outer axis shards the optimizer; nothing elsewhere.
@@ -29,7 +29,7 @@ class GatheredParams {
   void ReleaseAfter(int pass);
   void Finish();
 
-  const std::vector<Pass>& passes() const { return passes_; }
+  const Schedule& passes() const { return passes_; }
   // The first instruction of the step that reads the bucket's main parameters.
   int FirstReader(int bucket) const { return first_reader_[bucket]; }
 
@@ -40,7 +40,7 @@ class GatheredParams {
   const Spec& spec_;
   const Layout& layout_;
   ProgramWriter* const writer_;
-  const std::vector<Pass> passes_;
+  const Schedule passes_;
   const bool releases_;
   std::vector<Residency> residencies_;
   std::vector<std::vector<int>> ending_;  // By pass: residencies.

@@ -8,46 +8,6 @@
 
 namespace fsdpd {
 
-const char* NameOf(Op op) {
-  switch (op) {
-    case Op::kPublish:
-      return "Publish";
-    case Op::kGather:
-      return "Gather";
-    case Op::kForward:
-      return "Forward";
-    case Op::kRelease:
-      return "Release";
-    case Op::kBackward:
-      return "Backward";
-    case Op::kReduce:
-      return "Reduce";
-    case Op::kReduceOuter:
-      return "ReduceOuter";
-    case Op::kNorm:
-      return "Norm";
-    case Op::kUpdate:
-      return "Update";
-    case Op::kLoss:
-      return "Loss";
-  }
-  return "?";
-}
-
-const char* NameOf(LaneId lane) {
-  switch (lane) {
-    case LaneId::kCompute:
-      return "compute";
-    case LaneId::kGather:
-      return "gather";
-    case LaneId::kReduce:
-      return "reduce";
-    case LaneId::kOuter:
-      return "outer";
-  }
-  return "?";
-}
-
 const char* NameOf(BufferKind kind) {
   switch (kind) {
     case BufferKind::kGathered:
@@ -62,11 +22,9 @@ const char* NameOf(BufferKind kind) {
   return "?";
 }
 
-DType GradType(const Spec& spec) { return spec.shards_grads() ? spec.grad_comm : DType::kFp32; }
-
 int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
-  const bool set_in_place = spec.main_grads == DType::kFp32 && spec.micro_batches_per_step() == 1;
-  if (GradType(spec) == DType::kFp32 || set_in_place) return 0;
+  const bool set_in_place = bucket.types.gradient == DType::kFp32 && spec.micro_batches_per_step() == 1;
+  if (bucket.types.wire == DType::kFp32 || set_in_place) return 0;
   return (bucket.shard_elements * BytesOf(DType::kFp32) + kBufferAlignBytes - 1) / kBufferAlignBytes *
          kBufferAlignBytes;
 }

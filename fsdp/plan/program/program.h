@@ -2,13 +2,13 @@
 // and place of every buffer they touch. Strategy, mesh, prefetch, accumulation, recompute and evaluation are
 // different programs; the executor (fsdp/engine) knows none of them.
 //
-//   Publish b      outer    cast the own main piece, all-gather over the outer axis into the shard's replica
-//   Gather b       gather   cast the own shard into the bucket, all-gather over the inner axis in place
+//   Publish b      outer    cast the own main piece, all-gather between replicas into the shard's replica
+//   Gather b       gather   cast the own shard into the bucket, all-gather of shards in place
 //   Forward u m    compute  run unit u on micro-batch m
 //   Release u      compute  the bytes of u's buckets may be used again
 //   Backward u m   compute  gradients of unit u into its buckets' reduce buffers
-//   Reduce b m     reduce   reduce over the inner axis into the gradient shard, setting it or adding
-//   ReduceOuter b  outer    reduce the gradient shard over the outer axis
+//   Reduce b m     reduce   reduce over the shard group into the gradient shard, setting or adding
+//   ReduceOuter b  outer    reduce the gradient shard between replicas
 //   Norm           reduce   gradient norm, loss and token count over all ranks; divisor and skip flag
 //   Update b       compute  the optimizer on the own main piece
 //   Loss           reduce   loss and token count over all ranks
@@ -31,8 +31,8 @@
 // (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.
 // A wire narrower than fp32 needs a kWire buffer, live during its Reduce alone.
 //
-// With an outer axis, the last micro-batch's Reduce b is followed by ReduceOuter b: an all-reduce of the
-// gradient shard, or, where the outer axis shards the optimizer, a reduce-scatter of it in place, into the
+// With replicas, the last micro-batch's Reduce b is followed by ReduceOuter b: an all-reduce of the
+// gradient shard, or, where replicas shard the optimizer, a reduce-scatter of it in place, into the
 // own main piece. In the latter case each step begins with Publish b of every bucket, in forward order, into
 // a kReplica buffer whose bytes are its own for the whole step and which Gather reads.
 //
@@ -57,26 +57,9 @@
 #include <vector>
 
 #include "fsdp/plan/layout/layout.h"
+#include "fsdp/plan/program/operation.h"
 
 namespace fsdpd {
-
-enum class Op {
-  kPublish,
-  kGather,
-  kForward,
-  kRelease,
-  kBackward,
-  kReduce,
-  kReduceOuter,
-  kNorm,
-  kUpdate,
-  kLoss,
-};
-enum class LaneId { kCompute, kGather, kReduce, kOuter };
-constexpr int kLanes = 4;
-
-const char* NameOf(Op op);
-const char* NameOf(LaneId lane);
 
 enum class Access { kRead, kWrite };
 
@@ -91,6 +74,8 @@ struct Instruction {
   int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update.
   int micro_batch = -1;  // Forward, Backward, Reduce.
   LaneId lane = LaneId::kCompute;
+  Group group = Group::kSelf;  // Over which it communicates, and as what.
+  Role role = Role::kGather;
   bool accumulate = false;                 // Backward, Reduce: add to what is there instead of setting it.
   Recompute recompute = Recompute::kNone;  // Forward, Backward: what is kept between the two.
   std::vector<int> after;                  // Earlier instructions on other lanes; a lane itself is in order.
@@ -99,12 +84,13 @@ struct Instruction {
 };
 
 enum class BufferKind {
-  kGathered,  // A bucket's parameters in compute precision.
-  kReduce,    // A bucket's whole gradient, in GradType().
+  kGathered,  // A bucket's parameters, in BucketTypes::gathered.
+  kReduce,    // A bucket's whole gradient, in BucketTypes::wire.
   kWire,      // Of a Reduce in less than fp32: its sums (SumBytes), then what it receives into, which is as
               // large as the kReduce buffer.
-  kReplica,   // The shard of a bucket in compute precision, where main pieces are smaller than shards.
+  kReplica,   // The shard of a bucket, in BucketTypes::gathered, where main pieces are smaller than shards.
 };
+constexpr int kBufferKinds = 4;
 const char* NameOf(BufferKind kind);
 
 // Bytes of the arena. Two buffers may share bytes when their lifetimes do not meet.
@@ -139,9 +125,6 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
 // Uses the training program's buffers where they are.
 Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layout& layout,
                           const Program& training);
-
-// The type of a bucket's kReduce buffer: fp32 where gradients are whole, else what crosses the wire.
-DType GradType(const Spec& spec);
 
 // What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of
 // 256: 0 where they are set in the gradient shard at once.

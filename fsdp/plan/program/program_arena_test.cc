@@ -24,10 +24,10 @@ double WorstRatio(Spec base, const std::vector<double>& units_ahead) {
       for (const double ahead : units_ahead) {
         for (const DType wire : {DType::kFp32, DType::kBf16}) {
           Spec spec = base;
-          spec.world = world;
           spec.global_batch = world * micro_batches;
-          spec.outer_size = world == 1 ? 1 : base.outer_size;
-          spec.grad_comm = wire;
+          const int64_t replicas = world == 1 ? 1 : base.mesh.size(Axis::kReplicate);
+          spec.mesh = Mesh::DataParallel(replicas, world / replicas);
+          spec.precision.grad_comm = wire;
           spec.prefetch_bytes = static_cast<int64_t>(ahead * static_cast<double>(LargestGatheredBytes(spec)));
           worst = std::max(worst, ArenaOverLivePeak(spec));
         }
@@ -46,7 +46,7 @@ TEST(Arena, IsNearItsLowerBoundForEveryStrategyAndMesh) {
           if (outer > 1 && strategy != Strategy::kOptimGradsParams) continue;
           Spec spec = PresetSpec(preset, 1, 1);
           spec.strategy = strategy;
-          spec.outer_size = outer;
+          spec.mesh = Mesh::DataParallel(outer, 1);
           spec.outer_strategy = outer_strategy;
           const bool per_pass = strategy == Strategy::kOptimGradsParams;
           const double ratio =

@@ -15,7 +15,7 @@ namespace fsdpd {
 namespace {
 
 int64_t GatheredBytes(const ProgramCase& made, int bucket) {
-  return made.layout.buckets[bucket].bucket_elements * BytesOf(made.spec.compute);
+  return made.layout.buckets[bucket].bucket_elements * BytesOf(made.spec.precision.compute);
 }
 
 Spec RandomSpec(std::mt19937* random) {
@@ -29,9 +29,9 @@ Spec RandomSpec(std::mt19937* random) {
   llama.tied_embeddings = pick(2) == 0;
   spec.strategy = kStrategies[pick(4)];
   spec.keep_gathered = pick(4) == 0;
-  spec.grad_comm = pick(2) == 0 ? DType::kBf16 : DType::kFp32;
-  if (spec.strategy == Strategy::kOptimGradsParams && spec.world >= 4 && pick(2) == 0) {
-    spec.outer_size = 2;
+  spec.precision.grad_comm = pick(2) == 0 ? DType::kBf16 : DType::kFp32;
+  if (spec.strategy == Strategy::kOptimGradsParams && spec.mesh.world() >= 4 && pick(2) == 0) {
+    spec.mesh = spec.mesh.WithReplicas(2);
     spec.outer_strategy = pick(2) == 0 ? Strategy::kOptim : Strategy::kNoShard;
   }
   const std::vector<std::vector<std::string>> frozen = {{},         {},          {"embedding.*"},
@@ -98,8 +98,8 @@ TEST(Schedule, NeverMoreThanThePrefetchBytesWait) {
 // A Gather that could be listed one pass earlier, by its bytes and its buffer, is.
 TEST(Schedule, GathersStartAsEarlyAsTheBoundAllows) {
   ForRandomPrograms(100, [](const ProgramCase& made) {
-    const auto passes = TrainingPasses(static_cast<int>(made.layout.units.size()),
-                                       static_cast<int>(made.spec.micro_batches_per_step()));
+    const auto passes = TrainingSchedule(static_cast<int>(made.layout.units.size()),
+                                         static_cast<int>(made.spec.micro_batches_per_step()));
     const auto residencies = ListResidencies(made.layout, passes, made.spec.keeps_gathered());
     std::vector<int64_t> bytes;
     for (size_t b = 0; b < made.layout.buckets.size(); ++b) {
@@ -134,7 +134,7 @@ TEST(Schedule, EveryGradientOfAStepIsReducedAndUpdatedOnce) {
       const int b = static_cast<int>(i);
       const int once = made.layout.buckets[i].trainable ? 1 : 0;
       ASSERT_EQ((count[{Op::kReduce, b}]), made.spec.shards_grads() ? once * micro_batches : once);
-      ASSERT_EQ((count[{Op::kReduceOuter, b}]), made.spec.outer_size > 1 ? once : 0);
+      ASSERT_EQ((count[{Op::kReduceOuter, b}]), made.spec.mesh.size(Axis::kReplicate) > 1 ? once : 0);
       ASSERT_EQ((count[{Op::kUpdate, b}]), once);
       ASSERT_EQ((count[{Op::kPublish, b}]), made.spec.shards_over_outer() ? 1 : 0);
       if (!made.spec.keeps_gathered()) continue;

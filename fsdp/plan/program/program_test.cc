@@ -16,9 +16,9 @@ void TwoMicroBatches(Spec* spec) { spec->global_batch *= 2; }
 void PrefetchOneUnit(Spec* spec) { spec->prefetch_bytes = LargestGatheredBytes(*spec); }
 
 void Outer(Spec* spec, Strategy strategy) {
-  spec->world *= 2;
+  spec->mesh = Mesh::DataParallel(1, 2 * spec->mesh.world());
   spec->global_batch *= 2;
-  spec->outer_size = 2;
+  spec->mesh = spec->mesh.WithReplicas(2);
   spec->outer_strategy = strategy;
 }
 
@@ -538,9 +538,10 @@ TEST(Program, ABorrowerReadsAndFillsTheLendersBuffers) {
 TEST(Program, AWireBufferIsThereOnlyForReducesInLessThanFp32) {
   for (const Strategy strategy : kStrategies) {
     for (const DType grad_comm : {DType::kFp32, DType::kBf16}) {
-      const ProgramCase made = ThreeUnits(strategy, [&](Spec* spec) { spec->grad_comm = grad_comm; });
+      const ProgramCase made =
+          ThreeUnits(strategy, [&](Spec* spec) { spec->precision.grad_comm = grad_comm; });
       const bool wanted = grad_comm == DType::kBf16 && made.spec.shards_grads();
-      EXPECT_EQ(GradType(made.spec), wanted ? DType::kBf16 : DType::kFp32);
+      EXPECT_EQ(made.layout.buckets[0].types.wire, wanted ? DType::kBf16 : DType::kFp32);
       int wires = 0;
       for (const Buffer& buffer : made.program.buffers) {
         if (buffer.kind == BufferKind::kReduce) {

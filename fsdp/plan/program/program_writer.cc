@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind kind) {
+ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind kind) : layout_(layout) {
   program_.kind = kind;
   last_.fill(-1);
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -15,19 +15,16 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
     previous_done_[lane].fill(-1);
   }
   for (std::vector<int>& buffers : buffer_of_) buffers.assign(layout.buckets.size(), -1);
-  const DType grad = GradType(spec);
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const Bucket& bucket = layout.buckets[i];
     const int b = static_cast<int>(i);
-    AddBuffer(BufferKind::kGathered, b, bucket.bucket_elements * BytesOf(spec.compute));
+    AddBuffer(BufferKind::kGathered, b, bucket.gathered_bytes());
     if (bucket.trainable) {
-      const int64_t bytes = bucket.bucket_elements * BytesOf(grad);
+      const int64_t bytes = bucket.wire_bytes();
       AddBuffer(BufferKind::kReduce, b, bytes);
-      if (grad != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
+      if (bucket.types.wire != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
     }
-    if (spec.shards_over_outer()) {
-      AddBuffer(BufferKind::kReplica, b, bucket.shard_elements * BytesOf(spec.compute));
-    }
+    if (bucket.pieces > 1) AddBuffer(BufferKind::kReplica, b, bucket.gathered_shard_bytes());
   }
 }
 
@@ -40,7 +37,16 @@ bool ProgramWriter::Knows(const Done& done, int index) const {
   return done[static_cast<size_t>(program_.instructions[index].lane)] >= index;
 }
 
+void ProgramWriter::Place(Instruction* instruction) const {
+  const Operation& operation = OperationOf(instruction->op);
+  const Bucket* bucket = instruction->bucket < 0 ? nullptr : &layout_.buckets[instruction->bucket];
+  instruction->group = GroupOf(instruction->op, bucket);
+  instruction->lane = instruction->group == Group::kSelf ? LaneId::kCompute : operation.lane;
+  instruction->role = operation.role;
+}
+
 int ProgramWriter::Append(Instruction instruction, std::vector<int> after) {
+  Place(&instruction);
   const auto lane = static_cast<size_t>(instruction.lane);
   Done done = lane_done_[lane];
   std::sort(after.rbegin(), after.rend());

@@ -16,7 +16,7 @@ namespace fsdpd {
 
 class ProgramWriter {
  public:
-  // Makes the buffers that the spec needs of every bucket.
+  // Makes the buffers that the spec needs of every bucket. The layout must outlive this.
   ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind kind);
 
   // The buffer's index, or -1 where the bucket has none of that kind.
@@ -27,7 +27,7 @@ class ProgramWriter {
   int next() const { return static_cast<int>(program_.instructions.size()); }
   int last(LaneId lane) const { return last_[static_cast<size_t>(lane)]; }
 
-  // `after` may name -1 (nothing), the own lane, and what is implied by another: only what is needed is kept.
+  // Sets lane, group and role, which the operation's row says. `after` may name -1 (nothing), the own lane, and what is implied by another: only what is needed is kept.
   int Append(Instruction instruction, std::vector<int> after);
 
   // The instruction waits for one of the previous step. REQUIRES: called in the order of the list.
@@ -43,13 +43,14 @@ class ProgramWriter {
   Program FinishWithin(const Program& other);
 
  private:
-  static constexpr size_t kBufferKinds = 4;
   // Per lane: the last instruction known to be complete.
   using Done = std::array<int, kLanes>;
 
+  void Place(Instruction* instruction) const;
   void AddBuffer(BufferKind kind, int bucket, int64_t bytes);
   bool Knows(const Done& done, int index) const;
 
+  const Layout& layout_;
   Program program_;
   std::vector<Occupancy> occupied_;
   std::array<std::vector<int>, kBufferKinds> buffer_of_;  // By kind, then bucket.

@@ -68,7 +68,7 @@ void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
 
 void ReducedGrads::Reduce(int unit, int micro_batch) {
   if (whole_ && micro_batch < last_micro_batch_) return;
-  Group group;
+  ReduceGroup group;
   group.buckets = TrainableBuckets(unit);
   group.backward = last_backward_;
   for (const int b : group.buckets) {
@@ -86,7 +86,6 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   reduce.unit = layout_.buckets[bucket].unit;
   reduce.bucket = bucket;
   reduce.micro_batch = micro_batch;
-  reduce.lane = LaneId::kReduce;
   reduce.accumulate = !whole_ && micro_batch > 0;
   reduce.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
   if (wire >= 0) reduce.uses.push_back({wire, Access::kWrite});
@@ -95,7 +94,8 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   if (wire >= 0) writer_->Live(wire, index, index);
   // In no_shard, Update reads the buffer.
   if (spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], index);
-  if (spec_.outer_size > 1 && micro_batch == last_micro_batch_) ReduceOuter(bucket, index);
+  if (layout_.buckets[bucket].groups.replicate != Group::kSelf && micro_batch == last_micro_batch_)
+    ReduceOuter(bucket, index);
   return index;
 }
 
@@ -104,7 +104,6 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
   outer.op = Op::kReduceOuter;
   outer.unit = layout_.buckets[bucket].unit;
   outer.bucket = bucket;
-  outer.lane = LaneId::kOuter;
   if (!spec_.shards_optimizer()) {
     const int buffer = writer_->Find(BufferKind::kReduce, bucket);
     outer.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
@@ -123,7 +122,6 @@ void ReducedGrads::NormAndUpdates() {
 int ReducedGrads::Norm() {
   Instruction norm;
   norm.op = Op::kNorm;
-  norm.lane = LaneId::kReduce;
   if (!spec_.shards_optimizer()) {
     for (size_t b = 0; b < layout_.buckets.size(); ++b) {
       const int buffer = writer_->Find(BufferKind::kReduce, static_cast<int>(b));
@@ -150,7 +148,7 @@ void ReducedGrads::Update(int bucket, int norm) {
 void ReducedGrads::Occupy() {
   std::vector<int> next_set(layout_.buckets.size(), writer_->next());
   for (size_t i = groups_.size(); i-- > 0;) {
-    const Group& group = groups_[i];
+    const ReduceGroup& group = groups_[i];
     const size_t waits = i + kReducesInFlight;
     const int freed = waits < groups_.size() ? groups_[waits].backward : writer_->next();
     for (size_t k = 0; k < group.buckets.size(); ++k) {

@@ -26,7 +26,7 @@ class ReducedGrads {
 
  private:
   // What is reduced after one Backward.
-  struct Group {
+  struct ReduceGroup {
     std::vector<int> buckets;
     std::vector<int> set_by;  // Per bucket: the Backward that set its buffer.
     int backward = -1;
@@ -50,7 +50,7 @@ class ReducedGrads {
   std::vector<bool> lends_;  // By unit.
   // By bucket: the last Backward that set its buffer, its last Reduce, its Update; -1 before.
   std::vector<int> set_by_, reduced_, update_;
-  std::vector<Group> groups_;
+  std::vector<ReduceGroup> groups_;
   int last_backward_ = -1;
 };
 

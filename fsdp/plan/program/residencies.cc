@@ -6,21 +6,6 @@
 
 namespace fsdpd {
 
-std::vector<Pass> TrainingPasses(int units, int micro_batches) {
-  std::vector<Pass> passes;
-  for (int m = 0; m < micro_batches; ++m) {
-    for (int u = 0; u < units; ++u) passes.push_back({u, m, true});
-    for (int u = units - 1; u >= 0; --u) passes.push_back({u, m, false});
-  }
-  return passes;
-}
-
-std::vector<Pass> EvaluationPasses(int units) {
-  std::vector<Pass> passes;
-  for (int u = 0; u < units; ++u) passes.push_back({u, 0, true});
-  return passes;
-}
-
 std::vector<int> UnitsReadBy(const Layout& layout, int unit) {
   const int lender = layout.units[unit].borrows;
   if (lender < 0) return {unit};
@@ -28,7 +13,7 @@ std::vector<int> UnitsReadBy(const Layout& layout, int unit) {
   return {lender, unit};
 }
 
-std::vector<Residency> ListResidencies(const Layout& layout, const std::vector<Pass>& passes, bool keep) {
+std::vector<Residency> ListResidencies(const Layout& layout, const Schedule& passes, bool keep) {
   std::vector<Residency> residencies;
   std::vector<int> latest(layout.units.size(), -1);  // By unit.
   for (size_t i = 0; i < passes.size(); ++i) {

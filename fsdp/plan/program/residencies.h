@@ -11,18 +11,9 @@
 #include <vector>
 
 #include "fsdp/plan/layout/layout.h"
+#include "fsdp/plan/program/schedule.h"
 
 namespace fsdpd {
-
-struct Pass {
-  int unit = 0;
-  int micro_batch = 0;
-  bool forward = true;
-};
-
-// Each micro-batch goes forward through the units and back, before the next one starts.
-std::vector<Pass> TrainingPasses(int units, int micro_batches);
-std::vector<Pass> EvaluationPasses(int units);
 
 // The units whose buckets a pass of `unit` reads: its lender's, where it borrows, and its own.
 std::vector<int> UnitsReadBy(const Layout& layout, int unit);
@@ -34,7 +25,7 @@ struct Residency {
 };
 
 // By first pass, which is the order in which their buckets are gathered.
-std::vector<Residency> ListResidencies(const Layout& layout, const std::vector<Pass>& passes, bool keep);
+std::vector<Residency> ListResidencies(const Layout& layout, const Schedule& passes, bool keep);
 
 // One bucket's gather for one residency. Compute must have come to `from_pass` before it starts: then the
 // bytes are free, and no more than prefetch_bytes wait for passes that come later.

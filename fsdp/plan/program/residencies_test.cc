@@ -41,32 +41,32 @@ std::string Text(const std::vector<PlannedGather>& gathers) {
 
 TEST(Residencies, AUnitStaysWhileTheNextPassNeedsIt) {
   // Passes of a micro-batch: forward 0 1 2, backward 2 1 0.
-  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingPasses(3, 2), false)),
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingSchedule(3, 2), false)),
             " 0:0-0 1:1-1 2:2-3 1:4-4 0:5-6 1:7-7 2:8-9 1:10-10 0:11-11");
-  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), EvaluationPasses(3), false)), " 0:0-0 1:1-1 2:2-2");
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), EvaluationSchedule(3), false)), " 0:0-0 1:1-1 2:2-2");
 }
 
 TEST(Residencies, KeptUnitsStayFromFirstToLastUse) {
-  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingPasses(3, 2), true)), " 0:0-11 1:1-10 2:2-9");
+  EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingSchedule(3, 2), true)), " 0:0-11 1:1-10 2:2-9");
 }
 
 TEST(Residencies, ALenderComesBackForItsBorrower) {
   Layout layout = Units({1, 1, 1});
   layout.units[2].borrows = 0;
-  EXPECT_EQ(Text(ListResidencies(layout, TrainingPasses(3, 1), false)),
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)),
             " 0:0-0 1:1-1 0:2-3 2:2-3 1:4-4 0:5-5");
-  EXPECT_EQ(Text(ListResidencies(layout, EvaluationPasses(3), true)), " 0:0-2 1:1-1 2:2-2");
+  EXPECT_EQ(Text(ListResidencies(layout, EvaluationSchedule(3), true)), " 0:0-2 1:1-1 2:2-2");
 }
 
 TEST(Residencies, ALenderNextToItsBorrowerIsNotGatheredTwice) {
   Layout layout = Units({1, 1});
   layout.units[1].borrows = 0;
-  EXPECT_EQ(Text(ListResidencies(layout, TrainingPasses(2, 1), false)), " 0:0-3 1:1-2");
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(2, 1), false)), " 0:0-3 1:1-2");
 }
 
 TEST(Residencies, GathersWaitUntilTheirBytesAreWithinTheBound) {
   const Layout layout = Units({1, 1, 1});
-  const auto residencies = ListResidencies(layout, TrainingPasses(3, 1), false);
+  const auto residencies = ListResidencies(layout, TrainingSchedule(3, 1), false);
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 0)), " 0@0 1@1 2@2 1@4 0@5");
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 9)), " 0@0 1@1 2@2 1@4 0@5");
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 10, 10}, 10)), " 0@0 1@0 2@1 1@2 0@4");
@@ -76,7 +76,7 @@ TEST(Residencies, GathersWaitUntilTheirBytesAreWithinTheBound) {
 
 TEST(Residencies, BucketsOfAUnitAreBoundedOneByOne) {
   const Layout layout = Units({1, 2});
-  const auto residencies = ListResidencies(layout, EvaluationPasses(2), false);
+  const auto residencies = ListResidencies(layout, EvaluationSchedule(2), false);
   EXPECT_EQ(Text(PlanGathers(layout, residencies, {10, 4, 6}, 4)), " 0@0 1@0 2@1");
 }
 

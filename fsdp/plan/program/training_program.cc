@@ -40,7 +40,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   const auto micro_batches = static_cast<int>(spec.micro_batches_per_step());
   FSDPD_CHECK(units > 0 && micro_batches > 0);
   ProgramWriter writer(spec, layout, ProgramKind::kTraining);
-  GatheredParams params(spec, layout, TrainingPasses(units, micro_batches), spec.shards_params(), &writer);
+  GatheredParams params(spec, layout, TrainingSchedule(units, micro_batches), spec.shards_params(), &writer);
   ReducedGrads grads(spec, layout, &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {

@@ -35,12 +35,12 @@ Findings OnlyOne(int64_t value, const char* name, const char* what) {
 int64_t GatheredBytes(const Facts& f) {
   LayoutOptions options;
   options.shards = f.world() / f.outer_size();
-  options.compute = f.compute();
-  int64_t elements = 0;
+  options.types.gathered = f.compute();
+  int64_t bytes = 0;
   for (const Bucket& bucket : MakeLayout(DescribeModel(f.model(), 1, 1, f.compute()), options).buckets) {
-    elements += bucket.bucket_elements;
+    bytes += bucket.gathered_bytes();
   }
-  return elements * BytesOf(f.compute());
+  return bytes;
 }
 
 // Also for rules that are asked before the one that refuses an outer axis.

@@ -297,10 +297,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.optimizer = ToOptimizer(resolved.optimizer());
   spec.schedule = ToSchedule(resolved.schedule());
   const v1::Precision& precision = resolved.precision();
-  spec.compute = ToDType(precision.compute());
-  spec.main_grads = ToDType(precision.main_grads());
-  spec.grad_comm = ToDType(precision.grad_comm());
-  spec.moments = ToDType(precision.moments());
+  spec.precision = {ToDType(precision.compute()), ToDType(precision.main_grads()),
+                    ToDType(precision.grad_comm()), ToDType(precision.moments())};
   spec.loss_scale = {precision.loss_scale().initial(), precision.loss_scale().growth_interval()};
   const v1::Fsdp& fsdp = resolved.fsdp();
   spec.strategy = ToStrategy(fsdp.strategy());
@@ -308,14 +306,14 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.keep_gathered = fsdp.keep_gathered();
   spec.recompute = ToRecompute(fsdp.recompute());
   spec.recompute_layers = fsdp.recompute_layers();
-  spec.outer_size = fsdp.outer().size();
   spec.outer_strategy = ToStrategy(fsdp.outer().strategy());
   const v1::Resources& resources = resolved.resources();
   spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
-  spec.world = resources.nodes() * resources.ranks_per_node();
+  const int64_t world = resources.nodes() * resources.ranks_per_node(), replicas = fsdp.outer().size();
+  FSDPD_CHECK(world > 0 && replicas > 0 && world % replicas == 0);
+  spec.mesh = Mesh::DataParallel(replicas, world / replicas);
   spec.memory_budget_bytes = resources.memory_budget_bytes();
-  FSDPD_CHECK(spec.world > 0 && spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
-  FSDPD_CHECK(spec.outer_size > 0 && spec.world % spec.outer_size == 0);
+  FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;
 }
 

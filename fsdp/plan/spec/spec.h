@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "fsdp/plan/mesh/mesh.h"
 #include "fsdp/plan/spec/dtype.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
@@ -150,6 +151,15 @@ struct LossScaleConfig {
   int64_t growth_interval = 2000;
 };
 
+// What the spec says of number types. Which type a bucket is stored, gathered, sent and summed in, and a unit
+// computes in, is derived from it once: BucketTypes (layout.h), UnitFacts::compute (model_facts.h).
+struct Precision {
+  DType compute = DType::kFp32;
+  DType main_grads = DType::kFp32;
+  DType grad_comm = DType::kFp32;
+  DType moments = DType::kFp32;
+};
+
 struct Spec {
   std::string name;
   ModelConfig model;
@@ -162,32 +172,30 @@ struct Spec {
   std::vector<std::string> frozen;  // Patterns.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
-  DType compute = DType::kFp32;
-  DType main_grads = DType::kFp32;
-  DType grad_comm = DType::kFp32;
-  DType moments = DType::kFp32;
-  LossScaleConfig loss_scale;  // Used with compute kFp16.
+  Precision precision;
+  LossScaleConfig loss_scale;  // Where scales_loss().
   Strategy strategy = Strategy::kOptimGradsParams;
   int64_t prefetch_bytes = 0;
   bool keep_gathered = false;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
   DeviceKind device = DeviceKind::kCpu;
-  int64_t world = 1;
-  int64_t outer_size = 1;                        // Replicas of the shard group.
-  Strategy outer_strategy = Strategy::kNoShard;  // Or kOptim.
+  Mesh mesh;
+  Strategy outer_strategy = Strategy::kNoShard;  // Over the replicate axis. Or kOptim.
   int64_t memory_budget_bytes = 0;               // 0: no budget known.
 
-  int64_t micro_batches_per_step() const { return global_batch / (micro_batch * world); }
+  int64_t micro_batches_per_step() const { return global_batch / (micro_batch * mesh.data_ranks()); }
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
-  // Ranks r of one shard group are neighbours: rank = outer index x inner_size() + inner index.
-  int64_t inner_size() const { return world / outer_size; }
+  // Gradients of fp16 would vanish.
+  bool scales_loss() const { return precision.compute == DType::kFp16; }
 
   // What the strategy keeps in parts.
   bool shards_optimizer() const { return strategy != Strategy::kNoShard; }
   bool shards_grads() const { return strategy == Strategy::kOptimGrads || shards_params(); }
   bool shards_params() const { return strategy == Strategy::kOptimGradsParams; }
-  bool shards_over_outer() const { return outer_size > 1 && outer_strategy == Strategy::kOptim; }
+  bool shards_over_outer() const {
+    return mesh.size(Axis::kReplicate) > 1 && outer_strategy == Strategy::kOptim;
+  }
   // A gathered bucket stays for the whole step.
   bool keeps_gathered() const { return !shards_params() || keep_gathered; }
 };

@@ -24,7 +24,11 @@ struct VerifyCase {
   int micro_batches() const { return training() ? static_cast<int>(spec.micro_batches_per_step()) : 1; }
   // One Reduce per step, of the whole sum, instead of one per micro-batch.
   bool whole_grads() const { return !spec.shards_grads(); }
-  DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.grad_comm; }
+  // What units write gradients in.
+  DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.precision.grad_comm; }
+  bool has_replicas() const { return spec.mesh.size(Axis::kReplicate) > 1; }
+  // Replicas keep pieces of a shard, and publish them to each other.
+  bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }
 
   // The buckets that a unit computes with: its own and its lender's.
   std::vector<int> BucketsOf(int unit) const;

@@ -25,6 +25,30 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
   }
 }
 
+// Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
+Group GroupFor(const VerifyCase& verified, Op op) {
+  switch (op) {
+    case Op::kGather:
+      return verified.spec.shards_optimizer() ? Group::kShard : Group::kSelf;
+    case Op::kReduce:
+      return Group::kShard;
+    case Op::kPublish:
+    case Op::kReduceOuter:
+      return Group::kReplicate;
+    case Op::kNorm:
+    case Op::kLoss:
+      return Group::kWorld;
+    default:
+      return Group::kSelf;
+  }
+}
+
+// Each lane that communicates has communicators of its own.
+Role RoleFor(LaneId lane) {
+  if (lane == LaneId::kReduce) return Role::kReduce;
+  return lane == LaneId::kOuter ? Role::kOuter : Role::kGather;
+}
+
 bool OfBucket(Op op) {
   return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
          op == Op::kUpdate;
@@ -63,6 +87,19 @@ struct BucketState {
     main = kept;
   }
 };
+
+absl::Status CheckGroup(const VerifyCase& verified, int i) {
+  const Instruction& at = verified.At(i);
+  const Group group = GroupFor(verified, at.op);
+  if (at.group != group) {
+    return Broken(
+        4, absl::StrCat(verified.Name(i), " runs over ", NameOf(at.group), " instead of ", NameOf(group)));
+  }
+  const Role role = RoleFor(at.lane);
+  if (group == Group::kSelf || at.role == role) return absl::OkStatus();
+  return Broken(4, absl::StrCat(verified.Name(i), " uses the communicator for ", NameOf(at.role),
+                                " instead of ", NameOf(role)));
+}
 
 class Flow {
  public:
@@ -116,7 +153,7 @@ class Flow {
 
   absl::Status Publish(int i) {
     BucketState& state = StateOf(i);
-    if (case_.layout.outer_shards == 1) {
+    if (!case_.publishes()) {
       return Broken(4, absl::StrCat(case_.Name(i), " has no outer axis to gather over"));
     }
     if (state.replica >= 0) return Broken(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
@@ -131,7 +168,7 @@ class Flow {
 
   absl::Status Gather(int i) {
     BucketState& state = StateOf(i);
-    const int source = case_.layout.outer_shards > 1 ? state.replica : state.main;
+    const int source = case_.publishes() ? state.replica : state.main;
     if (source < 0) return Broken(2, absl::StrCat(case_.Name(i), " comes before its Publish"));
     if (source != Current(case_.At(i).bucket)) return ReadsUpdated(i);
     if (state.gathered >= 0) return Broken(4, absl::StrCat(case_.Name(i), " gathers what is there already"));
@@ -249,7 +286,7 @@ class Flow {
 
   absl::Status ReduceOuter(int i) {
     BucketState& state = StateOf(i);
-    if (case_.spec.outer_size == 1 || !Trainable(case_.At(i).bucket)) {
+    if (!case_.has_replicas() || !Trainable(case_.At(i).bucket)) {
       return Broken(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
@@ -265,7 +302,7 @@ class Flow {
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
-      if (case_.spec.outer_size == 1 || buckets_[b].outer) continue;
+      if (!case_.has_replicas() || buckets_[b].outer) continue;
       return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
                                     NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
     }
@@ -342,6 +379,7 @@ absl::Status CheckShape(const VerifyCase& verified) {
       return Broken(
           4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at.op)), " lane"));
     }
+    FSDPD_RETURN_IF_ERROR(CheckGroup(verified, i));
   }
   return absl::OkStatus();
 }

@@ -12,8 +12,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kBufferKinds = 4;
-
 // Buffer numbers by kind, then bucket; -1 where there is none.
 using BufferTable = std::array<std::vector<int>, kBufferKinds>;
 
@@ -31,13 +29,13 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
   const Bucket& bucket = verified.layout.buckets[buffer.bucket];
   switch (buffer.kind) {
     case BufferKind::kGathered:
-      return bucket.bucket_elements * BytesOf(verified.spec.compute);
+      return bucket.bucket_elements * BytesOf(verified.spec.precision.compute);
     case BufferKind::kReplica:
-      return bucket.shard_elements * BytesOf(verified.spec.compute);
+      return bucket.shard_elements * BytesOf(verified.spec.precision.compute);
     case BufferKind::kReduce:
       return bucket.bucket_elements * BytesOf(verified.grad_type());
     case BufferKind::kWire: {
-      const bool sums = verified.micro_batches() > 1 || verified.spec.main_grads != DType::kFp32;
+      const bool sums = verified.micro_batches() > 1 || verified.spec.precision.main_grads != DType::kFp32;
       return bucket.bucket_elements * BytesOf(verified.grad_type()) +
              (sums ? bucket.shard_elements * BytesOf(DType::kFp32) : 0);
     }
@@ -49,7 +47,7 @@ enum class Wanted { kYes, kNo, kEither };
 
 Wanted IsWanted(const VerifyCase& verified, BufferKind kind, const Bucket& bucket) {
   if (kind == BufferKind::kGathered) return Wanted::kYes;
-  if (kind == BufferKind::kReplica) return verified.layout.outer_shards > 1 ? Wanted::kYes : Wanted::kNo;
+  if (kind == BufferKind::kReplica) return verified.publishes() ? Wanted::kYes : Wanted::kNo;
   // Evaluation keeps the training program's buffers, and touches none of these.
   if (!verified.training()) return Wanted::kEither;
   if (!bucket.trainable) return Wanted::kNo;
@@ -181,10 +179,10 @@ class MemoryCheck {
     switch (at.op) {
       case Op::kPublish:
         Reads(i, Main(at.bucket));
-        if (case_.layout.outer_shards > 1) Writes(i, BufferOf(BufferKind::kReplica, at.bucket));
+        if (case_.publishes()) Writes(i, BufferOf(BufferKind::kReplica, at.bucket));
         return;
       case Op::kGather:
-        Reads(i, case_.layout.outer_shards > 1 ? BufferOf(BufferKind::kReplica, at.bucket) : Main(at.bucket));
+        Reads(i, case_.publishes() ? BufferOf(BufferKind::kReplica, at.bucket) : Main(at.bucket));
         Writes(i, BufferOf(BufferKind::kGathered, at.bucket));
         return;
       case Op::kForward:

@@ -83,15 +83,16 @@ Spec RandomSpec(Dice* dice) {
   spec.strategy = dice->Of({Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
                             Strategy::kOptimGradsParams, Strategy::kOptimGradsParams});
   const int64_t inner = dice->Pick(1, 9);
+  int64_t replicas = 1;
   if (spec.shards_optimizer() && dice->OneIn(3)) {
-    spec.outer_size = dice->Pick(2, 4);
+    replicas = dice->Pick(2, 4);
     spec.outer_strategy = dice->Of({Strategy::kNoShard, Strategy::kOptim});
   }
-  spec.world = inner * spec.outer_size;
-  spec.global_batch = spec.world * dice->Pick(1, 4);
-  spec.compute = dice->Of({DType::kFp32, DType::kBf16, DType::kFp16});
-  spec.grad_comm = dice->Of({DType::kFp32, spec.compute});
-  spec.main_grads = dice->Of({DType::kFp32, DType::kBf16});
+  spec.mesh = Mesh::DataParallel(replicas, inner);
+  spec.global_batch = spec.mesh.world() * dice->Pick(1, 4);
+  spec.precision.compute = dice->Of({DType::kFp32, DType::kBf16, DType::kFp16});
+  spec.precision.grad_comm = dice->Of({DType::kFp32, spec.precision.compute});
+  spec.precision.main_grads = dice->Of({DType::kFp32, DType::kBf16});
   spec.keep_gathered = spec.shards_params() && dice->OneIn(4);
   spec.prefetch_bytes = dice->OneIn(4) ? 0 : dice->Pick(0, int64_t{1} << dice->Pick(8, 20));
   spec.recompute = dice->Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});

@@ -37,7 +37,7 @@ Spec SmallSpec(Strategy strategy) {
   spec.data.sequence_length = 8;
   spec.data.synthetic_vocab = 64;
   spec.steps = 1;
-  spec.world = 2;
+  spec.mesh = Mesh::DataParallel(1, 2);
   spec.global_batch = 4;
   spec.strategy = strategy;
   spec.prefetch_bytes = 1 << 14;
@@ -45,9 +45,9 @@ Spec SmallSpec(Strategy strategy) {
 }
 
 void Hfsdp(Spec* spec) {
-  spec->world = 4;
+  spec->mesh = Mesh::DataParallel(1, 4);
   spec->global_batch = 8;
-  spec->outer_size = 2;
+  spec->mesh = spec->mesh.WithReplicas(2);
   spec->outer_strategy = Strategy::kOptim;
 }
 
@@ -55,7 +55,7 @@ void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true
 
 void FreezeEmbedding(Spec* spec) { spec->frozen = {"embedding.*"}; }
 
-void WireInBf16(Spec* spec) { spec->compute = spec->grad_comm = DType::kBf16; }
+void WireInBf16(Spec* spec) { spec->precision.compute = spec->precision.grad_comm = DType::kBf16; }
 
 Compiled Compile(Strategy strategy, const Change& change) {
   Compiled c;
@@ -139,6 +139,12 @@ TEST(Verify, Rule1CatchesAStepBeforeThatHasNoSuchInstruction) {
 
 TEST(Verify, Rule4CatchesAnUnknownLane) {
   ExpectCaught("4", "Norm", [](Compiled* c) { At(c, Op::kNorm, -1).lane = static_cast<LaneId>(kLanes); });
+  ExpectCaught("4", "over shard instead of world",
+               [](Compiled* c) { At(c, Op::kNorm, -1).group = Group::kShard; });
+  ExpectCaught("4", "over self instead of shard",
+               [](Compiled* c) { At(c, Op::kGather, 0).group = Group::kSelf; });
+  ExpectCaught("4", "communicator for reduce instead of gather",
+               [](Compiled* c) { At(c, Op::kGather, 0).role = Role::kReduce; });
 }
 
 TEST(Verify, Rule2CatchesAForwardThatDoesNotWaitForItsGather) {

@@ -11,9 +11,9 @@ Spec PresetSpec(const char* preset, int64_t world, int64_t micro_batches) {
   spec.model = *FindPreset(preset);
   spec.data.sequence_length = 128;
   spec.steps = 1;
-  spec.world = world;
+  spec.mesh = Mesh::DataParallel(1, world);
   spec.global_batch = world * micro_batches;
-  spec.compute = DType::kBf16;
+  spec.precision.compute = DType::kBf16;
   return spec;
 }
 
@@ -28,7 +28,7 @@ Spec Llama8b(int64_t world) {
 Spec SmallSpec(Strategy strategy) {
   Spec spec = PresetSpec("tiny", 2, 1);
   std::get<LlamaConfig>(spec.model).layers = 1;
-  spec.compute = DType::kFp32;
+  spec.precision.compute = DType::kFp32;
   spec.strategy = strategy;
   return spec;
 }
@@ -67,7 +67,7 @@ std::vector<std::string> LinesOf(const Program& program, const Layout& layout) {
 int64_t LargestGatheredBytes(const Spec& spec) {
   int64_t largest = 0;
   for (const Bucket& bucket : MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec)).buckets) {
-    largest = std::max(largest, bucket.bucket_elements * BytesOf(spec.compute));
+    largest = std::max(largest, bucket.bucket_elements * BytesOf(spec.precision.compute));
   }
   return largest;
 }

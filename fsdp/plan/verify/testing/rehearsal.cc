@@ -45,8 +45,8 @@ Value HiddenGrad(int unit, Value output_grad, Value hidden, Value params) {
 }
 Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket), hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
-Value Gathered(const Layout& layout, Value main) {
-  return Mix({kGatherTag, layout.outer_shards > 1 ? Mix({kReplicaTag, main}) : main});
+Value Gathered(const Bucket& bucket, Value main) {
+  return Mix({kGatherTag, bucket.pieces > 1 ? Mix({kReplicaTag, main}) : main});
 }
 
 std::vector<int> BucketsOf(const Layout& layout, int unit) {
@@ -179,7 +179,8 @@ class Run {
       case Op::kPublish:
         return Touch(BufferKind::kReplica, at.bucket, false, true, running);
       case Op::kGather:
-        if (layout_.outer_shards > 1) Touch(BufferKind::kReplica, at.bucket, true, false, running);
+        if (layout_.buckets[at.bucket].pieces > 1)
+          Touch(BufferKind::kReplica, at.bucket, true, false, running);
         return Touch(BufferKind::kGathered, at.bucket, false, true, running);
       case Op::kForward:
       case Op::kBackward:
@@ -262,8 +263,9 @@ class Run {
       case Op::kPublish:
         return Output(*running, BufferKind::kReplica, at.bucket, Mix({kReplicaTag, main_[at.bucket]}));
       case Op::kGather: {
-        const Value source =
-            layout_.outer_shards > 1 ? Input(*running, BufferKind::kReplica, at.bucket) : main_[at.bucket];
+        const Value source = layout_.buckets[at.bucket].pieces > 1
+                                 ? Input(*running, BufferKind::kReplica, at.bucket)
+                                 : main_[at.bucket];
         return Output(*running, BufferKind::kGathered, at.bucket, Mix({kGatherTag, source}));
       }
       case Op::kForward:
@@ -348,7 +350,8 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
   const auto units = static_cast<int>(layout.units.size());
   std::vector<Value> params(units, 0), hidden(units, 0);
   for (int u = 0; u < units; ++u) {
-    for (const int b : BucketsOf(layout, u)) params[u] = Mix({params[u], Gathered(layout, main[b])});
+    for (const int b : BucketsOf(layout, u))
+      params[u] = Mix({params[u], Gathered(layout.buckets[b], main[b])});
     hidden[u] = Hidden(u, micro_batch, u == 0 ? 0 : hidden[u - 1], params[u]);
   }
   Value output_grad = 0;
@@ -377,7 +380,7 @@ Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int 
     Value norm = Mix({kNormTag, loss});
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
       if (!layout.buckets[b].trainable) continue;
-      if (spec.outer_size > 1) grad[b] *= kOuterFactor;
+      if (spec.mesh.size(Axis::kReplicate) > 1) grad[b] *= kOuterFactor;
       norm = Mix({norm, grad[b]});
     }
     outcome.steps.push_back(norm);

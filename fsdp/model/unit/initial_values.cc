@@ -1,4 +1,4 @@
-#include "fsdp/model/initial_values.h"
+#include "fsdp/model/unit/initial_values.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/PhiloxRNGEngine.h>

@@ -1,0 +1,103 @@
+#include "fsdp/plan/mesh/mesh.h"
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+bool Has(Group group, Axis axis) {
+  switch (group) {
+    case Group::kSelf:
+      return false;
+    case Group::kShard:
+      return axis == Axis::kShard;
+    case Group::kReplicate:
+      return axis == Axis::kReplicate;
+    case Group::kWorld:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* NameOf(Axis axis) {
+  switch (axis) {
+    case Axis::kReplicate:
+      return "replicate";
+    case Axis::kShard:
+      return "shard";
+  }
+  return "?";
+}
+
+const char* NameOf(Group group) {
+  switch (group) {
+    case Group::kSelf:
+      return "self";
+    case Group::kShard:
+      return "shard";
+    case Group::kReplicate:
+      return "replicate";
+    case Group::kWorld:
+      return "world";
+  }
+  return "?";
+}
+
+const char* NameOf(Role role) {
+  switch (role) {
+    case Role::kGather:
+      return "gather";
+    case Role::kReduce:
+      return "reduce";
+    case Role::kOuter:
+      return "outer";
+  }
+  return "?";
+}
+
+Mesh Mesh::DataParallel(int64_t replicate, int64_t shard) {
+  FSDPD_CHECK(replicate > 0 && shard > 0);
+  Mesh mesh;
+  mesh.sizes_[static_cast<size_t>(Axis::kReplicate)] = replicate;
+  mesh.sizes_[static_cast<size_t>(Axis::kShard)] = shard;
+  return mesh;
+}
+
+int64_t Mesh::world() const { return SizeOf(Group::kWorld); }
+
+int64_t Mesh::SizeOf(Group group) const {
+  int64_t size = 1;
+  for (int a = 0; a < kAxes; ++a) {
+    if (Has(group, static_cast<Axis>(a))) size *= sizes_[a];
+  }
+  return size;
+}
+
+int64_t Mesh::NumberAlong(Group group, bool within, int64_t rank) const {
+  FSDPD_CHECK(rank >= 0 && rank < world());
+  int64_t number = 0, stride = 1;
+  for (int a = kAxes - 1; a >= 0; --a) {  // The innermost axis is the rank's lowest digit.
+    if (Has(group, static_cast<Axis>(a)) == within) {
+      number += rank % sizes_[a] * stride;
+      stride *= sizes_[a];
+    }
+    rank /= sizes_[a];
+  }
+  return number;
+}
+
+int64_t Mesh::IndexIn(Group group, int64_t rank) const { return NumberAlong(group, /*within=*/true, rank); }
+
+int64_t Mesh::NumberOf(Group group, int64_t rank) const { return NumberAlong(group, /*within=*/false, rank); }
+
+bool Mesh::SameMembers(Group a, Group b) const {
+  for (int i = 0; i < kAxes; ++i) {
+    const auto axis = static_cast<Axis>(i);
+    if (sizes_[i] > 1 && Has(a, axis) != Has(b, axis)) return false;
+  }
+  return true;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,81 @@
+// How a job's ranks lie: named axes from the outermost to the innermost, and the groups that they form. Ranks
+// that are neighbours in the innermost axis are neighbours in number, and so share a node first.
+//
+// Pure: who is in a group with whom, not how they talk (fsdp/comm/mesh.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fsdpd {
+
+enum class Axis {
+  kReplicate,  // Ranks along it hold the same shards, and cut the optimizer's state again where it is sharded.
+  kShard,      // Ranks along it hold the shards of a bucket.
+};
+constexpr int kAxes = 2;
+const char* NameOf(Axis axis);
+
+// Ranks that differ in a group's axes alone are one group of it.
+enum class Group {
+  kSelf,       // No axis: each rank alone.
+  kShard,      // The shard axis.
+  kReplicate,  // The replicate axis.
+  kWorld,      // All axes.
+};
+constexpr int kGroups = 4;
+const char* NameOf(Group group);
+
+// What a group's members do together. A communicator serialises its operations, so those that run beside each
+// other have one each.
+enum class Role {
+  kGather,  // Parameters on their way to compute.
+  kReduce,  // Gradients on their way back, norms and losses.
+  kOuter,   // Both, between replicas.
+};
+constexpr int kRoles = 3;
+const char* NameOf(Role role);
+
+class Mesh {
+ public:
+  Mesh() { sizes_.fill(1); }
+
+  // REQUIRES: all sizes are 1 or more.
+  static Mesh DataParallel(int64_t replicate, int64_t shard);
+  // The same ranks, their shard axis cut into so many replicas. REQUIRES: `replicate` divides world().
+  Mesh WithReplicas(int64_t replicate) const { return DataParallel(replicate, world() / replicate); }
+
+  int64_t size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  int64_t world() const;
+  // Ranks that read samples of their own. Axes that cut a sample over ranks would not count.
+  int64_t data_ranks() const { return size(Axis::kReplicate) * size(Axis::kShard); }
+
+  int64_t SizeOf(Group group) const;
+  // The rank's number within its group, by axis from the outermost.
+  int64_t IndexIn(Group group, int64_t rank) const;
+  // Which of the mesh's groups of this kind the rank is in: alike for members, and for nobody else.
+  int64_t NumberOf(Group group, int64_t rank) const;
+  // Both have the same members, whoever's they are.
+  bool SameMembers(Group a, Group b) const;
+
+  bool operator==(const Mesh& other) const { return sizes_ == other.sizes_; }
+
+ private:
+  // The rank's number along the axes that are (`within`) or are not the group's.
+  int64_t NumberAlong(Group group, bool within, int64_t rank) const;
+
+  std::array<int64_t, kAxes> sizes_;
+};
+
+// One rank's place.
+struct MeshPosition {
+  Mesh mesh;
+  int64_t rank = 0;
+
+  int64_t IndexIn(Group group) const { return mesh.IndexIn(group, rank); }
+  int64_t SizeOf(Group group) const { return mesh.SizeOf(group); }
+};
+
+}  // namespace fsdpd

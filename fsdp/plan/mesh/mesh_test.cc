@@ -1,0 +1,57 @@
+#include "fsdp/plan/mesh/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+constexpr Group kAll[] = {Group::kSelf, Group::kShard, Group::kReplicate, Group::kWorld};
+
+TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
+  const Mesh mesh = Mesh::DataParallel(/*replicate=*/2, /*shard=*/3);
+  EXPECT_EQ(mesh.world(), 6);
+  for (int64_t rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 3);
+    EXPECT_EQ(mesh.NumberOf(Group::kShard, rank), rank / 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kReplicate, rank), rank / 3);
+    EXPECT_EQ(mesh.NumberOf(Group::kReplicate, rank), rank % 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kWorld, rank), rank);
+    EXPECT_EQ(mesh.IndexIn(Group::kSelf, rank), 0);
+    EXPECT_EQ(mesh.NumberOf(Group::kSelf, rank), rank);
+  }
+}
+
+TEST(Mesh, GroupsOfOneKindPartTheRanks) {
+  for (int64_t replicate = 1; replicate <= 4; ++replicate) {
+    for (int64_t shard = 1; shard <= 4; ++shard) {
+      const Mesh mesh = Mesh::DataParallel(replicate, shard);
+      for (const Group group : kAll) {
+        std::map<int64_t, std::set<int64_t>> indices;  // By the group's number.
+        for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+          EXPECT_TRUE(indices[mesh.NumberOf(group, rank)].insert(mesh.IndexIn(group, rank)).second);
+        }
+        EXPECT_EQ(static_cast<int64_t>(indices.size()) * mesh.SizeOf(group), mesh.world());
+        for (const auto& [number, members] : indices) {
+          EXPECT_EQ(static_cast<int64_t>(members.size()), mesh.SizeOf(group)) << NameOf(group) << number;
+          EXPECT_EQ(*members.rbegin(), mesh.SizeOf(group) - 1);
+        }
+      }
+    }
+  }
+}
+
+TEST(Mesh, AnAxisOfOneTellsNoGroupsApart) {
+  const Mesh flat = Mesh::DataParallel(1, 4), both = Mesh::DataParallel(2, 2);
+  EXPECT_TRUE(flat.SameMembers(Group::kWorld, Group::kShard));
+  EXPECT_TRUE(flat.SameMembers(Group::kSelf, Group::kReplicate));
+  EXPECT_FALSE(flat.SameMembers(Group::kSelf, Group::kShard));
+  EXPECT_FALSE(both.SameMembers(Group::kWorld, Group::kShard));
+  EXPECT_EQ(flat.WithReplicas(2), both);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,70 @@
+#include "fsdp/plan/program/operation.h"
+
+#include <iterator>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr LaneId kOnCompute = LaneId::kCompute;
+constexpr Group kNobody = Group::kSelf;
+
+constexpr Operation kOperations[] = {
+    {Op::kPublish, "Publish", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter, &BucketGroups::pieces,
+     kNobody},
+    {Op::kGather, "Gather", ActsOn::kBucket, false, LaneId::kGather, Role::kGather, &BucketGroups::shard,
+     kNobody},
+    {Op::kForward, "Forward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kRelease, "Release", ActsOn::kUnit, false, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kBackward, "Backward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kReduce, "Reduce", ActsOn::kBucket, true, LaneId::kReduce, Role::kReduce, &BucketGroups::reduce,
+     kNobody},
+    {Op::kReduceOuter, "ReduceOuter", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,
+     &BucketGroups::replicate, kNobody},
+    {Op::kNorm, "Norm", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
+    {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kLoss, "Loss", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
+};
+
+// By the enum's number.
+constexpr bool InOrder() {
+  for (int i = 0; i < kOps; ++i) {
+    if (kOperations[i].op != static_cast<Op>(i)) return false;
+  }
+  return true;
+}
+static_assert(std::size(kOperations) == kOps && InOrder());
+
+}  // namespace
+
+const Operation& OperationOf(Op op) {
+  const auto index = static_cast<size_t>(op);
+  FSDPD_CHECK(index < kOps);
+  return kOperations[index];
+}
+
+Group GroupOf(Op op, const Bucket* bucket) {
+  const Operation& operation = OperationOf(op);
+  if (operation.bucket_group == nullptr) return operation.group;
+  FSDPD_CHECK(bucket != nullptr);
+  return bucket->groups.*operation.bucket_group;
+}
+
+const char* NameOf(Op op) { return OperationOf(op).name; }
+
+const char* NameOf(LaneId lane) {
+  switch (lane) {
+    case LaneId::kCompute:
+      return "compute";
+    case LaneId::kGather:
+      return "gather";
+    case LaneId::kReduce:
+      return "reduce";
+    case LaneId::kOuter:
+      return "outer";
+  }
+  return "?";
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,49 @@
+// The operations that a step is made of, as one table: what each is called, what it acts on, on which lane it
+// runs and over which group of ranks. What it moves is traffic.h, what it does fsdp/engine/operations.h, how
+// long it takes fsdp/plan/predict/cost.h.
+#pragma once
+
+#include "fsdp/plan/layout/layout.h"
+
+namespace fsdpd {
+
+enum class Op {
+  kPublish,
+  kGather,
+  kForward,
+  kRelease,
+  kBackward,
+  kReduce,
+  kReduceOuter,
+  kNorm,
+  kUpdate,
+  kLoss,
+};
+constexpr int kOps = 10;
+
+enum class LaneId { kCompute, kGather, kReduce, kOuter };
+constexpr int kLanes = 4;
+
+enum class ActsOn { kStep, kUnit, kBucket };
+
+struct Operation {
+  Op op;
+  const char* name;
+  ActsOn acts_on;
+  bool of_micro_batch;
+  // Where it runs when it communicates; over a group of one rank by nature (kSelf) it runs on compute.
+  LaneId lane;
+  Role role;
+  // Of the bucket, or null: `group`.
+  Group BucketGroups::*bucket_group;
+  Group group;
+};
+const Operation& OperationOf(Op op);
+
+// Over which group the operation communicates; `bucket` may be null where it does not act on one.
+Group GroupOf(Op op, const Bucket* bucket);
+
+const char* NameOf(Op op);
+const char* NameOf(LaneId lane);
+
+}  // namespace fsdpd

@@ -1,0 +1,79 @@
+#include "fsdp/plan/program/traffic.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kSumBytes = 4;  // Sums of replicas and of the step are fp32.
+// Norm and Loss: squares, loss and targets that count.
+constexpr int64_t kStepSums = 3;
+
+// Ranks that have shards sum into them; those that have not keep the whole sum.
+Pattern SumPattern(int64_t parts) { return parts > 1 ? Pattern::kReduceScatter : Pattern::kAllReduce; }
+
+v1::CommOp Named(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::kNone:
+      return v1::COMM_OP_UNSPECIFIED;
+    case Pattern::kAllGather:
+      return v1::COMM_OP_ALL_GATHER;
+    case Pattern::kReduceScatter:
+      return v1::COMM_OP_REDUCE_SCATTER;
+    case Pattern::kAllReduce:
+      return v1::COMM_OP_ALL_REDUCE;
+  }
+  return v1::COMM_OP_UNSPECIFIED;
+}
+
+// As if every group had members.
+Traffic Of(const Layout& layout, const Instruction& instruction) {
+  Traffic traffic;
+  const auto set = [&traffic](Pattern pattern, int64_t bytes, v1::CommOp counted_as) {
+    traffic.pattern = pattern;
+    traffic.buffer_bytes = bytes;
+    traffic.counted_as = counted_as;
+  };
+  const Bucket none;
+  const Bucket& bucket = instruction.bucket < 0 ? none : layout.buckets[instruction.bucket];
+  switch (instruction.op) {
+    case Op::kPublish:
+      set(Pattern::kAllGather, bucket.gathered_shard_bytes(), v1::COMM_OP_OUTER_GATHER);
+      break;
+    case Op::kGather:
+      set(Pattern::kAllGather, bucket.gathered_bytes(), v1::COMM_OP_ALL_GATHER);
+      break;
+    case Op::kReduce: {
+      const Pattern pattern = SumPattern(bucket.shards);
+      set(pattern, bucket.wire_bytes(), Named(pattern));
+      break;
+    }
+    case Op::kReduceOuter:
+      set(SumPattern(bucket.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
+      break;
+    case Op::kNorm:
+    case Op::kLoss:
+      set(Pattern::kAllReduce, kStepSums * kSumBytes, v1::COMM_OP_ALL_REDUCE);
+      break;
+    case Op::kForward:
+    case Op::kRelease:
+    case Op::kBackward:
+    case Op::kUpdate:
+      break;
+  }
+  return traffic;
+}
+
+}  // namespace
+
+Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& instruction) {
+  const int64_t ranks = mesh.SizeOf(instruction.group);
+  if (ranks == 1) return {};
+  Traffic traffic = Of(layout, instruction);
+  if (!traffic.travels()) return {};
+  traffic.group = instruction.group;
+  traffic.ranks = ranks;
+  const int64_t once = traffic.buffer_bytes / ranks * (ranks - 1);
+  traffic.received_bytes = traffic.pattern == Pattern::kAllReduce ? 2 * once : once;
+  return traffic;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,25 @@
+// What an instruction sends between ranks: the one answer for predicted times, for what ranks count, and for
+// what metrics call it.
+#pragma once
+
+#include "fsdp/plan/program/program.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
+
+namespace fsdpd {
+
+enum class Pattern { kNone, kAllGather, kReduceScatter, kAllReduce };
+
+struct Traffic {
+  Pattern pattern = Pattern::kNone;  // kNone: nothing leaves the rank, as in a group of one.
+  Group group = Group::kSelf;
+  int64_t ranks = 1;
+  int64_t buffer_bytes = 0;    // All parts together: what is gathered, or what each rank brings to a sum.
+  int64_t received_bytes = 0;  // By one rank, as a ring does it: an all-reduce goes round twice.
+  v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;
+
+  bool travels() const { return pattern != Pattern::kNone; }
+};
+
+Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& instruction);
+
+}  // namespace fsdpd

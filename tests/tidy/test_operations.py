@@ -1,0 +1,65 @@
+"""How much of the house an operation touches: the files that know operations by name, and what each knows of them.
+
+A new operation is an enum value and a row (operation), an emitter (the compiler's parts), a method of Operations, its
+time and its bytes (cost, traffic), a case of the verifier and one of the rehearsal. A file that is not listed here
+reads the table; one that starts to know operations by name is a second place of one fact.
+"""
+
+import re
+
+from tidy import repository
+
+KNOWS = {
+    "fsdp/plan/program/operation.cc": "the row",
+    "fsdp/plan/program/traffic.cc": "its bytes",
+    "fsdp/plan/predict/cost.cc": "its time",
+    "fsdp/engine/operations.cc": "what it does",
+    "fsdp/plan/verify/verify_flow.cc": "the proof: what it needs and gives",
+    "fsdp/plan/verify/verify_memory.cc": "the proof: what it reads and writes",
+    "fsdp/plan/verify/testing/rehearsal.cc": "the rehearsal",
+}
+EMITTERS = {
+    "fsdp/plan/program/evaluation_program.cc",
+    "fsdp/plan/program/gathered_params.cc",
+    "fsdp/plan/program/reduced_grads.cc",
+    "fsdp/plan/program/training_program.cc",
+}
+# Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time.
+ONE_OF_THEM = {
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward"},
+    "fsdp/plan/predict/simulate.h": {"kForward"},
+    "fsdp/plan/program/program.h": {"kForward"},
+    "fsdp/telemetry/step_timeline.cc": {"kRelease"},
+}
+
+
+def operations():
+    enum = re.search(r"enum class Op \{(.*?)\};", repository.text("fsdp/plan/program/operation.h"), re.DOTALL)
+    return set(re.findall(r"\bk\w+", enum[1]))
+
+
+def named_in(path):
+    return set(re.findall(r"\bOp::(k\w+)", repository.text(path)))
+
+
+def test_operations_are_known_by_name_where_the_list_says():
+    faults = []
+    for path in map(str, repository.own_cpp(".h", ".cc")):
+        if path.endswith("_test.cc") or path in KNOWS or path in EMITTERS:
+            continue
+        extra = named_in(path) - ONE_OF_THEM.get(path, set())
+        if extra:
+            faults.append(f"{path}: knows {', '.join(sorted(extra))} by name; what it asks belongs into operation.cc")
+    assert not faults, "\n".join(faults)
+
+
+def test_every_operation_is_in_every_place_that_the_list_names():
+    faults = []
+    for path, what in KNOWS.items():
+        missing = operations() - named_in(path)
+        if missing:
+            faults.append(f"{path} ({what}) lacks {', '.join(sorted(missing))}")
+    emitted = set().union(*(named_in(path) for path in EMITTERS))
+    if operations() - emitted:
+        faults.append(f"nothing emits {', '.join(sorted(operations() - emitted))}")
+    assert not faults, "\n".join(faults)
