@@ -14,9 +14,9 @@ void Append(SpecFaults* faults, const SpecFaults& more) {
 }
 
 // Faults of the spec that was made, which has no lines yet: they carry its fields.
-SpecFaults FaultsOf(const v1::JobSpec& job) {
+SpecFaults FaultsOf(const v1::JobSpec& job, const std::vector<std::string>& unread) {
   SpecFaults faults;
-  for (const Violation& violation : CheckJob(job)) faults.push_back({{}, violation});
+  for (const Violation& violation : CheckJob(job, unread)) faults.push_back({{}, violation});
   return faults;
 }
 
@@ -36,7 +36,7 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
     faults = CheckMegatron(&settings);
     Append(&faults, JobOfMegatron(&settings, {line.nodes, line.ranks_per_node}, file, &job));
     job.set_name(line.name);
-    Append(&faults, FaultsOf(job));
+    Append(&faults, FaultsOf(job, UnreadFields(faults)));
   }
   const int code = ReportFaults(faults, console);
   if (code == kExitOk) console->out << (line.output == "json" ? ToJson(job) : ToYaml(job));

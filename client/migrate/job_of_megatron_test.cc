@@ -3,8 +3,6 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "client/migrate/megatron_rules.h"
 #include "fsdp/plan/rules/rules.h"
 
@@ -61,7 +59,8 @@ TEST(JobOfMegatron, CarriesALlamaOver) {
                         "positions": 8192}},
     "data": {"sequenceLength": 8192, "tokens": [{"path": "/data/a", "weight": 0.3, "type": "TOKEN_TYPE_MEGATRON"},
                                                 {"path": "/data/b", "weight": 0.7, "type": "TOKEN_TYPE_MEGATRON"}]},
-    "train": {"steps": 1000, "microBatch": 1, "globalBatch": 128, "seed": 7},
+    "train": {"steps": 1000, "microBatch": 1, "globalBatch": 128, "seed": 7,
+              "initial": {"deviation": 0.02, "scaleOutputs": true}},
     "optimizer": {"adamw": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weightDecay": 0.1}, "clipNorm": 1},
     "schedule": {"cosine": {"warmupSteps": 100}},
     "precision": {"compute": "DTYPE_BF16", "mainParams": "DTYPE_FP32", "mainGrads": "DTYPE_FP32",
@@ -144,74 +143,6 @@ TEST(JobOfMegatron, NamesWhatIsLeftBehindByWhetherItMatters) {
   EXPECT_NE(Find(result.faults, "not_known")->reason.find("--new-knob"), std::string::npos);
 }
 
-// Megatron-LM's published example: Llama 3 8B on one node of H100s, as its script expands.
-constexpr char kPublished[] = R"(
-torchrun --nproc_per_node 8 --nnodes 1 --node_rank 0 --master_addr localhost --master_port 6000 pretrain_gpt.py \
-  --use-mcore-models --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
-  --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 --max-position-embeddings 8192 \
-  --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 --attention-dropout 0.0 \
-  --hidden-dropout 0.0 --swiglu --init-method-std 0.0134 --attention-backend fused --apply-layernorm-1p \
-  --untie-embeddings-and-output-weights --disable-bias-linear \
-  --micro-batch-size 1 --global-batch-size 128 --train-samples 1953125000 --lr-decay-samples 1949218748 \
-  --lr-warmup-samples 3906252 --lr 0.00015 --min-lr 0.00001 --decoupled-lr 5.0e-4 --decoupled-min-lr 4.5e-5 \
-  --lr-decay-style cosine --clip-grad 1.0 --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 --bf16 \
-  --grad-reduce-in-bf16 --cross-entropy-loss-fusion --calculate-per-token-loss --manual-gc \
-  --empty-unused-memory-level 1 \
-  --fp8-format hybrid --fp8-amax-history-len 1024 --fp8-amax-compute-algo max --fp8-param-gather \
-  --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --no-gradient-accumulation-fusion \
-  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ckpt-format fsdp_dtensor \
-  --init-model-with-meta-device --use-nccl-ub --fsdp-double-buffer --fsdp-manual-registration \
-  --tensor-model-parallel-size 1 --context-parallel-size 1 --sequence-parallel \
-  --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --data-cache-path /cache --tiktoken-pattern v2 \
-  --split 99,1,0 --no-create-attention-mask-in-dataloader --no-mmap-bin-files --num-workers 1 \
-  --log-interval 1 --eval-iters 32 --eval-interval 100 --save-interval 1000 --log-throughput \
-  --profile --profile-step-start 4 --profile-step-end 6 --distributed-timeout-minutes 60 --tensorboard-dir /tb
-)";
-
-TEST(JobOfMegatron, RefusesInThePublishedExampleWhatIsAnotherModelAndNothingElse) {
-  std::set<std::string> refused;
-  for (const SpecFault& fault : Convert(kPublished).faults) {
-    if (fault.violation.level == FaultLevel::kError)
-      refused.insert(fault.violation.rule + " " + fault.violation.field);
-    EXPECT_NE(fault.violation.rule, "not_known") << Render(fault);
-  }
-  EXPECT_EQ(refused,
-            (std::set<std::string>{"fp8_unsupported --fp8-format", "fp8_unsupported --fp8-param-gather",
-                                   "initial_values --init-method-std", "model_family --swiglu",
-                                   "not_supported --apply-layernorm-1p"}));
-}
-
-TEST(JobOfMegatron, CarriesThePublishedExampleOverWithoutWhatIsAnotherModel) {
-  std::string text = kPublished;
-  for (const char* gone :
-       {"--init-method-std 0.0134", "--apply-layernorm-1p", "--fp8-format hybrid", "--fp8-param-gather"}) {
-    text.erase(text.find(gone), std::string(gone).size());
-  }
-  const Result result = Convert("torchrun --nproc_per_node 4 --nnodes 2 x.py --normalization RMSNorm " +
-                                text.substr(text.find("--node_rank")));
-  for (const SpecFault& fault : result.faults)
-    EXPECT_NE(fault.violation.level, FaultLevel::kError) << Render(fault);
-  const v1::JobSpec& job = result.job;
-  EXPECT_FALSE(HasErrors(CheckJob(job)));
-  EXPECT_EQ(job.resources().nodes(), 2);
-  EXPECT_EQ(job.resources().ranks_per_node(), 4);
-  // Samples are steps of 128.
-  EXPECT_EQ(job.train().steps(), 15258789);
-  EXPECT_EQ(job.schedule().cosine().warmup_steps(), 30517);
-  EXPECT_EQ(Find(result.faults, "samples_are_steps")->before, "1953125000 samples");
-  EXPECT_TRUE(Has(result.faults, "decay_length"));
-  // The ends of the model have a rate of their own, which falls to another part of its peak.
-  ASSERT_EQ(job.optimizer().groups_size(), 1);
-  const v1::ParamGroup& group = job.optimizer().groups(0);
-  EXPECT_EQ(std::vector<std::string>(group.params().begin(), group.params().end()),
-            (std::vector<std::string>{"embedding.weight", "head.output"}));
-  EXPECT_NEAR(group.lr_scale(), 5e-4 / 1.5e-4, 1e-12);
-  EXPECT_EQ(Find(result.faults, "own_least_rate")->before, "4.5e-05");
-  EXPECT_EQ(Find(result.faults, "own_least_rate")->after, "3.33333e-05");
-  EXPECT_TRUE(Has(result.faults, "one_step_on"));
-  EXPECT_TRUE(Has(result.faults, "no_evaluation"));
-}
-
 TEST(JobOfMegatron, SaysWhatWouldTrainOtherwise) {
   const std::string base =
       "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 90 "
@@ -239,6 +170,82 @@ TEST(JobOfMegatron, SaysWhatWouldTrainOtherwise) {
                   "weight_decay_grows"));
   EXPECT_TRUE(Has(Convert(base + "--dataloader-type cyclic").faults, "data_order"));
   EXPECT_TRUE(Has(Convert("torchrun --nnodes 2:4 x.py " + base).faults, "torchrun_count"));
+  EXPECT_EQ(adjusted("--apply-layernorm-1p", "norms_about_one"), "0 at first -> 1 at first");
+  EXPECT_EQ(adjusted("--no-bias-gelu-fusion", "gelu"), "erf -> tanh");
+  EXPECT_EQ(adjusted("--num-query-groups 2", "query_groups"), "2 -> heads");
+  EXPECT_EQ(adjusted("--train-data-path /a /b", "data_weights"), "by length -> the same");
+  EXPECT_EQ(adjusted("--lr-decay-iters 80", "decay_length"), "80 steps -> 90 steps");
+  EXPECT_EQ(adjusted("--use-megatron-fsdp", "strategy_chosen"), "no_shard -> optim_grads_params");
+  EXPECT_EQ(adjusted("--data-parallel-sharding-strategy optim", "strategy_chosen"), "(not told)");
+}
+
+TEST(JobOfMegatron, WhatIsMissingIsToldOnce) {
+  const Result result = Convert("--num-layers 2 --hidden-size x --lr --mock-data");
+  EXPECT_TRUE(Has(result.faults, "not_a_number") && Has(result.faults, "no_value"));
+  for (const Violation& violation : CheckJob(result.job, UnreadFields(result.faults))) {
+    EXPECT_NE(violation.level, FaultLevel::kError) << violation.field << " " << violation.reason;
+  }
+}
+
+TEST(JobOfMegatron, NamesTheEnvironmentThatStaysBehind) {
+  const Result result = Convert("NCCL_IB_SL=1 HOME=/x torchrun pretrain_gpt.py --mock-data");
+  ASSERT_NE(Find(result.faults, "environment"), nullptr);
+  EXPECT_NE(Find(result.faults, "environment")->reason.find("here: NCCL_IB_SL"), std::string::npos);
+}
+
+// A fraction was one of the run's steps; Megatron's is of the steps that the rate falls over.
+TEST(JobOfMegatron, AWarmUpFractionIsOfTheDecay) {
+  const Result result = Convert(kLlama8b + std::string(" --lr-warmup-iters 0 --lr-warmup-fraction 0.01 "
+                                                       "--lr-decay-iters 800"));
+  EXPECT_EQ(result.job.schedule().cosine().warmup_steps(), 8);
+}
+
+TEST(JobOfMegatron, CarriesOverHowParametersBegin) {
+  const Result result =
+      Convert(kLlama8b + std::string(" --init-method-std 0.0134 --embedding-init-method-std 1 "
+                                     "--decoupled-lr 6e-4"));
+  const v1::InitialValues& initial = result.job.train().initial();
+  EXPECT_EQ(initial.deviation(), 0.0134);
+  EXPECT_EQ(initial.embedding_deviation(), 1);
+  EXPECT_TRUE(initial.scale_outputs());
+  // Such an embedding does not decay, and has the ends' rate too.
+  ASSERT_EQ(result.job.optimizer().groups_size(), 2);
+  EXPECT_EQ(result.job.optimizer().groups(0).params(0), "embedding.*");
+  EXPECT_EQ(result.job.optimizer().groups(0).weight_decay(), 0);
+  EXPECT_EQ(result.job.optimizer().groups(0).lr_scale(), 2);
+  EXPECT_EQ(result.job.optimizer().groups(1).lr_scale(), 2);
+  EXPECT_FALSE(HasErrors(CheckJob(result.job)));
+}
+
+// The vocabulary of the model was padded where the run said that it is padded already.
+TEST(JobOfMegatron, TakesTheVocabularyThatTheModelHas) {
+  const auto size = [](const std::string& more) {
+    return Convert(kLlama8b + more).job.model().llama().vocab_size();
+  };
+  EXPECT_EQ(size(" --vocab-size 100 "), 128);
+  EXPECT_EQ(size(" --vocab-size 100 --padded-vocab-size 104"), 104);
+  const auto bridge = [](const std::string& text) {
+    return Convert("model: {gated_linear_unit: true, vocab_size: 100, should_pad_vocab: false}\n" + text)
+        .job.model()
+        .llama()
+        .vocab_size();
+  };
+  EXPECT_EQ(bridge(""), 100);
+  EXPECT_EQ(bridge("tokenizer: {vocab_size: 99}"), 100);
+  EXPECT_EQ(bridge("tokenizer: {vocab_size: 99, use_tokenizer_vocab_size: true}"), 99);
+}
+
+TEST(JobOfMegatron, RefusesAModelThatOnlyLooksLikeAFamily) {
+  const std::string gpt2 =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 9 --lr 1e-3 "
+      "--max-position-embeddings 64 ";
+  EXPECT_FALSE(Has(Convert(gpt2).faults, "model_family"));
+  EXPECT_TRUE(Has(Convert(gpt2 + "--disable-bias-linear").faults, "model_family"));
+  EXPECT_TRUE(Has(Convert(gpt2 + "--group-query-attention --num-query-groups 2").faults, "model_family"));
+  EXPECT_TRUE(
+      Has(Convert("model: {gated_linear_unit: true, activation_func: torch.nn.functional.gelu}").faults,
+          "activation"));
+  EXPECT_TRUE(Has(Convert("torchrun pretrain_bert.py " + gpt2).faults, "script"));
 }
 
 }  // namespace

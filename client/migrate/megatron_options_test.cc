@@ -12,7 +12,8 @@ OptionKind Of(const std::string& name, std::vector<std::string> values = {}) {
 TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
   EXPECT_EQ(Of("log_interval", {"10"}), OptionKind::kWithoutEffect);
   EXPECT_EQ(Of("wandb_project", {"x"}), OptionKind::kWithoutEffect) << "by its beginning";
-  EXPECT_EQ(Of("apply_layernorm_1p"), OptionKind::kNotSupported);
+  EXPECT_EQ(Of("container_image", {"x"}), OptionKind::kOfLauncher);
+  EXPECT_EQ(Of("multi_latent_attention"), OptionKind::kNotSupported);
   EXPECT_EQ(Of("mtp_num_layers", {"1"}), OptionKind::kNotSupported);
   EXPECT_EQ(Of("tomorrows_knob"), OptionKind::kUnknown);
 }
@@ -22,9 +23,21 @@ TEST(MegatronOptions, WhatIsOffHasNoEffect) {
   for (const char* off : {"false", "None", "0", "0.0", ""}) {
     EXPECT_EQ(Of("mtp_num_layers", {off}), OptionKind::kWithoutEffect) << off;
   }
+  EXPECT_EQ(Of("decoupled_weight_decay", {"True"}), OptionKind::kWithoutEffect) << "what is usual is on";
+  EXPECT_EQ(Of("decoupled_weight_decay", {"false"}), OptionKind::kNotSupported);
+  EXPECT_EQ(Of("sample_rate", {"1.0"}), OptionKind::kWithoutEffect) << "as a number";
+  EXPECT_EQ(Of("window_size", {"128", "0"}), OptionKind::kNotSupported);
   EXPECT_EQ(Of("softmax_type", {"vanilla"}), OptionKind::kWithoutEffect);
   EXPECT_EQ(Of("softmax_type", {"learnable"}), OptionKind::kNotSupported);
   EXPECT_EQ(Of("mtp_loss_scaling_factor", {"0.1"}), OptionKind::kWithoutEffect) << "a name of its own wins";
+}
+
+TEST(MegatronOptions, SaysWhatIsNotSupportedAndWhatWasMeant) {
+  EXPECT_EQ(MeaningOf({"multi_latent_attention", "--multi-latent-attention", {}, {}, false}),
+            "multi-latent attention");
+  EXPECT_EQ(MeantOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
+  EXPECT_EQ(MeantOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "");
+  EXPECT_EQ(MeantOption({"quite_another_thing", "--quite-another-thing", {}, {}, false}, {"lr"}), "");
 }
 
 }  // namespace

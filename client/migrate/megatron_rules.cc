@@ -183,8 +183,7 @@ const Rule kRules[] = {
     {"one_bucket_knob", kError, "at most one of bucket_size and num_buckets is set, and it is positive",
      [](Settings* s) -> Findings {
        const std::optional<int64_t> buckets = s->Integer("num_buckets");
-       if (buckets.has_value() && s->Find("ddp_bucket_size") == nullptr &&
-           s->Find("bucket_size") == nullptr) {
+       if (buckets.has_value() && s->Find("bucket_size") == nullptr) {
          if (*buckets > 0) return {};
          return {{"num_buckets", absl::StrCat("num_buckets is ", *buckets), "write a positive number"}};
        }
@@ -266,24 +265,27 @@ const Rule kRules[] = {
      }},
     {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
      [](Settings* s) -> Findings {
-       if (!s->Flag("bf16") || !s->Flag("fp16")) return {};
+       if (!s->AnyFlag("bf16") || !s->AnyFlag("fp16")) return {};
        return {{"fp16", "bf16 and fp16 exclude each other", "leave one out"}};
      }},
-    {"fp8_unsupported", kError, "no parameter is in FP8 or FP4",
+    {"fp8_unsupported", kError, "nothing is in FP8 or FP4",
      [](Settings* s) -> Findings {
        Findings findings;
-       for (const char* name :
-            {"fp8", "fp8_format", "fp8_param_gather", "fp4", "fp4_param_gather", "fp8_param"}) {
-         const std::string value = s->Lower(name).value_or("");
-         if (s->Find(name) == nullptr || !s->Flag(name) || value == "null") continue;
+       for (const char* name : {"fp8", "fp8_format", "fp8_param", "fp8_param_gather", "fp4", "fp4_format",
+                                "fp4_param", "fp4_param_gather"}) {
+         if (!s->AnyFlag(name)) continue;
          findings.push_back({name, "FP8 and FP4 are not supported yet", "leave it out: bf16 is used"});
+       }
+       const std::string recipe = s->Lower("mixed_precision").value_or("");
+       if (absl::StrContains(recipe, "fp8") || absl::StrContains(recipe, "fp4")) {
+         findings.push_back({"mixed_precision", "FP8 and FP4 are not supported yet", "write bf16_mixed"});
        }
        return findings;
      }},
     {"experts_unsupported", kError, "the model is a dense one",
      [](Settings* s) -> Findings {
        for (const char* name : {"num_experts", "num_moe_experts", "moe_single_grouped_weight"}) {
-         if (s->Find(name) == nullptr) continue;
+         if (!s->Flag(name)) continue;
          return {{name, "mixtures of experts are not supported yet", "use a dense model"}};
        }
        return {};

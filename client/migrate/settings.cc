@@ -5,70 +5,96 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
 
 #include <cmath>
 
+#include "client/migrate/option_names.h"
 #include "client/migrate/shell_words.h"
 #include "client/yaml_tree.h"
 
 namespace fsdpd {
 namespace {
 
-// Where the two forms, or older and newer versions, have different names for one thing.
-const std::map<std::string, std::string>& Aliases() {
-  static const auto* aliases = new std::map<std::string, std::string>{
-      {"use_nccl_ub", "nccl_ub"},
-      {"use_custom_fsdp", "use_megatron_fsdp"},
-      {"layernorm_epsilon", "norm_epsilon"},
-      {"sequence_length", "seq_length"},
-      {"lr_wsd_decay_iters", "wsd_decay_iters"},
-      {"gated_linear_unit", "swiglu"},
-      {"qk_layernorm", "qk_norm"},
-      {"grad_clip", "clip_grad"},
-      {"use_rope_scaling", "rope_scaling"},
-      {"fsdp_manual_registration", "manual_registration"},
-  };
-  return *aliases;
-}
-
-// Flags that say the opposite of the setting they are about.
-const std::map<std::string, std::string>& Negations() {
-  static const auto* negations = new std::map<std::string, std::string>{
-      {"disable_bias_linear", "add_bias_linear"},
-      {"untie_embeddings_and_output_weights", "share_embeddings_and_output_weights"},
-  };
-  return *negations;
-}
-
 bool IsFalse(const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
   return lower == "false" || lower == "0" || lower == "no" || lower == "off";
 }
 
-void AddNamed(Setting setting, Settings* settings) {
-  const auto alias = Aliases().find(setting.name);
-  if (alias != Aliases().end()) setting.name = alias->second;
-  const auto negation = Negations().find(setting.name);
-  if (negation != Negations().end()) {
-    setting.name = negation->second;
+void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
+  setting.name = name.name;
+  if (name.negated) {
     const bool set = setting.values.empty() || !IsFalse(setting.values.front());
     setting.values = {set ? "false" : "true"};
+  }
+  if (setting.name == "use_megatron_fsdp_v2") {  // Both a version and the switch.
+    if (!setting.values.empty() && IsFalse(setting.values.front())) return;
+    settings->Add({"megatron_fsdp_version", setting.written, {"2"}, setting.place, false});
+    setting.name = "use_megatron_fsdp";
   }
   settings->Add(std::move(setting));
 }
 
-void AddTree(const TextNode& node, const std::string& path, Settings* settings) {
-  for (const TextNode& child : node.children) {
-    const std::string written = path.empty() ? child.key : absl::StrCat(path, ".", child.key);
-    if (child.kind == TextNode::Kind::kMap) {
-      AddTree(child, written, settings);
+// Bridge writes a Python object as a map with its name in `_target_`, and how it is made: a type as
+// {_call_: false, _target_: torch.float32}, a choice as {_args_: [auto], _call_: true, ...}. Null for a map
+// that is none.
+const TextNode* ObjectName(const TextNode& node) {
+  if (node.Find("_call_") == nullptr && node.Find("_partial_") == nullptr) return nullptr;
+  if (const TextNode* name = node.Find("_name_"); name != nullptr) return name;
+  return node.Find("_target_");
+}
+
+void AddScalars(const TextNode& node, std::vector<std::string>* values) {
+  if (node.kind == TextNode::Kind::kScalar) values->push_back(node.text);
+  for (const TextNode& child : node.children) AddScalars(child, values);
+}
+
+// [[a, b], [0.3, 0.7]] is --data-path 0.3 a 0.7 b; without the second list, weights are the files' lengths.
+std::vector<std::string> ValuesOfBlend(const TextNode& blend) {
+  std::vector<std::string> paths, weights, values;
+  if (!blend.children.empty()) AddScalars(blend.children[0], &paths);
+  if (blend.children.size() > 1) AddScalars(blend.children[1], &weights);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (i < weights.size()) values.push_back(weights[i]);
+    values.push_back(paths[i]);
+  }
+  return values;
+}
+
+// A split of its own for each of training, validation and test.
+void AddSplits(const TextNode& splits, const std::string& written, Settings* settings) {
+  const char* const names[] = {"train_data_path", "valid_data_path", "test_data_path"};
+  for (size_t i = 0; i < splits.children.size() && i < 3; ++i) {
+    std::vector<std::string> values = ValuesOfBlend(splits.children[i]);
+    if (!values.empty()) settings->Add({names[i], written, std::move(values), splits.place, false});
+  }
+}
+
+void AddKey(const std::string& section, const TextNode& child, Settings* settings) {
+  const std::string written = section.empty() ? child.key : absl::StrCat(section, ".", child.key);
+  if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
+  if (section == "env_vars") {
+    return settings->AddVariable({child.key, child.key, {child.text}, child.place, false});
+  }
+  if (child.key == "blend_per_split") return AddSplits(child, written, settings);
+  Setting setting{child.key, written, {}, child.place, false};
+  if (child.key == "blend") {
+    setting.values = ValuesOfBlend(child);
+    return AddNamed({"data_path"}, std::move(setting), settings);
+  }
+  const TextNode* object = child.kind == TextNode::Kind::kMap ? ObjectName(child) : nullptr;
+  AddScalars(object != nullptr ? *object : child, &setting.values);
+  if (setting.values.empty()) setting.values = {""};  // An empty list or map.
+  AddNamed(NameOfKey(section, child.key), std::move(setting), settings);
+}
+
+void AddSections(const TextNode& root, Settings* settings) {
+  for (const TextNode& child : root.children) {
+    if (child.kind != TextNode::Kind::kMap || ObjectName(child) != nullptr) {
+      AddKey("", child, settings);
       continue;
     }
-    if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) continue;
-    Setting setting{child.key, written, {}, child.place, false};
-    if (child.kind == TextNode::Kind::kScalar) setting.values = {child.text};
-    for (const TextNode& item : child.children) setting.values.push_back(item.text);
-    AddNamed(std::move(setting), settings);
+    for (const TextNode& setting : child.children) AddKey(child.key, setting, settings);
   }
 }
 
@@ -84,40 +110,60 @@ bool IsAssignment(const std::string& word) {
   return true;
 }
 
-Setting FlagOf(const ShellWord& word) {
-  Setting setting;
-  const size_t equals = word.text.find('=');
-  setting.written = word.text.substr(0, equals);
-  setting.name = absl::StrReplaceAll(setting.written.substr(2), {{"-", "_"}});
-  setting.place = word.place;
-  if (equals != std::string::npos) setting.values.push_back(word.text.substr(equals + 1));
-  if (absl::StartsWith(setting.name, "no_") && setting.values.empty()) {
-    setting.name = setting.name.substr(3);
-    setting.values = {"false"};
-  }
-  return setting;
-}
+// Megatron's pretraining scripts, or one's own that is started like them.
+bool IsScript(const std::string& word) { return absl::EndsWith(word, ".py"); }
 
 // What stands before the first flag is the command; an array's brackets are of the script around it.
 void AddWords(const std::vector<ShellWord>& words, Settings* settings) {
   for (size_t i = 0; i < words.size();) {
     const std::string& text = words[i].text;
+    const size_t equals = text.find('=');
     if (!IsFlag(text)) {
-      const size_t equals = text.find('=');
       if (IsAssignment(text)) {
         const std::string name = text.substr(0, equals);
         settings->AddVariable({name, name, {text.substr(equals + 1)}, words[i].place, false});
+      } else if (IsScript(text)) {
+        settings->SetScript({"script", text, {text}, words[i].place, false});
       }
       ++i;
       continue;
     }
-    Setting setting = FlagOf(words[i++]);
-    const bool complete = !setting.values.empty();
-    while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")") {
+    Setting setting{"", text.substr(0, equals), {}, words[i].place, false};
+    const OptionName name = NameOfFlag(absl::StrReplaceAll(setting.written.substr(2), {{"-", "_"}}));
+    if (equals != std::string::npos) setting.values.push_back(text.substr(equals + 1));
+    ++i;
+    const bool complete = equals != std::string::npos || name.negated;
+    while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
+           !IsScript(words[i].text)) {
       setting.values.push_back(words[i++].text);
     }
-    AddNamed(std::move(setting), settings);
+    AddNamed(name, std::move(setting), settings);
   }
+}
+
+// The command in `bash -c "..."` is words too; their place is the quotation's. And a list as Python prints it,
+// ['--lr', '1'], is words with brackets and commas about them.
+void Unwrap(std::vector<ShellWord>* words) {
+  std::vector<ShellWord> plain;
+  const bool listed = !words->empty() && absl::StartsWith(words->front().text, "[--");
+  for (size_t i = 0; i < words->size(); ++i) {
+    ShellWord word = (*words)[i];
+    std::vector<ShellWord> inner;
+    const bool quoted = i > 0 && absl::StartsWith((*words)[i - 1].text, "-") &&
+                        absl::EndsWith((*words)[i - 1].text, "c") && absl::StrContains(word.text, " --");
+    if (quoted && SplitShellWords(word.text, word.place.file, &inner).empty()) {
+      for (ShellWord& each : inner) plain.push_back({std::move(each.text), word.place});
+      continue;
+    }
+    if (listed) {
+      absl::string_view text = word.text;
+      absl::ConsumePrefix(&text, "[");
+      if (!absl::ConsumeSuffix(&text, ",")) absl::ConsumeSuffix(&text, "]");
+      word.text = std::string(text);
+    }
+    plain.push_back(std::move(word));
+  }
+  *words = std::move(plain);
 }
 
 bool LooksLikeArguments(const std::vector<ShellWord>& words) {
@@ -150,6 +196,7 @@ const Setting* Settings::Find(absl::string_view name) {
 }
 
 std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
+  asked_.insert(std::string(name));
   std::vector<const Setting*> found;
   for (Setting& setting : all_) {
     if (setting.name != name) continue;
@@ -159,10 +206,20 @@ std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
   return found;
 }
 
+void Settings::ValueFault(const Setting& setting, const char* rule, const std::string& reason,
+                          const char* fix) {
+  for (const SpecFault& fault : value_faults_) {  // A setting may be read by several.
+    if (fault.violation.field == setting.written && fault.violation.rule == rule) return;
+  }
+  value_faults_.push_back({setting.place, {rule, FaultLevel::kError, setting.written, reason, fix, "", ""}});
+}
+
 std::optional<std::string> Settings::Text(absl::string_view name) {
   const Setting* setting = Find(name);
-  if (setting == nullptr || setting->values.empty()) return std::nullopt;
-  return setting->values.front();
+  if (setting == nullptr) return std::nullopt;
+  if (!setting->values.empty()) return setting->values.front();
+  ValueFault(*setting, "no_value", "it has no value", "write one after it, or leave it out");
+  return std::nullopt;
 }
 
 std::optional<std::string> Settings::Lower(absl::string_view name) {
@@ -176,15 +233,21 @@ bool Settings::Flag(absl::string_view name, bool otherwise) {
   return setting->values.empty() || !IsFalse(setting->values.front());
 }
 
+bool Settings::AnyFlag(absl::string_view name) {
+  for (const Setting* setting : FindAll(name)) {
+    if (setting->values.empty() || (!IsFalse(setting->values.front()) && setting->values.front() != "None")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::optional<double> Settings::Real(absl::string_view name) {
-  const Setting* setting = Find(name);
-  if (setting == nullptr || setting->values.empty()) return std::nullopt;
+  const std::optional<std::string> text = Text(name);
+  if (!text.has_value()) return std::nullopt;
   double value = 0;
-  if (absl::SimpleAtod(setting->values.front(), &value) && std::isfinite(value)) return value;
-  number_faults_.push_back(
-      {setting->place,
-       {"not_a_number", FaultLevel::kError, setting->written,
-        absl::StrCat("'", setting->values.front(), "' is not a number"), "write a number", "", ""}});
+  if (absl::SimpleAtod(*text, &value) && std::isfinite(value)) return value;
+  ValueFault(*Find(name), "not_a_number", absl::StrCat("'", *text, "' is not a number"), "write a number");
   return std::nullopt;
 }
 
@@ -194,10 +257,8 @@ std::optional<int64_t> Settings::Integer(absl::string_view name) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   if (*value == std::floor(*value) && std::abs(*value) <= kExact) return static_cast<int64_t>(*value);
   const Setting* setting = Find(name);
-  number_faults_.push_back(
-      {setting->place,
-       {"not_a_whole_number", FaultLevel::kError, setting->written,
-        absl::StrCat(setting->values.front(), " is not a whole number"), "write a whole number", "", ""}});
+  ValueFault(*setting, "not_a_whole_number", absl::StrCat(setting->values.front(), " is not a whole number"),
+             "write a whole number");
   return std::nullopt;
 }
 
@@ -219,6 +280,7 @@ std::vector<const Setting*> Settings::unused() const {
 SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
   std::vector<ShellWord> words;
   SpecFaults faults = SplitShellWords(text, file, &words);
+  Unwrap(&words);
   if (LooksLikeArguments(words)) {
     if (faults.empty()) AddWords(words, settings);
     return faults;
@@ -227,7 +289,7 @@ SpecFaults ReadSettings(absl::string_view text, const std::string& file, Setting
   faults = ParseYaml(text, file, &root);
   if (!faults.empty()) return faults;
   if (root.kind == TextNode::Kind::kMap) {
-    AddTree(root, "", settings);
+    AddSections(root, settings);
     return {};
   }
   return {{{file, 1, 1},

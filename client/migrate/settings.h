@@ -1,8 +1,6 @@
 // What a Megatron run was configured with, read from either form in which people have it: the run_config.yaml
-// that Megatron Bridge writes, or the arguments of Megatron-LM's pretraining scripts. Both name a setting
-// alike
-// (`ddp.nccl_ub`, `--use-nccl-ub`); here each has Megatron-LM's own name, and keeps how and where it was
-// written.
+// that Megatron Bridge writes, or the arguments of Megatron-LM's pretraining scripts. A setting has one name
+// in both (option_names.h), and keeps how and where it was written.
 //
 // Reading marks a setting as used, so that what nobody asked for can be told: a setting that is dropped in
 // silence is a run that differs in silence.
@@ -13,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +22,7 @@ namespace fsdpd {
 struct Setting {
   std::string name;     // "data_parallel_sharding_strategy"
   std::string written;  // "--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy"
-  std::vector<std::string> values;  // Empty for a flag without a value.
+  std::vector<std::string> values;  // Empty for a flag without a value; a Python object's name for an object.
   Place place;
   bool used = false;
 };
@@ -37,10 +36,11 @@ class Settings {
   // Every one of that name: Bridge has some in several sections.
   std::vector<const Setting*> FindAll(absl::string_view name);
 
+  // A setting that needs a value and has none is a fault, as is one that needs a number and has another.
   std::optional<std::string> Text(absl::string_view name);
   std::optional<std::string> Lower(absl::string_view name);  // In lower case, for names of choices.
   bool Flag(absl::string_view name, bool otherwise = false);
-  // A value that is no number is a fault of the setting.
+  bool AnyFlag(absl::string_view name);  // True in some section.
   std::optional<double> Real(absl::string_view name);
   std::optional<int64_t> Integer(absl::string_view name);
 
@@ -49,17 +49,26 @@ class Settings {
 
   // A variable that is set in front of the command; null when it is not. Its `written` is its name.
   const Setting* FindVariable(const std::string& name) const;
+  const std::map<std::string, Setting>& variables() const { return variables_; }
   void AddVariable(Setting variable) { variables_[variable.name] = std::move(variable); }
 
+  // The script that the command runs; null when there is none. Its value is its path.
+  const Setting* script() const { return script_.has_value() ? &*script_ : nullptr; }
+  void SetScript(Setting script) { script_ = std::move(script); }
+
   std::vector<const Setting*> unused() const;
-  const SpecFaults& number_faults() const { return number_faults_; }
+  const std::set<std::string>& asked() const { return asked_; }  // Every name that anybody looked for.
+  const SpecFaults& value_faults() const { return value_faults_; }
 
  private:
   Setting* Last(absl::string_view name);
+  void ValueFault(const Setting& setting, const char* rule, const std::string& reason, const char* fix);
 
   std::vector<Setting> all_;
   std::map<std::string, Setting> variables_;  // By name.
-  SpecFaults number_faults_;
+  std::optional<Setting> script_;
+  std::set<std::string> asked_;
+  SpecFaults value_faults_;
 };
 
 // Reads `text` by its look: arguments when its first word that counts is a flag or an assignment, else YAML.

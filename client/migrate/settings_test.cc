@@ -66,10 +66,78 @@ TEST(Settings, ValuesThatAreNoNumbersAreFaultsAtTheirPlace) {
   Settings settings = Read("--bf16\n--seed many --train-iters 1.5");
   EXPECT_FALSE(settings.Integer("seed").has_value());
   EXPECT_FALSE(settings.Integer("train_iters").has_value());
-  ASSERT_EQ(settings.number_faults().size(), 2u);
-  EXPECT_EQ(settings.number_faults()[0].violation.rule, "not_a_number");
-  EXPECT_EQ(settings.number_faults()[0].place.line, 2);
-  EXPECT_EQ(settings.number_faults()[1].violation.rule, "not_a_whole_number");
+  ASSERT_EQ(settings.value_faults().size(), 2u);
+  EXPECT_EQ(settings.value_faults()[0].violation.rule, "not_a_number");
+  EXPECT_EQ(settings.value_faults()[0].place.line, 2);
+  EXPECT_EQ(settings.value_faults()[1].violation.rule, "not_a_whole_number");
+}
+
+// A command in quotes was one word, and nothing of it was read.
+TEST(Settings, ReadWhatIsQuotedOrPrinted) {
+  Settings quoted =
+      Read("srun --nodes=4 --ntasks-per-node=8 bash -c \"python pretrain_gpt.py --lr 1e-3 --bf16\"");
+  EXPECT_EQ(quoted.Integer("nnodes"), 4);
+  EXPECT_EQ(quoted.Integer("nproc_per_node"), 8);
+  EXPECT_EQ(quoted.Real("lr"), 1e-3);
+  Settings printed = Read("['--lr', '1e-3', '--data-path', '/a', '/b']");
+  EXPECT_EQ(printed.Real("lr"), 1e-3);
+  EXPECT_EQ(printed.Find("data_path")->values, (std::vector<std::string>{"/a", "/b"}));
+  Settings array = Read("ARGS=(--lr 1e-3 --seed 2)\ntorchrun pretrain_gpt.py");
+  EXPECT_EQ(array.Integer("seed"), 2);
+}
+
+TEST(Settings, AValueThatIsMissingIsSaid) {
+  Settings settings = Read("--lr --min-lr 1e-5");
+  EXPECT_FALSE(settings.Real("lr").has_value());
+  EXPECT_FALSE(settings.Real("lr").has_value());
+  ASSERT_EQ(settings.value_faults().size(), 1u) << "once, however often it is read";
+  EXPECT_EQ(settings.value_faults()[0].violation.rule, "no_value");
+  EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
+}
+
+// The script was a value of the flag in front of it.
+TEST(Settings, KnowTheScriptThatIsRun) {
+  Settings settings = Read("torchrun --standalone --nproc_per_node 8 /opt/m/pretrain_gpt.py --bf16");
+  ASSERT_NE(settings.script(), nullptr);
+  EXPECT_EQ(settings.script()->written, "/opt/m/pretrain_gpt.py");
+  EXPECT_EQ(settings.Find("nproc_per_node")->values, std::vector<std::string>{"8"});
+}
+
+// Bridge writes types and functions as maps, whose keys were all passed over: the type was dropped.
+TEST(Settings, ReadTheObjectsThatBridgeWrites) {
+  Settings settings = Read(R"(
+ddp: {megatron_fsdp_main_grads_dtype: {_call_: false, _target_: torch.float32}}
+model:
+  attention_backend: {_args_: [5], _call_: true, _name_: auto, _target_: megatron.core.AttnBackend}
+  init_method: {_args_: [], _partial_: true, _target_: torch.nn.init.normal_, mean: 0.0, std: 0.02}
+  cuda_graph_modules: []
+logger: {mlflow_tags: {team: a}}
+env_vars: {NCCL_DEBUG: INFO}
+)");
+  EXPECT_EQ(settings.Text("megatron_fsdp_main_grads_dtype"), "torch.float32");
+  EXPECT_EQ(settings.Text("attention_backend"), "auto");
+  EXPECT_EQ(settings.Text("init_method"), "torch.nn.init.normal_");
+  EXPECT_EQ(settings.Text("cuda_graph_modules"), "");
+  EXPECT_EQ(settings.Find("std"), nullptr);
+  EXPECT_EQ(settings.Find("mlflow_tags")->written, "logger.mlflow_tags");
+  ASSERT_NE(settings.FindVariable("NCCL_DEBUG"), nullptr);
+}
+
+// The data of a run were "without effect".
+TEST(Settings, ABlendIsADataPath) {
+  Settings one = Read("dataset: {blend: [[/d/a, /d/b], [0.3, 0.7]]}");
+  EXPECT_EQ(one.Find("data_path")->values, (std::vector<std::string>{"0.3", "/d/a", "0.7", "/d/b"}));
+  Settings split = Read("dataset:\n  blend_per_split:\n  - [[/d/t], null]\n  - [[/d/v], [1.0]]\n  - null\n");
+  EXPECT_EQ(split.Find("train_data_path")->values, std::vector<std::string>{"/d/t"});
+  EXPECT_EQ(split.Find("valid_data_path")->values, (std::vector<std::string>{"1.0", "/d/v"}));
+  EXPECT_EQ(split.Find("test_data_path"), nullptr);
+}
+
+// bf16 stands in three sections; only the one that was written last counted.
+TEST(Settings, AFlagOfAnySectionCounts) {
+  Settings settings = Read("mixed_precision: {bf16: true}\nmodel: {bf16: false}\n");
+  EXPECT_TRUE(settings.AnyFlag("bf16"));
+  EXPECT_FALSE(settings.AnyFlag("fp16"));
 }
 
 TEST(Settings, TextOfNeitherFormIsRefused) {

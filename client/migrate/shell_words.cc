@@ -53,7 +53,13 @@ class Splitter {
   void ReadWord(ShellWord* word) {
     while (!AtEnd() && !absl::ascii_isspace(Peek())) {
       const Place place{file_, line_, column_};
+      const bool bracket = Peek() == '(' || Peek() == ')';  // A word of its own, as in ARGS=(--lr 1).
+      if (bracket && !word->text.empty()) return;
       const char c = Take();
+      if (bracket) {
+        word->text = c;
+        return;
+      }
       if (c == '\'' || c == '"') {
         ReadQuoted(c, place, word);
       } else if (c == '\\' && !AtEnd()) {
@@ -79,11 +85,18 @@ class Splitter {
   }
 
   void Variable(const Place& place) {
-    Fault("shell_variable", place, "a shell variable stands here, whose value is not in this text",
-          "write the value, or paste what `echo` prints of the arguments");
+    // ${NAME:-otherwise}, $NAME, $(command)
+    size_t end = at_ + (!AtEnd() && Peek() == '{' ? 1 : 0);
+    const size_t begin = end;
+    while (end < text_.size() && (absl::ascii_isalnum(text_[end]) || text_[end] == '_')) ++end;
+    const absl::string_view name = text_.substr(begin, end - begin);
+    Fault("shell_variable", place,
+          name.empty() ? "the shell puts something here that is not in this text"
+                       : absl::StrCat("the value of $", name, " is not in this text"),
+          "write it here, or paste what `echo` prints of the arguments");
   }
 
-  void Fault(const char* rule, const Place& place, const char* reason, const char* fix) {
+  void Fault(const char* rule, const Place& place, const std::string& reason, const char* fix) {
     faults_.push_back({place, {rule, FaultLevel::kError, "", reason, fix, "", ""}});
   }
 

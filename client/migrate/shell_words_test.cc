@@ -21,6 +21,7 @@ TEST(ShellWords, AreSplitAsAShellDoes) {
   EXPECT_EQ(Words("a\\ b 'it'\\''s'"), (Texts{"a b", "it's"}));
   EXPECT_EQ(Words(""), Texts{});
   EXPECT_EQ(Words("x \\"), (Texts{"x", "\\"}));
+  EXPECT_EQ(Words("A=(--lr 1e-3) '(x)'"), (Texts{"A=", "(", "--lr", "1e-3", ")", "(x)"}));
 }
 
 TEST(ShellWords, KnowTheirPlaces) {
@@ -36,6 +37,7 @@ TEST(ShellWords, RefuseWhatIsNotInTheText) {
   const SpecFaults variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
   ASSERT_EQ(variable.size(), 1u);
   EXPECT_EQ(variable[0].violation.rule, "shell_variable");
+  EXPECT_EQ(variable[0].violation.reason, "the value of $LR is not in this text");
   EXPECT_EQ(variable[0].place.line, 2);
   EXPECT_EQ(variable[0].place.column, 7);
   const SpecFaults quote = SplitShellWords("--name 'open\n", "args.sh", &words);

@@ -7,8 +7,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
-#include <cmath>
-
 #include "base/check.h"
 #include "fsdp/model/autograd/autograd_unit.h"
 #include "fsdp/model/autograd/linear_cross_entropy.h"
@@ -59,18 +57,6 @@ UnitForward HeadForward(const Gpt2Config& config) {
   };
 }
 
-// GPT-2's start: what is added to the residual stream begins smaller, by how often something is added.
-std::vector<ParamInit> InitsOf(const UnitFacts& unit, const Gpt2Config& config) {
-  std::vector<ParamInit> inits = DefaultInits(unit);
-  for (size_t i = 0; i < inits.size(); ++i) {
-    const std::string& name = unit.params[i].name;
-    if (name == "attention.wo" || name == "ffn.w2") {
-      inits[i].deviation /= std::sqrt(2.0 * static_cast<double>(config.layers));
-    }
-  }
-  return inits;
-}
-
 UnitForward ForwardOf(UnitKind kind, const Gpt2Config& config) {
   switch (kind) {
     case UnitKind::kEmbedding:
@@ -88,8 +74,7 @@ UnitForward ForwardOf(UnitKind kind, const Gpt2Config& config) {
 std::vector<std::unique_ptr<Unit>> MakeGpt2(const Gpt2Config& config, const ModelFacts& facts) {
   std::vector<std::unique_ptr<Unit>> units;
   for (const UnitFacts& unit : facts.units) {
-    units.push_back(
-        std::make_unique<AutogradUnit>(unit, InitsOf(unit, config), ForwardOf(unit.kind, config)));
+    units.push_back(std::make_unique<AutogradUnit>(unit, DefaultInits(unit), ForwardOf(unit.kind, config)));
   }
   return units;
 }

@@ -104,7 +104,7 @@ bool IsBias(const std::string& name) {
 }  // namespace
 
 ParamInit DefaultInit(const ParamFacts& param) {
-  if (param.shape.size() > 1) return {};
+  if (param.shape.size() > 1) return {param.deviation, 0};
   return {/*deviation=*/0, /*mean=*/IsBias(param.name) ? 0.0 : 1.0};
 }
 

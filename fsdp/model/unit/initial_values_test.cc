@@ -86,6 +86,9 @@ TEST(InitialValues, MatricesAreNormalNormsOneAndBiasesZero) {
     return DefaultInit({name, std::move(shape)});
   };
   EXPECT_EQ(init("attention.wq", {4, 4}).deviation, 0.02);
+  ParamFacts small{"attention.wo", {4, 4}};
+  small.deviation = 0.0134;
+  EXPECT_EQ(DefaultInit(small).deviation, 0.0134);
   for (const char* norm : {"norm", "attention_norm", "attention.q_norm", "norm.weight"}) {
     EXPECT_EQ(init(norm, {4}).deviation, 0);
     EXPECT_EQ(init(norm, {4}).mean, 1) << norm;

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace fsdpd {
@@ -382,13 +383,36 @@ int64_t ModelFacts::elements() const {
   return sum;
 }
 
+namespace {
+
+// What is added to the residual stream begins smaller, by how often something is added: GPT-2's start, and
+// Megatron's of every model.
+bool AddsToStream(const ParamFacts& param) { return param.name == "attention.wo" || param.name == "ffn.w2"; }
+
+void SetDeviations(const ModelConfig& model, const InitialConfig& initial, ModelFacts* facts) {
+  if (std::holds_alternative<PluginConfig>(model)) return;  // Its parameters have names of their own.
+  const auto layers = static_cast<double>(facts->units.size() - 2);
+  const bool scaled = initial.scale_outputs.value_or(std::holds_alternative<Gpt2Config>(model));
+  for (UnitFacts& unit : facts->units) {
+    const bool embeds = unit.kind == UnitKind::kEmbedding;
+    for (ParamFacts& param : unit.params) {
+      param.deviation = embeds ? initial.embedding_deviation.value_or(initial.deviation) : initial.deviation;
+      if (scaled && AddsToStream(param)) param.deviation /= std::sqrt(2.0 * layers);
+    }
+  }
+}
+
+}  // namespace
+
 ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t sequence_length,
                          DType compute) {
-  return std::visit(
+  ModelFacts facts = std::visit(
       [&](const auto& config) {
         return Describe(config, micro_batch, sequence_length, compute, /*host=*/false);
       },
       model);
+  SetDeviations(model, InitialConfig{}, &facts);
+  return facts;
 }
 
 ModelFacts DescribeSpec(const Spec& spec) {
@@ -398,6 +422,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
                         /*host=*/spec.device == DeviceKind::kCpu);
       },
       spec.model);
+  SetDeviations(spec.model, spec.initial, &facts);
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);

@@ -20,7 +20,8 @@ enum class UnitKind { kEmbedding, kBlock, kHead };
 struct ParamFacts {
   std::string name;  // Within the unit: "attention.wq".
   std::vector<int64_t> shape;
-  bool decay = true;  // A matrix; norms and biases are not decayed unless a group of the spec says so.
+  bool decay = true;        // A matrix; norms and biases are not decayed unless a group of the spec says so.
+  double deviation = 0.02;  // A matrix begins as normal(0, deviation).
   // Set by DescribeSpec from the spec's frozen patterns and groups.
   bool trainable = true;
   double weight_decay = 0;

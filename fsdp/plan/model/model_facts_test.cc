@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace fsdpd {
 namespace {
@@ -165,6 +166,26 @@ TEST(DescribeSpec, FrozenPatternsNameUnitAndParameter) {
   EXPECT_FALSE(Param(facts, 1, "attention.wo").trainable);
   EXPECT_TRUE(Param(facts, 1, "attention_norm").trainable);
   EXPECT_TRUE(Param(facts, 2, "attention.wo").trainable);
+}
+
+TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
+  Spec spec = TinySpec();  // Four layers.
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "attention.wo").deviation, 0.02);
+  spec.initial = {0.0134, 0.5, true};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_EQ(Param(facts, 0, "weight").deviation, 0.5);
+  EXPECT_EQ(Param(facts, 1, "attention.wq").deviation, 0.0134);
+  EXPECT_EQ(Param(facts, 5, "output").deviation, 0.0134);
+  EXPECT_EQ(Param(facts, 1, "attention.wo").deviation, 0.0134 / std::sqrt(8.0));
+  EXPECT_EQ(Param(facts, 4, "ffn.w2").deviation, 0.0134 / std::sqrt(8.0));
+  spec.initial.embedding_deviation.reset();
+  EXPECT_EQ(Param(DescribeSpec(spec), 0, "weight").deviation, 0.0134);
+  // GPT-2 scales by itself, unless told otherwise.
+  spec.model = Gpt2Config{256, 64, 96, 2, 4, 64};
+  spec.initial = {};
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02 / 2);
+  spec.initial.scale_outputs = false;
+  EXPECT_EQ(Param(DescribeSpec(spec), 1, "ffn.w2").deviation, 0.02);
 }
 
 TEST(MatchesPattern, StarIsAnyText) {

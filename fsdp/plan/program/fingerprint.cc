@@ -157,6 +157,13 @@ void Add(const ScheduleConfig& schedule, Lines* lines) {
   to.Real("min_lr_ratio", schedule.min_lr_ratio);
 }
 
+void Add(const InitialConfig& initial, Lines* lines) {
+  const Section to("initial", lines);
+  to.Real("deviation", initial.deviation);
+  to.Real("embedding_deviation", initial.embedding_deviation.value_or(initial.deviation));
+  to.Text("scale_outputs", !initial.scale_outputs ? "auto" : *initial.scale_outputs ? "yes" : "no");
+}
+
 // Frozen patterns and parameter groups are in the layout as what they became.
 void Add(const Spec& spec, Lines* lines) {
   const Section to("spec", lines);
@@ -182,6 +189,7 @@ void Add(const Spec& spec, Lines* lines) {
   }
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
+  Add(spec.initial, lines);
   Add(spec.data, spec.evaluation, lines);
   Add(spec.optimizer, lines);
   Add(spec.schedule, lines);

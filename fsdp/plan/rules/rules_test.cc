@@ -161,6 +161,8 @@ std::vector<BadCase> PluginCases() {
          Plugin(j)->clear_units();
          j->mutable_model()->mutable_plugin()->set_description("mine.json");
        }},
+      {"initial_not_for_plugins", "train.initial",
+       [](v1::JobSpec* j) { Plugin(j), j->mutable_train()->mutable_initial()->set_deviation(0.01); }},
       {"plugin_vocab_size_range", "model.plugin.vocab_size",
        [](v1::JobSpec* j) { Plugin(j)->set_vocab_size(0); }},
       {"plugin_sequence_range", "model.plugin.max_sequence_length",
@@ -270,6 +272,10 @@ std::vector<BadCase> TrainCases() {
       {"accumulation_bounded", "train.global_batch",
        [](v1::JobSpec* j) { j->mutable_train()->set_global_batch(16 * 5462); }},
       {"seed_not_negative", "train.seed", [](v1::JobSpec* j) { j->mutable_train()->set_seed(-1); }},
+      {"initial_deviation_positive", "train.initial.deviation",
+       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_deviation(0); }},
+      {"initial_deviation_positive", "train.initial.embedding_deviation",
+       [](v1::JobSpec* j) { j->mutable_train()->mutable_initial()->set_embedding_deviation(kNan); }},
       {"warmup_not_negative", "schedule.cosine.warmup_steps",
        [](v1::JobSpec* j) { j->mutable_schedule()->mutable_cosine()->set_warmup_steps(-1); }},
       {"warmup_below_steps", "schedule.constant.warmup_steps",

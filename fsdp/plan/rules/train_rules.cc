@@ -128,6 +128,26 @@ const Rule kRules[] = {
        return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
                 "write a positive number, or leave it out for 1"}};
      }},
+    {"initial_deviation_positive", kError, "train.initial", "initial deviations are above 0",
+     [](const Facts& f) -> Findings {
+       const v1::InitialValues& initial = f.job.train().initial();
+       Findings findings;
+       const auto check = [&](bool written, double value, const char* field) {
+         if (!written || (value > 0 && std::isfinite(value))) return;
+         findings.push_back({absl::StrCat(field, " is ", value, ": matrices that begin as 0 stay it"),
+                             "write a number above 0, or leave it out for 0.02",
+                             absl::StrCat("train.initial.", field)});
+       };
+       check(initial.has_deviation(), initial.deviation(), "deviation");
+       check(initial.has_embedding_deviation(), initial.embedding_deviation(), "embedding_deviation");
+       return findings;
+     }},
+    {"initial_not_for_plugins", kError, "train.initial", "a plug-in says itself how it begins",
+     [](const Facts& f) -> Findings {
+       if (!f.job.model().has_plugin() || !f.job.train().has_initial()) return {};
+       return {{"a plug-in's units draw their own initial values",
+                "leave it out, or give it to model.plugin.args"}};
+     }},
     {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps is positive",
      [](const Facts& f) -> Findings {
        const int64_t every = f.job.train().evaluation().every_steps();

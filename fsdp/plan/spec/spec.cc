@@ -128,6 +128,14 @@ OptimizerConfig ToOptimizer(const v1::Optimizer& optimizer) {
   return config;
 }
 
+InitialConfig ToInitial(const v1::InitialValues& initial) {
+  InitialConfig config;
+  if (initial.has_deviation()) config.deviation = initial.deviation();
+  if (initial.has_embedding_deviation()) config.embedding_deviation = initial.embedding_deviation();
+  if (initial.has_scale_outputs()) config.scale_outputs = initial.scale_outputs();
+  return config;
+}
+
 ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
   const auto& cosine = schedule.cosine();
   const auto& linear = schedule.linear();
@@ -292,6 +300,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.micro_batch = train.micro_batch();
   spec.global_batch = train.global_batch();
   spec.seed = static_cast<uint64_t>(train.seed());
+  spec.initial = ToInitial(train.initial());
   spec.evaluation = {train.evaluation().every_steps(), train.evaluation().samples()};
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
   spec.optimizer = ToOptimizer(resolved.optimizer());

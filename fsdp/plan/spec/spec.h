@@ -146,6 +146,13 @@ struct ScheduleConfig {
   double min_lr_ratio = 0;
 };
 
+// How matrices begin; what becomes of it for each is ParamFacts::deviation.
+struct InitialConfig {
+  double deviation = 0.02;
+  std::optional<double> embedding_deviation;  // None: `deviation`.
+  std::optional<bool> scale_outputs;          // None: as the model does.
+};
+
 struct LossScaleConfig {
   double initial = 65536;
   int64_t growth_interval = 2000;
@@ -168,6 +175,7 @@ struct Spec {
   int64_t micro_batch = 1;   // Samples.
   int64_t global_batch = 1;  // Samples.
   uint64_t seed = 1;
+  InitialConfig initial;
   EvaluationConfig evaluation;
   std::vector<std::string> frozen;  // Patterns.
   OptimizerConfig optimizer;

@@ -1,0 +1,45 @@
+#include "client/migrate/conversion.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+
+namespace fsdpd {
+
+void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
+                       const std::string& fix) {
+  const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
+  SpecFault fault;
+  fault.place = found != nullptr ? found->place : Place{file_, 0, 0};
+  fault.violation = {rule, level, found != nullptr ? found->written : setting, reason, fix, "", ""};
+  faults.push_back(std::move(fault));
+}
+
+void Conversion::Adjust(const char* rule, const char* setting, const std::string& reason,
+                        const std::string& before, const std::string& after) {
+  Fault(rule, FaultLevel::kAdjust, setting, reason, "");
+  faults.back().violation.before = before;
+  faults.back().violation.after = after;
+}
+
+int64_t Conversion::Required(const char* name) {
+  const std::optional<int64_t> value = settings.Integer(name);
+  if (!value.has_value() && settings.Find(name) == nullptr) {  // A value that is none is told by itself.
+    Error("required", name, "it is not set, and the job needs it",
+          absl::StrCat("add ", name, " (--", absl::StrReplaceAll(name, {{"_", "-"}}), ")"));
+  }
+  return value.value_or(0);
+}
+
+std::optional<int64_t> Conversion::Steps(const char* iterations, const char* samples) {
+  const std::optional<int64_t> steps = settings.Integer(iterations);
+  const std::optional<int64_t> count = settings.Integer(samples);
+  const int64_t batch = job.train().global_batch();
+  if (!count.has_value() || *count == 0 || batch <= 0 || steps.value_or(0) != 0) return steps;
+  const int64_t whole = *count / batch;
+  Adjust("samples_are_steps", samples,
+         absl::StrCat("a step has ", batch, " samples, and whole steps count here"),
+         absl::StrCat(*count, " samples"), absl::StrCat(whole, " steps"));
+  return whole;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,196 @@
+#include "client/migrate/model_of_megatron.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kGpt2Vocabulary = 50257;
+constexpr double kUsualDeviation = 0.02;  // Megatron's, and a spec's.
+
+// A command line's defaults are those of its parser, a run_config.yaml's those of the classes it was written
+// from; they differ in places.
+bool IsFlag(const Setting* setting) { return setting != nullptr && absl::StartsWith(setting->written, "--"); }
+
+class ModelConverter {
+ public:
+  explicit ModelConverter(Conversion* conversion) : c_(*conversion), s_(conversion->settings) {}
+
+  void Run() {
+    const std::string norm = s_.Lower("normalization").value_or("layernorm");
+    const bool rotary = s_.Flag("use_rotary_position_embeddings");
+    const std::string positions =
+        s_.Lower("position_embedding_type").value_or(rotary ? "rope" : "learned_absolute");
+    const bool gated = s_.Flag("swiglu");
+    const bool llama = gated && norm == "rmsnorm" && positions == "rope";
+    const bool gpt2 = !gated && norm == "layernorm" && positions == "learned_absolute";
+    if (!llama && !gpt2) {
+      c_.Error("model_family", gated ? "swiglu" : "normalization",
+               absl::StrCat("a model with ", norm, ", ", positions, " positions and ",
+                            gated ? "a gated" : "a plain", " feed-forward is of no family that is known"),
+               "known are Llama's (rmsnorm, rope, swiglu) and GPT-2's (layernorm, learned_absolute, gelu)");
+    }
+    gated ? Llama() : Gpt2();  // Also when the family is none: what is at fault with its sizes is told too.
+    Activation(gated);
+    CenteredNorms();
+    Dropouts();
+    InitialValues();
+  }
+
+ private:
+  void Llama() {
+    v1::Llama* llama = c_.job.mutable_model()->mutable_llama();
+    llama->set_vocab_size(Vocabulary(0));
+    llama->set_hidden_size(c_.Required("hidden_size"));
+    llama->set_layers(c_.Required("num_layers"));
+    llama->set_heads(c_.Required("num_attention_heads"));
+    // Megatron's default for gated feed-forwards: two thirds of four times, in multiples of 64.
+    const int64_t two_thirds = llama->hidden_size() * 4 * 2 / 3 / 64 * 64;
+    llama->set_intermediate_size(s_.Integer("ffn_hidden_size").value_or(two_thirds));
+    if (const int64_t groups = QueryGroups(); groups > 0) llama->set_kv_heads(groups);
+    if (const auto size = s_.Integer("kv_channels")) llama->set_head_size(*size);
+    if (const auto longest = s_.Integer("max_position_embeddings")) llama->set_positions(*longest);
+    llama->set_rope_theta(s_.Real("rotary_base").value_or(10000));
+    llama->set_norm_epsilon(s_.Real("norm_epsilon").value_or(1e-5));
+    llama->set_tied_embeddings(s_.Flag("share_embeddings_and_output_weights", true));
+    llama->set_qk_norm(s_.Flag("qk_norm"));
+    llama->set_attention_bias(s_.Flag("add_qkv_bias"));
+    if (s_.Flag("add_bias_linear", true)) {
+      c_.Error("linear_biases", "add_bias_linear", "Llama's linear layers have no biases here",
+               "add --disable-bias-linear (add_bias_linear: false)");
+    }
+    if (s_.Flag("rope_scaling")) {
+      llama->mutable_rope_scaling()->set_factor(s_.Real("rope_scaling_factor").value_or(8));
+    }
+    if (s_.Real("rotary_percent").value_or(1) != 1) {
+      c_.Error("rotary_percent", "rotary_percent", "heads are turned as a whole",
+               "only rotary_percent 1 is supported");
+    }
+  }
+
+  void Gpt2() {
+    v1::Gpt2* gpt2 = c_.job.mutable_model()->mutable_gpt2();
+    gpt2->set_vocab_size(Vocabulary(kGpt2Vocabulary));
+    gpt2->set_hidden_size(c_.Required("hidden_size"));
+    gpt2->set_layers(c_.Required("num_layers"));
+    gpt2->set_heads(c_.Required("num_attention_heads"));
+    gpt2->set_positions(c_.Required("max_position_embeddings"));
+    if (const auto size = s_.Integer("ffn_hidden_size")) gpt2->set_intermediate_size(*size);
+    gpt2->set_norm_epsilon(s_.Real("norm_epsilon").value_or(1e-5));
+    gpt2->set_untied_embeddings(!s_.Flag("share_embeddings_and_output_weights", true));
+    const auto refuse = [&](const char* setting, const char* reason) {
+      c_.Error("model_family", setting, absl::StrCat("GPT-2's family has ", reason), "leave it out");
+    };
+    if (!s_.Flag("add_bias_linear", true)) refuse("add_bias_linear", "biases in its linear layers");
+    if (s_.Flag("qk_norm")) refuse("qk_norm", "no norms of queries and keys");
+    const int64_t heads = gpt2->heads(), groups = QueryGroups();
+    if (groups > 0 && groups != heads)
+      refuse("num_query_groups", "a key and a value head for each query head");
+    const std::optional<int64_t> head = s_.Integer("kv_channels");
+    if (head.has_value() && heads > 0 && *head * heads != gpt2->hidden_size()) {
+      refuse("kv_channels", "heads of hidden size / heads");
+    }
+  }
+
+  // 0: as many as heads. On a command line the number counts only with the switch beside it.
+  int64_t QueryGroups() {
+    const std::optional<int64_t> groups = s_.Integer("num_query_groups");
+    const Setting* written = s_.Find("num_query_groups");
+    if (s_.Flag("group_query_attention", !IsFlag(written))) {
+      if (groups.has_value()) return *groups;
+      return s_.Flag("group_query_attention") ? 1 : 0;
+    }
+    if (groups.has_value() && *groups > 1) {
+      c_.Adjust("query_groups", "num_query_groups",
+                "without --group-query-attention Megatron does not look at it: every head has its own",
+                absl::StrCat(*groups), "heads");
+    }
+    return 0;
+  }
+
+  // Bridge names the function beside the gate.
+  void Activation(bool gated) {
+    const std::string function = s_.Lower("activation_func").value_or("");
+    const bool usual = function.empty() || absl::StrContains(function, gated ? "silu" : "gelu");
+    if (!usual || absl::StrContains(function, "quick")) {
+      c_.Error("activation", "activation_func", absl::StrCat("'", function, "' is not supported"),
+               gated ? "Llama's family has silu" : "GPT-2's family has gelu");
+    }
+    const bool openai = s_.Flag("openai_gelu");
+    const bool fused = s_.Flag("bias_gelu_fusion", s_.Flag("bias_activation_fusion", true));
+    if (!gated && !openai && !fused) {
+      c_.Adjust("gelu", "bias_gelu_fusion", "the fused form, by tanh, is the one that there is", "erf",
+                "tanh");
+    }
+  }
+
+  // Weights that are kept as their distance from 1. Norms' weights do not decay, so it is the same training.
+  void CenteredNorms() {
+    if (!s_.Flag("layernorm_zero_centered_gamma")) return;
+    c_.Adjust("norms_about_one", "layernorm_zero_centered_gamma",
+              "norms' weights are kept as they are rather than less 1: the same but for rounding",
+              "0 at first", "1 at first");
+  }
+
+  // Megatron's default is 0.1.
+  void Dropouts() {
+    for (const char* name : {"attention_dropout", "hidden_dropout"}) {
+      const double rate = s_.Real(name).value_or(0.1);
+      if (rate == 0) continue;
+      c_.Fault("dropout", FaultLevel::kWarn, name,
+               absl::StrCat("dropout ", rate, " is not carried over: there is none"),
+               "add 0.0 to say that none is meant");
+    }
+    s_.Find("max_position_embeddings");
+  }
+
+  // Megatron scales what a layer adds to the residual stream by depth, whatever the model.
+  void InitialValues() {
+    v1::InitialValues* initial = c_.job.mutable_train()->mutable_initial();
+    const double deviation = s_.Real("init_method_std").value_or(kUsualDeviation);
+    initial->set_deviation(deviation);
+    initial->set_scale_outputs(true);
+    const std::optional<double> embedding = s_.Real("embedding_init_method_std");
+    if (!embedding.has_value()) return;
+    initial->set_embedding_deviation(*embedding);
+  }
+
+  int64_t Vocabulary(int64_t otherwise) {
+    if (const auto padded = s_.Integer("padded_vocab_size")) {
+      s_.Find("vocab_size");
+      return *padded;
+    }
+    // Bridge has a size beside the tokenizer too, which counts where it says so or where the model has none.
+    const std::optional<int64_t> model = s_.Integer("vocab_size");
+    const std::optional<int64_t> tokenizer = s_.Integer("tokenizer_vocab_size");
+    const bool by_tokenizer = s_.Flag("tokenizer_use_tokenizer_vocab_size");
+    std::optional<int64_t> size = by_tokenizer && tokenizer.has_value() ? tokenizer : model;
+    if (!size.has_value()) size = tokenizer;
+    if (!size.has_value() && otherwise != 0) size = otherwise;
+    if (size.has_value()) return Padded(*size);
+    if (s_.Find("vocab_size") == nullptr) {
+      c_.Error("required", "vocab_size",
+               "it is not set: Megatron takes it from the tokenizer, which is not read here",
+               "add --vocab-size N");
+    }
+    return 0;
+  }
+
+  // Megatron pads the embedding; the rows exist and train.
+  int64_t Padded(int64_t size) {
+    const int64_t multiple = s_.Integer("make_vocab_size_divisible_by").value_or(128) *
+                             s_.Integer("tensor_model_parallel_size").value_or(1);
+    const bool pads = s_.Flag("should_pad_vocab", true) && s_.Flag("pad_vocab_size", true);
+    return !pads || multiple <= 0 ? size : (size + multiple - 1) / multiple * multiple;
+  }
+
+  Conversion& c_;
+  Settings& s_;
+};
+
+}  // namespace
+
+void ConvertModel(Conversion* conversion) { ModelConverter(conversion).Run(); }
+
+}  // namespace fsdpd

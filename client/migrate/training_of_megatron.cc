@@ -1,0 +1,239 @@
+#include "client/migrate/training_of_megatron.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace fsdpd {
+namespace {
+
+class TrainingConverter {
+ public:
+  explicit TrainingConverter(Conversion* conversion)
+      : c_(*conversion), s_(conversion->settings), job_(conversion->job) {}
+
+  void Run() {
+    Data();
+    Train();
+    Evaluation();
+    Optimizer();
+    Schedule();
+  }
+
+ private:
+  void Files(const char* setting, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
+    const Setting* paths = s_.Find(setting);
+    if (paths == nullptr) return;
+    double weight = 0;
+    for (const std::string& value : paths->values) {
+      double number = 0;
+      if (absl::SimpleAtod(value, &number)) {
+        weight = number;
+        continue;
+      }
+      if (value.empty()) continue;
+      v1::TokenFile* file = files->Add();
+      file->set_path(value);
+      file->set_type(v1::TOKEN_TYPE_MEGATRON);
+      if (weight > 0) file->set_weight(weight);
+      weight = 0;
+    }
+  }
+
+  void Data() {
+    v1::Data* data = job_.mutable_data();
+    data->set_sequence_length(c_.Required("seq_length"));
+    Files(s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path", data->mutable_tokens());
+    Files("valid_data_path", data->mutable_validation());
+    const bool mock = s_.Flag("mock_data");
+    if (data->tokens().empty()) data->mutable_synthetic();
+    if (data->tokens().empty() && !mock) {
+      c_.Fault("no_data", FaultLevel::kWarn, "data_path", "no data_path is set: random tokens are used",
+               "name the data in the spec");
+    }
+    if (data->tokens_size() > 1) Weights();
+    if (s_.Lower("dataloader_type").value_or("single") != "single") {
+      c_.Error("data_order", "dataloader_type", "each sample is seen once in an epoch", "write single");
+    }
+    // Of mock data there is no part that is not like the others.
+    if (const auto split = s_.Text("split"); split.has_value() && !data->tokens().empty()) {
+      c_.Adjust(
+          "split", "split",
+          "files are trained on whole; name files for validation in data.validation, cut off the training "
+          "files",
+          *split, "all");
+    }
+  }
+
+  // Megatron takes the files' lengths for weights where none are written; here each counts 1.
+  void Weights() {
+    for (const v1::TokenFile& file : job_.data().tokens()) {
+      if (file.has_weight()) return;
+    }
+    c_.Adjust("data_weights", s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path",
+              "without weights every file has the same share here, and one by its length there", "by length",
+              "the same");
+  }
+
+  void Train() {
+    v1::Train* train = job_.mutable_train();
+    const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
+    train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
+    train->set_global_batch(s_.Integer("global_batch_size").value_or(train->micro_batch() * world));
+    const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
+    train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
+    train->set_seed(s_.Integer("seed").value_or(1234));
+  }
+
+  void Evaluation() {
+    const int64_t every = s_.Integer("eval_interval").value_or(0);
+    const std::optional<int64_t> rounds = s_.Integer("eval_iters");
+    const bool all = s_.Flag("full_validation");
+    if (every <= 0 || (rounds.has_value() && *rounds == 0)) return;
+    if (job_.data().validation().empty()) {
+      return c_.Adjust("no_evaluation", "eval_interval", "there are no files for validation to evaluate on",
+                       absl::StrCat("every ", every, " steps"), "never");
+    }
+    v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
+    evaluation->set_every_steps(every);
+    if (rounds.has_value() && !all) evaluation->set_samples(*rounds * job_.train().global_batch());
+  }
+
+  void Optimizer() {
+    v1::Optimizer* optimizer = job_.mutable_optimizer();
+    optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
+    const double lr = s_.Real("lr").value_or(0);
+    if (lr <= 0 && (s_.Find("lr") == nullptr || s_.Real("lr").has_value())) {
+      c_.Error("required", "lr", "the learning rate is not set", "add --lr");
+    }
+    const double decay = WeightDecay();
+    if (s_.Lower("optimizer").value_or("adam") == "sgd") {
+      v1::Sgd* sgd = optimizer->mutable_sgd();
+      sgd->set_lr(lr);
+      sgd->set_momentum(s_.Real("sgd_momentum").value_or(0.9));
+      sgd->set_weight_decay(decay);
+    } else {
+      v1::AdamW* adamw = optimizer->mutable_adamw();
+      adamw->set_lr(lr);
+      adamw->add_betas(s_.Real("adam_beta1").value_or(0.9));
+      adamw->add_betas(s_.Real("adam_beta2").value_or(0.999));
+      adamw->set_eps(s_.Real("adam_eps").value_or(1e-8));
+      adamw->set_weight_decay(decay);
+    }
+    Ends(lr);
+  }
+
+  // The schedule has a decay of its own, which is what the optimizer gets where the two differ.
+  double WeightDecay() {
+    const double decay = s_.Real("weight_decay").value_or(0.01);
+    const std::optional<double> start = s_.Real("start_weight_decay");
+    const double end = s_.Real("end_weight_decay").value_or(decay);
+    if (s_.Lower("weight_decay_incr_style").value_or("constant") == "constant") return end;
+    if (start.value_or(decay) != end) {
+      c_.Error("weight_decay_grows", "weight_decay_incr_style", "the decay is the same throughout",
+               "write constant");
+    }
+    return end;
+  }
+
+  // The word embedding and the output projection: Megatron's decoupled rate is theirs, and an embedding whose
+  // initial deviation is set, be it to the usual one, does not decay. The first group that matches counts.
+  void Ends(double lr) {
+    const double asked = s_.Real("decoupled_lr").value_or(0), own = lr > 0 ? asked : 0;
+    const double least = s_.Real("min_lr").value_or(0);
+    const double there = s_.Real("decoupled_min_lr").value_or(least), here = lr > 0 ? least * own / lr : 0;
+    if (job_.train().initial().has_embedding_deviation()) {
+      v1::ParamGroup* embedding = job_.mutable_optimizer()->add_groups();
+      embedding->add_params("embedding.*");
+      embedding->set_weight_decay(0);
+      if (own > 0) embedding->set_lr_scale(own / lr);
+      c_.Adjust("embedding_decay", "embedding_init_method_std",
+                "a group of parameters has no weight decay, as Megatron does where this is set", "no decay",
+                "weight_decay 0");
+    }
+    if (own <= 0) return;
+    v1::ParamGroup* ends = job_.mutable_optimizer()->add_groups();
+    ends->add_params("embedding.weight");
+    const v1::Model& model = job_.model();
+    const bool tied = model.has_llama() ? model.llama().tied_embeddings() : !model.gpt2().untied_embeddings();
+    if (!tied) ends->add_params("head.output");
+    ends->set_lr_scale(own / lr);
+    c_.Adjust("own_rate", "decoupled_lr", "a group of parameters has a multiple of the rate",
+              absl::StrCat(own), absl::StrCat("lr_scale ", own / lr));
+    if (std::abs(there - here) <= 1e-9 * there) return;
+    c_.Adjust("own_least_rate", s_.Find("decoupled_min_lr") != nullptr ? "decoupled_min_lr" : "decoupled_lr",
+              "a group's rate falls as the others' do, to the same part of its peak", absl::StrCat(there),
+              absl::StrCat(here));
+  }
+
+  // A fraction is one of the steps that the rate falls over, not of the run's.
+  int64_t WarmUp(int64_t decay_steps) {
+    const double from = s_.Real("lr_warmup_init").value_or(0);
+    const int64_t warmup = c_.Steps("lr_warmup_iters", "lr_warmup_samples").value_or(0);
+    const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
+    const int64_t steps =
+        fraction.has_value() ? static_cast<int64_t>(*fraction * static_cast<double>(decay_steps)) : warmup;
+    if (from != 0 && steps > 0) {
+      c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up rises from 0", absl::StrCat(from), "0");
+    }
+    return steps;
+  }
+
+  void Wsd(int64_t warmup, double ratio) {
+    v1::Schedule::Wsd* wsd = job_.mutable_schedule()->mutable_wsd();
+    wsd->set_warmup_steps(warmup);
+    wsd->set_decay_steps(c_.Steps("wsd_decay_iters", "lr_wsd_decay_samples").value_or(0));
+    wsd->set_min_lr_ratio(ratio);
+    const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's own.
+    if (style == "linear") return;
+    const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
+    c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style",
+              "the rate falls in a straight line over the last steps", style, "linear");
+  }
+
+  void Schedule() {
+    const std::string style = s_.Lower("lr_decay_style").value_or("linear");
+    const int64_t steps = job_.train().steps();
+    const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
+    const int64_t warmup = WarmUp(decay.value_or(steps));
+    if (style != "constant" || warmup > 0) {
+      c_.Fault("one_step_on", FaultLevel::kWarn, "",
+               "a step has the rate that the next one has there: Megatron counts from 0, and here from 1",
+               "");
+    }
+    const double lr = std::max(job_.optimizer().adamw().lr(), job_.optimizer().sgd().lr());
+    const double ratio = lr > 0 ? s_.Real("min_lr").value_or(0) / lr : 0;
+    v1::Schedule* schedule = job_.mutable_schedule();
+    if (style == "constant") {
+      schedule->mutable_constant()->set_warmup_steps(warmup);
+    } else if (style == "linear") {
+      schedule->mutable_linear()->set_warmup_steps(warmup);
+      schedule->mutable_linear()->set_min_lr_ratio(ratio);
+    } else if (style == "cosine") {
+      schedule->mutable_cosine()->set_warmup_steps(warmup);
+      schedule->mutable_cosine()->set_min_lr_ratio(ratio);
+    } else if (style == "wsd") {
+      Wsd(warmup, ratio);
+    } else {
+      c_.Error("schedule", "lr_decay_style", absl::StrCat("'", style, "' is not supported"),
+               "use constant, linear, cosine or WSD");
+    }
+    if (decay.has_value() && *decay != steps && style != "constant") {
+      const char* setting = s_.Find("lr_decay_iters") != nullptr ? "lr_decay_iters" : "lr_decay_samples";
+      c_.Adjust("decay_length", setting, "the rate falls over the job's steps, to its least at the last",
+                absl::StrCat(*decay, " steps"), absl::StrCat(steps, " steps"));
+    }
+  }
+
+  Conversion& c_;
+  Settings& s_;
+  v1::JobSpec& job_;
+};
+
+}  // namespace
+
+void ConvertTraining(Conversion* conversion) { TrainingConverter(conversion).Run(); }
+
+}  // namespace fsdpd
