@@ -79,6 +79,7 @@ absl::Status Agent::StartParts() {
   ranks.device = options_.offer.device;
   ranks.bind_address = options_.bind_address;
   ranks.grace = options_.grace;
+  ranks.allowed_env = options_.allowed_env;
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
   link_->Start();
   return absl::OkStatus();
@@ -100,20 +101,19 @@ v1::Register Agent::Registration() {
   registration.set_version(kVersion);
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
   registration.set_instance(instance_);
+  for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
   return registration;
 }
 
-void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch) {
+void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
   metrics_->RankLaunched(id, DeviceName(options_.offer.device, launch.device()));
+  metrics_->RankPlanned(id, planned);
 }
 
 void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
-  metrics_->RankPlanned(id, started.memory_plan());
   v1::AgentMessage message = UpdateOf(id);
-  v1::RankReady* ready = message.mutable_rank()->mutable_ready();
-  *ready->mutable_memory_plan() = started.memory_plan();
-  ready->set_program_hash(started.program_hash());
+  message.mutable_rank()->mutable_ready()->set_program_hash(started.program_hash());
   link_->SendLifecycle(std::move(message));
 }
 

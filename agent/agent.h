@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct AgentOptions {
   std::string rank_binary;
   std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
   absl::Duration grace = absl::Seconds(5);  // Between SIGTERM and SIGKILL, when a Stop names none.
+  std::set<std::string> allowed_env;        // What a job's env may set besides the usual prefixes.
 };
 
 class Agent : private RankEvents, private CoordinatorLink::Handler {
@@ -61,7 +63,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   int64_t MemoryPerSlot() const;
 
   // RankEvents, on the supervisor's thread.
-  void RankLaunched(const RankId& id, const v1::RankLaunch& launch) override;
+  void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;

@@ -57,33 +57,36 @@ v1::CoordinatorMessage Stop(int attempt) {
   return message;
 }
 
-TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {
+// A link that keeps two answers at a time and is sent three orders, which lead to one each.
+template <typename LinkClock>
+struct ThreeOrders {
+  ThreeOrders() {
+    handler.link = &link;
+    link.Start();
+    coordinator.AwaitRegister(1);
+    for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
+  }
+  // Returns the times at which orders came, until the answer to `attempt` was seen and the link was ended.
+  std::vector<absl::Time> UntilAnswerTo(int attempt) {
+    coordinator.AwaitStopped("job", attempt);
+    link.Shutdown(absl::ZeroDuration());
+    return handler.orders;
+  }
+
   ScriptedCoordinator coordinator;
-  HurriedClock clock;
-  Answering handler(&clock);
-  CoordinatorLink link(coordinator.address(), &handler, &clock, /*max_lifecycle=*/2);
-  handler.link = &link;
-  link.Start();
-  coordinator.AwaitRegister(1);
-  for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
-  coordinator.AwaitStopped("job", 3);
-  link.Shutdown(absl::ZeroDuration());
-  ASSERT_EQ(handler.orders.size(), 3u);
-  EXPECT_GE(handler.orders[2] - handler.orders[0], absl::Seconds(30)) << "what the first led to settles";
+  LinkClock clock;
+  Answering handler{&clock};
+  CoordinatorLink link{coordinator.address(), &handler, &clock, /*max_lifecycle=*/2};
+};
+
+TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {
+  const std::vector<absl::Time> orders = ThreeOrders<HurriedClock>().UntilAnswerTo(3);
+  ASSERT_EQ(orders.size(), 3u);
+  EXPECT_GE(orders[2] - orders[0], absl::Seconds(30)) << "what the first led to settles";
 }
 
 TEST(CoordinatorLink, AnOrderThatWaitsDoesNotKeepItFromEnding) {
-  ScriptedCoordinator coordinator;
-  FakeClock clock;
-  Answering handler(&clock);
-  CoordinatorLink link(coordinator.address(), &handler, &clock, /*max_lifecycle=*/2);
-  handler.link = &link;
-  link.Start();
-  coordinator.AwaitRegister(1);
-  for (int attempt = 1; attempt <= 3; ++attempt) coordinator.Send(Stop(attempt));
-  coordinator.AwaitStopped("job", 2);
-  link.Shutdown(absl::ZeroDuration());
-  EXPECT_EQ(handler.orders.size(), 2u);
+  EXPECT_EQ(ThreeOrders<FakeClock>().UntilAnswerTo(2).size(), 2u);
 }
 
 }  // namespace

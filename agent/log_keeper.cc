@@ -210,21 +210,25 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
     }
     file.finished = got <= 0 && !live;
     if (file.finished) file.splitter.Finish(&lines);
+    std::string notice;
     if (got <= 0 && IsLive(file.id)) {
-      const std::string notice = loss_.Notice();
-      if (!notice.empty() && !file.told_of_loss) lines.push_back(notice);
-      file.told_of_loss = !notice.empty();
+      notice = loss_.Notice();
+      const bool told = std::exchange(file.told_of_loss, !notice.empty());
+      if (told) notice.clear();
     }
     *done &= file.finished;
-    if (lines.empty()) continue;
+    if (lines.empty() && notice.empty()) continue;
     v1::LogLines message;
     message.set_request(request->ask.request());
-    for (std::string& line : lines) {
+    const auto add = [&](std::string line) {
       v1::LogLines::Line* entry = message.add_lines();
       entry->set_rank(file.id.rank);
       entry->set_attempt(file.id.of.attempt);
       entry->set_line(std::move(line));
-    }
+      return entry;
+    };
+    for (std::string& line : lines) add(std::move(line));
+    if (!notice.empty()) add(std::move(notice))->set_notice(true);
     if (!deliver_(std::move(message))) return false;
   }
   if (*done) {

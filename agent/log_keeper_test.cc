@@ -22,7 +22,7 @@ class Reader {
     ended_ |= lines.end();
     error_ += lines.error();
     for (const v1::LogLines::Line& line : lines.lines()) {
-      text_ += std::to_string(line.rank()) + ":" + line.line() + "\n";
+      text_ += std::to_string(line.rank()) + (line.notice() ? "!" : ":") + line.line() + "\n";
     }
     changed_.SignalAll();
     return true;
@@ -120,7 +120,7 @@ TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
   const UniqueFd log = keeper_.OpenForRank(kRank);
   Write(log, "one\n");
   keeper_.Read(Ask(3, /*follow=*/true));
-  reader_.AwaitText("3:one\n3:[fsdpd-agent: what the rank logs now is lost: " + dir_.path() +
+  reader_.AwaitText("3:one\n3![fsdpd-agent: what the rank logs now is lost: " + dir_.path() +
                     ": No space left on device]\n");
   EXPECT_NE(keeper_.Tail(kRank, 5).back().find("is lost"), std::string::npos);
   std::filesystem::remove(dir_.File(".write-probe"));

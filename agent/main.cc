@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/rank_env.h"
 #include "base/version.h"
 
 namespace fsdpd {
@@ -59,6 +60,12 @@ std::string CheckNode(const std::string& node) {
   return status.ok() ? "" : absl::StrFormat("the name '%s' %s", node, status.message());
 }
 
+std::string CheckAllowedEnv(const std::string& name) {
+  std::string why = WhyNoEnvName(name);
+  if (why.empty()) why = WhyTheDaemons(name, "");
+  return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", name, why);
+}
+
 // "" when the host's name cannot be read.
 std::string DefaultNode() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -91,6 +98,10 @@ void Declare(CLI::App* app, Flags* flags) {
   app->add_option("--bind-address", flags->agent.bind_address,
                   "Address at which other nodes reach this one's ranks")
       ->capture_default_str();
+  app->add_option("--allow-env", flags->agent.allowed_env,
+                  "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
+                      "; may be repeated")
+      ->check(CheckAllowedEnv);
   app->add_option("--grace-ms", flags->grace_ms, "Between SIGTERM and SIGKILL, when a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();

@@ -35,19 +35,19 @@ absl::StatusOr<UniqueFd> MoveUp(int fd) {
   return moved;
 }
 
-// The agent's environment without what harms a rank, the mark, and those defaults that it does not set
-// itself.
+// The agent's environment without what harms a rank and what the job sets, the job's variables, the mark, and
+// those defaults that nobody has set.
 std::vector<std::string> Environment(const RankCommand& command) {
-  std::vector<std::string> variables;
+  std::map<std::string, std::string> set = command.defaults;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (strncmp(*variable, kRankMark, strlen(kRankMark)) == 0 || strcmp(*variable, kOneConnection) == 0)
-      continue;
-    variables.emplace_back(*variable);
+    const char* equals = strchr(*variable, '=');
+    if (equals == nullptr || strcmp(*variable, kOneConnection) == 0) continue;
+    set[std::string(*variable, static_cast<size_t>(equals - *variable))] = equals + 1;
   }
-  for (const auto& [name, value] : command.defaults) {
-    if (getenv(name.c_str()) == nullptr) variables.push_back(absl::StrCat(name, "=", value));
-  }
-  variables.push_back(absl::StrCat(kRankMark, "=", command.mark));
+  for (const auto& [name, value] : command.variables) set[name] = value;
+  set[kRankMark] = command.mark;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : set) variables.push_back(absl::StrCat(name, "=", value));
   return variables;
 }
 

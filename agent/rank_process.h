@@ -19,6 +19,7 @@
 #include <absl/status/statusor.h>
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,8 +34,9 @@ namespace fsdpd {
 struct RankCommand {
   std::string binary;  // Absolute, or relative to the agent's folder.
   std::string mark;    // Value of kRankMark in the environment of the tree; unique per rank and attempt.
-  std::vector<std::pair<std::string, std::string>> defaults;  // Variables set unless the agent has them set.
-  int log_fd = -1;                                            // Open for appending; borrowed.
+  std::map<std::string, std::string> variables;  // Set whatever the agent's environment has.
+  std::map<std::string, std::string> defaults;   // Set unless the agent or `variables` has them.
+  int log_fd = -1;                               // Open for appending; borrowed.
 };
 
 struct ProcessEnd {

@@ -9,6 +9,8 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 
 #include "agent/process_tree.h"
 #include "base/frame.h"
@@ -30,6 +32,7 @@ class RankProcessTest : public testing::Test {
     command.binary = binary;
     command.mark = "job/1/0";
     command.defaults = {{"OMP_NUM_THREADS", "1"}};
+    command.variables = variables_;
     command.log_fd = log_.get();
     return RankProcess::Spawn(command);
   }
@@ -57,6 +60,15 @@ class RankProcessTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
+  // What the rank was started with, "NAME=VALUE" each.
+  std::multiset<std::string> EnvironmentOf(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+    std::multiset<std::string> variables;
+    for (std::string variable; std::getline(file, variable, '\0');) variables.insert(variable);
+    return variables;
+  }
+
+  std::map<std::string, std::string> variables_;
   TempDir dir_;
   UniqueFd log_;
 };
@@ -144,6 +156,19 @@ TEST_F(RankProcessTest, CollectsOrphansButLeavesDeadRanksToTheirOwners) {
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   ReapOrphans({});
   EXPECT_EQ(kill(child, 0), -1);
+}
+
+TEST_F(RankProcessTest, AJobsVariablesReplaceTheAgentsAndTheDefaultsAndNeverTheMark) {
+  setenv("NCCL_DEBUG", "of the agent", 1);
+  variables_ = {{"NCCL_DEBUG", "INFO"}, {"OMP_NUM_THREADS", "4"}, {"EMPTY", ""}, {"FSDPD_RANK", "other/1/0"}};
+  UniqueFd socket;
+  const std::unique_ptr<RankProcess> process = Start("stay", &socket);
+  unsetenv("NCCL_DEBUG");
+  const std::multiset<std::string> variables = EnvironmentOf(process->pid());
+  for (const char* variable : {"NCCL_DEBUG=INFO", "OMP_NUM_THREADS=4", "EMPTY=", "FSDPD_RANK=job/1/0"})
+    EXPECT_EQ(variables.count(variable), 1u) << variable;
+  EXPECT_EQ(variables.count("NCCL_DEBUG=of the agent"), 0u);
+  EXPECT_EQ(variables.count("FSDPD_RANK=other/1/0"), 0u);
 }
 
 }  // namespace

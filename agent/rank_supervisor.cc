@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "agent/launch_check.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -49,6 +50,7 @@ struct RankSupervisor::Rank {
 struct RankSupervisor::Attempt {
   AttemptId id;
   int world = 0;
+  v1::MemoryPlan planned;
   std::vector<Rank> ranks;
   bool stopping = false;           // Asked for, by the coordinator or from here.
   std::optional<int> failed_rank;  // The first that ended otherwise than by exit code 0.
@@ -60,6 +62,11 @@ RankSupervisor::RankSupervisor(Options options, LogKeeper* logs, RankEvents* eve
       logs_(logs),
       events_(events),
       clock_(clock),
+      history_(kMaxKnownJobs,
+               [this](const std::string& job_id) {
+                 const auto first = attempts_.lower_bound({job_id, 0});
+                 return first != attempts_.end() && first->first.job_id == job_id;
+               }),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   FSDPD_CHECK(wake_.valid());
   thread_ = std::thread([this] { Run(); });
@@ -116,9 +123,11 @@ void RankSupervisor::Post(std::function<void()> task) {
 void RankSupervisor::Run() {
   while (!quit_) {
     PollOnce();
-    ExtendDeadlines();
+    // One time for the whole turn: deadlines are not judged by a later one than they were extended by.
+    const absl::Time now = clock_->Now();
+    ExtendDeadlines(now);
     RunPosted();
-    Tick();
+    Tick(now);
   }
   attempts_.clear();  // ~RankProcess kills.
 }
@@ -179,14 +188,13 @@ void RankSupervisor::PollOnce() {
 }
 
 // While this process stood still, ranks could not be seen to follow a stop, nor the coordinator to be there.
-void RankSupervisor::ExtendDeadlines() {
-  const absl::Duration unseen = own_time_.StoodStill(clock_->Now());
+void RankSupervisor::ExtendDeadlines(absl::Time now) {
+  const absl::Duration unseen = own_time_.StoodStill(now);
   connected_until_ += unseen;
   for (auto& [id, attempt] : attempts_) attempt->kill_at += unseen;
 }
 
-void RankSupervisor::Tick() {
-  const absl::Time now = clock_->Now();
+void RankSupervisor::Tick(absl::Time now) {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     Attempt* attempt = it->second.get();
     Advance(attempt, now);
@@ -235,10 +243,12 @@ RankSupervisor::Attempt* RankSupervisor::Find(const AttemptId& id) {
   return it == attempts_.end() ? nullptr : it->second.get();
 }
 
-int RankSupervisor::UsedSlots() const {
-  int used = 0;
+std::vector<int> RankSupervisor::UsedDevices() const {
+  std::vector<int> used;
   for (const auto& [id, attempt] : attempts_) {
-    for (const Rank& rank : attempt->ranks) used += rank.gone ? 0 : 1;
+    for (const Rank& rank : attempt->ranks) {
+      if (!rank.gone) used.push_back(rank.device);
+    }
   }
   return used;
 }
@@ -257,43 +267,12 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
   return hosted;
 }
 
-std::string RankSupervisor::WhyRefused(const v1::Launch& launch) const {
+std::string RankSupervisor::WhyNot(const v1::Launch& launch) const {
   if (draining_) return "the agent is stopping";
   if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
     return std::string(status.message());
-  if (const absl::Status status = CheckJobId(launch.job_id()); !status.ok())
-    return std::string(status.message());
-  if (launch.attempt() < 0 || launch.first_rank() < 0 || launch.ranks() < 1 || launch.world() > kMaxWorld ||
-      launch.first_rank() > launch.world() - launch.ranks()) {
-    return absl::StrFormat("attempt %d, ranks %d + %d of world %d make no sense", launch.attempt(),
-                           launch.first_rank(), launch.ranks(), launch.world());
-  }
-  const auto newest = newest_attempt_.find(launch.job_id());
-  if (newest != newest_attempt_.end() && launch.attempt() <= newest->second) {
-    return absl::StrFormat("attempt %d is stale: attempt %d was already here", launch.attempt(),
-                           newest->second);
-  }
-  const int used = UsedSlots();
-  if (launch.ranks() > options_.slots - used) {
-    return absl::StrFormat("%d ranks need as many slots, and %d of %d are free", launch.ranks(),
-                           options_.slots - used, options_.slots);
-  }
-  if (options_.device != v1::DEVICE_CUDA) return "";
-  if (launch.devices_size() != launch.ranks()) {
-    return absl::StrFormat("%d devices are named for %d ranks", launch.devices_size(), launch.ranks());
-  }
-  std::vector<bool> busy(static_cast<size_t>(options_.slots));
-  for (const auto& [id, attempt] : attempts_) {
-    for (const Rank& rank : attempt->ranks) {
-      if (!rank.gone) busy[static_cast<size_t>(rank.device)] = true;
-    }
-  }
-  for (const int device : launch.devices()) {
-    if (device < 0 || device >= options_.slots) return absl::StrFormat("there is no device %d", device);
-    if (busy[static_cast<size_t>(device)]) return absl::StrFormat("device %d is not free", device);
-    busy[static_cast<size_t>(device)] = true;
-  }
-  return "";
+  return WhyRefused(launch, {options_.device, options_.slots, UsedDevices(), history_.Newest(launch.job_id()),
+                             options_.allowed_env});
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch) {
@@ -302,14 +281,14 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
     LogWarning("a repeated launch is ignored %s", ToString(id));
     return;
   }
-  const std::string why = WhyRefused(launch);
+  const std::string why = WhyNot(launch);
   if (!why.empty()) return Refuse(launch, why);
-  if (newest_attempt_.size() >= kMaxKnownJobs) newest_attempt_.erase(newest_attempt_.begin());
-  newest_attempt_[id.job_id] = id.attempt;
+  history_.Take(id);
 
   auto attempt = std::make_unique<Attempt>();
   attempt->id = id;
   attempt->world = launch.world();
+  attempt->planned = launch.memory_plan();
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -353,6 +332,8 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   command.log_fd = log.get();
   // One thread per rank, unless the node's owner knows better: ranks already share the cores.
   if (options_.device == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
+  for (const v1::Variable& variable : launch.spec().env())
+    command.variables[variable.name()] = variable.value();
   absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
   if (!process.ok()) {
     v1::RankExit exit;
@@ -365,7 +346,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   }
   rank->process = *std::move(process);
   rank->link = std::make_unique<RankLink>(rank->process->TakeSocket());
-  events_->RankLaunched(rank->id, *start);
+  events_->RankLaunched(rank->id, *start, attempt->planned);
   BreakLink(rank, rank->link->Send(message));
   TellOfFailedPeer(*attempt, rank);  // One that could not be started.
 }
@@ -375,8 +356,7 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
   Attempt* attempt = Find(id);
   if (attempt == nullptr) {
     // Nothing of it is here; and a launch of it that is still under way must not start it.
-    int& newest = newest_attempt_.emplace(id.job_id, id.attempt).first->second;
-    newest = std::max(newest, id.attempt);
+    history_.Take(id);
     events_->AttemptGone(id, /*stopped=*/true);
     return;
   }
@@ -422,6 +402,12 @@ void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
 void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message) {
   switch (message.body_case()) {
     case v1::RankToAgent::kStarted:
+      if (attempt->planned.peak_bytes() > 0 &&
+          message.started().memory_plan().peak_bytes() != attempt->planned.peak_bytes()) {
+        LogWarning("%s plans a peak of %d bytes and the coordinator %d: are they of one version?",
+                   ToString(rank->id), message.started().memory_plan().peak_bytes(),
+                   attempt->planned.peak_bytes());
+      }
       events_->RankReady(rank->id, message.started());
       break;
     case v1::RankToAgent::kStep:

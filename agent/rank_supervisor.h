@@ -24,11 +24,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "agent/attempt.h"
+#include "agent/attempt_history.h"
 #include "agent/log_keeper.h"
 #include "agent/own_time.h"
 #include "agent/rank_link.h"
@@ -45,7 +47,10 @@ namespace fsdpd {
 class RankEvents {
  public:
   virtual ~RankEvents() = default;
-  virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch) = 0;
+  // `planned`: the job's memory plan; what the rank makes of its spec itself is the same, or the versions
+  // differ.
+  virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
+                            const v1::MemoryPlan& planned) = 0;
   virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
@@ -62,6 +67,7 @@ class RankSupervisor {
     v1::Device device = v1::DEVICE_CPU;
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
+    std::set<std::string> allowed_env;        // Of jobs' ranks, besides names with a usual prefix.
   };
 
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
@@ -89,11 +95,11 @@ class RankSupervisor {
   void Run();
   void RunPosted();
   void PollOnce();
-  void ExtendDeadlines();
-  void Tick();
+  void ExtendDeadlines(absl::Time now);
+  void Tick(absl::Time now);
 
   void Accept(const v1::Launch& launch);
-  std::string WhyRefused(const v1::Launch& launch) const;
+  std::string WhyNot(const v1::Launch& launch) const;
   void Refuse(const v1::Launch& launch, const std::string& why);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason);
@@ -107,7 +113,7 @@ class RankSupervisor {
   void CheckExit(Attempt* attempt, Rank* rank);
   void Advance(Attempt* attempt, absl::Time now);
   Attempt* Find(const AttemptId& id);
-  int UsedSlots() const;
+  std::vector<int> UsedDevices() const;  // One for each used slot.
   std::vector<v1::HostedAttempt> ListHosted() const;
 
   const Options options_;
@@ -117,7 +123,7 @@ class RankSupervisor {
 
   // The loop's own.
   std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
-  std::map<std::string, int> newest_attempt_;  // By job; bounds what may still be launched.
+  AttemptHistory history_;  // Bounds what may still be launched.
   RendezvousRelay relay_;
   bool draining_ = false;
   OwnTime own_time_{kLongestTurn};

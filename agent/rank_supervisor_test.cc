@@ -22,7 +22,7 @@ constexpr auto kPatience = std::chrono::seconds(10);
 // Keeps what happened, in words, and lets the test wait for it.
 class Recorder : public RankEvents {
  public:
-  void RankLaunched(const RankId& id, const v1::RankLaunch& launch) override {
+  void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan&) override {
     Add(absl::StrCat("launched ", id.rank, " device ", launch.device()));
   }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }

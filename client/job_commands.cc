@@ -90,7 +90,7 @@ int RunLogs(Session* session) {
   if (line.attempt.has_value()) request.set_attempt(*line.attempt);
   request.set_follow(line.follow);
   request.set_tail_lines(line.tail);
-  const bool name_ranks = !line.rank.has_value() && WorldOf(job->spec()) > 1;
+  const bool name_ranks = !line.rank.has_value() && WorldOf(*job) > 1;
   std::ostream& out = session->console().out;
   const auto print = [&](const v1::TailLogsResponse& log) {
     if (line.output != "table") {

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "client/spec_print.h"
 #include "client/text_table.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
@@ -30,6 +31,11 @@ std::string TimeText(int64_t unix_nanos, absl::Time now) {
   const absl::Time time = absl::FromUnixNanos(unix_nanos);
   return absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone()), " (",
                       Since(unix_nanos, now), " ago)");
+}
+
+// A job that an older coordinator stored has nothing resolved.
+v1::JobSpec Filled(const v1::Job& job) {
+  return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
 }
 
 std::string StepText(const v1::Job& job) {
@@ -98,7 +104,9 @@ std::string PlacementText(const v1::Job& job) {
 std::string MemoryText(const v1::Job& job) {
   TextTable table({"COMPONENT", "PLANNED", "NOTE"});
   for (const auto& c : job.memory_plan().components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
-  return absl::StrCat("memory per rank: ", PeakText(job), "\n", table.Render(2));
+  return absl::StrCat("memory per rank: ", PeakText(job),
+                      job.plan_open() ? "; planned anew once there are nodes enough for it" : "", "\n",
+                      table.Render(2));
 }
 
 std::string EventText(const v1::Job& job) {
@@ -131,9 +139,9 @@ std::string StateName(v1::JobState state) {
   return v1::JobState_IsValid(state) && state != v1::JOB_STATE_UNSPECIFIED ? ShortEnumName(state) : "unknown";
 }
 
-int64_t WorldOf(const v1::JobSpec& spec) {
-  const v1::Resources& resources = spec.resources();
-  return std::max<int64_t>(1, resources.nodes()) * std::max<int64_t>(1, resources.ranks_per_node());
+int64_t WorldOf(const v1::Job& job) {
+  const v1::JobSpec filled = Filled(job);
+  return filled.resources().nodes() * filled.resources().ranks_per_node();
 }
 
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width) {
@@ -141,8 +149,8 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
   for (const v1::Job& job : jobs) {
     const bool stepped = job.has_last_step();
     table.Add({job.id(), StateName(job.state()), StepText(job),
-               stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
-               absl::StrCat(WorldOf(job.spec())), Since(job.create_unix_nanos(), now), ReasonText(job, now)});
+               stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-", absl::StrCat(WorldOf(job)),
+               Since(job.create_unix_nanos(), now), ReasonText(job, now)});
   }
   return table.Render(0, width);
 }
@@ -160,11 +168,10 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 }
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
-  const int64_t attempts = std::max<int64_t>(1, job.spec().restart().max_attempts());
+  const int64_t attempts = Filled(job).restart().max_attempts();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
   if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
-  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts,
-                  "\nranks:     ", WorldOf(job.spec()),
+  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
@@ -180,7 +187,9 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.placements().empty()) text += PlacementText(job);
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);
-  return absl::StrCat(text, "spec:\n", Indented(ToYaml(job.spec())));
+  absl::StrAppend(&text, "spec:\n", Indented(ToYaml(job.spec())));
+  if (job.has_resolved()) absl::StrAppend(&text, "planned as:\n", Indented(ToYaml(job.resolved())));
+  return text;
 }
 
 std::string Summary(const v1::Job& job, const StepHistory& history) {

@@ -13,7 +13,7 @@ namespace fsdpd {
 
 bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
-int64_t WorldOf(const v1::JobSpec& spec);   // Ranks that the spec asks for.
+int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
 
 // One line per job: "ID STATE STEP LOSS RANKS AGE REASON". `width` 0: never cut.
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0);

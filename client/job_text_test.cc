@@ -158,5 +158,25 @@ spec:
 )");
 }
 
+TEST(JobText, DescribeShowsWhatTheJobIsPlannedAs) {
+  v1::Job job;
+  job.mutable_memory_plan()->set_peak_bytes(2048);
+  job.mutable_resolved()->mutable_resources()->set_nodes(3);
+  job.mutable_resolved()->mutable_resources()->set_ranks_per_node(2);
+  job.mutable_resolved()->mutable_restart()->set_max_attempts(4);
+  const std::string text = DescribeJob(job, Now());
+  EXPECT_NE(text.find("ranks:     6\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("attempt:   0 of 4\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("planned as:\n  resources:\n    nodes: 3\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("planned anew"), std::string::npos) << text;
+  job.set_plan_open(true);
+  EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; planned anew once"), std::string::npos);
+}
+
+TEST(JobText, AJobThatNobodyPlannedHasTheDefaultsOfItsSpec) {
+  EXPECT_EQ(WorldOf(v1::Job()), 1);
+  EXPECT_NE(DescribeJob(v1::Job(), Now()).find("attempt:   0 of 1\n"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -14,6 +14,7 @@ using Source = std::pair<int32_t, int32_t>;  // Attempt, rank.
 struct Shown {
   int64_t lines = 0;
   std::string last;
+  std::string notice;  // The last one; each connection is told again.
 };
 
 }  // namespace
@@ -29,6 +30,11 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
     const absl::Time opened = absl::Now();
     const auto take = [&](const v1::TailLogsResponse& log) {
       const Source source(log.attempt(), log.rank());
+      if (log.notice()) {
+        // No line of the log: counted as one, it would hide one when the log is read again.
+        if (std::exchange(shown[source].notice, log.line()) != log.line()) on_line(log);
+        return;
+      }
       const bool first = seen[source]++ == 0;
       // After a tail the last line comes once more, if nothing was written since.
       if (from_the_start ? seen[source] <= shown[source].lines : first && log.line() == shown[source].last)
@@ -40,7 +46,8 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
                  ? "connected again"
                  : "connected again; what was written meanwhile may be missing: without --tail it is shown");
       }
-      shown[source] = {shown[source].lines + 1, log.line()};
+      ++shown[source].lines;
+      shown[source].last = log.line();
       on_line(log);
     };
     const absl::Status status = client->TailLogs(request, interrupt, take);

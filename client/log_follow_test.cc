@@ -63,6 +63,33 @@ TEST_F(LogFollowTest, GoesOnAfterALostConnectionWithoutALineTwice) {
   EXPECT_EQ(text_, "0.0 1.0 0.1 1.1 connection lost connected again 0.2 1.2 ");
 }
 
+// The agent says that lines are being lost, between the first line and the second, on two connections.
+TEST_F(LogFollowTest, AWordOfTheAgentsHidesNoLineAfterALostConnection) {
+  server_.on_logs = [this](const v1::TailLogsRequest&, grpc::ServerContext*,
+                           grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    int call = 0;
+    {
+      MutexLock lock(&mutex_);
+      call = static_cast<int>(tails_.size());
+      tails_.push_back(0);
+    }
+    const auto write = [&](const std::string& text, bool notice) {
+      v1::TailLogsResponse line;
+      line.set_attempt(1);
+      line.set_line(text);
+      line.set_notice(notice);
+      writer->Write(line);
+    };
+    write("first", false);
+    write("[lost]", true);
+    if (call == 0) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping");
+    write("second", false);
+    return grpc::Status::OK;
+  };
+  EXPECT_TRUE(Follow().ok());
+  EXPECT_EQ(text_, "first [lost] connection lost connected again second ");
+}
+
 TEST_F(LogFollowTest, SaysThatLinesMayBeMissingWhereItBeganInTheMiddle) {
   Script({1, 2});
   EXPECT_TRUE(Follow(/*tail=*/5).ok());

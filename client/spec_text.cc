@@ -207,11 +207,36 @@ class SpecReader {
   void ReadField(const TextNode& node, const std::string& path, Message* message,
                  const FieldDescriptor* field) {
     if (!field->is_repeated()) return ReadValue(node, path, message, field);
+    if (field->message_type() == v1::Variable::descriptor() && node.kind == TextNode::Kind::kMap)
+      return ReadVariables(node, path, message, field);
     if (node.kind != TextNode::Kind::kSequence) return WrongType(node, path, "a list", "write [...]");
     for (size_t i = 0; i < node.children.size(); ++i) {
       const std::string item_path = absl::StrCat(path, "[", i, "]");
       out_.places[item_path] = node.children[i].place;
       ReadValue(node.children[i], item_path, message, field);
+    }
+  }
+
+  // Variables as people write them, {NAME: value}: any scalar is a text here, 1 and true too.
+  void ReadVariables(const TextNode& node, const std::string& path, Message* message,
+                     const FieldDescriptor* field) {
+    for (size_t i = 0; i < node.children.size(); ++i) {
+      const TextNode& child = node.children[i];
+      const std::string item_path = absl::StrCat(path, "[", i, "]");
+      out_.places[item_path] = out_.places[item_path + ".name"] = child.key_place;
+      out_.places[item_path + ".value"] = child.place;
+      v1::Variable variable;
+      variable.set_name(child.key);
+      message->GetReflection()->AddMessage(message, field)->CopyFrom(variable);
+      if (child.kind == TextNode::Kind::kScalar) {
+        variable.set_value(child.text);
+        const int last = message->GetReflection()->FieldSize(*message, field) - 1;
+        message->GetReflection()->MutableRepeatedMessage(message, field, last)->CopyFrom(variable);
+      } else if (child.kind == TextNode::Kind::kNull) {
+        NoValue(child, item_path + ".value", "write one, \"\" for an empty one");
+      } else {
+        WrongType(child, item_path + ".value", "a single value", "write NAME: value");
+      }
     }
   }
 

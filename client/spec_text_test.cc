@@ -40,6 +40,36 @@ std::string FaultsOf(absl::string_view text, const std::vector<std::string>& set
   return out;
 }
 
+TEST(SpecText, ReadsVariablesAsAMapOrAsAList) {
+  for (const char* written : {"name: a\nenv: {NCCL_DEBUG: INFO, CUDA_LAUNCH_BLOCKING: 1, CUDA_X: \"\"}",
+                              "name: a\nenv:\n- {name: NCCL_DEBUG, value: INFO}\n"
+                              "- {name: CUDA_LAUNCH_BLOCKING, value: 1}\n- name: CUDA_X"}) {
+    const SpecText text = ParseSpec(written, "f");
+    EXPECT_EQ(FaultsOf(written), "");
+    ASSERT_EQ(text.spec.env_size(), 3) << written;
+    EXPECT_EQ(text.spec.env(0).name(), "NCCL_DEBUG");
+    EXPECT_EQ(text.spec.env(0).value(), "INFO");
+    EXPECT_EQ(text.spec.env(1).value(), "1");
+    EXPECT_EQ(text.spec.env(2).value(), "");
+    const SpecText again = ParseSpec(ToYaml(text.spec), "f");
+    EXPECT_TRUE(MessageDifferencer::Equals(again.spec, text.spec)) << ToYaml(text.spec);
+  }
+  const SpecText set = ParseSpec("name: a", "f", {"env.NCCL_DEBUG=WARN"});
+  ASSERT_EQ(set.spec.env_size(), 1);
+  EXPECT_EQ(set.spec.env(0).value(), "WARN");
+}
+
+TEST(SpecText, KnowsWhereAVariableWasWritten) {
+  const SpecText text = ParseSpec("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n", "f");
+  EXPECT_EQ(text.places.at("env[0].name").line, 2);
+  EXPECT_EQ(text.places.at("env[0].value").column, 15);
+  EXPECT_EQ(
+      FaultsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
+      R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or leave the field out )"
+      "[no_value]\n"
+      "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
+}
+
 TEST(SpecText, ReadsASpecAsPeopleWriteIt) {
   const SpecText text = ParseSpec(kGood, "f");
   ASSERT_EQ(FaultsOf(kGood), "");

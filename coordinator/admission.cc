@@ -2,12 +2,43 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 #include "base/limits.h"
 #include "base/text.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_plan.h"
 #include "coordinator/spec_shape.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
+namespace {
+
+// The rules cannot know what agents allow. Without a node of the kind nobody does, and their warning has to
+// do.
+void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
+              Violations* faults) {
+  const auto is_of_kind = [&](const NodeSlots& node) { return node.device == device; };
+  if (std::none_of(nodes.begin(), nodes.end(), is_of_kind)) return;
+  for (int i = 0; i < spec.env_size(); ++i) {
+    const std::string field = absl::StrCat("env[", i, "].name");
+    const auto warning = std::find_if(faults->begin(), faults->end(), [&](const Violation& fault) {
+      return fault.rule == kEnvNeedsPermission && fault.field == field;
+    });
+    if (warning == faults->end()) continue;
+    const auto allows = [&](const NodeSlots& node) {
+      return is_of_kind(node) && node.env.count(spec.env(i).name()) != 0;
+    };
+    if (std::any_of(nodes.begin(), nodes.end(), allows)) {
+      faults->erase(warning);
+    } else {
+      warning->level = FaultLevel::kError;
+    }
+  }
+}
+
+}  // namespace
 
 absl::Status CheckSize(const v1::JobSpec& spec) {
   const int64_t bytes = static_cast<int64_t>(spec.ByteSizeLong());
@@ -16,20 +47,22 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
                                        " are allowed"));
 }
 
-Plan Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
+Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
   const Violations shape = CheckShape(spec);
   // A number without a name is no value of its field; the rules judge what is left.
   std::vector<std::string> unread;
   for (const Violation& fault : shape) {
     if (fault.rule == kUnknownEnum) unread.push_back(fault.field);
   }
-  const v1::Device device = spec.resources().device();
-  const int64_t budget = budget_bytes_per_rank > 0
-                             ? budget_bytes_per_rank
-                             : budget_(device == v1::DEVICE_UNSPECIFIED ? v1::DEVICE_CUDA : device);
-  Plan plan = MakePlan(spec, budget, unread);
-  plan.faults.insert(plan.faults.begin(), shape.begin(), shape.end());
-  return plan;
+  const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
+  const std::vector<NodeSlots> nodes = nodes_();
+  MemoryOffer offer{budget_bytes_per_rank, /*firm=*/true};
+  if (budget_bytes_per_rank <= 0) offer = OfferTo(request, nodes);
+  Examined examined{MakePlan(spec, offer.bytes_per_rank, unread), LeavesPlanOpen(spec, offer)};
+  Violations* faults = &examined.plan.faults;
+  faults->insert(faults->begin(), shape.begin(), shape.end());
+  JudgeEnv(spec, request.device, nodes, faults);
+  return examined;
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Whether a job spec is let in: its shape (spec_shape.h), the rules, and the memory that connected nodes
-// offer, by compiling its plan. Refusing is cheap here and expensive on a GPU.
+// Whether a job spec is let in: its shape (spec_shape.h), the rules, and the memory of the nodes that would
+// take it, by compiling its plan. Refusing is cheap here and expensive on a GPU.
 //
 // Pure, except for what it is told of the nodes. A spec without faults is not a promise that a node is free.
 #pragma once
@@ -7,24 +7,31 @@
 #include <absl/status/status.h>
 
 #include <functional>
+#include <vector>
 
+#include "coordinator/placer.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 
-// The smallest memory for one rank among connected nodes of a device; 0 when not known.
-using BudgetOf = std::function<int64_t(v1::Device)>;
+// The nodes that are there, as if they were idle.
+using IdleNodes = std::function<std::vector<NodeSlots>()>;
+
+struct Examined {
+  // Every fault of the spec is in plan.faults; plan.accepted() says whether it is let in.
+  Plan plan;
+  bool open = false;  // Too few nodes were there to know what a rank may fill (job_plan.h).
+};
 
 class Admission {
  public:
-  explicit Admission(BudgetOf budget) : budget_(std::move(budget)) {}
+  explicit Admission(IdleNodes nodes) : nodes_(std::move(nodes)) {}
 
-  // Every fault of the spec is in Plan.faults; accepted() says whether it is let in. `budget_bytes_per_rank`
-  // above 0 is planned with instead of what nodes offer.
-  Plan Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
+  // `budget_bytes_per_rank` above 0 is planned with instead of what nodes offer.
+  Examined Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
 
  private:
-  const BudgetOf budget_;
+  const IdleNodes nodes_;
 };
 
 // INVALID_ARGUMENT for a spec that is too large to look at: the one fault that hides all others.

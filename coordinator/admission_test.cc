@@ -27,51 +27,106 @@ std::set<std::string> ErrorFields(const Plan& plan) {
   return fields;
 }
 
+NodeSlots Node(const std::string& name, int64_t bytes_per_slot, v1::Device device = v1::DEVICE_CPU) {
+  NodeSlots node;
+  node.name = name;
+  node.device = device;
+  node.slots = 1;
+  node.free_devices = {0};
+  node.bytes_per_slot = bytes_per_slot;
+  return node;
+}
+
+Admission With(std::vector<NodeSlots> nodes) {
+  return Admission([nodes = std::move(nodes)] { return nodes; });
+}
+
+constexpr int64_t kPlenty = int64_t{1} << 30;
+constexpr int64_t kTooLittle = 4096;
+
 TEST(Admission, LetsAGoodSpecInWithItsMemory) {
-  const Admission admission([](v1::Device) { return 0; });
-  const Plan plan = admission.Examine(TinySpec());
-  EXPECT_TRUE(plan.accepted());
-  EXPECT_GT(plan.memory.peak_bytes, 0);
+  const Examined examined = With({}).Examine(TinySpec());
+  EXPECT_TRUE(examined.plan.accepted());
+  EXPECT_GT(examined.plan.memory.peak_bytes, 0);
+  EXPECT_TRUE(examined.open) << "nobody knows what its nodes will have";
 }
 
 TEST(Admission, RefusesWhatNoConnectedNodeCouldHold) {
-  std::vector<v1::Device> asked;
-  const Admission admission([&](v1::Device device) {
-    asked.push_back(device);
-    return int64_t{4096};
-  });
-  EXPECT_FALSE(admission.Examine(TinySpec()).accepted());
-  EXPECT_EQ(asked, std::vector<v1::Device>{v1::DEVICE_CPU});
+  EXPECT_FALSE(With({Node("a", kTooLittle)}).Examine(TinySpec()).plan.accepted());
+  EXPECT_TRUE(With({Node("a", kTooLittle, v1::DEVICE_CUDA)}).Examine(TinySpec()).plan.accepted());
+}
+
+TEST(Admission, ASmallerNodeElsewhereDoesNotRefuseAJob) {
+  const Examined examined = With({Node("a", kTooLittle), Node("b", kPlenty)}).Examine(TinySpec());
+  EXPECT_TRUE(examined.plan.accepted());
+  EXPECT_FALSE(examined.open);
+  EXPECT_EQ(examined.plan.resolved.resources().memory_budget_bytes(), kPlenty);
+}
+
+TEST(Admission, ABiggerNodeElsewhereDoesNotLetAJobIn) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_nodes(2);
+  EXPECT_FALSE(With({Node("a", kTooLittle), Node("b", kPlenty)}).Examine(spec).plan.accepted());
+  EXPECT_TRUE(With({Node("a", kPlenty), Node("b", kPlenty)}).Examine(spec).plan.accepted());
+}
+
+TEST(Admission, LeavesThePlanOpenWhileTooFewNodesAreThere) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_nodes(2);
+  EXPECT_TRUE(With({Node("a", kPlenty)}).Examine(spec).open);
+  spec.mutable_resources()->set_memory_budget_bytes(kPlenty);
+  EXPECT_FALSE(With({Node("a", kPlenty)}).Examine(spec).open) << "the budget is the spec's own";
+}
+
+TEST(Admission, ABudgetThatIsGivenIsPlannedWith) {
+  EXPECT_EQ(With({Node("a", 2 * kPlenty)})
+                .Examine(TinySpec(), kPlenty)
+                .plan.resolved.resources()
+                .memory_budget_bytes(),
+            kPlenty);
 }
 
 TEST(Admission, AnUnsetDeviceMeansCuda) {
-  v1::Device asked = v1::DEVICE_UNSPECIFIED;
-  const Admission admission([&](v1::Device device) {
-    asked = device;
-    return int64_t{0};
-  });
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->clear_device();
-  admission.Examine(spec);
-  EXPECT_EQ(asked, v1::DEVICE_CUDA);
+  EXPECT_FALSE(With({Node("a", kTooLittle, v1::DEVICE_CUDA)}).Examine(spec).plan.accepted());
+  EXPECT_TRUE(With({Node("a", kTooLittle)}).Examine(spec).plan.accepted());
+}
+
+TEST(Admission, AVariableWithoutAUsualPrefixIsForAgentsToAllow) {
+  v1::JobSpec spec = TinySpec();
+  spec.add_env()->set_name("NCCL_DEBUG");
+  spec.add_env()->set_name("MY_APP_MODE");
+  const auto faults = [&](std::vector<NodeSlots> nodes) {
+    return With(std::move(nodes)).Examine(spec).plan.faults;
+  };
+  NodeSlots allows = Node("a", kPlenty);
+  allows.env = {"MY_APP_MODE"};
+  EXPECT_TRUE(faults({allows, Node("b", kPlenty)}).empty());
+  const Violations refused = faults({Node("b", kPlenty)});
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].level, FaultLevel::kError);
+  EXPECT_EQ(refused[0].field, "env[1].name");
+  EXPECT_THAT(refused[0].fix, ::testing::HasSubstr("--allow-env MY_APP_MODE"));
+  allows.device = v1::DEVICE_CUDA;
+  ASSERT_EQ(faults({allows}).size(), 1u);
+  EXPECT_EQ(faults({allows})[0].level, FaultLevel::kWarn) << "no cpu node is there to say";
 }
 
 TEST(Admission, TellsFaultsOfShapeAndOfMeaningTogether) {
-  const Admission admission([](v1::Device) { return 0; });
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   spec.set_name("Not A Name");
-  const Plan plan = admission.Examine(spec);
+  const Plan plan = With({}).Examine(spec).plan;
   EXPECT_FALSE(plan.accepted());
   EXPECT_THAT(ErrorFields(plan), ::testing::IsSupersetOf({"fsdp.strategy", "name"}));
 }
 
 TEST(Admission, AnUnknownEnumNumberIsToldOnce) {
-  const Admission admission([](v1::Device) { return 0; });
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   spec.mutable_precision()->set_compute(static_cast<v1::DType>(77));
-  const Plan plan = admission.Examine(spec);
+  const Plan plan = With({}).Examine(spec).plan;
   EXPECT_EQ(plan.faults.size(), 2u);
   EXPECT_FALSE(plan.accepted());
 }

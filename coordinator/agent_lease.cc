@@ -1,5 +1,7 @@
 #include "coordinator/agent_lease.h"
 
+#include <algorithm>
+
 #include "base/limits.h"
 
 namespace fsdpd {
@@ -8,23 +10,42 @@ namespace {
 constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs);
 // A pause in which no heartbeat can be missed leaves a healthy agent most of its lease.
 constexpr absl::Duration kPause = absl::Milliseconds(kHeartbeatIntervalMs);
+// An hour of nothing but the shortest pauses: older ones are forgotten, which makes silence longer, not
+// shorter.
+constexpr size_t kMaxPauses = 1200;
 
 }  // namespace
 
 AgentLease::AgentLease(absl::Duration grace, absl::Duration tick, absl::Time now)
-    : grace_(grace), tick_(tick), now_(now), awake_since_(now) {}
+    : grace_(grace), tick_(tick), start_(now), now_(now) {}
 
 absl::Duration AgentLease::BeginTick(absl::Time now) {
   const absl::Duration since_last = now - now_;
   now_ = now;
   if (since_last <= tick_ + kPause) return absl::ZeroDuration();
-  awake_since_ = now;
+  // It ticked once in that time: else one that is slow in every tick would never be awake.
+  Pause pause{now, absl::ZeroDuration(), since_last - tick_};
+  if (!pauses_.empty()) pause.before = pauses_.back().before + pauses_.back().length;
+  pauses_.push_back(pause);
+  if (pauses_.size() > kMaxPauses) pauses_.pop_front();
   return since_last;
 }
 
+absl::Duration AgentLease::AwakeSince(absl::Time time) const {
+  const auto first =
+      std::find_if(pauses_.begin(), pauses_.end(), [time](const Pause& pause) { return pause.end > time; });
+  if (first == pauses_.end()) return now_ - time;
+  const absl::Duration together = pauses_.back().before + pauses_.back().length - first->before;
+  // What of the first pause was before `time` is no part of the silence.
+  const absl::Duration earlier = std::max(time - (first->end - first->length), absl::ZeroDuration());
+  return now_ - time - (together - earlier);
+}
+
 bool AgentLease::Expired(absl::Time heard) const {
-  if (heard < awake_since_ && !Settled()) return false;
-  return now_ - heard > kLostAfter;
+  if (heard < start_) return Settled();
+  const bool slept_since = !pauses_.empty() && heard < pauses_.back().end;
+  // An agent that gave up its stream meanwhile needs the grace; the tick is the one that saw the pause.
+  return AwakeSince(heard) > (slept_since ? std::max(grace_, kLostAfter) + tick_ : kLostAfter);
 }
 
 }  // namespace fsdpd

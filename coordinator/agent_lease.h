@@ -1,7 +1,10 @@
 // When an agent that is not heard from is lost, judged by a coordinator that may stand still itself: stopped,
 // migrated, or starved of its CPU. While it does, agents speak to nobody and give their streams up after some
-// seconds; what they said waits in sockets. So silence from before the coordinator last woke proves nothing
-// until the agents had the time to come back that they have after its start.
+// seconds; what they said waits in sockets. So silence counts only while the coordinator is awake, and after
+// a pause agents have the time to come back that they have after its start. That time is not given anew by
+// each pause: a coordinator that stalls again and again still finds out who is dead.
+//
+// The only judge of it: who keeps streams, places jobs or judges attempts asks here.
 //
 // All judgements of a tick are as of its begin: a coordinator that stands still within a tick sees that in
 // the next one, before it has judged by a newer time.
@@ -10,6 +13,8 @@
 #pragma once
 
 #include <absl/time/time.h>
+
+#include <deque>
 
 namespace fsdpd {
 
@@ -23,16 +28,25 @@ class AgentLease {
   absl::Duration BeginTick(absl::Time now);
   absl::Time now() const { return now_; }
 
-  // Whether agents that are not there had their time to come back.
-  bool Settled() const { return now_ - awake_since_ > grace_; }
+  // Whether agents that are not there had their time to come back after the start.
+  bool Settled() const { return AwakeSince(start_) > grace_; }
   // `heard`: when the agent last spoke; InfinitePast when it did not since the coordinator's start.
   bool Expired(absl::Time heard) const;
 
  private:
+  struct Pause {
+    absl::Time end;
+    absl::Duration before;  // What all pauses before it took together.
+    absl::Duration length;
+  };
+  // How long the coordinator was awake since then.
+  absl::Duration AwakeSince(absl::Time time) const;
+
   const absl::Duration grace_;
   const absl::Duration tick_;
+  const absl::Time start_;
   absl::Time now_;
-  absl::Time awake_since_;
+  std::deque<Pause> pauses_;  // The newest ones, in order.
 };
 
 }  // namespace fsdpd

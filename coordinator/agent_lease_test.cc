@@ -60,6 +60,37 @@ TEST_F(AgentLeaseTest, AnAgentThatWasHeardAfterThePauseHasAnOrdinaryLease) {
   EXPECT_TRUE(lease_.Expired(heard));
 }
 
+TEST_F(AgentLeaseTest, ACoordinatorThatStallsAgainAndAgainFindsOutWhoIsDead) {
+  Ticks(absl::Seconds(60));
+  const absl::Time heard = now_;
+  absl::Duration awake;
+  while (!lease_.Expired(heard) && awake < absl::Minutes(10)) {
+    now_ += absl::Seconds(5);
+    lease_.BeginTick(now_);
+    Ticks(absl::Seconds(9));
+    awake += absl::Seconds(9);
+  }
+  EXPECT_EQ(awake, absl::Seconds(18)) << "the grace is counted while it is awake, over all pauses";
+}
+
+TEST_F(AgentLeaseTest, ACoordinatorThatIsSlowInEveryTickFindsOutToo) {
+  const absl::Time heard = now_;
+  int ticks = 0;
+  for (; !lease_.Expired(heard) && ticks < 1000; ++ticks) lease_.BeginTick(now_ += absl::Seconds(4));
+  EXPECT_LT(ticks, 160);
+}
+
+TEST_F(AgentLeaseTest, APauseThatTheAgentWasHeardInCountsFromThenOnly) {
+  Ticks(absl::Seconds(60));
+  const absl::Time heard = now_ + absl::Seconds(20);  // By a thread that did not stand still.
+  now_ += absl::Seconds(30);
+  lease_.BeginTick(now_);
+  Ticks(kGrace + kTick);
+  EXPECT_FALSE(lease_.Expired(heard));
+  Ticks(kTick);
+  EXPECT_TRUE(lease_.Expired(heard));
+}
+
 TEST_F(AgentLeaseTest, AJudgementIsAsOfTheTicksBegin) {
   Ticks(absl::Seconds(60));
   const absl::Time heard = now_;

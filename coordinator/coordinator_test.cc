@@ -407,6 +407,29 @@ TEST_F(CoordinatorTest, AJobForADeviceThatNoNodeHasIsTakenWithAWarning) {
   }
 }
 
+TEST_F(CoordinatorTest, AJobIsPlannedOnceForTheNodesThatCanTakeItAndAllOfThemHearTheSame) {
+  constexpr int64_t kRoomy = int64_t{1} << 30;
+  std::map<std::string, std::unique_ptr<ScriptedAgent>> agents;
+  for (const auto& [node, bytes] :
+       std::map<std::string, int64_t>{{"a-small", 4096}, {"b", kRoomy}, {"c", 2 * kRoomy}}) {
+    agents[node] = std::make_unique<ScriptedAgent>(server_->address(),
+                                                   ScriptedAgent::Options{node, 1, "first", {}, bytes});
+    ASSERT_TRUE(agents[node]->AwaitWelcome());
+  }
+  const v1::Job job = SubmitOrDie(TinySpec(2, 1));
+  EXPECT_EQ(job.resolved().resources().memory_budget_bytes(), kRoomy);
+  EXPECT_FALSE(job.spec().resources().has_memory_budget_bytes()) << "as submitted";
+  for (const char* node : {"b", "c"}) {
+    const auto launch = agents[node]->Await(Body::kLaunch);
+    ASSERT_TRUE(launch.has_value());
+    EXPECT_EQ(launch->launch().spec().SerializeAsString(), job.resolved().SerializeAsString());
+    EXPECT_EQ(launch->launch().memory_plan().SerializeAsString(), job.memory_plan().SerializeAsString());
+  }
+  EXPECT_FALSE(agents["a-small"]->Heard(Body::kLaunch));
+  v1::Job refused;
+  EXPECT_EQ(Submit(TinySpec(3, 1), "", &refused).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(CoordinatorTest, SixtyFaultsReachAClientThatKnowsNothingOfThem) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_data()->clear_synthetic();

@@ -19,6 +19,7 @@ struct Transition {
 constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_QUEUED, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
     {v1::JOB_STATE_QUEUED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_QUEUED, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
     {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
 
     {v1::JOB_STATE_STARTING, JobEvent::kReady, v1::JOB_STATE_RUNNING},

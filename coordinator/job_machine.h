@@ -6,6 +6,7 @@
 //   STARTING, RUNNING -fail-> STOPPING -retry-> QUEUED
 //                             STOPPING -give up-> FAILED
 //   QUEUED -cancel-> CANCELLED
+//   QUEUED -give up-> FAILED
 //   STARTING, RUNNING, STOPPING -cancel-> CANCELLING -gone-> CANCELLED
 //
 // Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
@@ -29,7 +30,7 @@ enum class JobEvent {
   kFinish,  // All ranks ended well.
   kFail,    // A rank or its node failed; the others are to be stopped.
   kRetry,   // The attempt is gone, another one is allowed.
-  kGiveUp,  // The attempt is gone, no other one is allowed.
+  kGiveUp,  // The attempt is gone, no other one is allowed; or none is possible.
   kCancel,  // A person asked for the end.
   kGone,    // Every rank of a cancelled job is gone.
   kNote,    // Same state, another reason.

@@ -14,8 +14,10 @@
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
+#include "coordinator/slot_count.h"
 #include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
@@ -65,7 +67,7 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   return query;
 }
 
-v1::Job NewJob(const v1::SubmitJobRequest& request, const Plan& plan, absl::Time now) {
+v1::Job NewJob(const v1::SubmitJobRequest& request, const Examined& examined, absl::Time now) {
   constexpr char kReason[] = "admitted; waits to be placed";
   v1::Job job;
   job.set_id(NewJobId(request.spec().name()));
@@ -74,7 +76,7 @@ v1::Job NewJob(const v1::SubmitJobRequest& request, const Plan& plan, absl::Time
   job.set_reason(kReason);
   job.set_revision(1);
   job.set_create_unix_nanos(absl::ToUnixNanos(now));
-  *job.mutable_memory_plan() = ToProto(plan.memory);
+  KeepPlan(examined.plan, examined.open, &job);
   job.set_request_id(request.request_id());
   auto* event = job.add_events();
   event->set_unix_nanos(job.create_unix_nanos());
@@ -116,14 +118,9 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
 
 // A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
 // Without any node there is nothing to compare with.
-Violations NobodyToTakeIt(const v1::JobSpec& resolved, const std::vector<NodeView>& nodes) {
-  std::vector<NodeSlots> idle;
-  for (const NodeView& view : nodes) {
-    if (!view.connected) continue;
-    idle.push_back({view.info.node(), view.info.device(), {}, view.info.slots(), {}, false});
-    for (int device = 0; device < view.info.slots(); ++device) idle.back().free_devices.push_back(device);
-  }
-  const PlaceDecision decision = Place(RequestOf(resolved), idle);
+Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes) {
+  const std::vector<NodeSlots> idle = IdleSlots(nodes);
+  const PlaceDecision decision = Place(RequestOf(job), idle);
   if (idle.empty() || decision.placed()) return {};
   Violation warning;
   warning.rule = "no_node_could_take_it";
@@ -151,11 +148,11 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
       return absl::OkStatus();
     }
   }
-  const Plan plan = parts_.admission->Examine(request.spec());
-  if (!plan.accepted()) return BadSpec(plan.faults);
+  const Examined examined = parts_.admission->Examine(request.spec());
+  if (!examined.plan.accepted()) return BadSpec(examined.plan.faults);
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kIdTries && (tries == 0 || absl::IsAlreadyExists(stored.status())); ++tries) {
-    stored = parts_.store->Insert(NewJob(request, plan, parts_.clock->Wall()));
+    stored = parts_.store->Insert(NewJob(request, examined, parts_.clock->Wall()));
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
@@ -164,8 +161,8 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
     parts_.reconciler->Submitted(inserted.job);
   }
   *response->mutable_job() = std::move(inserted.job);
-  for (const Violation& fault : plan.faults) *response->add_faults() = ToProto(fault);
-  for (const Violation& warning : NobodyToTakeIt(plan.resolved, parts_.nodes->Snapshot())) {
+  for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
+  for (const Violation& warning : NobodyToTakeIt(response->job(), parts_.nodes->Snapshot())) {
     *response->add_faults() = ToProto(warning);
   }
   return absl::OkStatus();
@@ -179,7 +176,7 @@ grpc::Status JobService::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequ
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
                                      v1::ValidateJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  for (const Violation& fault : parts_.admission->Examine(request->spec()).faults) {
+  for (const Violation& fault : parts_.admission->Examine(request->spec()).plan.faults) {
     *response->add_faults() = ToProto(fault);
   }
   return grpc::Status::OK;
@@ -193,7 +190,7 @@ grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*
   if (request->has_profile()) faults = CheckProfile(given);
   for (Violation& fault : faults) fault.field = absl::StrCat("profile.", fault.field);
   if (!faults.empty()) return ToGrpc(BadSpec(faults));
-  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes());
+  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes()).plan;
   if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
   *response->mutable_plan() = ToProto(plan);
   const absl::Status predicted = GuardChecks([&] {

@@ -36,10 +36,6 @@ v1::CoordinatorMessage WelcomeMessage() {
 
 }  // namespace
 
-bool NodeRegistry::IsSilent(const NodeView& view) const {
-  return clock_->Now() - view.last_seen > absl::Milliseconds(kAgentLostAfterMs);
-}
-
 absl::Status NodeRegistry::CheckAdmissible(const v1::Register& info) const {
   const auto it = nodes_.find(info.node());
   if (it == nodes_.end()) {
@@ -47,8 +43,7 @@ absl::Status NodeRegistry::CheckAdmissible(const v1::Register& info) const {
     return absl::ResourceExhaustedError(absl::StrCat("the coordinator knows ", kMaxNodes, " nodes already"));
   }
   const NodeView& known = it->second.view;
-  if (!known.connected || known.info.instance() == info.instance() || IsSilent(known))
-    return absl::OkStatus();
+  if (!known.connected || known.info.instance() == info.instance()) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("a live agent at ", known.address, " is already called '",
                                                info.node(),
                                                "'; give this one another --node, or stop the other"));
@@ -125,17 +120,6 @@ std::vector<NodeView> NodeRegistry::Snapshot() const {
   std::vector<NodeView> views;
   for (const auto& [name, node] : nodes_) views.push_back(node.view);
   return views;
-}
-
-int64_t NodeRegistry::SmallestMemoryPerSlot(v1::Device device) const {
-  MutexLock lock(&mutex_);
-  int64_t smallest = 0;
-  for (const auto& [name, node] : nodes_) {
-    const int64_t bytes = node.view.info.memory_bytes_per_slot();
-    if (!node.view.connected || node.view.info.device() != device || bytes <= 0) continue;
-    if (smallest == 0 || bytes < smallest) smallest = bytes;
-  }
-  return smallest;
 }
 
 }  // namespace fsdpd

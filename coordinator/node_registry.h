@@ -2,8 +2,8 @@
 //
 // A stream gets an epoch when it attaches. Epochs grow over streams and over lives of the coordinator (the
 // store's generation is their upper half), so a message of an earlier stream is never taken for one of the
-// present. A second live agent of a name is refused; the same agent (same `instance`) that reconnects
-// replaces its stream, as does any agent once the one before was not heard from for kAgentLostAfterMs.
+// present. A second agent of a name whose stream is up is refused; the same agent (same `instance`) that
+// reconnects replaces its stream. Whose lease has expired (agent_lease.h) has no stream.
 //
 // Thread-safe.
 #pragma once
@@ -58,8 +58,6 @@ class NodeRegistry {
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.
-  // Of one rank of `device`, among connected nodes that report it; 0 when none does.
-  int64_t SmallestMemoryPerSlot(v1::Device device) const;
 
  private:
   struct Node {
@@ -68,7 +66,6 @@ class NodeRegistry {
   };
 
   absl::Status CheckAdmissible(const v1::Register& info) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsSilent(const NodeView& view) const;
 
   const int64_t generation_;
   Clock* const clock_;

@@ -14,13 +14,12 @@ const absl::Duration kLost = absl::Milliseconds(kAgentLostAfterMs + 1);
 
 class NodeRegistryTest : public ::testing::Test {
  protected:
-  static v1::Register Info(const std::string& node, const std::string& instance, int64_t memory = 0) {
+  static v1::Register Info(const std::string& node, const std::string& instance) {
     v1::Register info;
     info.set_node(node);
     info.set_instance(instance);
     info.set_device(v1::DEVICE_CPU);
     info.set_slots(2);
-    info.set_memory_bytes_per_slot(memory);
     return info;
   }
   absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info) {
@@ -77,6 +76,9 @@ TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {
 TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
   const auto first = Attach(Info("a", "i1"));
   clock_.Advance(kLost);
+  EXPECT_EQ(Attach(Info("a", "i2")).status().code(), absl::StatusCode::kAlreadyExists)
+      << "the lease judges, and it was not asked yet";
+  EndSilentStreams();
   EXPECT_TRUE(Attach(Info("a", "i2")).ok());
   const auto other = Attach(Info("b", "i1"));
   registry_.Detach("b", (*other)->epoch());
@@ -115,17 +117,6 @@ TEST_F(NodeRegistryTest, RefusesRegistrationsThatMakeNoSense) {
   bad.clear_device();
   EXPECT_EQ(Attach(bad).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(registry_.Snapshot().empty());
-}
-
-TEST_F(NodeRegistryTest, BudgetIsTheSmallestOfConnectedNodesOfTheDevice) {
-  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 0);
-  ASSERT_TRUE(Attach(Info("a", "i", 300)).ok());
-  ASSERT_TRUE(Attach(Info("b", "i", 200)).ok());
-  ASSERT_TRUE(Attach(Info("c", "i", 0)).ok());
-  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 200);
-  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CUDA), 0);
-  registry_.Detach("b", registry_.Snapshot()[1].epoch);
-  EXPECT_EQ(registry_.SmallestMemoryPerSlot(v1::DEVICE_CPU), 300);
 }
 
 }  // namespace

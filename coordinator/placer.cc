@@ -4,6 +4,12 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <tuple>
+
+#include "base/rank_env.h"
+#include "base/text.h"
 
 namespace fsdpd {
 namespace {
@@ -15,9 +21,30 @@ const char* KindOf(v1::Device device) { return device == v1::DEVICE_CPU ? "cpu" 
 
 std::string Count(int64_t n, absl::string_view noun) { return absl::StrCat(n, " ", noun, n == 1 ? "" : "s"); }
 
-std::string Needs(const PlaceRequest& request) {
+// Whether a rank fits into a slot there.
+bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
+  return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
+}
+
+// The first of the job's variables that ranks may not have there; "" when they may have all.
+std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
+  for (const std::string& name : request.env) {
+    if (node.env.count(name) == 0) return name;
+  }
+  return "";
+}
+
+// Were it idle.
+bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
+  return node.device == request.device && node.slots >= request.ranks_per_node && IsRoomy(request, node) &&
+         NotAllowed(request, node).empty();
+}
+
+// `scarce`: memory is a part of why there are too few.
+std::string Needs(const PlaceRequest& request, bool scarce = false) {
   return absl::StrCat("needs ", Count(request.nodes, "node"), " with ",
                       Count(request.ranks_per_node, absl::StrCat("free ", KindOf(request.device), " slot")),
+                      scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank)) : "",
                       request.nodes == 1 ? "" : " each");
 }
 
@@ -43,23 +70,29 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat("and ", of_kind.size() - kMaxNodesInReason, " more"));
       break;
     }
-    parts.push_back(node->away ? absl::StrCat(node->name, " is away")
-                               : absl::StrCat(node->name, " has ", node->free_devices.size(), " of ",
-                                              node->slots, " free", HoldersOf(*node)));
+    if (!IsRoomy(request, *node)) {
+      parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
+    } else if (const std::string name = NotAllowed(request, *node); !name.empty()) {
+      parts.push_back(absl::StrCat(node->name, " does not allow env ", name));
+    } else if (node->away) {
+      parts.push_back(absl::StrCat(node->name, " is away"));
+    } else {
+      parts.push_back(absl::StrCat(node->name, " has ", node->free_devices.size(), " of ", node->slots,
+                                   " free", HoldersOf(*node)));
+    }
   }
   return absl::StrJoin(parts, ", ");
 }
 
-// How many nodes could take their share of the ranks, were they idle.
-int64_t CountAble(const PlaceRequest& request, const std::vector<const NodeSlots*>& of_kind) {
-  return std::count_if(of_kind.begin(), of_kind.end(),
-                       [&](const NodeSlots* node) { return node->slots >= request.ranks_per_node; });
-}
-
 // For a reason that says "more agents", not "wait".
-std::string TooLargeHint(const PlaceRequest& request, int64_t able) {
-  return absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
-                      Count(request.ranks_per_node, "rank"), ": start more or larger agents");
+std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce) {
+  std::string hint =
+      absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
+                   Count(request.ranks_per_node, "rank"),
+                   scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
+                   ": start more or larger agents");
+  if (scarce) hint += ", or submit it again to have it planned for those that are there";
+  return hint;
 }
 
 v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_t ranks) {
@@ -73,20 +106,46 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 
 }  // namespace
 
-PlaceRequest RequestOf(const v1::JobSpec& resolved) {
-  PlaceRequest request;
-  const v1::Resources& resources = resolved.resources();
-  request.nodes = std::max<int64_t>(1, resources.nodes());
-  request.ranks_per_node = std::max<int64_t>(1, resources.ranks_per_node());
-  if (resources.device() != v1::DEVICE_UNSPECIFIED) request.device = resources.device();
+PlaceRequest RequestOf(const v1::JobSpec& filled) {
+  const v1::Resources& resources = filled.resources();
+  PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
+  for (const v1::Variable& variable : filled.env()) {
+    if (!HasRankEnvPrefix(variable.name())) request.env.push_back(variable.name());
+  }
   return request;
+}
+
+MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
+  constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
+  PlaceRequest any_memory = request;
+  any_memory.bytes_per_rank = 0;
+  std::vector<int64_t> offers;
+  for (const NodeSlots& node : nodes) {
+    if (node.away || !CouldTake(any_memory, node)) continue;
+    offers.push_back(node.bytes_per_slot > 0 ? node.bytes_per_slot : kNotKnown);
+  }
+  if (offers.empty() || request.nodes < 1) return {};
+  std::sort(offers.begin(), offers.end(), std::greater<>());
+  MemoryOffer offer;
+  offer.firm = static_cast<int64_t>(offers.size()) >= request.nodes;
+  // A job of n nodes can be given the n roomiest that have the slots, so the n-th of them bounds what each
+  // rank may fill; nodes that are roomier, or smaller, do not matter. With fewer than n, others have yet to
+  // come and may be as roomy as the best of those that are there: only what fits none of them is hopeless.
+  const int64_t bytes = offers[offer.firm ? request.nodes - 1 : 0];
+  offer.bytes_per_rank = bytes == kNotKnown ? 0 : bytes;
+  return offer;
 }
 
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
   std::vector<const NodeSlots*> of_kind, able;
+  int64_t when_idle = 0;
+  bool scarce = false;
   for (const NodeSlots& node : nodes) {
     if (node.device != request.device) continue;
     of_kind.push_back(&node);
+    scarce |= !IsRoomy(request, node);
+    if (!CouldTake(request, node)) continue;
+    ++when_idle;
     if (static_cast<int64_t>(node.free_devices.size()) >= request.ranks_per_node) able.push_back(&node);
   }
   const auto by_name = [](const NodeSlots* a, const NodeSlots* b) { return a->name < b->name; };
@@ -94,15 +153,15 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
 
   PlaceDecision decision;
   if (static_cast<int64_t>(able.size()) < request.nodes) {
-    const int64_t when_idle = CountAble(request, of_kind);
     decision.possible = when_idle >= request.nodes;
     decision.reason =
-        absl::StrCat(Needs(request), "; ", Situation(request, of_kind, nodes.size() - of_kind.size()),
-                     decision.possible || of_kind.empty() ? "" : TooLargeHint(request, when_idle));
+        absl::StrCat(Needs(request, scarce), "; ", Situation(request, of_kind, nodes.size() - of_kind.size()),
+                     decision.possible || of_kind.empty() ? "" : TooLargeHint(request, when_idle, scarce));
     return decision;
   }
   std::sort(able.begin(), able.end(), [](const NodeSlots* a, const NodeSlots* b) {
-    return std::make_pair(a->free_devices.size(), a->name) < std::make_pair(b->free_devices.size(), b->name);
+    return std::make_tuple(a->free_devices.size(), a->bytes_per_slot, a->name) <
+           std::make_tuple(b->free_devices.size(), b->bytes_per_slot, b->name);
   });
   able.resize(request.nodes);
   std::sort(able.begin(), able.end(), by_name);

@@ -1,12 +1,15 @@
-// Decides where a job's ranks go. Pure: a request and a snapshot in, placements or the reason why not out.
+// Decides where a job's ranks go, and what memory it may be planned with. Pure: a request and a snapshot in,
+// placements or the reason why not out.
 //
-// Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once; nodes
-// with the fewest free slots that suffice come first (so that large holes stay for large jobs), then by name.
+// Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once, each with
+// the memory that a rank needs; nodes with the fewest free slots that suffice come first (so that large holes
+// stay for large jobs), then those with the least memory, then by name.
 // Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
 // first come, first served per device kind (BehindReason() words that case), but for jobs that no slot which
 // falls free could help (PlaceDecision::possible): those are gone round until there are nodes for them.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,8 @@ struct PlaceRequest {
   int64_t nodes = 1;
   int64_t ranks_per_node = 1;
   v1::Device device = v1::DEVICE_CUDA;
+  int64_t bytes_per_rank = 0;    // That a slot must offer; 0: any slot will do.
+  std::vector<std::string> env;  // Variables that a node must allow.
 };
 
 struct NodeSlots {
@@ -27,6 +32,8 @@ struct NodeSlots {
   int slots = 0;
   std::vector<std::string> jobs;  // Which hold the slots that are not free.
   bool away = false;              // It may come back within its lease; nothing is free there until then.
+  int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
+  std::set<std::string> env;      // Variables that jobs may set there, besides those with a usual prefix.
 };
 
 struct PlaceDecision {
@@ -37,8 +44,20 @@ struct PlaceDecision {
   bool placed() const { return !placements.empty(); }
 };
 
-// `nodes`: those connected or away, in any order. With defaults for what the spec leaves unset.
-PlaceRequest RequestOf(const v1::JobSpec& resolved);
+// What a job may be planned with.
+struct MemoryOffer {
+  int64_t bytes_per_rank = 0;  // 0: not known.
+  bool firm = false;           // There are nodes enough to give it, were they idle.
+};
+
+// REQUIRES: WithDefaults() (defaults.h). Without memory, which the job's plan knows (job_plan.h).
+PlaceRequest RequestOf(const v1::JobSpec& filled);
+
+// The most memory a rank may fill so that the job can still be placed. `request.bytes_per_rank` has no
+// meaning here.
+MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
+
+// `nodes`: those connected or away, in any order.
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
 // Why `request` waits although slots may be free: `ahead` was submitted before it and waits for the same

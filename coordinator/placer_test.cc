@@ -5,6 +5,8 @@
 
 #include <numeric>
 
+#include "fsdp/plan/spec/defaults.h"
+
 namespace fsdpd {
 namespace {
 
@@ -23,7 +25,17 @@ NodeSlots Node(const std::string& name, int slots, std::vector<int> free,
   return node;
 }
 
-PlaceRequest Request(int64_t nodes, int64_t ranks) { return {nodes, ranks, v1::DEVICE_CPU}; }
+PlaceRequest Request(int64_t nodes, int64_t ranks, int64_t bytes = 0) {
+  return {nodes, ranks, v1::DEVICE_CPU, bytes, {}};
+}
+
+NodeSlots Sized(const std::string& name, int slots, int64_t bytes_per_slot) {
+  NodeSlots node = Node(name, slots, {});
+  node.jobs.clear();
+  for (int device = 0; device < slots; ++device) node.free_devices.push_back(device);
+  node.bytes_per_slot = bytes_per_slot;
+  return node;
+}
 
 TEST(Placer, GivesConsecutiveRanksToNodesByName) {
   const PlaceDecision d = Place(Request(2, 2), {Node("b", 2, {0, 1}), Node("a", 2, {0, 1})});
@@ -111,8 +123,97 @@ TEST(Placer, EveryRankIsPlacedOnceOnADistinctFreeDevice) {
   }
 }
 
+TEST(Placer, PutsRanksOnlyWhereTheyFit) {
+  const std::vector<NodeSlots> nodes = {Sized("a", 2, 50), Sized("b", 2, 100), Sized("c", 2, 70)};
+  const PlaceDecision d = Place(Request(2, 2, 60), nodes);
+  ASSERT_EQ(d.placements.size(), 2u);
+  EXPECT_EQ(d.placements[0].node(), "b");
+  EXPECT_EQ(d.placements[1].node(), "c");
+  EXPECT_FALSE(Place(Request(2, 2, 80), nodes).possible);
+  EXPECT_TRUE(Place(Request(1, 2, 100), nodes).placed());
+}
+
+TEST(Placer, TakesMemoryThatIsNotKnownToBeEnough) {
+  EXPECT_TRUE(Place(Request(1, 1, 60), {Sized("a", 1, 0)}).placed());
+}
+
+TEST(Placer, KeepsRoomySlotsForThoseThatNeedThem) {
+  EXPECT_EQ(Place(Request(1, 1, 40), {Sized("a", 2, 90), Sized("b", 2, 50)}).placements[0].node(), "b");
+}
+
+TEST(Placer, PutsRanksOnlyWhereTheirVariablesAreAllowed) {
+  v1::JobSpec spec = WithDefaults(v1::JobSpec(), nullptr);
+  spec.mutable_resources()->set_device(v1::DEVICE_CPU);
+  spec.add_env()->set_name("NCCL_DEBUG");
+  spec.add_env()->set_name("MY_APP_MODE");
+  NodeSlots allows = Sized("b", 1, 0);
+  allows.env = {"MY_APP_MODE"};
+  EXPECT_EQ(Place(RequestOf(spec), {Sized("a", 1, 0), allows}).placements[0].node(), "b");
+  const PlaceDecision none = Place(RequestOf(spec), {Sized("a", 1, 0)});
+  EXPECT_FALSE(none.possible);
+  EXPECT_THAT(none.reason, HasSubstr("a does not allow env MY_APP_MODE"));
+}
+
+TEST(Placer, ReasonNamesTheMemoryThatIsMissing) {
+  const PlaceDecision d = Place(Request(2, 1, 60), {Sized("a", 1, 50), Sized("b", 1, 70)});
+  EXPECT_EQ(
+      d.reason,
+      "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B a slot, b has 1 of 1 free; even "
+      "when idle, only 1 connected node could take 1 rank of 60 B each: start more or larger agents, or "
+      "submit it again to have it planned for those that are there");
+  EXPECT_THAT(Place(Request(2, 1, 60), {Sized("b", 1, 70)}).reason, Not(HasSubstr("60 B")));
+}
+
+TEST(OfferTo, IsWhatEachOfEnoughNodesCanGive) {
+  const std::vector<NodeSlots> nodes = {Sized("huge", 8, 500), Sized("a", 2, 100), Sized("b", 2, 70),
+                                        Sized("tiny", 2, 10)};
+  const auto offer = [&](int64_t count, int64_t ranks) { return OfferTo(Request(count, ranks), nodes); };
+  EXPECT_EQ(offer(1, 1).bytes_per_rank, 500) << "a smaller node elsewhere does not decide";
+  EXPECT_EQ(offer(2, 1).bytes_per_rank, 100) << "nor does a bigger one";
+  EXPECT_EQ(offer(3, 2).bytes_per_rank, 70);
+  EXPECT_EQ(offer(4, 1).bytes_per_rank, 10);
+  EXPECT_EQ(offer(1, 4).bytes_per_rank, 500);
+  EXPECT_TRUE(offer(4, 2).firm);
+  EXPECT_FALSE(offer(5, 2).firm);
+  EXPECT_EQ(offer(5, 2).bytes_per_rank, 500) << "others may be as roomy as the best";
+  EXPECT_EQ(offer(1, 9).bytes_per_rank, 0);
+  EXPECT_FALSE(offer(1, 9).firm);
+}
+
+TEST(OfferTo, LooksAtNodesThatAreThereAndOfTheKind) {
+  NodeSlots away = Sized("away", 1, 500);
+  away.away = true;
+  NodeSlots other = Sized("other", 1, 500);
+  other.device = v1::DEVICE_CUDA;
+  EXPECT_EQ(OfferTo(Request(1, 1), {away, other, Sized("a", 1, 90)}).bytes_per_rank, 90);
+  EXPECT_FALSE(OfferTo(Request(1, 1), {away, other}).firm);
+  EXPECT_FALSE(OfferTo(Request(0, 1), {Sized("a", 1, 90)}).firm) << "a faulty spec is for the rules";
+}
+
+TEST(OfferTo, IsNotKnownWhereTheNodesDoNotSay) {
+  const std::vector<NodeSlots> nodes = {Sized("a", 1, 0), Sized("b", 1, 90)};
+  EXPECT_EQ(OfferTo(Request(1, 1), nodes).bytes_per_rank, 0);
+  EXPECT_TRUE(OfferTo(Request(1, 1), nodes).firm);
+  EXPECT_EQ(OfferTo(Request(2, 1), nodes).bytes_per_rank, 90);
+}
+
+// Whatever auto fills of an offer, the job can be placed.
+TEST(OfferTo, WhatIsOfferedFitsWhereTheJobIsPlaced) {
+  for (int64_t nodes = 1; nodes <= 4; ++nodes) {
+    for (int64_t ranks = 1; ranks <= 3; ++ranks) {
+      const std::vector<NodeSlots> cluster = {Sized("a", 3, 40), Sized("b", 2, 90), Sized("c", 1, 70),
+                                              Sized("d", 3, 60)};
+      const MemoryOffer offer = OfferTo(Request(nodes, ranks), cluster);
+      EXPECT_EQ(Place(Request(nodes, ranks, offer.bytes_per_rank), cluster).placed(), offer.firm);
+      if (offer.firm) {
+        EXPECT_FALSE(Place(Request(nodes, ranks, offer.bytes_per_rank + 1), cluster).placed());
+      }
+    }
+  }
+}
+
 TEST(Placer, DefaultsOfAnEmptySpecAreOneCudaRank) {
-  const PlaceRequest request = RequestOf(v1::JobSpec());
+  const PlaceRequest request = RequestOf(WithDefaults(v1::JobSpec(), nullptr));
   EXPECT_EQ(request.nodes, 1);
   EXPECT_EQ(request.ranks_per_node, 1);
   EXPECT_EQ(request.device, v1::DEVICE_CUDA);

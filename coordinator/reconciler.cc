@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/job_machine.h"
-#include "coordinator/slot_count.h"
 
 namespace fsdpd {
 namespace {
@@ -21,8 +20,6 @@ namespace {
 // A step report of 16 jobs of 2,000 agents each fits many times; one agent's burst after a reconnect does
 // too.
 constexpr size_t kMaxEvents = 1 << 16;
-// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
-constexpr int kMaxNotesPerTick = 16;
 // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
 constexpr int64_t kStopGraceMs = 10000;
 // A stop is sent again while its node has not answered.
@@ -135,7 +132,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
     if (!cancelled.ok()) return answer(cancelled);
   }
-  answer(live.job);
+  answer(Shown(live));
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {
     // A second cancel may shorten the grace, never lengthen it.
     AttemptFacts* facts = FactsOf(live.job);
@@ -240,7 +237,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
   live.unsaved = true;
-  parts_.board->PublishStep(live.job);
+  parts_.board->PublishStep(Shown(live));
 }
 
 void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
@@ -355,39 +352,6 @@ void Reconciler::TendStops() {
   }
 }
 
-void Reconciler::PlaceQueued() {
-  std::map<v1::Device, std::string> ahead;  // The first job of each kind that has to wait.
-  std::vector<NodeSlots> slots = SlotsNow();
-  int notes = 0;
-  const auto queue = queue_;
-  for (const auto& [create_nanos, id] : queue) {
-    LiveJob& live = jobs_.at(id);
-    if (lease_.now() < live.not_before) continue;  // It holds no place while it waits for its next attempt.
-    const PlaceRequest request = RequestOf(live.job.spec());
-    std::string reason;
-    if (const auto it = ahead.find(request.device); it != ahead.end()) {
-      reason = BehindReason(request, it->second);
-    } else {
-      const PlaceDecision decision = Place(request, slots);
-      if (decision.placed() && Launch(&live, decision).ok()) {
-        slots = SlotsNow();
-        continue;
-      }
-      reason = decision.reason;
-      // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
-      // nobody passes it any more.
-      if (decision.possible || !lease_.Settled()) {
-        ahead[request.device] = id;
-      } else {
-        reason += "; jobs behind it go first meanwhile";
-      }
-    }
-    if (reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
-    ++notes;
-    if (!Commit(&live, JobEvent::kNote, reason).ok()) return;
-  }
-}
-
 void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
   if (now - rest_saved_ < kSaveRestEvery) return;
@@ -397,7 +361,15 @@ void Reconciler::SaveRest() {
     if (live.unsaved) unsaved.push_back(&live.job);
   }
   if (unsaved.empty() || !parts_.store->UpdateAll(unsaved).ok()) return;
-  for (auto& [id, live] : jobs_) live.unsaved = false;
+  for (auto& [id, live] : jobs_) {
+    live.unsaved = false;
+    if (live.not_on_disk.empty()) continue;
+    // Watchers are told that it is, which is a change of what they see.
+    live.not_on_disk.clear();
+    live.job.set_revision(live.job.revision() + 1);
+    live.unsaved = true;
+    parts_.board->Publish(live.job);
+  }
 }
 
 // --- Acts --------------------------------------------------------------------------------------------------
@@ -423,14 +395,20 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                                         const absl::Status& why) {
   v1::Job next = live->job;
-  FSDPD_RETURN_IF_ERROR(
-      Apply(event, absl::StrCat(reason, "; not on disk yet: ", why.message()), parts_.clock->Wall(), &next));
-  Adopt(live, std::move(next));
-  live->unsaved = true;
+  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
+  Adopt(live, std::move(next), std::string(why.message()));
   return absl::OkStatus();
 }
 
-void Reconciler::Adopt(LiveJob* live, v1::Job next) {
+// That a change is not on disk is for those who look now; stored, it would be a lie for ever.
+v1::Job Reconciler::Shown(const LiveJob& live) {
+  v1::Job job = live.job;
+  if (!live.not_on_disk.empty())
+    job.set_reason(absl::StrCat(job.reason(), "; not on disk yet: ", live.not_on_disk));
+  return job;
+}
+
+void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk) {
   const std::pair<int64_t, std::string> place = {next.create_unix_nanos(), next.id()};
   if (next.state() == v1::JOB_STATE_QUEUED) {
     queue_.insert(place);
@@ -440,43 +418,9 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next) {
   LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
           next.id(), next.attempt(), next.reason());
   live->job = std::move(next);
-  live->unsaved = false;
-  parts_.board->Publish(live->job);
-}
-
-absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
-  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, decision.reason, [&](v1::Job* job) {
-    job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
-  }));
-  const AttemptRef ref = {live->job.id(), live->job.attempt()};
-  AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
-  facts.pace.WaitFrom(lease_.now());
-  parts_.rendezvous->Open(ref);
-  for (NodePart& part : facts.parts) {
-    part.attached = true;
-    SendLaunch(live->job, &part);
-  }
-  return absl::OkStatus();
-}
-
-void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
-  AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
-  absl::StatusOr<v1::JobSpec> resolved = parts_.resolve(job.spec(), BudgetOn(facts.parts));
-  if (!resolved.ok()) {
-    facts.fault = std::string(resolved.status().message());
-    part->stopped = true;  // Nothing was launched there.
-    return;
-  }
-  v1::CoordinatorMessage message;
-  v1::Launch* launch = message.mutable_launch();
-  launch->set_job_id(job.id());
-  launch->set_attempt(job.attempt());
-  *launch->mutable_spec() = *std::move(resolved);
-  launch->set_world(static_cast<int32_t>(facts.ranks().size()));
-  launch->set_first_rank(part->first_rank);
-  launch->set_ranks(part->ranks);
-  launch->mutable_devices()->Assign(part->devices.begin(), part->devices.end());
-  part->launched = parts_.nodes->Send(part->node, std::move(message));
+  live->unsaved = !not_on_disk.empty();
+  live->not_on_disk = not_on_disk;
+  parts_.board->Publish(Shown(*live));
 }
 
 void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason) {
@@ -519,33 +463,6 @@ bool Reconciler::IsCurrent(const AttemptRef& ref) const {
   const auto it = jobs_.find(ref.job);
   return it != jobs_.end() && it->second.job.attempt() == ref.attempt &&
          it->second.job.state() != v1::JOB_STATE_QUEUED;
-}
-
-std::vector<NodeSlots> Reconciler::SlotsNow() const {
-  std::vector<NodeView> usable;
-  std::vector<NodeSlots> away;
-  for (const auto& [name, view] : views_) {
-    // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
-    const auto it = attached_.find(name);
-    if (view.connected && it != attached_.end() && it->second == view.epoch) {
-      usable.push_back(view);
-    } else if (PresenceAt(name) != Presence::kLost) {
-      away.push_back({name, view.info.device(), {}, view.info.slots(), {}, /*away=*/true});
-    }
-  }
-  std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
-  slots.insert(slots.end(), away.begin(), away.end());
-  return slots;
-}
-
-int64_t Reconciler::BudgetOn(const std::vector<NodePart>& parts) const {
-  int64_t smallest = 0;
-  for (const NodePart& part : parts) {
-    const auto it = views_.find(part.node);
-    const int64_t bytes = it == views_.end() ? 0 : it->second.info.memory_bytes_per_slot();
-    if (bytes > 0 && (smallest == 0 || bytes < smallest)) smallest = bytes;
-  }
-  return smallest;
 }
 
 }  // namespace fsdpd

@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -30,6 +31,7 @@
 #include "coordinator/rendezvous.h"
 #include "coordinator/state_store.h"
 #include "coordinator/verdict.h"
+#include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 
@@ -42,10 +44,8 @@ struct ReconcilerOptions {
 
 class Reconciler {
  public:
-  // Fills defaults and `auto` of an admitted spec, given the bytes that a rank may use (0: not known). An
-  // error is a fault of ours, and fails the attempt.
-  using Resolver =
-      std::function<absl::StatusOr<v1::JobSpec>(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
+  // MakePlan() of plan.h: for jobs that were admitted before there were nodes enough for them.
+  using Planner = std::function<Plan(const v1::JobSpec& spec, int64_t budget_bytes_per_rank)>;
 
   struct Parts {
     StateStore* store;
@@ -53,7 +53,7 @@ class Reconciler {
     Rendezvous* rendezvous;
     JobBoard* board;
     Clock* clock;
-    Resolver resolve;
+    Planner plan;
   };
 
   Reconciler(ReconcilerOptions options, Parts parts);
@@ -81,8 +81,12 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool unsaved = false;                          // Steps, or a cancel that could not be stored.
+    bool unsaved = false;                          // Steps, a plan, or a cancel that could not be stored.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
+    std::string not_on_disk;                       // Why its last change could not be stored; "" when it is.
+    // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
+    std::optional<int64_t> refused_offer;
+    std::string refusal;
   };
   using Jobs = std::map<std::string, LiveJob>;
   using Edit = std::function<void(v1::Job*)>;
@@ -107,10 +111,16 @@ class Reconciler {
 
   // Stores the job after `event` (and `edit`), then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
-  // Acts though it could not be stored for the reason `why`; SaveRest() stores it when that is possible.
+  // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored
+  // it.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why);
-  void Adopt(LiveJob* live, v1::Job next);
+  void Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk = "");
+  static v1::Job Shown(const LiveJob& live);  // As readers see it.
+
+  // Placing (placing.cc).
+  absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
+  PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
   void SendLaunch(const v1::Job& job, NodePart* part);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason);
@@ -124,7 +134,6 @@ class Reconciler {
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
   std::vector<NodeSlots> SlotsNow() const;
-  int64_t BudgetOn(const std::vector<NodePart>& parts) const;
 
   const ReconcilerOptions options_;
   const Parts parts_;

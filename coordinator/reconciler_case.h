@@ -15,6 +15,7 @@
 #include "base/temp_dir.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/sqlite_store.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 
@@ -32,7 +33,7 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_ = std::make_unique<Reconciler>(
         ReconcilerOptions(),
         Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
-                          [this](const v1::JobSpec& spec, int64_t) { return resolve_(spec); }});
+                          [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); }});
     ASSERT_TRUE(reconciler_->Load().ok());
   }
   // What a crash leaves: the store.
@@ -45,12 +46,14 @@ class ReconcilerCase : public ::testing::Test {
     Open();
   }
 
-  void Attach(const std::string& node, int slots, const std::vector<AttemptRef>& hosted = {}) {
+  void Attach(const std::string& node, int slots, const std::vector<AttemptRef>& hosted = {},
+              int64_t memory_bytes_per_slot = 0) {
     v1::Register info;
     info.set_node(node);
     info.set_instance("instance of " + node);
     info.set_device(v1::DEVICE_CPU);
     info.set_slots(slots);
+    info.set_memory_bytes_per_slot(memory_bytes_per_slot);
     for (const AttemptRef& ref : hosted) {
       auto* attempt = info.add_hosted();
       attempt->set_job_id(ref.job);
@@ -81,6 +84,16 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_->Submitted(job);
     reconciler_->RunOnce();
     return id;
+  }
+
+  // Job "j", with a rank on each of these nodes, which have one slot: launched, or running.
+  void StartOn(const std::vector<std::string>& nodes) {
+    for (const std::string& node : nodes) Attach(node, 1);
+    Submit("j", static_cast<int>(nodes.size()), 1);
+  }
+  void RunOn(const std::vector<std::string>& nodes) {
+    StartOn(nodes);
+    for (size_t rank = 0; rank < nodes.size(); ++rank) Ready(nodes[rank], "j", static_cast<int>(rank));
   }
 
   v1::Job Job(const std::string& id) {
@@ -165,8 +178,11 @@ class ReconcilerCase : public ::testing::Test {
     return launches;
   }
 
-  std::function<absl::StatusOr<v1::JobSpec>(const v1::JobSpec&)> resolve_ = [](const v1::JobSpec& spec) {
-    return spec;
+  // Specs of these tests have no model: what is planned is what the test says.
+  Reconciler::Planner plan_ = [](const v1::JobSpec& spec, int64_t) {
+    Plan plan;
+    plan.resolved = WithDefaults(spec, nullptr);
+    return plan;
   };
   TempDir dir_;
   FakeClock clock_;

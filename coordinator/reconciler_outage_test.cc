@@ -23,9 +23,7 @@ TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
 }
 
 TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Detach("a");
   outboxes_.clear();
   Advance(absl::Seconds(5));
@@ -43,11 +41,7 @@ TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) 
 }
 
 TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
-  Ready("a", "j", 0);
-  Ready("b", "j", 1);
+  RunOn({"a", "b"});
   Detach("b");
   clock_.StepWall(absl::Seconds(60));
   reconciler_->RunOnce();
@@ -57,9 +51,7 @@ TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
 }
 
 TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJobAlive) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Detach("a");
   outboxes_.clear();
   clock_.StepWall(-absl::Seconds(40));
@@ -70,11 +62,7 @@ TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeBackDoesNotKeepADeadAgentsJob
 }
 
 TEST_F(ReconcilerOutageTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNobody) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
-  Ready("a", "j", 0);
-  Ready("b", "j", 1);
+  RunOn({"a", "b"});
   StandStill(absl::Seconds(60));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_TRUE(nodes_->Snapshot()[0].connected);
@@ -92,9 +80,7 @@ TEST_F(ReconcilerOutageTest, ACoordinatorThatStoodStillLosesNoJobThoughItHeardNo
 }
 
 TEST_F(ReconcilerOutageTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostAfterTheGrace) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   StandStill(absl::Seconds(60));
   Detach("a");
   outboxes_.clear();
@@ -104,9 +90,7 @@ TEST_F(ReconcilerOutageTest, AnAgentThatDiedWhileTheCoordinatorStoodStillIsLostA
 }
 
 TEST_F(ReconcilerOutageTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMeanwhile) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
+  StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
   reconciler_->Told("a", of_peer, 0);
@@ -122,9 +106,7 @@ TEST_F(ReconcilerOutageTest, AFailureFromBeforeAPauseIsJudgedWithWhatArrivedMean
 }
 
 TEST_F(ReconcilerOutageTest, AFailureThatWaitedInTheQueueDuringAPauseIsNotJudgedAtOnce) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
+  StartOn({"a", "b"});
   v1::RankUpdate of_peer = Update("j", 0);
   of_peer.mutable_exit()->set_exit_code(1);
   reconciler_->Told("a", of_peer, 0);
@@ -135,9 +117,7 @@ TEST_F(ReconcilerOutageTest, AFailureThatWaitedInTheQueueDuringAPauseIsNotJudged
 }
 
 TEST_F(ReconcilerOutageTest, AShortDisconnectCostsNothing) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Detach("a");
   reconciler_->RunOnce();
   Attach("a", 1, {{"j", 1}});
@@ -147,9 +127,7 @@ TEST_F(ReconcilerOutageTest, AShortDisconnectCostsNothing) {
 }
 
 TEST_F(ReconcilerOutageTest, AnAgentThatCameBackEmptyHandedFailsTheJob) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Detach("a");
   Attach("a", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -160,11 +138,7 @@ TEST_F(ReconcilerOutageTest, AnAgentThatCameBackEmptyHandedFailsTheJob) {
 }
 
 TEST_F(ReconcilerOutageTest, ARunningJobGoesOnOverARestartOfTheCoordinator) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
-  Ready("a", "j", 0);
-  Ready("b", "j", 1);
+  RunOn({"a", "b"});
   Restart();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   Attach("a", 1, {{"j", 1}});
@@ -179,9 +153,7 @@ TEST_F(ReconcilerOutageTest, ARunningJobGoesOnOverARestartOfTheCoordinator) {
 }
 
 TEST_F(ReconcilerOutageTest, AnExitDuringTheOutageIsTakenAfterwards) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Restart();
   Attach("a", 1);  // Its rank has ended meanwhile; the report follows.
   Exit("a", "j", 0, 0);
@@ -189,9 +161,7 @@ TEST_F(ReconcilerOutageTest, AnExitDuringTheOutageIsTakenAfterwards) {
 }
 
 TEST_F(ReconcilerOutageTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAgentCameBack) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Detach("a");
   outboxes_.clear();
   Advance(absl::Seconds(2));
@@ -207,8 +177,7 @@ TEST_F(ReconcilerOutageTest, AJobThatEndedDuringAnOutageEndedThenAndNotWhenItsAg
 }
 
 TEST_F(ReconcilerOutageTest, AnEndBeforeTheStartIsNotBelieved) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Advance(absl::Seconds(1));
   v1::RankUpdate exit = Update("j", 0);
   exit.mutable_exit()->set_unix_nanos(1);
@@ -218,9 +187,7 @@ TEST_F(ReconcilerOutageTest, AnEndBeforeTheStartIsNotBelieved) {
 }
 
 TEST_F(ReconcilerOutageTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGrace) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Restart();
   Advance(absl::Seconds(14));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -231,8 +198,7 @@ TEST_F(ReconcilerOutageTest, AJobWhoseAgentsStayAwayAfterARestartFailsAfterTheGr
 }
 
 TEST_F(ReconcilerOutageTest, ALaunchSwallowedByARestartIsLaunchedAgain) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Restart();
   Attach("a", 1);  // It never got the launch.
   Advance(absl::Seconds(2));
@@ -244,8 +210,7 @@ TEST_F(ReconcilerOutageTest, ALaunchSwallowedByARestartIsLaunchedAgain) {
 }
 
 TEST_F(ReconcilerOutageTest, AStoppingJobFailsAfterARestartWithTheFailureItHad) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Exit("a", "j", 0, 3);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   Restart();
@@ -255,8 +220,7 @@ TEST_F(ReconcilerOutageTest, AStoppingJobFailsAfterARestartWithTheFailureItHad) 
 }
 
 TEST_F(ReconcilerOutageTest, ACancellingJobIsCancelledAfterARestart) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Cancel("j").IgnoreError();
   Restart();
   Attach("a", 1, {{"j", 1}});
@@ -277,9 +241,7 @@ TEST_F(ReconcilerOutageTest, AHostedAttemptThatNobodyKnowsIsStoppedAndHoldsItsNo
 }
 
 TEST_F(ReconcilerOutageTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   Advance(absl::Minutes(6));
   EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
   Restart();

@@ -12,6 +12,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using ReconcilerTest = ReconcilerCase;
 
@@ -48,8 +49,7 @@ TEST_F(ReconcilerTest, AJobGoesFromReadyToSucceededAndFreesItsSlots) {
 }
 
 TEST_F(ReconcilerTest, ChangesAreInTheStoreBeforeAnybodyIsTold) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   ASSERT_EQ(LaunchesSent("a").size(), 1u);
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_STARTING);
   EXPECT_EQ(store_->Get("j")->attempt(), 1);
@@ -112,9 +112,7 @@ TEST_F(ReconcilerTest, AQueuedReasonIsStoredOnceNotOnEveryTick) {
 }
 
 TEST_F(ReconcilerTest, AFailedRankStopsTheOthersAndTheJobFailsWhenAllAreGone) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
+  StartOn({"a", "b"});
   Exit("b", "j", 1, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   Advance(absl::Milliseconds(300));
@@ -165,9 +163,7 @@ TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {
 }
 
 TEST_F(ReconcilerTest, CancelOfARunningJobWaitsForEveryNode) {
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
+  StartOn({"a", "b"});
   EXPECT_EQ(Cancel("j", "why", 7000)->state(), v1::JOB_STATE_CANCELLING);
   const auto stops = StopsSent("b");
   ASSERT_EQ(stops.size(), 1u);
@@ -183,8 +179,7 @@ TEST_F(ReconcilerTest, CancelOfARunningJobWaitsForEveryNode) {
 }
 
 TEST_F(ReconcilerTest, AStopIsRepeatedUntilItIsAnswered) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Cancel("j").IgnoreError();
   EXPECT_EQ(StopsSent("a").size(), 1u);
   Advance(absl::Seconds(5));
@@ -195,8 +190,7 @@ TEST_F(ReconcilerTest, AStopIsRepeatedUntilItIsAnswered) {
 }
 
 TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   Advance(absl::Seconds(2));
   const int64_t before = Job("j").revision();
   for (int step = 1; step <= 3; ++step) {
@@ -220,8 +214,7 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
 }
 
 TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   const auto step = [&](int64_t number) {
     v1::RankUpdate update = Update("j", 0);
     update.mutable_step()->set_step(number);
@@ -247,8 +240,7 @@ TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
 }
 
 TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   reconciler_->Fault({"j", 1}, "rendezvous key 'k' was set twice with different values");
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
@@ -256,20 +248,22 @@ TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
 }
 
 TEST_F(ReconcilerTest, ASpecThatOurOwnFaultKeepsFromBeingLaunchedFailsItsJobAlone) {
-  resolve_ = [](const v1::JobSpec&) { return absl::InternalError("resolve.cc:7: bytes > 0"); };
-  Attach("a", 1);
-  Attach("b", 1);
-  Submit("j", 2, 1);
+  plan_ = [](const v1::JobSpec&, int64_t) {
+    Plan plan;
+    plan.faults = {{"compiler_bug", FaultLevel::kError, "spec", "resolve.cc:7: bytes > 0", "", "", ""}};
+    return plan;
+  };
+  StartOn({"a", "b"});
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("resolve.cc:7"));
   EXPECT_TRUE(LaunchesSent("a").empty());
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ReconcilerTest, RendezvousIsOpenExactlyWhileTheAttemptMayRun) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
+  StartOn({"a"});
   const AttemptRef ref = {"j", 1};
   EXPECT_TRUE(rendezvous_->Set(ref, "k", "v").ok());
   Cancel("j").IgnoreError();
@@ -292,9 +286,7 @@ class FullDisk {
 };
 
 TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredOnceItCan) {
-  Attach("a", 1);
-  Submit("j", 1, 1);
-  Ready("a", "j", 0);
+  RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);
   const auto job = Cancel("j", "enough");
   const size_t stops = StopsSent("a").size();
@@ -308,6 +300,23 @@ TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredO
   EXPECT_EQ(free_slots, 1);
   Advance(absl::Seconds(2));
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(store_->Get("j")->ShortDebugString(), Not(HasSubstr("not on disk")));
+}
+
+TEST_F(ReconcilerTest, ThatACancelIsNotOnDiskIsSaidOnlyAsLongAsItIsTrue) {
+  RunOn({"a"});
+  std::optional<FullDisk> full(std::in_place);
+  const auto told = Cancel("j", "enough");
+  const v1::Job meanwhile = Job("j");
+  full.reset();
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(meanwhile.reason(), HasSubstr("not on disk yet: "));
+  Advance(absl::Seconds(2));
+  for (const v1::Job& job : {Job("j"), *store_->Get("j")}) {
+    EXPECT_EQ(job.state(), v1::JOB_STATE_CANCELLING);
+    EXPECT_EQ(job.reason(), "stopping the ranks: enough");
+    EXPECT_GT(job.revision(), meanwhile.revision()) << "watchers hear of it";
+  }
 }
 
 TEST_F(ReconcilerTest, ACancelOfAQueuedJobThatCannotBeStoredIsRefused) {

@@ -8,10 +8,10 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "base/check_guard.h"
 #include "base/limits.h"
 #include "coordinator/agent_service.h"
 #include "coordinator/job_service.h"
+#include "coordinator/slot_count.h"
 #include "coordinator/sqlite_store.h"
 #include "fsdp/plan/plan.h"
 
@@ -24,18 +24,6 @@ constexpr int kMinPingIntervalMs = 1000;
 constexpr int kMaxThreads = 2 * kMaxAgentStreams + kMaxReaderStreams + 256;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
-// Called in the tick: what goes wrong in it must end one job, not the coordinator, and not at its every
-// start.
-absl::StatusOr<v1::JobSpec> ResolveGuarded(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) {
-  v1::JobSpec resolved;
-  const absl::Status guarded = GuardChecks([&] {
-    std::vector<Choice> choices;
-    resolved = Resolve(spec, budget_bytes_per_rank, &choices);
-  });
-  if (!guarded.ok()) return absl::InternalError(CompilerBug(spec, guarded).reason);
-  return resolved;
-}
-
 }  // namespace
 
 struct Server::Parts {
@@ -43,9 +31,10 @@ struct Server::Parts {
       : store(std::move(opened)),
         nodes(store->generation(), options.clock),
         logs(&nodes),
-        admission([this](v1::Device device) { return nodes.SmallestMemoryPerSlot(device); }),
+        admission([this] { return IdleSlots(nodes.Snapshot()); }),
         reconciler(options.reconciler,
-                   {store.get(), &nodes, &rendezvous, &board, options.clock, ResolveGuarded}),
+                   {store.get(), &nodes, &rendezvous, &board, options.clock,
+                    [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, options.clock}),
         agents({&nodes, &reconciler, &rendezvous, &logs}) {}
 

@@ -14,6 +14,11 @@
 
 namespace fsdpd {
 
+// As if nothing ran there.
+NodeSlots IdleSlots(const NodeView& node);
+// Of the connected ones.
+std::vector<NodeSlots> IdleSlots(const std::vector<NodeView>& nodes);
+
 std::vector<NodeSlots> CountSlots(const std::vector<NodeView>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts);
 

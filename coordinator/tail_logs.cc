@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
 #include "coordinator/job_service.h"
 
 namespace fsdpd {
@@ -18,8 +19,8 @@ constexpr absl::Duration kDrain = absl::Seconds(2);
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
   if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
-  const int64_t world = std::max<int64_t>(1, job.spec().resources().nodes()) *
-                        std::max<int64_t>(1, job.spec().resources().ranks_per_node());
+  const PlaceRequest asked = RequestOf(job);
+  const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
     return BadField("rank", absl::StrCat("job ", job.id(), " has ranks 0..", world - 1));
   }
@@ -73,6 +74,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       response.set_rank(line.rank());
       response.set_attempt(line.attempt());
       response.set_line(std::move(*line.mutable_line()));
+      response.set_notice(line.notice());
       if (!writer->Write(response)) return absl::CancelledError("the client is gone");
       wrote = true;
     }

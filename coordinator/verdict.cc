@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "coordinator/job_plan.h"
 
 namespace fsdpd {
 namespace {
@@ -185,7 +186,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   }
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
-  const int64_t allowed = std::max<int64_t>(1, job.spec().restart().max_attempts());
+  const int64_t allowed = FilledSpec(job).restart().max_attempts();
   if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
     verdict.retry_after = RetryDelay(job.attempt());

@@ -25,6 +25,11 @@ absl::Status CheckFileCount(const char* field, size_t files) {
       absl::StrFormat("%s names %d files; at most %d", field, files, kMaxFiles));
 }
 
+// Names the field of the spec: whoever wrote it reads this in the job's failure.
+absl::Status OfFile(const char* field, size_t index, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrFormat("%s[%d].path: %s", field, index, status.message()));
+}
+
 // Rows of token 0 and ignored targets.
 Batch EmptyBatch(const Spec& spec) {
   const std::vector<int64_t> shape = {spec.micro_batch, spec.data.sequence_length};
@@ -84,8 +89,9 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank) {
   const std::vector<int64_t> places = SharePlaces(weights, kBlock);
   for (size_t i = 0; i < places.size(); ++i) {
     options.seed = Mix(spec.seed, i);
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenReader> reader, OpenTokenFile(spec.data.tokens[i], options));
-    batches.sources_.push_back({std::move(reader), places[i]});
+    absl::StatusOr<std::unique_ptr<TokenReader>> reader = OpenTokenFile(spec.data.tokens[i], options);
+    if (!reader.ok()) return OfFile("data.tokens", i, reader.status());
+    batches.sources_.push_back({*std::move(reader), places[i]});
   }
   batches.SpreadPlaces();
   return batches;
@@ -128,12 +134,17 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
   FSDPD_CHECK(spec.evaluation.every_steps > 0 && !spec.data.validation.empty());
   FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
   EvaluationBatches batches(spec, rank);
-  for (const TokenSource& source : spec.data.validation) {
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(source, VocabSize(spec.model)));
+  for (size_t i = 0; i < spec.data.validation.size(); ++i) {
+    absl::StatusOr<std::unique_ptr<TokenFile>> opened =
+        TokenFile::Open(spec.data.validation[i], VocabSize(spec.model));
+    if (!opened.ok()) return OfFile("data.validation", i, opened.status());
+    std::unique_ptr<TokenFile> file = *std::move(opened);
     const int64_t targets = file->tokens() - 1;
     if (targets < 1) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: holds %d tokens, but evaluation needs a token and the next", file->path(), file->tokens()));
+      return OfFile("data.validation", i,
+                    absl::InvalidArgumentError(
+                        absl::StrFormat("%s: holds %d tokens, but evaluation needs a token and the next",
+                                        file->path(), file->tokens())));
     }
     const int64_t samples = CeilDivide(targets, spec.data.sequence_length);
     batches.files_.push_back({std::move(file), samples});

@@ -15,6 +15,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Rows = std::vector<std::vector<int64_t>>;
 
@@ -185,7 +186,8 @@ TEST_F(FileBatches, TargetsEqualToTheIgnoredTokenDoNotCount) {
 TEST_F(FileBatches, NameTheFileThatIsMissing) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("there", 100), {"/nonexistent/corpus.bin", 1, TokenType::kU8}};
-  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(), HasSubstr("/nonexistent/corpus.bin"));
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
+              HasSubstr("data.tokens[1].path: /nonexistent/corpus.bin: open: No such file"));
 }
 
 Spec EvaluationSpec(int64_t world, int64_t micro_batch, std::vector<TokenSource> files) {
@@ -271,7 +273,8 @@ TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
 
 TEST_F(EvaluationTest, AFileWithoutATargetIsAnErrorWithItsName) {
   const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
-  EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(), HasSubstr("short: holds 1 tokens"));
+  EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(),
+              AllOf(HasSubstr("data.validation[1].path: "), HasSubstr("short: holds 1 tokens")));
 }
 
 TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {

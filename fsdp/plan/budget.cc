@@ -292,7 +292,7 @@ Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemor
       *std::max_element(memory.components.begin(), memory.components.end(),
                         [](const MemoryComponent& a, const MemoryComponent& b) { return a.bytes < b.bytes; });
   Violation fault;
-  fault.rule = "memory_over_budget";
+  fault.rule = kMemoryOverBudget;
   fault.field = "resources.memory_budget_bytes";
   fault.reason =
       absl::StrCat("a step needs ", HumanBytes(memory.peak_bytes), " per rank and the budget is ",

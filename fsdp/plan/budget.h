@@ -11,6 +11,8 @@
 
 namespace fsdpd {
 
+constexpr char kMemoryOverBudget[] = "memory_over_budget";  // The rule of its fault.
+
 // A fault that names the component that overflows and the smallest change that would fit; empty when it fits
 // or the spec has no budget. `job` as it was written, `auto` still open, and `spec` what became of it.
 // Changes are tried alone, from the one that costs the job least: a smaller micro-batch, recompute, gathering

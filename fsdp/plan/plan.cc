@@ -61,15 +61,16 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
                    const std::vector<std::string>& unread);
 
-// The smallest node decides what is offered, and the job may be placed on a larger one: a warning.
+// A budget is no need: the job is placed where its plan fits, if there is such a node. So it is a warning.
 void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
   const int64_t budget = job.resources().memory_budget_bytes();
   if (offered_bytes <= 0 || budget <= offered_bytes) return;
-  faults->push_back({"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
-                     absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
-                                  HumanBytes(offered_bytes),
-                                  " per rank: a step that uses it runs out of memory on such a device"),
-                     "leave it out for what the nodes offer", "", ""});
+  faults->push_back(
+      {"budget_above_offer", FaultLevel::kWarn, "resources.memory_budget_bytes",
+       absl::StrCat("the budget is ", HumanBytes(budget), " and what is offered is ",
+                    HumanBytes(offered_bytes),
+                    " per rank: a step that needs more than that is not launched on such nodes"),
+       "leave it out for what the nodes offer", "", ""});
 }
 
 // Of a spec that is refused for other reasons: it is told now that it would not fit either.

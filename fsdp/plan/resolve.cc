@@ -158,4 +158,8 @@ v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::
   return Resolver(job, budget_bytes_per_rank, choices).Run();
 }
 
+int64_t OfferNeeded(v1::Device device, int64_t peak_bytes) {
+  return peak_bytes + (device == v1::DEVICE_CUDA ? kCudaProcessBytes : 0);
+}
+
 }  // namespace fsdpd

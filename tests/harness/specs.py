@@ -26,7 +26,8 @@ def spec(steps=5, name="tiny", **sections):
     made["name"] = name
     made["train"]["steps"] = steps
     for section, value in sections.items():
-        made[section] = value if value is None else _without_none({**made.get(section, {}), **value})
+        is_whole = value is None or isinstance(value, list)
+        made[section] = value if is_whole else _without_none({**made.get(section, {}), **value})
     return _without_none(made)
 
 

@@ -87,6 +87,10 @@ FAULTS = {
     "a step to be traced": ({"telemetry": {"trace_steps": [6]}}, "telemetry.trace_steps"),
     "samples longer than the model is for": ({**llama(positions=16), "data": {"sequence_length": 17}},
                                              "data.sequence_length"),
+    "a variable that NCCL does not know": ({"env": [{"name": "NCCL_DEBUGG", "value": "INFO"}]}, "env[0].name"),
+    "a variable that no agent allows": ({"env": [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}]}, "env[0].name"),
+    "a variable that is the agent's": ({"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]}, "env[0].name"),
+    "a variable twice": ({"env": [{"name": "NCCL_ALGO"}, {"name": "NCCL_ALGO"}]}, "env[1].name"),
     # What is written counts: a zero is no default.
     "a learning rate of zero": ({"optimizer": {"adamw": {"lr": 0}}}, "optimizer.adamw.lr"),
     "an epsilon of zero": ({"optimizer": {"adamw": {"eps": 0}}}, "optimizer.adamw.eps"),

@@ -61,7 +61,7 @@ def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):
     path = tmp_path / "nowhere.bin"
     job_id = cluster.submit(spec(data={"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}))
     job = cluster.wait_state(job_id, "FAILED")
-    assert str(path) in job.failure.error and job.failure.exit_code == 1, job.failure
+    assert f"data.tokens[0].path: {path}" in job.failure.error and job.failure.exit_code == 1, job.failure
     assert any(str(path) in line for line in job.failure.log_tail), job.failure
 
 

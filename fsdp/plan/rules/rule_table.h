@@ -72,6 +72,7 @@ const std::vector<Rule>& RuntimeRules();    // resources, fsdp, parallel, checkp
 const std::vector<Rule>& TrainRules();      // train, schedule
 const std::vector<Rule>& OptimizerRules();  // optimizer
 const std::vector<Rule>& PrecisionRules();  // precision
+const std::vector<Rule>& EnvRules();        // env
 
 // What the parts of the table say in the same words.
 Findings NotNegative(double value, const char* name, const char* fix);

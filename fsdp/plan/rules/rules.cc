@@ -16,7 +16,7 @@ namespace {
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part : {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(),
-                           &OptimizerRules(), &PrecisionRules()}) {
+                           &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

@@ -17,6 +17,10 @@ namespace fsdpd {
 // theirs. The reader has told that; here nothing more is said of them, nor of what hangs on them.
 Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread = {});
 
+// A name in env that only agents which allow it take: a warning here, and for the coordinator, which knows
+// them, to judge.
+constexpr char kEnvNeedsPermission[] = "env_needs_permission";
+
 // The field is `parent` or lies below it: "data.tokens[1].path" is within "data.tokens".
 bool IsWithin(const std::string& field, const std::string& parent);
 

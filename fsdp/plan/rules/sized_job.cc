@@ -26,7 +26,8 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "parallel",
                                          "checkpoint",
                                          "restart",
-                                         "telemetry"};
+                                         "telemetry",
+                                         "env"};
 
 bool BearsOnMemory(const std::string& field) {
   if (field == "data") return false;  // Which tokens there are.

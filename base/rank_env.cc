@@ -1,0 +1,66 @@
+#include "base/rank_env.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::string_view kPrefixes[] = {"NCCL_", "CUDA_", "PYTORCH_", "TORCH_"};
+
+struct Ours {
+  absl::string_view name;
+  absl::string_view value;  // Empty: any.
+  absl::string_view why;
+};
+constexpr Ours kOurs[] = {
+    {"CUDA_VISIBLE_DEVICES", "", "the agent gives each rank its device, by its number among the node's"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "1",
+     "one connection puts gathers, reductions and compute into one queue, where nothing overlaps"},
+    {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
+    {"TORCH_FR_BUFFER_SIZE", "", "the rank turns that recorder off"},
+};
+
+}  // namespace
+
+std::string WhyNoEnvName(absl::string_view name) {
+  if (name.empty()) return "is empty";
+  if (name.size() > kMaxRankEnvNameBytes)
+    return absl::StrCat("has ", name.size(), " characters; at most ", kMaxRankEnvNameBytes, " are allowed");
+  const bool plain = std::all_of(name.begin(), name.end(),
+                                 [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; });
+  if (!plain || absl::ascii_isdigit(static_cast<unsigned char>(name[0])))
+    return "may hold only letters, digits and '_', and no digit first";
+  return "";
+}
+
+std::string WhyNoEnvValue(absl::string_view value) {
+  if (value.find('\0') != absl::string_view::npos) return "holds a NUL, which would end it there";
+  if (value.size() <= kMaxRankEnvValueBytes) return "";
+  return absl::StrCat("has ", value.size(), " bytes; at most ", kMaxRankEnvValueBytes, " are allowed");
+}
+
+std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
+  if (absl::StartsWith(name, "FSDPD_")) return "the daemon tells its own processes by it";
+  for (const Ours& ours : kOurs) {
+    if (ours.name == name && (ours.value.empty() || ours.value == value)) return std::string(ours.why);
+  }
+  return "";
+}
+
+std::string RankEnvPrefixes() {
+  std::string text;
+  for (const absl::string_view prefix : kPrefixes)
+    absl::StrAppend(&text, text.empty() ? "" : ", ", prefix, "*");
+  return text;
+}
+
+bool HasRankEnvPrefix(absl::string_view name) {
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [name](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,51 @@
+#include "coordinator/job_plan.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "fsdp/plan/budget.h"
+#include "fsdp/plan/resolve.h"
+#include "fsdp/plan/spec/defaults.h"
+
+namespace fsdpd {
+
+bool IsPlanOpen(const v1::Job& job) { return !job.has_resolved() || job.plan_open(); }
+
+bool LeavesPlanOpen(const v1::JobSpec& spec, const MemoryOffer& offer) {
+  return !offer.firm && !spec.resources().has_memory_budget_bytes();
+}
+
+v1::JobSpec FilledSpec(const v1::Job& job) {
+  return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
+}
+
+PlaceRequest RequestOf(const v1::Job& job) {
+  if (!job.has_resolved()) return RequestOf(WithDefaults(job.spec(), nullptr));
+  PlaceRequest request = RequestOf(job.resolved());
+  if (!job.plan_open()) request.bytes_per_rank = OfferNeeded(request.device, job.memory_plan().peak_bytes());
+  return request;
+}
+
+void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
+  *job->mutable_resolved() = plan.resolved;
+  *job->mutable_memory_plan() = ToProto(plan.memory);
+  job->set_plan_open(open);
+}
+
+bool IsOnlyTooLarge(const Plan& refused) {
+  return std::all_of(refused.faults.begin(), refused.faults.end(), [](const Violation& fault) {
+    return fault.level != FaultLevel::kError || fault.rule == kMemoryOverBudget;
+  });
+}
+
+std::string WhyRefused(const Plan& refused) {
+  std::string words;
+  for (const Violation& fault : refused.faults) {
+    if (fault.level != FaultLevel::kError) continue;
+    absl::StrAppend(&words, words.empty() ? "" : "; ", fault.field, ": ", fault.reason);
+  }
+  return words;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,63 @@
+#include "coordinator/job_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec TinySpec() {
+  v1::JobSpec spec;
+  spec.set_name("tiny");
+  spec.mutable_model()->set_preset("tiny");
+  spec.mutable_data()->mutable_synthetic();
+  spec.mutable_data()->set_sequence_length(64);
+  spec.mutable_train()->set_steps(10);
+  spec.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return spec;
+}
+
+TEST(JobPlan, WhatIsKeptIsWhatIsPlacedByItsBytes) {
+  v1::Job job;
+  *job.mutable_spec() = TinySpec();
+  EXPECT_TRUE(IsPlanOpen(job));
+  EXPECT_EQ(RequestOf(job).nodes, 1);
+  EXPECT_EQ(RequestOf(job).bytes_per_rank, 0);
+  const Plan plan = MakePlan(job.spec(), int64_t{1} << 30);
+  KeepPlan(plan, /*open=*/true, &job);
+  EXPECT_EQ(RequestOf(job).bytes_per_rank, 0) << "it may still change";
+  KeepPlan(plan, /*open=*/false, &job);
+  EXPECT_FALSE(IsPlanOpen(job));
+  EXPECT_EQ(RequestOf(job).bytes_per_rank, plan.memory.peak_bytes);
+  EXPECT_EQ(job.memory_plan().peak_bytes(), plan.memory.peak_bytes);
+}
+
+// An offer is what a device has free; a plan on cuda counts what it may fill of that.
+TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcess) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  constexpr int64_t kOffer = int64_t{3} << 30;
+  v1::Job job;
+  const Plan plan = MakePlan(spec, kOffer);
+  KeepPlan(plan, /*open=*/false, &job);
+  const int64_t process = kOffer - plan.resolved.resources().memory_budget_bytes();
+  EXPECT_GT(process, 0);
+  EXPECT_EQ(RequestOf(job).bytes_per_rank, plan.memory.peak_bytes + process);
+}
+
+TEST(JobPlan, TellsTooLargeFromRefusedForOtherReasons) {
+  v1::JobSpec spec = TinySpec();
+  const Plan large = MakePlan(spec, 4096);
+  EXPECT_TRUE(IsOnlyTooLarge(large));
+  EXPECT_THAT(WhyRefused(large), ::testing::StartsWith("resources.memory_budget_bytes: a step needs "));
+  spec.set_name("Not A Name");
+  EXPECT_FALSE(IsOnlyTooLarge(MakePlan(spec, 4096)));
+}
+
+TEST(JobPlan, TheFilledSpecOfAJobThatWasNeverPlannedHasItsDefaults) {
+  EXPECT_EQ(FilledSpec(v1::Job()).resources().nodes(), 1);
+  EXPECT_EQ(FilledSpec(v1::Job()).restart().max_attempts(), 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,137 @@
+// Which plan a job is launched with, and on which nodes it fits.
+#include "coordinator/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A job whose step needs 100 bytes, or, where the offer is less, as many as are offered, but 40 at least: as
+// recompute does it.
+class ReconcilerPlacingTest : public ReconcilerCase {
+ protected:
+  ReconcilerPlacingTest() {
+    plan_ = [this](const v1::JobSpec& spec, int64_t offer) {
+      offers_.push_back(offer);
+      Plan plan;
+      plan.resolved = WithDefaults(spec, nullptr);
+      plan.memory.peak_bytes = offer == 0 ? 100 : std::clamp<int64_t>(offer, 40, 100);
+      if (offer > 0 && offer < 40) plan.faults = {TooLarge()};
+      return plan;
+    };
+  }
+  static Violation TooLarge() {
+    return {"memory_over_budget",
+            FaultLevel::kError,
+            "resources.memory_budget_bytes",
+            "a step needs 40 B",
+            "",
+            "",
+            ""};
+  }
+  void AttachWith(const std::string& node, int64_t bytes) { Attach(node, 1, {}, bytes); }
+
+  std::vector<int64_t> offers_;  // Planned with, in order.
+};
+
+TEST_F(ReconcilerPlacingTest, ALaunchIsPlannedOnceAndStoredAndSentToEveryNode) {
+  AttachWith("a", 70);
+  AttachWith("b", 90);
+  Submit("j", 2, 1);
+  EXPECT_EQ(offers_, std::vector<int64_t>{70});
+  const v1::Job stored = *store_->Get("j");
+  EXPECT_EQ(stored.state(), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(stored.memory_plan().peak_bytes(), 70);
+  EXPECT_FALSE(stored.plan_open());
+  for (const char* node : {"a", "b"}) {
+    const auto launches = LaunchesSent(node);
+    ASSERT_EQ(launches.size(), 1u);
+    EXPECT_EQ(launches[0].spec().SerializeAsString(), stored.resolved().SerializeAsString());
+    EXPECT_EQ(launches[0].memory_plan().peak_bytes(), 70);
+  }
+}
+
+TEST_F(ReconcilerPlacingTest, EveryAttemptHasThePlanOfTheFirst) {
+  AttachWith("a", 70);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  Stopped("a", "j");
+  AttachWith("b", 90);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 70);
+  EXPECT_EQ(offers_.size(), 1u);
+}
+
+TEST_F(ReconcilerPlacingTest, TheRoomiestNodesThatSufficeSayWhatMayBeFilled) {
+  AttachWith("big", 95);
+  AttachWith("middle", 80);
+  AttachWith("small", 50);
+  Submit("j", 2, 1);
+  EXPECT_EQ(offers_, std::vector<int64_t>{80});
+  EXPECT_THAT(Job("j").reason(), HasSubstr("big, middle"));
+}
+
+TEST_F(ReconcilerPlacingTest, AnOpenPlanWaitsForNodesEnough) {
+  AttachWith("a", 90);
+  Submit("j", 2, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_TRUE(offers_.empty());
+  AttachWith("b", 60);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(offers_, std::vector<int64_t>{60});
+}
+
+TEST_F(ReconcilerPlacingTest, WhatFitsNoNodeWaitsAndSaysSoAndIsPlannedOnceForAnOffer) {
+  AttachWith("a", 30);
+  Submit("j", 1, 1);
+  Advance(absl::Seconds(16));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("does not fit the nodes that are there: "
+                                           "resources.memory_budget_bytes: a step needs 40 B"));
+  EXPECT_EQ(offers_, std::vector<int64_t>{30});
+  AttachWith("b", 45);
+  EXPECT_EQ(offers_, (std::vector<int64_t>{30, 45}));
+  EXPECT_EQ(Job("j").placements(0).node(), "b");
+}
+
+TEST_F(ReconcilerPlacingTest, AStoredPlanThatFitsNoNodeAnyMoreIsNotLaunched) {
+  AttachWith("a", 90);
+  Submit("first", 1, 1);
+  Submit("j", 1, 1);
+  EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 90) << "planned though it has to wait for the slot";
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Seconds(16));
+  AttachWith("b", 60);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("needs 1 node with 1 free cpu slot of 90 B; "));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("b offers 60 B a slot"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("submit it again"));
+  AttachWith("c", 90);
+  EXPECT_EQ(Job("j").placements(0).node(), "c");
+}
+
+TEST_F(ReconcilerPlacingTest, AJobThatAnOlderCoordinatorStoredIsPlannedWhenItIsPlaced) {
+  Submit("j", 1, 1);
+  Restart();
+  EXPECT_FALSE(store_->Get("j")->has_resolved());
+  AttachWith("a", 70);
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_STARTING);
+  EXPECT_TRUE(store_->Get("j")->has_resolved());
+}
+
+TEST_F(ReconcilerPlacingTest, APlanThatWasMadeBeforeARestartIsNotMadeAgain) {
+  AttachWith("a", 70);
+  Submit("first", 1, 1);
+  Submit("j", 1, 1);
+  Advance(absl::Seconds(2));
+  Restart();
+  Attach("a", 1, {{"first", 1}}, 70);
+  EXPECT_EQ(offers_.size(), 2u);
+  EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 70);
+}
+
+}  // namespace
+}  // namespace fsdpd

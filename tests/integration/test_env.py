@@ -1,0 +1,47 @@
+"""Variables that a job sets for its ranks: from the spec's text into every rank, and never more than is allowed."""
+
+import os
+import pathlib
+import signal
+
+from harness.specs import ENDLESS, spec
+from harness.wait import wait_until
+
+
+def environment(process):
+    return pathlib.Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
+
+
+def test_every_rank_of_every_attempt_has_the_job_s_variables(own):
+    with own(agents=0) as cluster:
+        for node in ("node-0", "node-1"):
+            cluster.start_agent(node, allow_env="MY_APP_MODE")
+        made = spec(steps=ENDLESS, restart={"max_attempts": 2},
+                    env={"NCCL_DEBUG": "WARN", "MY_APP_MODE": "a b=c"})
+        path = cluster.write_spec(made)
+        job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
+        for attempt in (1, 2):
+            wait_until(f"attempt {attempt} makes a step",
+                       lambda: cluster.job(job_id).attempt == attempt and cluster.job(job_id).last_step.step >= 1)
+            ranks = cluster.all_ranks()
+            assert len(ranks) == 4
+            for rank in ranks:
+                found = environment(rank)
+                assert "NCCL_DEBUG=WARN" in found and "MY_APP_MODE=a b=c" in found, found
+            os.kill(ranks[0].pid, signal.SIGKILL)
+        recorded = {each.name: each.value for each in cluster.job(job_id).resolved.env}
+        assert recorded == {"NCCL_DEBUG": "WARN", "MY_APP_MODE": "a b=c"}
+        cluster.cancel_all()
+
+
+def test_a_rank_goes_only_where_its_variables_are_allowed(own):
+    with own(agents=1) as cluster:
+        cluster.start_agent("node-9", allow_env="MY_APP_MODE")
+        made = spec(steps=2, train={"global_batch": 1}, resources={"nodes": 1, "ranks_per_node": 1},
+                    env={"MY_APP_MODE": "x"})
+        path = cluster.write_spec(made)
+        job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
+        assert [place.node for place in cluster.wait_state(job_id, "SUCCEEDED").placements] == ["node-9"]
+        made["env"] = {"OTHER": "x"}
+        refused = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(3)
+        assert "env[0].name" in refused.err and "--allow-env OTHER" in refused.err, refused
