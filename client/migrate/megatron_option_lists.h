@@ -10,6 +10,7 @@ namespace fsdpd {
 // They change how fast and in how much memory, what is seen of it, and when it ends; not what is trained.
 constexpr absl::string_view kWithoutEffect[] = {
     // clang-format off
+
     // Speed, memory and kernels: fusions and layouts may change a last bit, and no more.
     "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split",
     "activation_func_fp8_input_store", "activation_offload_fraction", "align_grad_reduce",
@@ -147,6 +148,7 @@ constexpr absl::string_view kWithoutEffect[] = {
 // Of what starts the ranks: torchrun, srun, nsys. Agents do that here.
 constexpr absl::string_view kOfLaunchers[] = {
     // clang-format off
+
     "local_addr", "local_ranks_filter", "log_dir", "master_addr", "master_port", "max_restarts",
     "monitor_interval", "node_rank", "rdzv_*", "redirects", "role", "standalone", "start_method", "tee",
     "account", "capture_range", "capture_range_end", "comment", "container_image", "container_mounts",
@@ -167,6 +169,7 @@ struct NotSupported {
 // They change the model, the data or the numbers.
 constexpr NotSupported kNotSupported[] = {
     // clang-format off
+
     {"activation_func_clamp_value", "", "a clamped activation function"},
     {"add_extra_token_to_sequence", "true", "samples without the token after their last"},
     {"add_position_embedding", "true", "a model without positions"},

@@ -10,6 +10,7 @@ namespace fsdpd {
 // As on a command line, with _ for - and without the two in front.
 constexpr absl::string_view kMegatronOptions[] = {
     // clang-format off
+
     // Megatron-LM, megatron/training/arguments.py at 000c4ac24f61159c138b0975def722c65245983c, from its
     // Transformer Engine options on.
     "fp8_format", "fp8_recipe", "fp8_margin", "fp8_interval", "fp8_amax_history_len", "fp8_amax_compute_algo",
@@ -280,6 +281,7 @@ constexpr absl::string_view kMegatronOptions[] = {
 // As in a run_config.yaml: section and name.
 constexpr absl::string_view kBridgeSettings[] = {
     // clang-format off
+
     // Megatron Bridge, src/megatron/bridge/training/config.py at 003e863ad19f6db7958d976c961a0d7d9abb1314, by
     // section; what Megatron-LM's options have too is above.
     "env_vars.NCCL_DEBUG", "rng.seed", "rng.te_rng_tracker", "rng.inference_rng_tracker",

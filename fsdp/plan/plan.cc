@@ -1,8 +1,8 @@
 #include "fsdp/plan/plan.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 #include <optional>
