@@ -17,6 +17,7 @@
 #include "fsdp/comm/file_store.h"
 #include "fsdp/engine/local_job.h"
 #include "fsdp/engine/rank_run.h"
+#include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -167,6 +168,8 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
         absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.mesh.world()));
   }
   if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no folder is named");
+  // Before the folder knows of this rank, so that a wrong index can be mended and tried again.
+  if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, FileStore::Open(rank.rendezvous));
   FSDPD_RETURN_IF_ERROR(Join(store.get(), rank.rank));
   Weights weights;

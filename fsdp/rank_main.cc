@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_replace.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,8 +39,12 @@ constexpr int kAgentFd = 3;
 constexpr absl::Duration kRendezvousTimeout = absl::Minutes(5);
 
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
-  FSDPD_ASSIGN_OR_RETURN(Plan plan, AcceptedPlan(launch.spec()));
-  const int64_t world = plan.spec.mesh.world();
+  absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
+  if (!plan.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the job's spec is refused: ", absl::StrReplaceAll(plan.status().message(), {{"\n", "; "}})));
+  }
+  const int64_t world = plan->spec.mesh.world();
   if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world) return plan;
   return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
                                                     launch.rank(), launch.world(), world));
@@ -103,10 +108,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
     *message.mutable_step() = report;
     return channel->Send(message);
   };
-  run.on_trained = [&](Trainer*) {
-    stop->SetAbort(nullptr);
-    return absl::OkStatus();
-  };
+  run.on_leaving = [&] { stop->SetAbort(nullptr); };
   // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the
   // word.
   run.on_failed = [&](const absl::Status& status) { Leave(status, channel, *stop); };

@@ -69,7 +69,7 @@ struct CommunicatorOptions {
   int size = 1;
   int device_index = 0;                    // CUDA.
   std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that its peers reach.
-  std::string name;                        // Prefix of its keys in the store: "gather", "reduce".
+  std::string name;                        // Prefix of its keys in the store: "shard/gather/0".
   // How long a rank waits for the others to come to the store, and how long an operation waits for the
   // slowest of them (Gloo; a rank may be busy with a checkpoint). A peer that died is noticed at once, not by
   // this.

@@ -21,7 +21,7 @@ class ConnectedMesh {
   const MeshPosition& position() const { return position_; }
 
   // The group's, or that of a group with the same members. REQUIRES: there is one, which holds for what
-  // instructions name.
+  // instructions name whose group is not kSelf.
   Communicator* Find(Group group, Role role) const;
   // Over all ranks.
   Communicator* all() const { return Find(Group::kWorld, Role::kReduce); }

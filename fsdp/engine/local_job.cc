@@ -29,7 +29,6 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.plan = &plan;
   run.rank = run.device_index = rank;
   run.store = store;
-  run.timeout = absl::Minutes(1);
   run.stop = options.stop;
   run.initial = FromWeights(plan.layout, options.weights);
   run.model = options.model;

@@ -23,7 +23,7 @@ constexpr double kClipEpsilon = 1e-6;
 constexpr double kLossScaleGrowth = 2;
 constexpr double kLossScaleBackoff = 0.5;
 
-constexpr int kSums = 3;
+constexpr int kSums = kStepSums;
 constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
@@ -72,6 +72,7 @@ Operations::Operations(const OperationParts& parts)
     if (!of.trainable) continue;
     // Gradients that are not sharded stay in their buffer.
     if (of.groups.shard == Group::kSelf) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
+    if (of.main_elements == 0) continue;
     const at::Tensor& grad = parts_.params->bucket(bucket).grad;
     AddPieces(grad, &grads_[spec().mesh.world() / (of.shards * of.pieces)]);
   }

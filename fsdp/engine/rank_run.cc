@@ -11,7 +11,6 @@ namespace fsdpd {
 namespace {
 
 absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
-  if (run.local != nullptr) return std::move(*run.local);
   const Spec& spec = run.plan->spec;
   CommunicatorOptions options;
   options.device = spec.device;
@@ -23,31 +22,45 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   return ConnectMesh(options, spec.mesh, run.store);
 }
 
+absl::Status Live(const RankRun& run, Trainer* trainer) {
+  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer));
+  FSDPD_RETURN_IF_ERROR(trainer->Run(
+      [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
+  if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
+  trainer->AwaitOthers();  // They may still read what this rank sent last.
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunRank(RankRun run) {
   const Plan& plan = *run.plan;
+  // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
+  ConnectedMesh mesh;
+  if (run.local != nullptr) mesh = std::move(*run.local);
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(run.device_index));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        Fingerprint(plan.spec, plan.layout, plan.program), run.timeout));
+  if (run.local == nullptr) {
+    FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
+  }
   const std::atomic<bool> never{false};
   TrainerOptions options;
   options.plan = &plan;
-  FSDPD_ASSIGN_OR_RETURN(options.mesh, Connect(run));
+  options.mesh = std::move(mesh);
   options.device_index = run.device_index;
   options.stop = run.stop != nullptr ? run.stop : &never;
   options.initial = std::move(run.initial);
   options.model = run.model;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
-  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer.get()));
-  const absl::Status status = trainer->Run(
-      [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); });
-  if (!status.ok() && run.on_failed) run.on_failed(status);
-  FSDPD_RETURN_IF_ERROR(status);
-  if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer.get()));
-  trainer->AwaitOthers();  // They may still read what this rank sent last.
-  return absl::OkStatus();
+  const absl::Status status = Live(run, trainer.get());
+  if (!status.ok()) {
+    if (run.on_failed) run.on_failed(status);
+    trainer->Abort();
+  }
+  if (run.on_leaving) run.on_leaving();
+  return status;
 }
 
 }  // namespace fsdpd

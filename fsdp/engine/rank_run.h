@@ -1,14 +1,22 @@
 // A rank's life, once for all who host ranks (fsdpd-rank, the library, local tools): agree with the others on
-// the program, connect, make the trainer, train, leave. What differs between hosts is in the hooks.
+// the program, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
+// on the calling thread.
 //
-// Errors: those of agreement.h, comm/mesh.h and trainer.h. Thread safety: one thread a rank.
+// REQUIRES: plan, store, model and stop outlive the call; the store is needed for ranks as threads, too. The
+// trainer lives within the call: who keeps a pointer to it drops that in on_leaving.
+//
+// Errors: those of agreement.h, comm/mesh.h and trainer.h, and the hooks'. After any, the communicators are
+// aborted, so that no other rank waits for this one. Thread safety: one thread a rank.
 #pragma once
 
 #include <absl/time/time.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
 
+#include "fsdp/comm/mesh.h"
+#include "fsdp/comm/store.h"
 #include "fsdp/engine/trainer.h"
 
 namespace fsdpd {
@@ -20,20 +28,23 @@ struct RankRun {
   Store* store = nullptr;
   absl::Duration timeout = absl::Minutes(5);  // For the others to come.
   std::string bind_address = {};  // Gloo: an address of this host; empty: the communicator's default.
-  // Ranks as threads that meet in memory: the mesh, connected already; null: it is connected over the store.
+  // Ranks as threads that meet in memory: the mesh, connected already, which is moved from; null: it is
+  // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
   InitialValues initial = {};               // As these three are in TrainerOptions.
   const UserModel* model = nullptr;
   bool run_ahead_on_cpu = false;
 
-  // All may be empty. Made and not yet run; an error ends the run.
+  // All may be empty. Made and not yet run.
   std::function<absl::Status(Trainer*)> on_made = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
-  // A run that failed, before anything is torn down: a process may want to leave without that.
-  std::function<void(const absl::Status&)> on_failed = {};
   // All steps are done, and the other ranks may still be in their last.
   std::function<absl::Status(Trainer*)> on_trained = {};
+  // What came after on_made failed, and nothing is torn down: a process may want to leave without that.
+  std::function<void(const absl::Status&)> on_failed = {};
+  // The trainer goes next, whatever happened since on_made.
+  std::function<void()> on_leaving = {};
 };
 
 absl::Status RunRank(RankRun run);

@@ -5,8 +5,8 @@
 //               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json]
 //
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
-// fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all targets
-// of the global batch, in sample order. A trace shows the last step of every rank
+// fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all
+// targets of the global batch, in sample order. A trace shows the last step of every rank
 // (fsdp/plan/predict/timeline.h).
 #include <google/protobuf/util/json_util.h>
 #include <torch/csrc/autograd/profiler_kineto.h>

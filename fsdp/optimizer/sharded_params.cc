@@ -57,7 +57,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     params.grad_shards_.resize(layout.buckets.size());
     for (const Bucket& bucket : layout.buckets) {
       BucketShard shard;
-      shard.main = at::zeros({bucket.main_elements}, options.dtype(at::kFloat));
+      shard.main = at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.main)));
       for (int m = 0; bucket.trainable && m < spec.optimizer.moments(); ++m) {
         shard.moments.push_back(
             at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.moment))));
@@ -71,8 +71,8 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
              params.buckets_[chunks[c].bucket].main);
       }
     });
-    for (size_t b = 0; spec.shards_optimizer() && b < layout.buckets.size(); ++b) {
-      if (!layout.buckets[b].trainable) continue;
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      if (!layout.buckets[b].trainable || layout.buckets[b].groups.shard == Group::kSelf) continue;
       params.BindGradShard(static_cast<int>(b),
                            at::zeros({layout.buckets[b].shard_elements},
                                      options.dtype(ScalarTypeOf(layout.buckets[b].types.gradient))));

@@ -41,8 +41,8 @@ class ShardedParams {
   const BucketShard& bucket(int index) const { return buckets_[index]; }
   int size() const { return static_cast<int>(buckets_.size()); }
 
-  // Where reductions end: [shard_elements] in BucketTypes::gradient. With no_shard undefined until bound, and then
-  // the bucket's whole reduce buffer. Undefined in frozen buckets.
+  // Where reductions end: [shard_elements] in BucketTypes::gradient. With no_shard undefined until bound, and
+  // then the bucket's whole reduce buffer. Undefined in frozen buckets.
   const at::Tensor& grad_shard(int bucket) const { return grad_shards_[bucket]; }
   void BindGradShard(int bucket, const at::Tensor& grad_shard);
 

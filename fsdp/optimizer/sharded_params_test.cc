@@ -69,6 +69,22 @@ TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
   }
 }
 
+TEST(ShardedParams, APieceThatSeveralRanksHaveIsWrittenByOne) {
+  for (const int pieces : {1, 2}) {
+    const Layout layout = LayoutOver(2, pieces);
+    std::vector<int> writers(layout.elements(), 0);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto params = ShardedParams::Make(SpecOf(Strategy::kOptimGradsParams), layout,
+                                              {Mesh::DataParallel(2, 2), rank}, at::kCPU, Counting);
+      ASSERT_TRUE(params.ok()) << params.status();
+      std::vector<float> model(layout.elements(), 0);
+      params->CopyTo(&model);
+      for (size_t i = 0; i < model.size(); ++i) writers[i] += model[i] != 0;
+    }
+    EXPECT_EQ(writers, std::vector<int>(layout.elements(), 1)) << pieces << " pieces a shard";
+  }
+}
+
 TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
   const Layout layout = LayoutOver(8, 1);
   std::mutex mutex;
@@ -113,7 +129,7 @@ TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
     EXPECT_EQ(shard.moments[0].scalar_type(), at::kBFloat16);
     EXPECT_EQ(shard.grad.scalar_type(), at::kBFloat16);
     EXPECT_EQ(params->grad_shard(b).numel(), bucket.shard_elements);
-    // The second of the outer axis has the second half.
+    // The second replica has the second half.
     EXPECT_EQ(shard.grad.data_ptr(), params->grad_shard(b)[bucket.main_elements].data_ptr());
   }
 }

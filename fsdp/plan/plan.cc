@@ -40,7 +40,7 @@ void AddUnits(const Plan& plan, v1::Plan* proto) {
       const Bucket& bucket = plan.layout.buckets[b];
       unit->set_parameters(unit->parameters() + bucket.elements);
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gathered_bytes());
-      unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(DType::kFp32));
+      unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
     const Recompute recompute = RecomputeOf(plan.spec, plan.model, static_cast<int>(u));
     unit->set_activation_bytes(plan.model.units[u].kept_bytes.With(recompute));

@@ -17,8 +17,8 @@ namespace fsdpd {
 
 struct Span {
   LaneId lane = LaneId::kCompute;
-  // Since the step before left the compute lane. The first gathers of a step run beside the last updates of the
-  // one before, and so start before 0.
+  // Since the step before left the compute lane. The first gathers of a step run beside the last updates of
+  // the one before, and so start before 0.
   double start_seconds = 0;
   double end_seconds = 0;
   v1::CommOp op = v1::COMM_OP_UNSPECIFIED;  // UNSPECIFIED: not communication.

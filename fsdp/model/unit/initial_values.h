@@ -26,8 +26,8 @@ struct ParamInit {
   double mean = 0;
 };
 
-// By shape and name: matrices normal(0, the facts' deviation), biases zero (names that end in "bias" or in a part that begins
-// with b, such as "ffn.b1"), other vectors (the weights of norms) one.
+// By shape and name: matrices normal(0, the facts' deviation), biases zero (names that end in "bias" or in a
+// part that begins with b, such as "ffn.b1"), other vectors (the weights of norms) one.
 ParamInit DefaultInit(const ParamFacts& param);
 std::vector<ParamInit> DefaultInits(const UnitFacts& unit);
 

@@ -252,11 +252,12 @@ BucketRange MainRange(const Bucket& bucket, const MeshPosition& position) {
 }
 
 bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
-  const auto cut_over = [&](Group group) {
-    return bucket.groups.shard == group || bucket.groups.pieces == group;
-  };
-  return (cut_over(Group::kShard) || position.IndexIn(Group::kShard) == 0) &&
-         (cut_over(Group::kReplicate) || position.IndexIn(Group::kReplicate) == 0);
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const bool cut = Has(bucket.groups.shard, axis) || Has(bucket.groups.pieces, axis);
+    if (!cut && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
+  }
+  return true;
 }
 
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {

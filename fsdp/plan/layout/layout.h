@@ -3,9 +3,9 @@
 // rows, since one bucket for all would have to be padded to the rows' least common multiple: DeepSeek-V3's
 // dense layer by 81% over 1,024 ranks, so by 0.8%. Row lengths share a bucket where that pads no more, or the
 // unit's padding stays within 0.25%). A bucket's parameters lie one after the other, the bucket is cut into
-// equal shards, and shard i belongs to the ranks with inner index i. So a gather is in place and equal-sized,
-// a parameter is contiguous in the gathered bucket, and offsets are computed everywhere and exchanged
-// nowhere.
+// equal shards, and shard i belongs to the ranks whose index in the bucket's shard group is i. So a gather is
+// in place and equal-sized, a parameter is contiguous in the gathered bucket, and offsets are computed
+// everywhere and exchanged nowhere.
 //
 // The quantum says where a cut may fall within a parameter: at any element (the default), between rows,
 // between blocks of 128 rows (FP8 with blockwise scales), or nowhere (whole-matrix optimizers). Parameters of
@@ -16,9 +16,9 @@
 // 256-byte boundary in compute precision, every main shard on a 16-byte one (what vector loads and NCCL's
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
-// Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where replicas shard
-// the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the o-th replica owns the
-// o-th. And each says in which types it is stored, gathered, sent and summed.
+// Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where replicas
+// shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the o-th replica
+// owns the o-th. And each says in which types it is stored, gathered, sent and summed.
 #pragma once
 
 #include <cstdint>

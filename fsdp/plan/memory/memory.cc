@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
 // Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
-// of the communicators that reduce a bucket, or over the outer axis a shard, keeps what its largest took.
+// of the communicators that reduce a bucket, or a shard between replicas, keeps what its largest took.
 int64_t GlooBytes(const Layout& layout) {
   int64_t bucket_elements = 0, shard_elements = 0;
   for (const Bucket& bucket : layout.buckets) {

@@ -3,8 +3,6 @@
 #include "base/check.h"
 
 namespace fsdpd {
-namespace {
-
 bool Has(Group group, Axis axis) {
   switch (group) {
     case Group::kSelf:
@@ -18,8 +16,6 @@ bool Has(Group group, Axis axis) {
   }
   return false;
 }
-
-}  // namespace
 
 const char* NameOf(Axis axis) {
   switch (axis) {
@@ -86,6 +82,12 @@ int64_t Mesh::NumberAlong(Group group, bool within, int64_t rank) const {
     rank /= sizes_[a];
   }
   return number;
+}
+
+int64_t Mesh::IndexAlong(Axis axis, int64_t rank) const {
+  FSDPD_CHECK(rank >= 0 && rank < world());
+  for (int a = kAxes - 1; a > static_cast<int>(axis); --a) rank /= sizes_[a];
+  return rank % size(axis);
 }
 
 int64_t Mesh::IndexIn(Group group, int64_t rank) const { return NumberAlong(group, /*within=*/true, rank); }

@@ -7,12 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace fsdpd {
 
 enum class Axis {
-  kReplicate,  // Ranks along it hold the same shards, and cut the optimizer's state again where it is sharded.
+  kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
   kShard,      // Ranks along it hold the shards of a bucket.
 };
 constexpr int kAxes = 2;
@@ -27,6 +26,7 @@ enum class Group {
 };
 constexpr int kGroups = 4;
 const char* NameOf(Group group);
+bool Has(Group group, Axis axis);
 
 // What a group's members do together. A communicator serialises its operations, so those that run beside each
 // other have one each.
@@ -53,6 +53,8 @@ class Mesh {
   int64_t data_ranks() const { return size(Axis::kReplicate) * size(Axis::kShard); }
 
   int64_t SizeOf(Group group) const;
+  // The rank's number along one axis.
+  int64_t IndexAlong(Axis axis, int64_t rank) const;
   // The rank's number within its group, by axis from the outermost.
   int64_t IndexIn(Group group, int64_t rank) const;
   // Which of the mesh's groups of this kind the rank is in: alike for members, and for nobody else.

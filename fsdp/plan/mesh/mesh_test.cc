@@ -19,6 +19,8 @@ TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
     EXPECT_EQ(mesh.NumberOf(Group::kShard, rank), rank / 3);
     EXPECT_EQ(mesh.IndexIn(Group::kReplicate, rank), rank / 3);
     EXPECT_EQ(mesh.NumberOf(Group::kReplicate, rank), rank % 3);
+    EXPECT_EQ(mesh.IndexAlong(Axis::kShard, rank), rank % 3);
+    EXPECT_EQ(mesh.IndexAlong(Axis::kReplicate, rank), rank / 3);
     EXPECT_EQ(mesh.IndexIn(Group::kWorld, rank), rank);
     EXPECT_EQ(mesh.IndexIn(Group::kSelf, rank), 0);
     EXPECT_EQ(mesh.NumberOf(Group::kSelf, rank), rank);

@@ -153,8 +153,8 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
                                  + 5 * s.intermediate);       // SwiGLU: three in, two out.
 }
 
-// The native head holds a chunk's logits: in training backward reads them for the loss and turns them into their
-// gradient, and adds to the weight's gradient once a chunk.
+// The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
+// their gradient, and adds to the weight's gradient once a chunk.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
   const int64_t logits = s.tokens * s.vocab * s.compute_bytes;

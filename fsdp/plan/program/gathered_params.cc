@@ -9,8 +9,7 @@ namespace fsdpd {
 
 GatheredParams::GatheredParams(const Spec& spec, const Layout& layout, Schedule passes, bool releases,
                                ProgramWriter* writer)
-    : spec_(spec),
-      layout_(layout),
+    : layout_(layout),
       writer_(writer),
       passes_(std::move(passes)),
       releases_(releases),
@@ -31,8 +30,8 @@ GatheredParams::GatheredParams(const Spec& spec, const Layout& layout, Schedule 
 }
 
 void GatheredParams::Publish() {
-  if (!spec_.shards_over_outer()) return;
   for (size_t i = 0; i < layout_.buckets.size(); ++i) {
+    if (layout_.buckets[i].pieces == 1) continue;
     const int b = static_cast<int>(i);
     Instruction publish;
     publish.op = Op::kPublish;

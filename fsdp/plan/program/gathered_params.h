@@ -18,7 +18,7 @@ class GatheredParams {
   GatheredParams(const Spec& spec, const Layout& layout, Schedule passes, bool releases,
                  ProgramWriter* writer);
 
-  // Where an outer axis shards the optimizer; nothing elsewhere.
+  // Where replicas shard the optimizer; nothing elsewhere.
   void Publish();
   // Listed as early as they may start, so that whoever submits in list order never holds a gather back.
   void GatherWhatMayStart(int pass);
@@ -37,7 +37,6 @@ class GatheredParams {
   void Gather(const PlannedGather& planned);
   void End(const Residency& residency);
 
-  const Spec& spec_;
   const Layout& layout_;
   ProgramWriter* const writer_;
   const Schedule passes_;

@@ -24,6 +24,9 @@ constexpr int kOps = 10;
 enum class LaneId { kCompute, kGather, kReduce, kOuter };
 constexpr int kLanes = 4;
 
+// What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count.
+constexpr int kStepSums = 3;
+
 enum class ActsOn { kStep, kUnit, kBucket };
 
 struct Operation {

@@ -39,6 +39,9 @@ bool ProgramWriter::Knows(const Done& done, int index) const {
 
 void ProgramWriter::Place(Instruction* instruction) const {
   const Operation& operation = OperationOf(instruction->op);
+  FSDPD_CHECK((instruction->unit >= 0) == (operation.acts_on != ActsOn::kStep));
+  FSDPD_CHECK((instruction->bucket >= 0) == (operation.acts_on == ActsOn::kBucket));
+  FSDPD_CHECK((instruction->micro_batch >= 0) == operation.of_micro_batch);
   const Bucket* bucket = instruction->bucket < 0 ? nullptr : &layout_.buckets[instruction->bucket];
   instruction->group = GroupOf(instruction->op, bucket);
   instruction->lane = instruction->group == Group::kSelf ? LaneId::kCompute : operation.lane;

@@ -27,7 +27,8 @@ class ProgramWriter {
   int next() const { return static_cast<int>(program_.instructions.size()); }
   int last(LaneId lane) const { return last_[static_cast<size_t>(lane)]; }
 
-  // Sets lane, group and role, which the operation's row says. `after` may name -1 (nothing), the own lane, and what is implied by another: only what is needed is kept.
+  // Sets lane, group and role, which the operation's row says. `after` may name -1 (nothing), the own lane,
+  // and what is implied by another: only what is needed is kept.
   int Append(Instruction instruction, std::vector<int> after);
 
   // The instruction waits for one of the previous step. REQUIRES: called in the order of the list.

@@ -15,8 +15,7 @@ constexpr size_t kReducesInFlight = 2;
 }  // namespace
 
 ReducedGrads::ReducedGrads(const Spec& spec, const Layout& layout, ProgramWriter* writer)
-    : spec_(spec),
-      layout_(layout),
+    : layout_(layout),
       writer_(writer),
       whole_(!spec.shards_grads()),
       last_micro_batch_(static_cast<int>(spec.micro_batches_per_step()) - 1),
@@ -29,6 +28,11 @@ ReducedGrads::ReducedGrads(const Spec& spec, const Layout& layout, ProgramWriter
     FSDPD_CHECK(!lends_[unit.borrows]);  // A second borrower would have to add where it sets its own.
     lends_[unit.borrows] = true;
   }
+}
+
+// Else its gradient has no other place than the buffer.
+bool ReducedGrads::IsSharded(int bucket) const {
+  return layout_.buckets[bucket].groups.shard != Group::kSelf;
 }
 
 std::vector<int> ReducedGrads::TrainableBuckets(int unit) const {
@@ -93,7 +97,7 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   reduced_[bucket] = index;
   if (wire >= 0) writer_->Live(wire, index, index);
   // In no_shard, Update reads the buffer.
-  if (spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], index);
+  if (IsSharded(bucket)) writer_->Live(buffer, set_by_[bucket], index);
   if (layout_.buckets[bucket].groups.replicate != Group::kSelf && micro_batch == last_micro_batch_)
     ReduceOuter(bucket, index);
   return index;
@@ -104,7 +108,7 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
   outer.op = Op::kReduceOuter;
   outer.unit = layout_.buckets[bucket].unit;
   outer.bucket = bucket;
-  if (!spec_.shards_optimizer()) {
+  if (!IsSharded(bucket)) {
     const int buffer = writer_->Find(BufferKind::kReduce, bucket);
     outer.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
   }
@@ -122,11 +126,10 @@ void ReducedGrads::NormAndUpdates() {
 int ReducedGrads::Norm() {
   Instruction norm;
   norm.op = Op::kNorm;
-  if (!spec_.shards_optimizer()) {
-    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-      const int buffer = writer_->Find(BufferKind::kReduce, static_cast<int>(b));
-      if (buffer >= 0) norm.uses.push_back({buffer, Access::kRead});
-    }
+  for (size_t i = 0; i < layout_.buckets.size(); ++i) {
+    const int b = static_cast<int>(i);
+    const int buffer = writer_->Find(BufferKind::kReduce, b);
+    if (buffer >= 0 && !IsSharded(b)) norm.uses.push_back({buffer, Access::kRead});
   }
   return writer_->Append(std::move(norm), {last_backward_, writer_->last(LaneId::kOuter)});
 }
@@ -137,9 +140,9 @@ void ReducedGrads::Update(int bucket, int norm) {
   update.unit = layout_.buckets[bucket].unit;
   update.bucket = bucket;
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
-  if (!spec_.shards_optimizer()) update.uses = {{buffer, Access::kRead}};
+  if (!IsSharded(bucket)) update.uses = {{buffer, Access::kRead}};
   update_[bucket] = writer_->Append(std::move(update), {norm});
-  if (!spec_.shards_optimizer()) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
+  if (!IsSharded(bucket)) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
 }
 
 // A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward

@@ -33,6 +33,7 @@ class ReducedGrads {
     int last_reduce = -1;
   };
 
+  bool IsSharded(int bucket) const;
   std::vector<int> TrainableBuckets(int unit) const;
   // The unit's own ones and those it borrows.
   std::vector<int> WrittenBy(int unit) const;
@@ -42,7 +43,6 @@ class ReducedGrads {
   void Update(int bucket, int norm);
   void Occupy();
 
-  const Spec& spec_;
   const Layout& layout_;
   ProgramWriter* const writer_;
   const bool whole_;  // Gradients stay whole until the step's one Reduce.

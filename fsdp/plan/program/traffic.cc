@@ -4,11 +4,11 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kSumBytes = 4;  // Sums of replicas and of the step are fp32.
-// Norm and Loss: squares, loss and targets that count.
-constexpr int64_t kStepSums = 3;
 
 // Ranks that have shards sum into them; those that have not keep the whole sum.
-Pattern SumPattern(int64_t parts) { return parts > 1 ? Pattern::kReduceScatter : Pattern::kAllReduce; }
+Pattern SumPattern(Group parts) {
+  return parts == Group::kSelf ? Pattern::kAllReduce : Pattern::kReduceScatter;
+}
 
 v1::CommOp Named(Pattern pattern) {
   switch (pattern) {
@@ -42,12 +42,12 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
       set(Pattern::kAllGather, bucket.gathered_bytes(), v1::COMM_OP_ALL_GATHER);
       break;
     case Op::kReduce: {
-      const Pattern pattern = SumPattern(bucket.shards);
+      const Pattern pattern = SumPattern(bucket.groups.shard);
       set(pattern, bucket.wire_bytes(), Named(pattern));
       break;
     }
     case Op::kReduceOuter:
-      set(SumPattern(bucket.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
+      set(SumPattern(bucket.groups.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
       break;
     case Op::kNorm:
     case Op::kLoss:
@@ -69,8 +69,6 @@ Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& ins
   if (ranks == 1) return {};
   Traffic traffic = Of(layout, instruction);
   if (!traffic.travels()) return {};
-  traffic.group = instruction.group;
-  traffic.ranks = ranks;
   const int64_t once = traffic.buffer_bytes / ranks * (ranks - 1);
   traffic.received_bytes = traffic.pattern == Pattern::kAllReduce ? 2 * once : once;
   return traffic;

@@ -11,8 +11,6 @@ enum class Pattern { kNone, kAllGather, kReduceScatter, kAllReduce };
 
 struct Traffic {
   Pattern pattern = Pattern::kNone;  // kNone: nothing leaves the rank, as in a group of one.
-  Group group = Group::kSelf;
-  int64_t ranks = 1;
   int64_t buffer_bytes = 0;    // All parts together: what is gathered, or what each rank brings to a sum.
   int64_t received_bytes = 0;  // By one rank, as a ring does it: an all-reduce goes round twice.
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;

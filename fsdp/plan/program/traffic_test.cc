@@ -30,14 +30,11 @@ TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
   const std::map<Op, Traffic> traffic = TrafficByOp(made);
   const int64_t elements = Middle(made).bucket_elements;
   EXPECT_EQ(traffic.at(Op::kGather).pattern, Pattern::kAllGather);
-  EXPECT_EQ(traffic.at(Op::kGather).group, Group::kShard);
-  EXPECT_EQ(traffic.at(Op::kGather).ranks, 4);
   EXPECT_EQ(traffic.at(Op::kGather).buffer_bytes, 2 * elements);
   EXPECT_EQ(traffic.at(Op::kGather).received_bytes, 2 * elements / 4 * 3);
   EXPECT_EQ(traffic.at(Op::kReduce).pattern, Pattern::kReduceScatter);
   EXPECT_EQ(traffic.at(Op::kReduce).counted_as, v1::COMM_OP_REDUCE_SCATTER);
   EXPECT_EQ(traffic.at(Op::kNorm).counted_as, v1::COMM_OP_ALL_REDUCE);
-  EXPECT_EQ(traffic.at(Op::kNorm).group, Group::kWorld);
   for (const Op op : {Op::kForward, Op::kBackward, Op::kRelease, Op::kUpdate}) {
     EXPECT_FALSE(traffic.at(op).travels()) << NameOf(op);
   }
@@ -61,7 +58,6 @@ TEST(Traffic, ReplicasSumShardsOrCutThemAgain) {
     const std::map<Op, Traffic> traffic = TrafficByOp(made);
     const bool pieces = outer == Strategy::kOptim;
     const Traffic& sum = traffic.at(Op::kReduceOuter);
-    EXPECT_EQ(sum.group, Group::kReplicate);
     EXPECT_EQ(sum.pattern, pieces ? Pattern::kReduceScatter : Pattern::kAllReduce);
     EXPECT_EQ(sum.counted_as, v1::COMM_OP_OUTER_REDUCE);
     EXPECT_EQ(sum.buffer_bytes, 4 * Middle(made).shard_elements);

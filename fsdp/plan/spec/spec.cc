@@ -320,7 +320,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
   const int64_t world = resources.nodes() * resources.ranks_per_node(), replicas = fsdp.outer().size();
   FSDPD_CHECK(world > 0 && replicas > 0 && world % replicas == 0);
-  spec.mesh = Mesh::DataParallel(replicas, world / replicas);
+  spec.mesh = Mesh::DataParallel(1, world).WithReplicas(replicas);
   spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;

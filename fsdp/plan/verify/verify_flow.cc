@@ -77,7 +77,7 @@ struct BucketState {
   int gathered = -1;
   int gathers = 0;
   std::vector<Part> summed;   // In the reduce buffer.
-  std::vector<Part> reduced;  // Over the inner axis.
+  std::vector<Part> reduced;  // Over the shard group.
   bool outer = false;         // And over the outer one.
   bool updated = false;
 
@@ -154,7 +154,7 @@ class Flow {
   absl::Status Publish(int i) {
     BucketState& state = StateOf(i);
     if (!case_.publishes()) {
-      return Broken(4, absl::StrCat(case_.Name(i), " has no outer axis to gather over"));
+      return Broken(4, absl::StrCat(case_.Name(i), " has no replicas to gather from"));
     }
     if (state.replica >= 0) return Broken(4, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (state.main != Current(case_.At(i).bucket)) return ReadsUpdated(i);
