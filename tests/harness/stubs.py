@@ -1,4 +1,5 @@
-"""gRPC stubs for Python, made from proto/ when the tests start: an independent client of the same contracts."""
+"""gRPC stubs for Python, made from proto/ when the tests start as docs/fsdpctl.md tells users to: an independent client
+of the same contracts."""
 
 import atexit
 import importlib
@@ -14,15 +15,16 @@ from harness.programs import ROOT
 def _generate():
     out = tempfile.mkdtemp(prefix="fsdpd-stubs-")
     atexit.register(shutil.rmtree, out, ignore_errors=True)
-    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "proto").rglob("*.proto"))
-    code = protoc.main(["protoc", f"-I{ROOT}", f"--python_out={out}", f"--grpc_python_out={out}", *protos])
+    root = ROOT / "proto"
+    protos = sorted(str(path.relative_to(root)) for path in root.rglob("*.proto"))
+    code = protoc.main(["protoc", f"-I{root}", f"--python_out={out}", f"--grpc_python_out={out}", *protos])
     if code != 0:
         raise RuntimeError(f"protoc failed with {code} on {protos}")
     sys.path.insert(0, out)
 
 
 def _module(name):
-    return importlib.import_module(f"proto.fsdpd.v1.{name}")
+    return importlib.import_module(f"fsdpd.v1.{name}")
 
 
 _generate()

@@ -1,11 +1,16 @@
 """The public gRPC API as another program meets it: Python's gRPC, stubs from the same protos."""
 
+import os
+import re
+import subprocess
+import sys
 import uuid
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from harness.programs import ROOT
 from harness.specs import spec, to_message
 from harness.stubs import coordinator, plan as plan_pb
 
@@ -133,3 +138,26 @@ def test_an_oversized_request_is_refused(shared):
     error = refusal(shared.api().SubmitJob, coordinator.SubmitJobRequest(spec=made))
     assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
     assert shared.nodes()
+
+
+BESIDE_PROTO_PLUS = """
+import proto  # proto-plus, which every client library of Google Cloud brings along.
+
+class Label(proto.Message):
+    text = proto.Field(proto.STRING, number=1)
+
+assert Label.deserialize(Label.serialize(Label(text="x"))).text == "x"
+"""
+
+
+def test_stubs_made_as_documented_work_beside_proto_plus(shared, tmp_path):
+    document = (ROOT / "docs/fsdpctl.md").read_text()
+    command, = re.findall(r"^python (-m grpc_tools\.protoc .*?)\s+#", document, re.MULTILINE)
+    client, = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
+    subprocess.run(f"{sys.executable} {command.replace('OUT', str(tmp_path))}", shell=True, cwd=ROOT, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["fsdpd"]
+    done = subprocess.run([sys.executable, "-c", BESIDE_PROTO_PLUS + client.replace("HOST:7777", shared.address)],
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [
+                              str(tmp_path), os.environ.get("PYTHONPATH")]))}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"node-0", "node-1"}

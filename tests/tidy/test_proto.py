@@ -16,8 +16,9 @@ VALUE, METHOD = 2, 2                      # of an enum, of a service
 @pytest.fixture(scope="module")
 def contracts(tmp_path_factory):
     out = tmp_path_factory.mktemp("descriptors") / "all.binpb"
-    paths = [str(path) for path in repository.with_suffix(".proto") if path.parts[0] == "proto"]
-    assert protoc.main(["protoc", f"-I{ROOT}", f"--descriptor_set_out={out}", "--include_source_info", *paths]) == 0
+    paths = [str(path.relative_to("proto")) for path in repository.with_suffix(".proto") if path.parts[0] == "proto"]
+    root = f"-I{ROOT / 'proto'}"
+    assert protoc.main(["protoc", root, f"--descriptor_set_out={out}", "--include_source_info", *paths]) == 0
     return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
 
 

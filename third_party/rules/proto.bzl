@@ -1,13 +1,15 @@
 """One cc_library per .proto file (two targets over one file would register its descriptor twice)."""
 
 _PROTOC = "/usr/bin/protoc"
-_GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)"
+_GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/proto"
 
 def fsdpd_proto(name, deps = [], services = False):
     """`name`.proto -> `name` (messages) and, with services, the gRPC stubs in `name`_grpc.
 
-    Imports and includes are both written from the repository's root: fsdpd/v1/job.proto's messages are in
-    proto/fsdpd/v1/job.pb.h.
+    Protos are imported from proto/, so that stubs in other languages are packages below fsdpd and not below a folder of
+    ours (Python's proto-plus is a package `proto`). Our includes are written from the repository's root, as all others
+    are: fsdpd/v1/job.proto's messages are in proto/fsdpd/v1/job.pb.h. protoc's own headers include each other as protos
+    import each other, which is what //proto:root is for.
     """
     src = name + ".proto"
     protos = [src] + [dep + "_src" for dep in deps]
@@ -16,20 +18,20 @@ def fsdpd_proto(name, deps = [], services = False):
         name = name + "_gen",
         srcs = protos,
         outs = [name + ".pb.h", name + ".pb.cc"],
-        cmd = "%s -I. --cpp_out=$(GENDIR) $(location %s)" % (_PROTOC, src),
+        cmd = "%s -Iproto --cpp_out=$(GENDIR)/proto $(location %s)" % (_PROTOC, src),
     )
     native.cc_library(
         name = name,
         srcs = [name + ".pb.cc"],
         hdrs = [name + ".pb.h"],
-        deps = deps + ["//third_party:protobuf"],
+        deps = deps + ["//proto:root", "//third_party:protobuf"],
     )
     if services:
         native.genrule(
             name = name + "_grpc_gen",
             srcs = protos,
             outs = [name + ".grpc.pb.h", name + ".grpc.pb.cc"],
-            cmd = "%s -I. %s $(location %s)" % (_PROTOC, _GRPC, src),
+            cmd = "%s -Iproto %s $(location %s)" % (_PROTOC, _GRPC, src),
         )
         native.cc_library(
             name = name + "_grpc",
