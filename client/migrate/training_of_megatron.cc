@@ -185,7 +185,7 @@ class TrainingConverter {
     v1::Schedule::Wsd* wsd = job_.mutable_schedule()->mutable_wsd();
     wsd->set_warmup_steps(warmup);
     wsd->set_decay_steps(c_.Steps("wsd_decay_iters", "lr_wsd_decay_samples").value_or(0));
-    wsd->set_min_lr_ratio(ratio);
+    if (ratio != 0) wsd->set_min_lr_ratio(ratio);
     const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's own.
     if (style == "linear") return;
     const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
@@ -210,10 +210,10 @@ class TrainingConverter {
       schedule->mutable_constant()->set_warmup_steps(warmup);
     } else if (style == "linear") {
       schedule->mutable_linear()->set_warmup_steps(warmup);
-      schedule->mutable_linear()->set_min_lr_ratio(ratio);
+      if (ratio != 0) schedule->mutable_linear()->set_min_lr_ratio(ratio);
     } else if (style == "cosine") {
       schedule->mutable_cosine()->set_warmup_steps(warmup);
-      schedule->mutable_cosine()->set_min_lr_ratio(ratio);
+      if (ratio != 0) schedule->mutable_cosine()->set_min_lr_ratio(ratio);
     } else if (style == "wsd") {
       Wsd(warmup, ratio);
     } else {

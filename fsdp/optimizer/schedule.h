@@ -4,6 +4,9 @@
 // constant one falls to min_lr_ratio x peak at the last step: cosine and linear from the end of warm-up, WSD
 // (warm-up, stable, decay) in a straight line over the last `decay_steps`, from the peak. A decay longer than
 // what warm-up leaves starts where warm-up ends.
+//
+// With min_lr_ratio 0 the last step has rate 0 and changes nothing, which the plan says where that is the
+// default. It stays so: to fall over one step more would change every rate of every job that there is.
 #pragma once
 
 #include <cstdint>

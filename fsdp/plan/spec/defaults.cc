@@ -108,10 +108,33 @@ class Filler {
 
   void FillOptimizer() {
     if (!job_.optimizer().has_sgd()) FillAdamW(job_.mutable_optimizer()->mutable_adamw());
-    if (job_.schedule().shape_case() == v1::Schedule::SHAPE_NOT_SET) {
-      job_.mutable_schedule()->mutable_constant();
-      Chose("schedule", "constant");
+    FillSchedule(job_.mutable_schedule());
+  }
+
+  void FillSchedule(v1::Schedule* schedule) {
+    switch (schedule->shape_case()) {
+      case v1::Schedule::kCosine:
+        return FillFinalRate("schedule.cosine", schedule->mutable_cosine());
+      case v1::Schedule::kLinear:
+        return FillFinalRate("schedule.linear", schedule->mutable_linear());
+      case v1::Schedule::kWsd:
+        return FillFinalRate("schedule.wsd", schedule->mutable_wsd());
+      case v1::Schedule::kConstant:
+        return;
+      case v1::Schedule::SHAPE_NOT_SET:
+        schedule->mutable_constant();
+        return Chose("schedule", "constant");
     }
+  }
+
+  // Told and not warned of: it costs one step, and each job that leaves it out would be warned.
+  template <typename Shape>
+  void FillFinalRate(const std::string& field, Shape* shape) {
+    if (shape->has_min_lr_ratio()) return;
+    shape->set_min_lr_ratio(0);
+    Chose(field + ".min_lr_ratio", "0",
+          absl::StrCat("default: the last step, ", job_.train().steps(),
+                       ", has rate 0 and changes nothing; 0.1 is usual"));
   }
 
   void FillAdamW(v1::AdamW* adamw) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace fsdpd {
 namespace {
 
@@ -31,6 +33,27 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   EXPECT_EQ(filled.resources().ranks_per_node(), 0);
   EXPECT_EQ(filled.resources().memory_budget_bytes(), 0);
   EXPECT_EQ(filled.restart().max_attempts(), 0);
+}
+
+TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
+  for (const char* shape : {"cosine", "linear", "wsd"}) {
+    v1::JobSpec job;
+    job.mutable_train()->set_steps(40);
+    if (shape == std::string("cosine")) job.mutable_schedule()->mutable_cosine();
+    if (shape == std::string("linear")) job.mutable_schedule()->mutable_linear();
+    if (shape == std::string("wsd")) job.mutable_schedule()->mutable_wsd();
+    std::vector<Choice> choices;
+    const v1::JobSpec filled = WithDefaults(job, &choices);
+    const auto told = std::find_if(choices.begin(), choices.end(), [&](const Choice& choice) {
+      return choice.field == std::string("schedule.") + shape + ".min_lr_ratio";
+    });
+    ASSERT_NE(told, choices.end()) << shape;
+    EXPECT_EQ(told->value, "0");
+    EXPECT_NE(told->reason.find("the last step, 40, has rate 0"), std::string::npos) << told->reason;
+    choices.clear();
+    EXPECT_EQ(WithDefaults(filled, &choices).SerializeAsString(), filled.SerializeAsString());
+    EXPECT_TRUE(choices.empty()) << "a ratio that is written, 0 too, is no default";
+  }
 }
 
 TEST(Defaults, AreTheSameTheSecondTime) {
