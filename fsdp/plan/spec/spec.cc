@@ -12,21 +12,96 @@ struct Preset {
   ModelConfig config;
 };
 
-LlamaConfig WithPositions(LlamaConfig config, int64_t positions) {
-  config.positions = positions;
-  return config;
+LlamaConfig Tiny() {
+  LlamaConfig c;
+  c.vocab_size = 256;
+  c.hidden_size = 128;
+  c.intermediate_size = 384;
+  c.layers = 4;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_size = 32;
+  c.rope_theta = 10000;
+  c.norm_epsilon = 1e-5;
+  return c;
 }
 
-// vocab, hidden, intermediate, layers, heads, kv_heads, rope_theta, norm_epsilon, head_size
+// What the sizes of Llama 3 share; each sets hidden_size, intermediate_size, layers, heads and head_size.
+LlamaConfig Llama3() {
+  LlamaConfig c;
+  c.vocab_size = 128256;
+  c.kv_heads = 8;
+  c.rope_theta = 500000;
+  c.norm_epsilon = 1e-5;
+  c.positions = 8192;
+  return c;
+}
+
+LlamaConfig Llama3Of1B() {
+  LlamaConfig c = Llama3();
+  c.hidden_size = 2048;
+  c.intermediate_size = 8192;
+  c.layers = 16;
+  c.heads = 32;
+  c.head_size = 64;
+  return c;
+}
+
+LlamaConfig Llama3Of8B() {
+  LlamaConfig c = Llama3();
+  c.hidden_size = 4096;
+  c.intermediate_size = 14336;
+  c.layers = 32;
+  c.heads = 32;
+  c.head_size = 128;
+  return c;
+}
+
+LlamaConfig Llama3Of70B() {
+  LlamaConfig c = Llama3();
+  c.hidden_size = 8192;
+  c.intermediate_size = 28672;
+  c.layers = 80;
+  c.heads = 64;
+  c.head_size = 128;
+  return c;
+}
+
+LlamaConfig Qwen3Of8B() {
+  LlamaConfig c;
+  c.vocab_size = 151936;
+  c.hidden_size = 4096;
+  c.intermediate_size = 12288;
+  c.layers = 36;
+  c.heads = 32;
+  c.kv_heads = 8;
+  c.head_size = 128;
+  c.qk_norm = true;
+  c.rope_theta = 1000000;
+  c.norm_epsilon = 1e-6;
+  c.positions = 40960;
+  return c;
+}
+
+Gpt2Config Gpt2() {
+  Gpt2Config c;
+  c.vocab_size = 50257;
+  c.hidden_size = 768;
+  c.intermediate_size = 3072;
+  c.layers = 12;
+  c.heads = 12;
+  c.positions = 1024;
+  return c;
+}
+
 const std::vector<Preset>& Presets() {
   static const auto* presets = new std::vector<Preset>{
-      {"tiny", LlamaConfig{256, 128, 384, 4, 4, 2, 10000, 1e-5, 32}},
-      {"llama3-1b", WithPositions(LlamaConfig{128256, 2048, 8192, 16, 32, 8, 500000, 1e-5, 64}, 8192)},
-      {"llama3-8b", WithPositions(LlamaConfig{128256, 4096, 14336, 32, 32, 8, 500000, 1e-5, 128}, 8192)},
-      {"llama3-70b", WithPositions(LlamaConfig{128256, 8192, 28672, 80, 64, 8, 500000, 1e-5, 128}, 8192)},
-      {"qwen3-8b",
-       WithPositions(LlamaConfig{151936, 4096, 12288, 36, 32, 8, 1000000, 1e-6, 128, false, true}, 40960)},
-      {"gpt2", Gpt2Config{50257, 768, 3072, 12, 12, 1024}},
+      {"tiny", Tiny()},
+      {"llama3-1b", Llama3Of1B()},
+      {"llama3-8b", Llama3Of8B()},
+      {"llama3-70b", Llama3Of70B()},
+      {"qwen3-8b", Qwen3Of8B()},
+      {"gpt2", Gpt2()},
   };
   return *presets;
 }
