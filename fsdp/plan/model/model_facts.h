@@ -75,14 +75,13 @@ struct ModelFacts {
 // Parameters in order, [those in brackets] only where the configuration has them:
 //   llama  embedding: weight
 //          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk],
-//          attention.wv,
-//                     [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo, ffn_norm,
-//                     ffn.w1 (gate), ffn.w3 (up), ffn.w2
+//                     attention.wv, [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo,
+//                     ffn_norm, ffn.w1 (gate), ffn.w3 (up), ffn.w2
 //          head:      norm, [output; absent when tied: the head borrows the embedding]
 //   gpt2   embedding: weight, positions
 //          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv,
-//          attention.wo,
-//                     attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2, ffn.b2
+//                     attention.wo, attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2,
+//                     ffn.b2
 //          head:      norm.weight, norm.bias, [output]
 // Matrices are [out features, in features]; the embedding is [vocab, hidden].
 //   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
