@@ -33,11 +33,16 @@ void AdamW::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_
   const at::Tensor exp_avg = InFp32(shard.moments[0]);
   const at::Tensor exp_avg_sq = InFp32(shard.moments[1]);
   for (const UpdateGroup& group : groups_[bucket]) {
-    const std::vector<at::Tensor> steps(group.runs.size(), steps_taken_);
-    at::_fused_adamw_(RunsOf(group, shard.main), RunsOf(group, grad), RunsOf(group, exp_avg),
-                      RunsOf(group, exp_avg_sq), /*max_exp_avg_sqs=*/{}, steps,
+    const std::vector<at::Tensor> main = RunsOf(group, shard.main);
+    const std::vector<at::Tensor> first = RunsOf(group, exp_avg);
+    const std::vector<at::Tensor> second = RunsOf(group, exp_avg_sq);
+    const std::vector<at::Tensor> steps(main.size(), steps_taken_);
+    at::_fused_adamw_(main, RunsOf(group, grad), first, second, /*max_exp_avg_sqs=*/{}, steps,
                       learning_rate_ * group.lr_scale, config_.beta1, config_.beta2, group.weight_decay,
                       config_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_divisor, found_nonfinite);
+    StoreTails(group, main, shard.main);
+    StoreTails(group, first, exp_avg);
+    StoreTails(group, second, exp_avg_sq);
   }
   StoreBack(exp_avg, shard.moments[0]);
   StoreBack(exp_avg_sq, shard.moments[1]);

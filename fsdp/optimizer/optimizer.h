@@ -6,6 +6,9 @@
 // Whether the step is skipped is known to the device only, so found_nonfinite goes to the kernel, and the
 // state that counts steps advances on the device. Nothing is read back and nothing waits.
 //
+// An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
+// pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
+//
 // Call order: BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
 // runs on the caller's current stream. Ownership: main, moments and gradient stay the caller's. Thread
 // safety: none. Errors: LibTorch's exceptions pass through.

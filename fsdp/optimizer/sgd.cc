@@ -19,12 +19,15 @@ void Sgd::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_di
   const at::Tensor grad = InFp32(shard.grad);
   const at::Tensor momentum = has_momentum ? InFp32(shard.moments[0]) : at::Tensor();
   for (const UpdateGroup& group : groups_[bucket]) {
+    const std::vector<at::Tensor> main = RunsOf(group, shard.main);
     // Without momentum the kernel wants no list at all.
     const std::vector<at::Tensor> momenta =
         has_momentum ? RunsOf(group, momentum) : std::vector<at::Tensor>();
-    at::_fused_sgd_(RunsOf(group, shard.main), RunsOf(group, grad), momenta, group.weight_decay,
-                    config_.momentum, learning_rate_ * group.lr_scale, /*dampening=*/0, config_.nesterov,
+    at::_fused_sgd_(main, RunsOf(group, grad), momenta, group.weight_decay, config_.momentum,
+                    learning_rate_ * group.lr_scale, /*dampening=*/0, config_.nesterov,
                     /*maximize=*/false, /*is_first_step=*/false, grad_divisor, found_nonfinite);
+    StoreTails(group, main, shard.main);
+    if (has_momentum) StoreTails(group, momenta, momentum);
   }
   if (has_momentum) StoreBack(momentum, shard.moments[0]);
 }

@@ -1,8 +1,36 @@
 #include "fsdp/optimizer/update_groups.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 
 namespace fsdpd {
+namespace {
+
+// Of fp32, for AVX-512; a multiple of what narrower machines have, and what the kernels cut a tensor at for
+// their threads.
+constexpr int64_t kVectorElements = 16;
+
+int64_t TailOf(const BucketRange& run) { return run.elements % kVectorElements; }
+
+int64_t CountTails(const UpdateGroup& group) {
+  return std::count_if(group.runs.begin(), group.runs.end(),
+                       [](const BucketRange& run) { return TailOf(run) > 0; });
+}
+
+// Calls visit(tail of `flat`, its place in `tails`) for each run that has one.
+template <typename Visit>
+void ForEachTail(const UpdateGroup& group, const at::Tensor& flat, const at::Tensor& tails, Visit visit) {
+  auto* const values = flat.mutable_data_ptr<float>();
+  auto* next = tails.mutable_data_ptr<float>();
+  for (const BucketRange& run : group.runs) {
+    if (TailOf(run) == 0) continue;
+    visit(values + run.begin + run.elements - TailOf(run), next, TailOf(run));
+    next += kVectorElements;
+  }
+}
+
+}  // namespace
 
 std::vector<UpdateGroup> UpdateGroupsOf(const Bucket& bucket, BucketRange main) {
   std::vector<UpdateGroup> groups;
@@ -25,9 +53,22 @@ std::vector<UpdateGroup> UpdateGroupsOf(const Bucket& bucket, BucketRange main) 
 
 std::vector<at::Tensor> RunsOf(const UpdateGroup& group, const at::Tensor& flat) {
   std::vector<at::Tensor> runs;
-  runs.reserve(group.runs.size());
-  for (const BucketRange& run : group.runs) runs.push_back(flat.narrow(0, run.begin, run.elements));
+  runs.reserve(group.runs.size() + 1);
+  for (const BucketRange& run : group.runs) {
+    const int64_t elements = run.elements - (flat.is_cuda() ? 0 : TailOf(run));
+    if (elements > 0) runs.push_back(flat.narrow(0, run.begin, elements));
+  }
+  if (flat.is_cuda() || CountTails(group) == 0) return runs;
+  runs.push_back(at::zeros({CountTails(group) * kVectorElements}, flat.options()));
+  ForEachTail(group, flat, runs.back(),
+              [](const float* tail, float* copy, int64_t elements) { std::copy_n(tail, elements, copy); });
   return runs;
+}
+
+void StoreTails(const UpdateGroup& group, const std::vector<at::Tensor>& runs, const at::Tensor& flat) {
+  if (flat.is_cuda() || CountTails(group) == 0) return;
+  ForEachTail(group, flat, runs.back(),
+              [](float* tail, const float* copy, int64_t elements) { std::copy_n(copy, elements, tail); });
 }
 
 at::Tensor InFp32(const at::Tensor& stored) { return stored.to(at::kFloat); }

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/sum.h>
 #include <gtest/gtest.h>
 
 namespace fsdpd {
@@ -67,13 +69,36 @@ TEST(UpdateGroups, AreNoneForPaddingAndForFrozenBuckets) {
   EXPECT_TRUE(UpdateGroupsOf(bucket, {0, 256}).empty());
 }
 
-TEST(UpdateGroups, RunsAreViews) {
-  const at::Tensor flat = at::arange(10, at::kFloat);
-  const auto runs = RunsOf({0, 1, {{1, 2}, {7, 3}}}, flat);
+TEST(UpdateGroups, RunsAreViewsOfWholeVectors) {
+  const at::Tensor flat = at::arange(60, at::kFloat);
+  const UpdateGroup group = {0, 1, {{1, 16}, {20, 32}}};
+  const auto runs = RunsOf(group, flat);
   ASSERT_EQ(runs.size(), 2u);
   runs[1].fill_(-1);
-  EXPECT_EQ(flat[7].item<float>(), -1);
+  EXPECT_EQ(flat[20].item<float>(), -1);
   EXPECT_EQ(runs[0][1].item<float>(), 2);
+  StoreTails(group, runs, flat);  // There are none.
+  EXPECT_EQ(flat[19].item<float>(), 19);
+}
+
+TEST(UpdateGroups, WhatIsLeftOverOfRunsIsCopiedThereAndBack) {
+  const at::Tensor flat = at::arange(60, at::kFloat);
+  const UpdateGroup group = {0, 1, {{1, 3}, {10, 18}, {30, 16}}};
+  const auto runs = RunsOf(group, flat);
+  ASSERT_EQ(runs.size(), 3u);  // The first run has no whole vector.
+  EXPECT_EQ(runs[0][0].item<float>(), 10);
+  EXPECT_EQ(runs[0].numel(), 16);
+  EXPECT_EQ(runs[1][0].item<float>(), 30);
+  const at::Tensor tails = runs[2];
+  ASSERT_EQ(tails.numel(), 32);
+  EXPECT_EQ(tails[2].item<float>(), 3);
+  EXPECT_EQ(tails[3].item<float>(), 0);
+  EXPECT_EQ(tails[17].item<float>(), 27);
+  tails.fill_(-1);
+  EXPECT_EQ(flat[2].item<float>(), 2) << "before it is brought back";
+  StoreTails(group, runs, flat);
+  EXPECT_EQ(flat.lt(0).sum().item<int64_t>(), 5);
+  for (const int i : {1, 2, 3, 26, 27}) EXPECT_EQ(flat[i].item<float>(), -1) << i;
 }
 
 TEST(UpdateGroups, WidenANarrowTensorAndRoundItBack) {
