@@ -111,9 +111,9 @@ void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v
   metrics_->RankPlanned(id, planned);
 }
 
-void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
+void Agent::RankReady(const RankId& id) {
   v1::AgentMessage message = UpdateOf(id);
-  message.mutable_rank()->mutable_ready()->set_program_hash(started.program_hash());
+  message.mutable_rank()->mutable_ready();
   link_->SendLifecycle(std::move(message));
 }
 

@@ -64,7 +64,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
-  void RankReady(const RankId& id, const v1::RankStarted& started) override;
+  void RankReady(const RankId& id) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptGone(const AttemptId& id, bool stopped) override;

@@ -170,8 +170,7 @@ TEST(Agent, RunsRanksFromLaunchToExit) {
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
   coordinator.Send(Launch("train", 1, 2));
-  const v1::RankReady ready = coordinator.AwaitReady("train-k3x9q2", 1, 1).ready();
-  EXPECT_EQ(ready.program_hash(), "abc123");
+  coordinator.AwaitReady("train-k3x9q2", 1, 1);
   for (int rank : {0, 1}) {
     const v1::RankExit exit = coordinator.AwaitExit("train-k3x9q2", 1, rank).exit();
     EXPECT_EQ(exit.exit_code(), 0);

@@ -36,7 +36,6 @@ void Started() {
   plan->set_peak_bytes(300);
   plan->add_components()->set_name("optimizer");
   plan->mutable_components(0)->set_bytes(300);
-  message.mutable_started()->set_program_hash("abc123");
   Send(message);
 }
 

@@ -408,7 +408,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
                    ToString(rank->id), message.started().memory_plan().peak_bytes(),
                    attempt->planned.peak_bytes());
       }
-      events_->RankReady(rank->id, message.started());
+      events_->RankReady(rank->id);
       break;
     case v1::RankToAgent::kStep:
       events_->RankStepped(rank->id, attempt->world, message.step());

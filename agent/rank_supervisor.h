@@ -51,7 +51,7 @@ class RankEvents {
   // differ.
   virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
                             const v1::MemoryPlan& planned) = 0;
-  virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
+  virtual void RankReady(const RankId& id) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;

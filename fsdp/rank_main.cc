@@ -61,7 +61,6 @@ void PrepareHost(const Spec& spec) {
 absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
   v1::RankToAgent message;
   *message.mutable_started()->mutable_memory_plan() = ToProto(plan.memory);
-  message.mutable_started()->set_program_hash(HashText(plan.program.hash));
   return channel->Send(message);
 }
 

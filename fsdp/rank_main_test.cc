@@ -250,7 +250,6 @@ TEST(RankMain, RanksTrainTogetherAndReportTheSameLosses) {
     for (int rank = 0; rank < world; ++rank) {
       ASSERT_EQ(job.reports(rank).size(), 3u);
       EXPECT_EQ(job.error(rank), "");
-      EXPECT_EQ(job.started(rank).program_hash(), job.started(0).program_hash());
       EXPECT_GT(job.started(rank).memory_plan().peak_bytes(), 0);
       EXPECT_GT(job.reports(rank)[2].memory().device_mallocs(), 0);
       for (int s = 0; s < 3; ++s) EXPECT_EQ(job.reports(rank)[s].loss(), job.reports(0)[s].loss());

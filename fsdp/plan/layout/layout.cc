@@ -227,12 +227,6 @@ double Layout::padding_ratio() const {
   return own == 0 ? 0 : (padded - own) / own;
 }
 
-int64_t Layout::main_elements() const {
-  int64_t sum = 0;
-  for (const Bucket& bucket : buckets) sum += bucket.main_elements;
-  return sum;
-}
-
 BucketRange ShardRange(const Bucket& bucket, int64_t shard) {
   FSDPD_CHECK(shard >= 0 && shard < bucket.shards);
   return {shard * bucket.shard_elements, bucket.shard_elements};

@@ -90,9 +90,8 @@ struct Layout {
   std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
 
-  int64_t elements() const;       // Parameters of the model.
-  double padding_ratio() const;   // Padding over parameters.
-  int64_t main_elements() const;  // Of one rank, padding included; the same on all.
+  int64_t elements() const;      // Parameters of the model.
+  double padding_ratio() const;  // Padding over parameters.
 };
 
 // Elements [begin, begin + elements) of a bucket.

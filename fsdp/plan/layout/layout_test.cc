@@ -190,7 +190,7 @@ TEST(Layout, OneRankPadsOnlyBetweenParameters) {
   for (const Quantum quantum : kQuanta) {
     const Layout layout = MakeLayout(OneUnit({{128, 3}, {128, 5}}), Options(1, DType::kFp32, quantum));
     ASSERT_EQ(layout.buckets.size(), 1u);
-    EXPECT_EQ(layout.main_elements(), layout.elements());
+    EXPECT_EQ(layout.buckets[0].main_elements, layout.elements());
   }
 }
 
