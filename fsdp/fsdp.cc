@@ -5,7 +5,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
-#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,13 +27,6 @@ constexpr char kThisProgram[] = "/proc/self/exe";
 
 // A collective of the weights moves so much at a time; CUDA ranks stage it on the device.
 constexpr int64_t kCollectElements = 1 << 24;
-
-absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
-  v1::JobSpec job;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
-  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
-  return job;
-}
 
 absl::Status CheckModel(const Plan& plan, const UserModel* model) {
   FSDPD_CHECK(plan.accepted());
@@ -90,10 +82,7 @@ absl::StatusOr<int> Variable(const char* name) {
 
 }  // namespace
 
-absl::StatusOr<Plan> PlanJson(const std::string& json) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::JobSpec job, ReadJob(json));
-  return AcceptedPlan(job);
-}
+absl::StatusOr<Plan> PlanJson(const std::string& json) { return PlanOfJson(json); }
 
 absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
   FSDPD_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJob(json));

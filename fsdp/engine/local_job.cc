@@ -47,10 +47,15 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
 
 }  // namespace
 
-absl::StatusOr<Plan> PlanOfJson(const std::string& json) {
+absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
   v1::JobSpec job;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
-  if (!parsed.ok()) return absl::InvalidArgumentError(parsed.ToString());
+  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
+  return job;
+}
+
+absl::StatusOr<Plan> PlanOfJson(const std::string& json) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::JobSpec job, ReadJob(json));
   return AcceptedPlan(job);
 }
 

@@ -13,6 +13,7 @@
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
+#include "proto/fsdpd/v1/job.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -33,7 +34,9 @@ struct LocalJobResult {
   std::vector<Timeline> timelines;  // By rank: of the last step.
 };
 
-// The plan of a spec as text of JobSpec in JSON; INVALID_ARGUMENT with every fault when it is refused.
+// A spec as text of JobSpec in JSON.
+absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json);
+// ... and its plan; INVALID_ARGUMENT with every fault when it is refused.
 absl::StatusOr<Plan> PlanOfJson(const std::string& json);
 
 // Returns the first error of the lowest rank that has one; an error that others caused counts last.
