@@ -37,7 +37,7 @@ struct AgentOptions {
   std::string rank_binary;
   std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
   absl::Duration grace = absl::Seconds(5);  // Between SIGTERM and SIGKILL, when a Stop names none.
-  std::set<std::string> allowed_env;        // What a job's env may set besides the usual prefixes.
+  std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
 };
 
 class Agent : private RankEvents, private CoordinatorLink::Handler {

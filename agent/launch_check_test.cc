@@ -62,6 +62,10 @@ TEST(LaunchCheck, RefusesVariablesThatThisNodeDoesNotAllow) {
   EXPECT_EQ(WhyRefused(set("MY_APP_MODE", "x"), use), "");
   EXPECT_EQ(WhyRefused(set("LD_PRELOAD", "/tmp/x.so"), use),
             "env[1].name: 'LD_PRELOAD' is not allowed on this node: its agent has no --allow-env LD_PRELOAD");
+  EXPECT_THAT(WhyRefused(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use),
+              HasSubstr("no --allow-env NCCL_NET_PLUGIN"));
+  use.allowed_env = {"NCCL_NET_PLUGIN"};
+  EXPECT_EQ(WhyRefused(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use), "");
   EXPECT_THAT(WhyRefused(set("FSDPD_RANK", "other/1/0"), use), HasSubstr("env[1].name: 'FSDPD_RANK'"));
   EXPECT_THAT(WhyRefused(set("NCCL_DEBUG=INFO", ""), use), HasSubstr("letters, digits"));
   EXPECT_THAT(WhyRefused(set("NCCL_DEBUG", std::string(5000, 'x')), use), HasSubstr("env[1].value"));

@@ -100,7 +100,7 @@ void Declare(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_option("--allow-env", flags->agent.allowed_env,
                   "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
-                      "; may be repeated")
+                      " that load no library; may be repeated")
       ->check(CheckAllowedEnv);
   app->add_option("--grace-ms", flags->grace_ms, "Between SIGTERM and SIGKILL, when a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))

@@ -67,7 +67,7 @@ class RankSupervisor {
     v1::Device device = v1::DEVICE_CPU;
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
-    std::set<std::string> allowed_env;        // Of jobs' ranks, besides names with a usual prefix.
+    std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
   };
 
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);

@@ -2,8 +2,8 @@
 // submit and for the agent that starts the ranks.
 //
 // An allow-list, because a rank runs as its agent's user: LD_PRELOAD or PATH would be a program of one's own
-// there. What NCCL, CUDA and LibTorch read tunes them, and is let through by its prefix; other names are for
-// an agent's owner to allow (--allow-env).
+// there. What NCCL, CUDA and LibTorch read tunes them, and is let through by its prefix, but for those names
+// with which they load a library; these and all others are for an agent's owner to allow (--allow-env).
 //
 // Each function says what is wrong, or "".
 #pragma once
@@ -26,6 +26,7 @@ std::string WhyTheDaemons(absl::string_view name, absl::string_view value);
 
 // "NCCL_*, CUDA_*, PYTORCH_*, TORCH_*"
 std::string RankEnvPrefixes();
-bool HasRankEnvPrefix(absl::string_view name);
+// Why only an agent that allows the name starts a rank with it.
+std::string WhyAskAgents(absl::string_view name);
 
 }  // namespace fsdpd

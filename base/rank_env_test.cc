@@ -10,10 +10,17 @@ using ::testing::HasSubstr;
 
 TEST(RankEnv, LetsThroughWhatLibrariesReadAndNothingThatRunsAProgram) {
   for (const char* name : {"NCCL_DEBUG", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS"})
-    EXPECT_TRUE(HasRankEnvPrefix(name)) << name;
+    EXPECT_EQ(WhyAskAgents(name), "") << name;
   for (const char* name : {"LD_PRELOAD", "PATH", "XNCCL_DEBUG", "NCCL", ""})
-    EXPECT_FALSE(HasRankEnvPrefix(name)) << name;
-  EXPECT_EQ(RankEnvPrefixes(), "NCCL_*, CUDA_*, PYTORCH_*, TORCH_*");
+    EXPECT_EQ(WhyAskAgents(name), "is none of NCCL_*, CUDA_*, PYTORCH_*, TORCH_*") << name;
+}
+
+TEST(RankEnv, AsksForNamesThatLoadALibraryWhateverTheirPrefix) {
+  for (const char* name :
+       {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_CONF_FILE",
+        "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH"})
+    EXPECT_THAT(WhyAskAgents(name), HasSubstr("load a library")) << name;
+  EXPECT_EQ(WhyAskAgents("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
 }
 
 TEST(RankEnv, SaysWhatIsWrongWithANameOrAValue) {

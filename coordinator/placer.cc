@@ -110,7 +110,7 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
   for (const v1::Variable& variable : filled.env()) {
-    if (!HasRankEnvPrefix(variable.name())) request.env.push_back(variable.name());
+    if (!WhyAskAgents(variable.name()).empty()) request.env.push_back(variable.name());
   }
   return request;
 }

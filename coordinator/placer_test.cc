@@ -152,6 +152,8 @@ TEST(Placer, PutsRanksOnlyWhereTheirVariablesAreAllowed) {
   const PlaceDecision none = Place(RequestOf(spec), {Sized("a", 1, 0)});
   EXPECT_FALSE(none.possible);
   EXPECT_THAT(none.reason, HasSubstr("a does not allow env MY_APP_MODE"));
+  spec.mutable_env(0)->set_name("NCCL_NET_PLUGIN");
+  EXPECT_THAT(Place(RequestOf(spec), {allows}).reason, HasSubstr("b does not allow env NCCL_NET_PLUGIN"));
 }
 
 TEST(Placer, ReasonNamesTheMemoryThatIsMissing) {

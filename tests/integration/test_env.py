@@ -42,6 +42,7 @@ def test_a_rank_goes_only_where_its_variables_are_allowed(own):
         path = cluster.write_spec(made)
         job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
         assert [place.node for place in cluster.wait_state(job_id, "SUCCEEDED").placements] == ["node-9"]
-        made["env"] = {"OTHER": "x"}
-        refused = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(3)
-        assert "env[0].name" in refused.err and "--allow-env OTHER" in refused.err, refused
+        for name in ("OTHER", "NCCL_NET_PLUGIN", "CUDA_INJECTION64_PATH"):
+            made["env"] = {name: "/tmp/x.so"}
+            refused = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(3)
+            assert "env[0].name" in refused.err and f"--allow-env {name}" in refused.err, refused

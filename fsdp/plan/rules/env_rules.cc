@@ -253,10 +253,10 @@ Finding NotTheDaemons(const v1::Variable& variable) {
 }
 
 Finding Allowed(const v1::Variable& variable) {
-  if (!IsName(variable) || HasRankEnvPrefix(variable.name())) return {};
-  if (!WhyTheDaemons(variable.name(), variable.value()).empty()) return {};
-  return {absl::StrCat(variable.name(), " is none of ", RankEnvPrefixes(),
-                       ": only agents that allow it start such a rank"),
+  if (!IsName(variable) || !WhyTheDaemons(variable.name(), variable.value()).empty()) return {};
+  const std::string why = WhyAskAgents(variable.name());
+  if (why.empty()) return {};
+  return {absl::StrCat(variable.name(), " ", why, ": only agents that allow it start such a rank"),
           absl::StrCat("start the agents with --allow-env ", variable.name(), ", or leave it out")};
 }
 
@@ -302,7 +302,7 @@ const Rule kRules[] = {
     {"env_nccl_unknown", FaultLevel::kError, "env", "NCCL knows the names in env that begin with NCCL_",
      [](const Facts& f) { return Each(f, "name", NcclKnowsIt); }},
     {kEnvNeedsPermission, FaultLevel::kWarn, "env",
-     "names in env begin with NCCL_, CUDA_, PYTORCH_ or TORCH_",
+     "names in env begin with NCCL_, CUDA_, PYTORCH_ or TORCH_, and load no library",
      [](const Facts& f) { return Each(f, "name", Allowed); }},
 };
 

@@ -58,6 +58,17 @@ TEST(EnvRules, LeaveOtherNamesToAgents) {
   EXPECT_THAT(fault.fix, HasSubstr("--allow-env LD_PRELOAD"));
 }
 
+TEST(EnvRules, LeaveNamesThatLoadALibraryToAgentsToo) {
+  for (const char* name : {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
+                           "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH"}) {
+    const Violation fault = FaultOf(name, "/tmp/x.so");
+    EXPECT_EQ(fault.rule, kEnvNeedsPermission);
+    EXPECT_EQ(fault.field, "env[1].name");
+    EXPECT_THAT(fault.reason, HasSubstr("load a library that the job names")) << name;
+    EXPECT_THAT(fault.fix, HasSubstr("--allow-env " + std::string(name)));
+  }
+}
+
 TEST(EnvRules, RefuseWhatIsNoVariable) {
   EXPECT_EQ(FaultOf("").rule, "env_name");
   EXPECT_EQ(FaultOf("NCCL_DEBUG=INFO").rule, "env_name");
