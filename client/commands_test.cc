@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "base/temp_dir.h"
 #include "client/outcome.h"
-#include "client/scripted_coordinator.h"
+#include "client/testing/scripted_api.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
@@ -47,8 +47,8 @@ class CommandsTest : public testing::Test {
   TempDir dir_;
   std::string file_, out_, err_;
   Interrupt interrupt_;
-  Interrupt release_;           // What hooks wait for.
-  ScriptedCoordinator server_;  // Last: stops before what its hooks use goes.
+  Interrupt release_;   // What hooks wait for.
+  ScriptedApi server_;  // Last: stops before what its hooks use goes.
 };
 
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "client/scripted_coordinator.h"
+#include "client/testing/scripted_api.h"
 
 namespace fsdpd {
 namespace {
@@ -18,8 +18,8 @@ class CoordinatorClientTest : public testing::Test {
   CoordinatorClient::Options Patience(absl::Duration timeout) { return {timeout, timeout}; }
 
   Interrupt interrupt_;
-  Interrupt release_;           // What hooks wait for.
-  ScriptedCoordinator server_;  // Last: stops before what its hooks use goes.
+  Interrupt release_;   // What hooks wait for.
+  ScriptedApi server_;  // Last: stops before what its hooks use goes.
 };
 
 TEST_F(CoordinatorClientTest, DecodesTheDetailsOfARefusal) {

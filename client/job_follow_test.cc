@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "client/scripted_coordinator.h"
+#include "client/testing/scripted_api.h"
 
 namespace fsdpd {
 namespace {
@@ -71,7 +71,7 @@ class JobFollowTest : public testing::Test {
   Diary diary_;
   Mutex mutex_;
   std::vector<int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // Asked for, one a watch.
-  ScriptedCoordinator server_;                              // Last: stops before what its hooks use goes.
+  ScriptedApi server_;                                      // Last: stops before what its hooks use goes.
 };
 
 TEST_F(JobFollowTest, ReturnsTheJobAsItEnded) {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/mutex.h"
-#include "client/scripted_coordinator.h"
+#include "client/testing/scripted_api.h"
 
 namespace fsdpd {
 namespace {
@@ -54,7 +54,7 @@ class LogFollowTest : public testing::Test {
   std::string text_;
   Mutex mutex_;
   std::vector<int> tails_ ABSL_GUARDED_BY(mutex_);
-  ScriptedCoordinator server_;
+  ScriptedApi server_;
 };
 
 TEST_F(LogFollowTest, GoesOnAfterALostConnectionWithoutALineTwice) {

@@ -1,7 +1,7 @@
 // Jobs whose agents, or whose coordinator, are away for a while: leases, pauses, restarts, clocks that are
 // set.
 #include "base/limits.h"
-#include "coordinator/reconciler_case.h"
+#include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
 namespace {

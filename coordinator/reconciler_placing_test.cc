@@ -1,5 +1,5 @@
 // Which plan a job is launched with, and on which nodes it fits.
-#include "coordinator/reconciler_case.h"
+#include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "coordinator/reconciler_case.h"
+#include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
 namespace {

@@ -54,7 +54,7 @@ class Answer {
   Function function_ ABSL_GUARDED_BY(mutex_);
 };
 
-class ScriptedCoordinator : public v1::Coordinator::Service {
+class ScriptedApi : public v1::Coordinator::Service {
  public:
   template <typename Request, typename Response>
   using Hook = Answer<const Request&, Response*>;
@@ -72,7 +72,7 @@ class ScriptedCoordinator : public v1::Coordinator::Service {
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
   StreamHook<v1::TailLogsRequest, v1::TailLogsResponse> on_logs;
 
-  ~ScriptedCoordinator() override { Stop(); }
+  ~ScriptedApi() override { Stop(); }
 
   // Listens on 127.0.0.1: on a free port the first time, on the same one after a Stop().
   void Start();

@@ -1,4 +1,4 @@
-#include "coordinator/scripted_agent.h"
+#include "coordinator/testing/scripted_agent.h"
 
 #include <algorithm>
 #include <chrono>

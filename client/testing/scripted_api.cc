@@ -1,4 +1,4 @@
-#include "client/scripted_coordinator.h"
+#include "client/testing/scripted_api.h"
 
 #include <absl/strings/str_cat.h>
 
@@ -37,7 +37,7 @@ grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& messag
   return grpc::Status(code, message, status.SerializeAsString());
 }
 
-void ScriptedCoordinator::Start() {
+void ScriptedApi::Start() {
   grpc::ServerBuilder builder;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(this);
@@ -45,50 +45,45 @@ void ScriptedCoordinator::Start() {
   FSDPD_CHECK(server_ != nullptr && port_ != 0);
 }
 
-void ScriptedCoordinator::Stop() {
+void ScriptedApi::Stop() {
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   server_.reset();
 }
 
-std::string ScriptedCoordinator::address() const { return absl::StrCat("127.0.0.1:", port_); }
+std::string ScriptedApi::address() const { return absl::StrCat("127.0.0.1:", port_); }
 
-grpc::Status ScriptedCoordinator::SubmitJob(Context*, const v1::SubmitJobRequest* q,
-                                            v1::SubmitJobResponse* a) {
+grpc::Status ScriptedApi::SubmitJob(Context*, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) {
   return on_submit(*q, a);
 }
-grpc::Status ScriptedCoordinator::ValidateJob(Context*, const v1::ValidateJobRequest* q,
-                                              v1::ValidateJobResponse* a) {
+grpc::Status ScriptedApi::ValidateJob(Context*, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) {
   return on_validate(*q, a);
 }
-grpc::Status ScriptedCoordinator::PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
+grpc::Status ScriptedApi::PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
   return on_plan(*q, a);
 }
-grpc::Status ScriptedCoordinator::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
+grpc::Status ScriptedApi::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
   return on_get(*q, a);
 }
-grpc::Status ScriptedCoordinator::ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
+grpc::Status ScriptedApi::ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
   return on_list(*q, a);
 }
-grpc::Status ScriptedCoordinator::CancelJob(Context*, const v1::CancelJobRequest* q,
-                                            v1::CancelJobResponse* a) {
+grpc::Status ScriptedApi::CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
   return on_cancel(*q, a);
 }
-grpc::Status ScriptedCoordinator::ListNodes(Context*, const v1::ListNodesRequest* q,
-                                            v1::ListNodesResponse* a) {
+grpc::Status ScriptedApi::ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return on_nodes(*q, a);
 }
-grpc::Status ScriptedCoordinator::GetVersion(Context*, const v1::GetVersionRequest* q,
-                                             v1::GetVersionResponse* a) {
+grpc::Status ScriptedApi::GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) {
   return on_version(*q, a);
 }
-grpc::Status ScriptedCoordinator::WatchJob(Context* c, const v1::WatchJobRequest* q,
-                                           grpc::ServerWriter<v1::WatchJobResponse>* w) {
+grpc::Status ScriptedApi::WatchJob(Context* c, const v1::WatchJobRequest* q,
+                                   grpc::ServerWriter<v1::WatchJobResponse>* w) {
   return on_watch(*q, c, w);
 }
-grpc::Status ScriptedCoordinator::TailLogs(Context* c, const v1::TailLogsRequest* q,
-                                           grpc::ServerWriter<v1::TailLogsResponse>* w) {
+grpc::Status ScriptedApi::TailLogs(Context* c, const v1::TailLogsRequest* q,
+                                   grpc::ServerWriter<v1::TailLogsResponse>* w) {
   return on_logs(*q, c, w);
 }
 
