@@ -10,6 +10,7 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/server.h"
 #include "coordinator/testing/scripted_agent.h"
+#include "coordinator/testing/tiny_spec.h"
 #include "fsdp/plan/prediction.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -20,19 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Body = v1::CoordinatorMessage;
-
-v1::JobSpec TinySpec(int nodes = 1, int ranks_per_node = 1) {
-  v1::JobSpec spec;
-  spec.set_name("tiny");
-  spec.mutable_model()->set_preset("tiny");
-  spec.mutable_data()->mutable_synthetic();
-  spec.mutable_data()->set_sequence_length(64);
-  spec.mutable_train()->set_steps(10);
-  spec.mutable_resources()->set_nodes(nodes);
-  spec.mutable_resources()->set_ranks_per_node(ranks_per_node);
-  spec.mutable_resources()->set_device(v1::DEVICE_CPU);
-  return spec;
-}
 
 class CoordinatorTest : public ::testing::Test {
  protected:

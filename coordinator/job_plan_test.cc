@@ -3,19 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "coordinator/testing/tiny_spec.h"
+
 namespace fsdpd {
 namespace {
-
-v1::JobSpec TinySpec() {
-  v1::JobSpec spec;
-  spec.set_name("tiny");
-  spec.mutable_model()->set_preset("tiny");
-  spec.mutable_data()->mutable_synthetic();
-  spec.mutable_data()->set_sequence_length(64);
-  spec.mutable_train()->set_steps(10);
-  spec.mutable_resources()->set_device(v1::DEVICE_CPU);
-  return spec;
-}
 
 TEST(JobPlan, WhatIsKeptIsWhatIsPlacedByItsBytes) {
   v1::Job job;
