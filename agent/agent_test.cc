@@ -1,4 +1,4 @@
-// The whole agent against a scripted coordinator over real gRPC, with real rank processes (fake_rank.cc).
+// The whole agent against a scripted coordinator over real gRPC, with real rank processes (fake_rank).
 #include "agent/agent.h"
 
 #include <absl/strings/match.h>
@@ -18,7 +18,7 @@
 #include <iterator>
 
 #include "agent/process_tree.h"
-#include "agent/scripted_coordinator.h"
+#include "agent/testing/scripted_coordinator.h"
 #include "base/limits.h"
 #include "base/temp_dir.h"
 
@@ -26,7 +26,7 @@ namespace fsdpd {
 namespace {
 
 // Test binaries run in the folder of their runfiles.
-constexpr char kFakeRank[] = "agent/fake_rank";
+constexpr char kFakeRank[] = "agent/testing/fake_rank";
 
 struct Node {
   explicit Node(ScriptedCoordinator* coordinator, int slots = 4,

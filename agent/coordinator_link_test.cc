@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "agent/scripted_coordinator.h"
+#include "agent/testing/scripted_coordinator.h"
 
 namespace fsdpd {
 namespace {

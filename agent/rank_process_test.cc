@@ -39,7 +39,7 @@ class RankProcessTest : public testing::Test {
 
   // A rank that behaves as named, through its first frame.
   std::unique_ptr<RankProcess> Start(const std::string& behaviour, UniqueFd* socket) {
-    std::unique_ptr<RankProcess> process = *Spawn("agent/fake_rank");
+    std::unique_ptr<RankProcess> process = *Spawn("agent/testing/fake_rank");
     *socket = process->TakeSocket();
     v1::AgentToRank message;
     message.mutable_launch()->mutable_spec()->set_name(behaviour);

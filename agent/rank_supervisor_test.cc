@@ -71,7 +71,7 @@ class RankSupervisorTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(BecomeSubreaper().ok());
-    options_.rank_binary = "agent/fake_rank";
+    options_.rank_binary = "agent/testing/fake_rank";
     options_.slots = 4;
   }
 

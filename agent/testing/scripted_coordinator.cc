@@ -1,4 +1,4 @@
-#include "agent/scripted_coordinator.h"
+#include "agent/testing/scripted_coordinator.h"
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
