@@ -199,6 +199,7 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   UnitLayout layout;
   layout.name = facts.name;
   layout.borrows = facts.borrows;
+  layout.exchanges = facts.exchanges;
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
   AddBuckets(facts, unit, /*trainable=*/true, options, buckets);
@@ -225,6 +226,17 @@ double Layout::padding_ratio() const {
   double padded = 0;
   for (const Bucket& bucket : buckets) padded += static_cast<double>(bucket.bucket_elements);
   return own == 0 ? 0 : (padded - own) / own;
+}
+
+std::vector<Group> Layout::exchanged_groups() const {
+  std::vector<Group> groups;
+  for (const UnitLayout& unit : units) {
+    for (const UnitExchange& exchange : unit.exchanges) {
+      if (std::find(groups.begin(), groups.end(), exchange.group) == groups.end())
+        groups.push_back(exchange.group);
+    }
+  }
+  return groups;
 }
 
 BucketRange ShardRange(const Bucket& bucket, int64_t shard) {
