@@ -29,6 +29,7 @@
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
+#include "fsdp/engine/mesh_context.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
 #include "fsdp/optimizer/make_optimizer.h"
@@ -93,8 +94,10 @@ class Operations {
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
   absl::Status Gather(const Instruction& instruction);
-  void Forward(const Instruction& instruction);
-  void Backward(const Instruction& instruction);
+  absl::Status Forward(const Instruction& instruction);
+  absl::Status Backward(const Instruction& instruction);
+  absl::Status ForwardBackward(const Instruction& instruction);
+  void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
   at::Tensor OwnSquares() const;
@@ -113,8 +116,9 @@ class Operations {
 
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<BucketBuffers> buffers_;                // By bucket.
-  std::vector<std::vector<at::Tensor>> param_grads_;  // By unit, as Unit::Backward wants them.
+  std::vector<BucketBuffers> buffers_;                  // By bucket.
+  std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
+  std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
   // Own gradient pieces, as the norm wants them, by how many ranks have the same.
   std::map<int64_t, std::vector<at::Tensor>> grads_;
   std::vector<MicroBatch> micro_batches_;
