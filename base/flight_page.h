@@ -32,7 +32,7 @@ constexpr int kFlightPageFd = 4;
 
 constexpr int kMaxFlightLanes = 8;
 constexpr size_t kFlightWordBytes = 4096;
-// Of 48 layers and 16 micro-batches, or 200 layers and 8. Instructions beyond have their number for a name.
+// About 7 instructions a layer and micro-batch: 200 layers with 11. Those beyond have their number for a name.
 constexpr size_t kMaxFlightNames = 16384;
 constexpr size_t kMaxFlightNameBytes = 64;  // With the zero at its end; longer ones are cut.
 

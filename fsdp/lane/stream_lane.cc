@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/stream_word.h"
@@ -153,7 +154,13 @@ class StreamLane : public Lane {
   }
 
   void Progress(uint64_t value) override {
-    if (word_ != nullptr && error_.ok()) Keep(word_->Store(value, stream_.stream()));
+    if (word_ == nullptr || !error_.ok()) return;
+    const absl::Status stored = word_->Store(value, stream_.stream());
+    if (stored.ok()) return;
+    // Nothing that a step needs. Where the context itself is broken, the work that follows says so.
+    LogWarning("how far a stream is will not be shown any more: %s", stored.message());
+    word_->Abandon();
+    word_.reset();
   }
 
   absl::Status Synchronize() override {

@@ -2,8 +2,8 @@
 // write-value, which a stream's front end does by itself, so that no kernel is launched and it works while all
 // multiprocessors are taken. It can be captured into a graph.
 //
-// The store is fenced: what the stream wrote before is visible before it. The driver has no write-value without
-// that fence any more (flags of its second version), so each costs about what an event does.
+// The store is fenced: what the stream wrote before is visible before it. Nobody needs that here, but the driver has
+// no write-value without it any more (flags of its second version).
 //
 // The word's memory stays registered with the device while this lives. Built with --config=cuda alone.
 // Thread safety: none. Errors: UNIMPLEMENTED where device or driver cannot, INTERNAL by CUDA's word.
