@@ -125,6 +125,12 @@ void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& repor
   link_->SendStep(std::move(message));
 }
 
+void Agent::RankStood(const RankId& id, const std::string& where) {
+  v1::AgentMessage message = UpdateOf(id);
+  message.mutable_rank()->mutable_stand()->set_where(where);
+  link_->SendStep(std::move(message));  // Like one, it is worth nothing later.
+}
+
 void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
   metrics_->RankEnded(
       id, !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0));
@@ -174,6 +180,8 @@ void Agent::Received(const v1::CoordinatorMessage& message) {
       return supervisor_->Launch(message.launch());
     case v1::CoordinatorMessage::kStop:
       return supervisor_->Stop(message.stop());
+    case v1::CoordinatorMessage::kLocate:
+      return supervisor_->Locate(message.locate());
     case v1::CoordinatorMessage::kRendezvousValue:
       return supervisor_->StoreValue(message.rendezvous_value());
     case v1::CoordinatorMessage::kReadLogs:

@@ -66,6 +66,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
   void RankReady(const RankId& id) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
+  void RankStood(const RankId& id, const std::string& where) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptGone(const AttemptId& id, bool stopped) override;
   void StoreSet(const AttemptId& id, const v1::StoreSet& set) override;

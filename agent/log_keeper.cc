@@ -98,6 +98,11 @@ std::string LogKeeper::PathOf(const RankId& id) const {
   return absl::StrCat(AttemptFolder(work_dir_, id.of), "/rank-", id.rank, ".log");
 }
 
+void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
+  const absl::Status added = AppendNotice(PathOf(id), words);
+  if (!added.ok()) LogWarning("%s: a notice is not in its log: %s", ToString(id), added.message());
+}
+
 UniqueFd LogKeeper::OpenForRank(const RankId& id) {
   const std::string path = PathOf(id);
   std::error_code ignored;  // The open that follows says it better.

@@ -45,6 +45,7 @@ class LogKeeper {
   std::string PathOf(const RankId& id) const;
   UniqueFd OpenForRank(const RankId& id);
   void RankEnded(const RankId& id);
+  void AddNotice(const RankId& id, const std::string& words);  // The agent's own, into the rank's log.
   std::vector<std::string> Tail(const RankId& id, int lines) const;
 
   void Read(const v1::ReadLogs& ask);

@@ -1,11 +1,15 @@
 #include "agent/log_lines.h"
 
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "agent/unique_fd.h"
+#include "base/errno_status.h"
 #include "base/limits.h"
 
 namespace fsdpd {
@@ -90,6 +94,17 @@ int64_t TailOffset(int fd, int64_t size, int lines, int64_t max_bytes) {
     end = begin;
   }
   return first;
+}
+
+absl::Status AppendNotice(const std::string& path, absl::string_view words) {
+  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
+  if (!fd.valid()) return ErrnoStatus(path);
+  struct stat facts = {};
+  char last = '\n';
+  if (fstat(fd.get(), &facts) == 0 && facts.st_size > 0 && pread(fd.get(), &last, 1, facts.st_size - 1) != 1)
+    last = '\n';
+  const std::string text = absl::StrCat(last == '\n' ? "" : "\n", "[fsdpd-agent: ", words, "]\n");
+  return write(fd.get(), text.data(), text.size()) < 0 ? ErrnoStatus(path) : absl::OkStatus();
 }
 
 }  // namespace fsdpd

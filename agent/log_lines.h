@@ -1,10 +1,12 @@
 // Text of rank logs: bytes become lines that fit a message and are valid UTF-8. It owns what a reader sees of
 // a line that is too long (its beginning and a mark with the count of cut bytes) or that is no text (U+FFFD
-// for each invalid byte), and where "the last N lines" of a file begin.
+// for each invalid byte), where "the last N lines" of a file begin, and how the agent's own words stand among a
+// rank's.
 //
 // Thread safety: none.
 #pragma once
 
+#include <absl/status/status.h>
 #include <absl/strings/string_view.h>
 #include <sys/types.h>
 
@@ -34,5 +36,8 @@ class LineSplitter {
 // Offset in the open file `fd` of `size` bytes at which its last `lines` lines begin, looking at no more than
 // the last `max_bytes` of it.
 int64_t TailOffset(int fd, int64_t size, int lines, int64_t max_bytes);
+
+// "[fsdpd-agent: words]", on a line of its own also where the rank's last one is torn.
+absl::Status AppendNotice(const std::string& path, absl::string_view words);
 
 }  // namespace fsdpd

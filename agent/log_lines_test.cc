@@ -81,5 +81,20 @@ TEST(TailOffset, LooksBackAcrossBlocksAndStopsAtTheByteLimit) {
   EXPECT_EQ(Tail(content, 10000, 100).size(), 100u);
 }
 
+std::string WithNotice(const std::string& content) {
+  TempDir dir;
+  std::ofstream(dir.File("log")) << content;
+  EXPECT_TRUE(AppendNotice(dir.File("log"), "words").ok());
+  std::ifstream file(dir.File("log"));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST(AppendNotice, HasALineOfItsOwnAlsoAfterATornOne) {
+  EXPECT_EQ(WithNotice(""), "[fsdpd-agent: words]\n");
+  EXPECT_EQ(WithNotice("a\n"), "a\n[fsdpd-agent: words]\n");
+  EXPECT_EQ(WithNotice("a\nb"), "a\nb\n[fsdpd-agent: words]\n");
+  EXPECT_FALSE(AppendNotice("/no/such/folder/log", "words").ok());
+}
+
 }  // namespace
 }  // namespace fsdpd

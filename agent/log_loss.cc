@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "agent/log_lines.h"
 #include "agent/unique_fd.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,14 +33,6 @@ int TryDisk(const std::string& work_dir) {
   const int error = written < 0 ? errno : ENOSPC;
   if (ftruncate(fd.get(), 0) != 0) LogWarning("%s cannot be emptied: %s", path, strerror(errno));
   return error;
-}
-
-void AppendLine(const std::string& log, const std::string& line) {
-  const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644));
-  const std::string text = absl::StrCat("\n", line, "\n");  // The last line before it may be torn.
-  if (!fd.valid() || write(fd.get(), text.data(), text.size()) < 0) {
-    LogWarning("a gap could not be marked in %s: %s", log, strerror(errno));
-  }
 }
 
 }  // namespace
@@ -106,7 +99,9 @@ void LogLoss::Look() {
     const std::string time = absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1)));
     LogInfo("rank logs are written again after %s; gaps are marked in %d logs", time, gaps.size());
     for (const std::string& log : gaps) {
-      AppendLine(log, absl::StrCat("[fsdpd-agent: lines are missing here, of ", time, ": ", was, "]"));
+      const absl::Status marked =
+          AppendNotice(log, absl::StrCat("lines are missing here, of ", time, ": ", was));
+      if (!marked.ok()) LogWarning("a gap could not be marked: %s", marked.message());
     }
   }
 }

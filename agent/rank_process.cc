@@ -18,11 +18,13 @@
 #include "agent/process_tree.h"
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/flight_page.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr int kRankSocket = 3;     // What the rank finds its agent at.
+constexpr int kRankSocket = 3;  // What the rank finds its agent at.
+static_assert(kFlightPageFd == kRankSocket + 1);
 constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no target overwrites one.
 
 // People set it for other trainers. On this one's ranks it would put gathers, reductions and compute into one
@@ -60,13 +62,14 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 
 // posix_spawn's two option objects, with the rank's settings.
 struct SpawnSettings {
-  SpawnSettings(int socket, int log) {
+  SpawnSettings(int socket, int log, int flight) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, socket, kRankSocket);
-    posix_spawn_file_actions_addclosefrom_np(&actions, kRankSocket + 1);
+    if (flight >= 0) posix_spawn_file_actions_adddup2(&actions, flight, kFlightPageFd);
+    posix_spawn_file_actions_addclosefrom_np(&actions, flight >= 0 ? kFlightPageFd + 1 : kRankSocket + 1);
 
     // The agent blocks signals to read them in one place, and ignores SIGPIPE; a rank starts with neither.
     sigset_t none, all;
@@ -95,7 +98,11 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd socket, MoveUp(theirs.get()));
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd log, MoveUp(command.log_fd));
 
-  SpawnSettings settings(socket.get(), log.get());
+  UniqueFd flight;
+  if (command.flight_fd >= 0) {
+    FSDPD_ASSIGN_OR_RETURN(flight, MoveUp(command.flight_fd));
+  }
+  SpawnSettings settings(socket.get(), log.get(), flight.get());
   std::vector<std::string> arguments = {command.binary};
   std::vector<std::string> environment = Environment(command);
   pid_t pid = 0;
@@ -129,6 +136,11 @@ std::optional<ProcessEnd> RankProcess::Exited() const {
   ProcessEnd end;
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
   return end;
+}
+
+bool RankProcess::Stopped() const {
+  siginfo_t info = {};
+  return !reaped_ && waitid(P_PID, pid_, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
 bool RankProcess::ReadMembers() {

@@ -5,7 +5,7 @@
 //
 // Spawned with posix_spawn, never fork: threads of gRPC are running. The rank leads a session and a process
 // group of its own, has /dev/null as stdin, its log as stdout and stderr, its end of the socket pair as
-// descriptor 3 and nothing else open. It must exit by itself when descriptor 3 closes: that covers an agent
+// descriptor 3, its flight page (base/flight_page.h) as descriptor 4 and nothing else open. It must exit by itself when descriptor 3 closes: that covers an agent
 // that was killed.
 //
 // The dead rank stays a zombie until its whole tree is gone, so that its number, and with it the group and
@@ -37,6 +37,7 @@ struct RankCommand {
   std::map<std::string, std::string> variables;  // Set whatever the agent's environment has.
   std::map<std::string, std::string> defaults;   // Set unless the agent or `variables` has them.
   int log_fd = -1;                               // Open for appending; borrowed.
+  int flight_fd = -1;                            // Of MakeFlightPage(); borrowed. -1: it gets none.
 };
 
 struct ProcessEnd {
@@ -58,6 +59,7 @@ class RankProcess {
   UniqueFd TakeSocket() { return std::move(socket_); }
 
   std::optional<ProcessEnd> Exited() const;
+  bool Stopped() const;  // By SIGSTOP or its like, and not continued.
 
   // To every live process of the tree. It may fork meanwhile: repeat until TreeGone().
   void SignalTree(int signal);

@@ -1,6 +1,7 @@
 #include "agent/rank_process.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <set>
 
 #include "agent/process_tree.h"
+#include "base/flight_page.h"
 #include "base/frame.h"
 #include "base/temp_dir.h"
 #include "proto/fsdpd/v1/rank.pb.h"
@@ -34,6 +36,7 @@ class RankProcessTest : public testing::Test {
     command.defaults = {{"OMP_NUM_THREADS", "1"}};
     command.variables = variables_;
     command.log_fd = log_.get();
+    command.flight_fd = flight_.get();
     return RankProcess::Spawn(command);
   }
 
@@ -71,6 +74,7 @@ class RankProcessTest : public testing::Test {
   std::map<std::string, std::string> variables_;
   TempDir dir_;
   UniqueFd log_;
+  UniqueFd flight_;
 };
 
 TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
@@ -82,6 +86,19 @@ TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
   EXPECT_EQ(Log(), "omp=5\ngroup=1 session=1\nstdin=/dev/null\nhighest_fd=3\nbind= device=0\n");
   unsetenv("OMP_NUM_THREADS");
   EXPECT_TRUE(process->TreeGone());
+}
+
+TEST_F(RankProcessTest, GivesARankItsFlightPageAndNothingElse) {
+  const UniqueFd leak(open("/dev/null", O_RDONLY));
+  flight_ = UniqueFd(*MakeFlightPage());
+  UniqueFd socket;
+  const auto stands = Start("stands", &socket);
+  EXPECT_THAT(*WhereLanesStand(flight_.get()), testing::HasSubstr("reduce in Reduce layer.2 mb 0"));
+  EXPECT_FALSE(stands->Stopped());
+  UniqueFd other;
+  const auto process = Start("surroundings", &other);
+  EXPECT_EQ(AwaitEnd(*process).exit_code, 0);
+  EXPECT_THAT(Log(), testing::HasSubstr("highest_fd=4\n"));
 }
 
 TEST_F(RankProcessTest, DropsASettingUnderWhichNothingOverlaps) {

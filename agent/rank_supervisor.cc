@@ -14,6 +14,7 @@
 
 #include "agent/launch_check.h"
 #include "base/check.h"
+#include "base/flight_page.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -29,9 +30,21 @@ constexpr size_t kMaxKnownJobs = 10000;
 constexpr int kRefusedCode = 126;
 
 std::string Describe(const v1::RankExit& exit) {
-  const std::string how = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
-                                             : absl::StrCat("exit_code=", exit.exit_code());
-  return exit.error().empty() ? how : absl::StrCat(how, " error=", exit.error());
+  std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
+                                        : absl::StrCat("exit_code=", exit.exit_code());
+  if (!exit.error().empty()) absl::StrAppend(&text, " error=", exit.error());
+  absl::StrAppend(&text, " cancelled=", exit.cancelled() ? 1 : 0,
+                  " peer_failed=", exit.peer_failed() ? 1 : 0);
+  if (!exit.stood().empty()) absl::StrAppend(&text, " stood in ", exit.stood());
+  return text;
+}
+
+// A rank without a page trains all the same.
+UniqueFd NewFlightPage(const RankId& id) {
+  const absl::StatusOr<int> page = MakeFlightPage();
+  if (page.ok()) return UniqueFd(*page);
+  LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
+  return UniqueFd();
 }
 
 }  // namespace
@@ -41,10 +54,22 @@ struct RankSupervisor::Rank {
   int device = 0;
   std::unique_ptr<RankProcess> process;  // Null when it could not be started.
   std::unique_ptr<RankLink> link;        // Null once either side has ended it.
+  UniqueFd flight;                       // Its page; not valid when there is none.
+  std::string stood;                     // For its exit; "" while not known.
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
   bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
+
+  // "" when it has not come to an instruction, or nothing can be read.
+  std::string Where() const {
+    const absl::StatusOr<std::string> where = WhereLanesStand(flight.get());
+    return where.ok() ? *where : "";
+  }
+  // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
+  void KeepWhere() {
+    if (stood.empty()) stood = Where();
+  }
 };
 
 struct RankSupervisor::Attempt {
@@ -83,6 +108,10 @@ void RankSupervisor::Launch(v1::Launch launch) {
 
 void RankSupervisor::Stop(v1::Stop stop) {
   Post([this, stop = std::move(stop)] { HandleStop(stop); });
+}
+
+void RankSupervisor::Locate(v1::Locate locate) {
+  Post([this, locate = std::move(locate)] { HandleLocate(locate); });
 }
 
 void RankSupervisor::StoreValue(v1::RendezvousValue value) {
@@ -330,6 +359,8 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   command.binary = options_.rank_binary;
   command.mark = absl::StrCat(launch.job_id(), "/", launch.attempt(), "/", rank->id.rank);
   command.log_fd = log.get();
+  rank->flight = NewFlightPage(rank->id);
+  command.flight_fd = rank->flight.get();
   // One thread per rank, unless the node's owner knows better: ranks already share the cores.
   if (options_.device == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
   for (const v1::Variable& variable : launch.spec().env())
@@ -370,8 +401,25 @@ void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, const std
   LogInfo("stop %s grace=%s reason=%s", ToString(attempt->id), absl::FormatDuration(grace), reason);
   for (Rank& rank : attempt->ranks) {
     if (rank.process == nullptr || rank.gone) continue;
+    rank.KeepWhere();
     rank.process->SignalTree(SIGTERM);
     rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
+  }
+}
+
+void RankSupervisor::HandleLocate(const v1::Locate& locate) {
+  Attempt* attempt = Find({locate.job_id(), locate.attempt()});
+  if (attempt == nullptr) return;
+  for (Rank& rank : attempt->ranks) {
+    if (rank.process == nullptr || rank.exit_reported) continue;
+    std::string where = rank.Where();
+    if (where.empty())
+      where = rank.flight.valid() ? "before its first instruction" : "a place that is not known";
+    if (rank.process->Stopped()) where = absl::StrCat("stopped by a signal; ", where);
+    const std::string words = absl::StrCat(locate.reason(), "; the rank stands in ", where);
+    LogWarning("%s: %s", ToString(rank.id), words);
+    logs_->AddNotice(rank.id, words);
+    events_->RankStood(rank.id, where);
   }
 }
 
@@ -470,12 +518,15 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   exit.set_cancelled(attempt->stopping);
   exit.set_peer_failed(rank->told_of_peer);
+  if (exit.signal() != 0 || exit.exit_code() != 0) {
+    rank->KeepWhere();
+    exit.set_stood(rank->stood);
+  }
   if (rank->process != nullptr) {
     for (std::string& line : logs_->Tail(rank->id, kLogTailLines)) exit.add_log_tail(std::move(line));
   }
   rank->exit_reported = true;
-  LogInfo("exit %s %s cancelled=%d peer_failed=%d", ToString(rank->id), Describe(exit), exit.cancelled(),
-          exit.peer_failed());
+  LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
   if ((exit.signal() == 0 && exit.exit_code() == 0) || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
@@ -487,6 +538,7 @@ void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
   if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
     return;
   rank->told_of_peer = true;
+  rank->KeepWhere();
   if (rank->link == nullptr) return;
   v1::AgentToRank message;
   message.mutable_peer_failed()->set_rank(*attempt.failed_rank);

@@ -14,8 +14,11 @@
 // blame. The rest is the coordinator's, which sends Stop. When the coordinator has been away for kAloneTime,
 // what is left is stopped here: a collective without one of its ranks would only hold the devices.
 //
+// Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and for
+// its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves runs on.
+//
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
-// Thread safety: all public methods. Launch, Stop and StoreValue do not wait; their answers are events.
+// Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are events.
 #pragma once
 
 #include <absl/time/time.h>
@@ -53,6 +56,7 @@ class RankEvents {
                             const v1::MemoryPlan& planned) = 0;
   virtual void RankReady(const RankId& id) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
+  virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
@@ -75,6 +79,7 @@ class RankSupervisor {
 
   void Launch(v1::Launch launch);
   void Stop(v1::Stop stop);
+  void Locate(v1::Locate locate);
   void StoreValue(v1::RendezvousValue value);
   void SetConnected(bool connected);
 
@@ -104,6 +109,7 @@ class RankSupervisor {
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason);
   void HandleStop(const v1::Stop& stop);
+  void HandleLocate(const v1::Locate& locate);
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "agent/process_tree.h"
 #include "base/clock.h"
@@ -27,6 +28,9 @@ class Recorder : public RankEvents {
   }
   void RankReady(const RankId& id) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
+  void RankStood(const RankId& id, const std::string& where) override {
+    Add(absl::StrCat("stood ", id.rank, ": ", where));
+  }
   void RankExited(const RankId& id, const v1::RankExit& exit) override {
     MutexLock lock(&mutex_);
     exits_[id.rank] = exit;
@@ -94,6 +98,25 @@ class RankSupervisorTest : public testing::Test {
     stop.set_attempt(attempt);
     stop.set_grace_ms(grace_ms);
     return stop;
+  }
+
+  // What is running of rank `rank` of attempt 1.
+  ProcessFacts FactsOf(int rank) {
+    const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
+    EXPECT_TRUE(table.ok());
+    for (const ProcessFacts& process : *table) {
+      if (ReadRankMark(process.pid) == absl::StrCat("job/1/", rank)) return process;
+    }
+    ADD_FAILURE() << "no process of rank " << rank;
+    return {};
+  }
+
+  v1::Locate Locate(int attempt) {
+    v1::Locate locate;
+    locate.set_job_id("job");
+    locate.set_attempt(attempt);
+    locate.set_reason("no step for 11 s");
+    return locate;
   }
 
   // Time in which the supervisor's loop goes round.
@@ -170,13 +193,75 @@ TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedFollowsAStopAllTheSame) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
-  const absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
-  ASSERT_TRUE(table.ok());
-  for (const ProcessFacts& process : *table) {
-    if (ReadRankMark(process.pid) == "job/1/0") kill(process.pid, SIGSTOP);
-  }
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGSTOP), 0);
   supervisor_->Stop(Stop(1, 60000));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
+}
+
+constexpr char kInReduce[] = "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.2 mb 0";
+
+TEST_F(RankSupervisorTest, SaysWhereARankStoodThatWasKilled) {
+  Start();
+  supervisor_->Launch(Launch("stands", 1, {0}));
+  events_.Await("ready 0");
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.signal(), SIGKILL);
+  EXPECT_EQ(exit.stood(), kInReduce);
+}
+
+TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
+  Start();
+  supervisor_->Launch(Launch("stands", 1, {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  ASSERT_EQ(kill(FactsOf(1).pid, SIGSTOP), 0);
+  while (FactsOf(1).state != 'T') std::this_thread::yield();
+  supervisor_->Locate(Locate(2));  // Of an attempt that is not here: nobody stands anywhere.
+  supervisor_->Locate(Locate(1));
+  events_.Await(absl::StrCat("stood 0: ", kInReduce));
+  events_.Await(absl::StrCat("stood 1: stopped by a signal; ", kInReduce));
+  supervisor_->Hosted();
+  EXPECT_EQ(
+      logs_.Tail({{"job", 1}, 0}, 9),
+      (std::vector<std::string>{
+          "stands", absl::StrCat("[fsdpd-agent: no step for 11 s; the rank stands in ", kInReduce, "]")}));
+  // One that goes on is not stopped any more.
+  ASSERT_EQ(kill(FactsOf(1).pid, SIGCONT), 0);
+  while (FactsOf(1).state == 'T') std::this_thread::yield();
+  supervisor_->Locate(Locate(1));
+  events_.Await(absl::StrCat("stood 1: ", kInReduce));
+}
+
+TEST_F(RankSupervisorTest, ARankThatHasNotBegunStandsBeforeItsFirstInstruction) {
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0}));
+  events_.Await("ready 0");
+  supervisor_->Locate(Locate(1));
+  events_.Await("stood 0: before its first instruction");
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
+  EXPECT_EQ(events_.AwaitExit(0).stood(), "");
+}
+
+// An abort ends the collective in which a rank stood, and its lanes go on to what comes after.
+TEST_F(RankSupervisorTest, ARankThatIsToldToLeaveStoodWhereItWasWhenItWasTold) {
+  Start();
+  supervisor_->Launch(Launch("runs-on-when-told", 1, {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
+  const v1::RankExit exit = events_.AwaitExit(1);
+  EXPECT_TRUE(exit.peer_failed());
+  EXPECT_EQ(exit.error(), "told");
+  EXPECT_EQ(exit.stood(), kInReduce);
+}
+
+TEST_F(RankSupervisorTest, ACancelledRankSaysWhereItStood) {
+  Start();
+  supervisor_->Launch(Launch("stands", 1, {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(Stop(1, 60000));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_TRUE(exit.cancelled());
+  EXPECT_EQ(exit.stood(), kInReduce);
 }
 
 TEST_F(RankSupervisorTest, StopsTheRestOfAFailedAttemptWhenTheCoordinatorIsAwayForLong) {

@@ -92,6 +92,26 @@ std::string FailureText(const v1::Job& job) {
   return text;
 }
 
+// "0-2,5", of ascending numbers.
+std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) {
+  std::string text;
+  for (int i = 0; i < numbers.size();) {
+    int last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    absl::StrAppend(&text, text.empty() ? "" : ",", numbers[i]);
+    if (last > i) absl::StrAppend(&text, "-", numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string StandText(const v1::Job& job) {
+  TextTable table({"RANKS", "STOOD IN"});
+  for (const v1::Job::Stand& stand : job.stands())
+    table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
+  return absl::StrCat("where ranks stood when no step came:\n", table.Render(2));
+}
+
 std::string PlacementText(const v1::Job& job) {
   TextTable table({"NODE", "RANKS", "DEVICES"});
   for (const v1::Job::Placement& p : job.placements()) {
@@ -184,6 +204,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   }
   if (job.has_failure())
     absl::StrAppend(&text, "failure of attempt ", job.failure().attempt(), ":\n", FailureText(job));
+  if (!job.stands().empty()) text += StandText(job);
   if (!job.placements().empty()) text += PlacementText(job);
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);

@@ -68,6 +68,24 @@ TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
   EXPECT_NE(NodeTable({node}, Now()).find("ready, no step of tiny-k3x9q2"), std::string::npos);
 }
 
+TEST(JobText, DescribeSaysWhereRanksStandThatMakeNoStep) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(DescribeJob(job, Now()).find("stood"), std::string::npos);
+  v1::Job::Stand* stand = job.add_stands();
+  stand->set_where("step 3: reduce in Norm");
+  for (const int rank : {0, 1, 2, 4, 6, 7}) stand->add_ranks(rank);
+  stand = job.add_stands();
+  stand->set_where("stopped\x1b[2J");
+  stand->add_ranks(3);
+  EXPECT_NE(DescribeJob(job, Now())
+                .find("where ranks stood when no step came:\n"
+                      "  RANKS      STOOD IN\n"
+                      "  0-2,4,6-7  step 3: reduce in Norm\n"
+                      "  3          stopped [2J\n"),
+            std::string::npos)
+      << DescribeJob(job, Now());
+}
+
 TEST(JobText, SummaryOfASuccess) {
   StepHistory history;
   for (int step = 1; step <= 200; ++step) history.Add(EndedJob(v1::JOB_STATE_SUCCEEDED).last_step());

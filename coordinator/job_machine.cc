@@ -52,12 +52,13 @@ void AddEvent(absl::string_view message, int64_t unix_nanos, v1::Job* job) {
   event->set_message(std::string(message));
 }
 
-// Steps belong to an attempt: the next one begins at the first.
+// Steps, and where ranks stood, belong to an attempt: the next one begins at the first.
 void ForgetSteps(v1::Job* job) {
   job->clear_last_step();
   job->clear_first_loss();
   job->clear_steady_device_mallocs();
   job->clear_peak_bytes();
+  job->clear_stands();
 }
 
 void StartAttempt(int64_t unix_nanos, v1::Job* job) {

@@ -69,6 +69,12 @@ void JobBoard::PublishStep(const v1::Job& job) {
   for (const auto& watch : LiveWatches(&it->second)) watch->Push(update);
 }
 
+void JobBoard::Replace(const v1::Job& job) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(job.id());
+  if (it != entries_.end()) it->second.job = std::make_shared<const v1::Job>(job);
+}
+
 std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
   std::shared_ptr<const v1::Job> job;
   {

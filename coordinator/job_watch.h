@@ -50,6 +50,8 @@ class JobBoard {
   void Publish(const v1::Job& job);
   // `job` has a new last_step; its revision is unchanged.
   void PublishStep(const v1::Job& job);
+  // Something of `job` is new that no watch tells of; its revision is unchanged.
+  void Replace(const v1::Job& job);
 
   std::optional<v1::Job> Get(const std::string& id) const;
   std::vector<std::shared_ptr<const v1::Job>> Live() const;

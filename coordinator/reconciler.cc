@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <future>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/rank_stands.h"
 
 namespace fsdpd {
 namespace {
@@ -78,6 +80,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   const std::deque<EventQueue::Event> events = events_.Take(wait);
   BeginTick();
   for (const EventQueue::Event& event : events) event();
+  ShowStands();
   parts_.nodes->EndSilentStreams(lease_);
   ReadPresence();
   AdvanceJobs();
@@ -218,6 +221,9 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
       break;
+    case v1::RankUpdate::kStand:
+      taken = TakeRankStand(node, update, *facts);
+      break;
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }
@@ -238,6 +244,18 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   facts->pace.Take(before, step, lease_.now());
   live.unsaved = true;
   parts_.board->PublishStep(Shown(live));
+}
+
+// An answer that comes when steps go on is of no use any more.
+bool Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& update,
+                               const AttemptFacts& facts) {
+  const NodePart* part = facts.PartOfRank(update.rank());
+  if (part == nullptr || part->node != node) return false;
+  if (!IsCurrent(facts.ref)) return true;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  if (live.job.stalled_since_unix_nanos() != 0 && TakeStand(update.rank(), update.stand().where(), &live.job))
+    live.unsaved = live.new_stands = true;
+  return true;
 }
 
 void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
@@ -306,7 +324,14 @@ void Reconciler::Advance(const std::string& id) {
   ForgetIfEnded(id);
 }
 
-// A stall is told, and nothing is done about it: who causes it is not known here.
+// Ranks answer together: once a tick, however many they are.
+void Reconciler::ShowStands() {
+  for (auto& [id, live] : jobs_) {
+    if (std::exchange(live.new_stands, false)) parts_.board->Replace(Shown(live));
+  }
+}
+
+// A stall is told, with where the ranks stand, and nothing is done about it: who causes it is not known here.
 void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
@@ -325,9 +350,12 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   } else {
     return;
   }
-  Commit(live, JobEvent::kNote, words, [&](v1::Job* edited) {
+  const absl::Status stored = Commit(live, JobEvent::kNote, words, [&](v1::Job* edited) {
     edited->set_stalled_since_unix_nanos(stalled ? absl::ToUnixNanos(since) : 0);
-  }).IgnoreError();  // The next tick says it again.
+    edited->clear_stands();
+  });
+  // If it could not be stored, the next tick says it again.
+  if (stored.ok() && stalled) SendLocate(*facts, words);
 }
 
 void Reconciler::TendStops() {
@@ -439,6 +467,14 @@ void Reconciler::SendStop(const AttemptFacts& facts, const NodePart& part) {
   stop->set_grace_ms(std::max<int64_t>(1, facts.stop->grace_ms));  // To an agent, 0 means its own default.
   stop->set_reason(facts.stop->reason);
   parts_.nodes->Send(part.node, std::move(message));
+}
+
+void Reconciler::SendLocate(const AttemptFacts& facts, const std::string& reason) {
+  v1::CoordinatorMessage message;
+  message.mutable_locate()->set_job_id(facts.ref.job);
+  message.mutable_locate()->set_attempt(facts.ref.attempt);
+  message.mutable_locate()->set_reason(reason);
+  for (const NodePart& part : facts.parts) parts_.nodes->Send(part.node, message);
 }
 
 void Reconciler::ForgetIfEnded(const std::string& id) {

@@ -82,6 +82,7 @@ class Reconciler {
   struct LiveJob {
     v1::Job job;
     bool unsaved = false;                          // Steps, a plan, or a cancel that could not be stored.
+    bool new_stands = false;                       // Which readers do not see yet.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
     std::string not_on_disk;                       // Why its last change could not be stored; "" when it is.
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
@@ -98,6 +99,7 @@ class Reconciler {
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
+  bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 
   // A tick's parts.
@@ -105,6 +107,7 @@ class Reconciler {
   void AdvanceJobs();
   void Advance(const std::string& id);
   void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
+  void ShowStands();
   void TendStops();
   void PlaceQueued();
   void SaveRest();
@@ -125,6 +128,7 @@ class Reconciler {
   void SendLaunch(const v1::Job& job, NodePart* part);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason);
   void SendStop(const AttemptFacts& facts, const NodePart& part);
+  void SendLocate(const AttemptFacts& facts, const std::string& reason);
   void ForgetIfEnded(const std::string& id);
 
   AttemptFacts* FactsOf(const AttemptRef& ref);

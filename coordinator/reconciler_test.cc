@@ -239,6 +239,57 @@ TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
+TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
+  RunOn({"a", "b"});
+  const auto step = [&](int64_t number) {
+    v1::RankUpdate update = Update("j", 0);
+    update.mutable_step()->set_step(number);
+    update.mutable_step()->set_step_seconds(0.2);
+    update.mutable_step()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+    reconciler_->Told("a", update, 0);
+    reconciler_->RunOnce();
+  };
+  const auto stand = [&](const std::string& node, int rank, const std::string& where) {
+    v1::RankUpdate update = Update("j", rank);
+    update.mutable_stand()->set_where(where);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  };
+  const auto asked = [&](const std::string& node) {
+    std::vector<std::string> reasons;
+    for (const auto& message : Sent(node)) {
+      if (message.has_locate()) reasons.push_back(message.locate().reason());
+    }
+    return reasons;
+  };
+  for (int number = 1; number <= 3; ++number) step(number);
+  stand("a", 0, "early");
+  EXPECT_TRUE(asked("a").empty());
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(asked("a"), std::vector<std::string>{"no step for 11 s; the last one took 200 ms"});
+  EXPECT_EQ(asked("b").size(), 1u);
+  const int64_t revision = Job("j").revision();
+  stand("a", 0, "step 4: reduce in Norm");
+  stand("b", 1, "stopped");
+  stand("b", 0, "not its rank");
+  ASSERT_EQ(Job("j").stands_size(), 2);
+  EXPECT_EQ(Job("j").stands(0).where(), "step 4: reduce in Norm");
+  EXPECT_EQ(Job("j").stands(1).ranks(0), 1);
+  EXPECT_EQ(Job("j").revision(), revision);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(store_->Get("j")->stands_size(), 2);
+  step(4);
+  EXPECT_EQ(Job("j").stands_size(), 0);
+  stand("a", 0, "late");
+  EXPECT_EQ(Job("j").stands_size(), 0);
+  EXPECT_TRUE(asked("a").empty());
+  Advance(absl::Minutes(10));  // Steps that may take a minute have more time.
+  EXPECT_EQ(asked("a").size(), 1u);
+  stand("a", 0, "again");
+  Cancel("j").IgnoreError();
+  EXPECT_EQ(Job("j").stands_size(), 1);  // For whoever asks later why.
+}
+
 TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
   StartOn({"a"});
   reconciler_->Fault({"j", 1}, "rendezvous key 'k' was set twice with different values");

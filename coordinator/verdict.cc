@@ -26,12 +26,14 @@ constexpr int kMaxSwallowedLaunches = 3;
 std::string WordsOf(const v1::RankExit& exit) {
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
   if (!exit.error().empty()) return exit.error();
+  // A rank that could not say a word says by its flight page where it was.
+  const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it stood in ", exit.stood());
   if (exit.signal() != 0) {
     const char* name = sigabbrev_np(exit.signal());
     return absl::StrCat("killed by signal ", exit.signal(),
-                        name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+                        name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"), stood);
   }
-  return absl::StrCat("exited with code ", exit.exit_code());
+  return absl::StrCat("exited with code ", exit.exit_code(), stood);
 }
 
 v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) {

@@ -67,6 +67,22 @@ TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
 }
 
+TEST_F(VerdictTest, ARankThatLeftNoWordSaysWhereItStood) {
+  v1::RankExit exit;
+  exit.set_signal(9);
+  exit.set_stood("step 12: compute in Forward head mb 0");
+  ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().failure->error(),
+            "killed by signal 9 (SIGKILL); it stood in step 12: compute in Forward head mb 0");
+  // One that says itself what was wrong names the place too.
+  exit.set_error("step 12: #3 Forward head mb 0: out of memory");
+  Reset(false);
+  ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().failure->error(), "step 12: #3 Forward head mb 0: out of memory");
+}
+
 TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {
   Exit(0, 1, 2000);
   EXPECT_FALSE(JudgeNow().event.has_value());

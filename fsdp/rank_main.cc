@@ -19,6 +19,7 @@
 #include <iostream>
 
 #include "base/check.h"
+#include "base/flight_page.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "fsdp/engine/agreement.h"
@@ -83,7 +84,19 @@ absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
   _exit(stop.requested() ? stop.exit_code() : 1);
 }
 
-absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSignal* stop) {
+// Null when it was started without one.
+std::unique_ptr<FlightPage> TakeFlightPage() {
+  absl::StatusOr<std::unique_ptr<FlightPage>> page = FlightPage::Map(kFlightPageFd);
+  if (!page.ok()) {
+    if (!absl::IsFailedPrecondition(page.status())) LogWarning("%s", page.status().message());
+    return nullptr;
+  }
+  close(kFlightPageFd);
+  return *std::move(page);
+}
+
+absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChannel* channel,
+                    StopSignal* stop) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   PrepareHost(plan.spec);
@@ -95,6 +108,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
   run.timeout = kRendezvousTimeout;
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
+  run.flight = flight;
   run.on_made = [&](Trainer* trainer) {
     FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
     stop->SetAbort([trainer] { trainer->Abort(); });
@@ -116,6 +130,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
 
 [[noreturn]] void Main() {
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  const std::unique_ptr<FlightPage> flight = TakeFlightPage();
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
   StopSignal stop;
   RankChannel channel(kAgentFd);
@@ -132,7 +147,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, RankChannel* channel, StopSign
       [&stop](const v1::PeerFailed& peer) {
         stop.Request(kPeerFailedExitCode, absl::StrCat("rank ", peer.rank(), " of the job has failed"));
       });
-  Leave(RunJob(*launch, &channel, &stop), &channel, stop);
+  Leave(RunJob(*launch, flight.get(), &channel, &stop), &channel, stop);
 }
 
 int Profile(const std::vector<std::string>& arguments) {

@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
+#include "base/flight_page.h"
 #include "base/frame.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
@@ -185,19 +187,54 @@ int PeerDies(const v1::RankLaunch& launch) {
   return Finish("told", 3);
 }
 
+// In a collective, as its flight page says.
+std::unique_ptr<FlightPage> StandInReduce() {
+  absl::StatusOr<std::unique_ptr<FlightPage>> page = FlightPage::Map(kFlightPageFd);
+  if (!page.ok()) exit(8);
+  (*page)->Describe({"compute", "reduce"}, {"Backward layer.2 mb 0", "Reduce layer.2 mb 0", "Norm"}, {});
+  (*page)->word(0)->store(PackProgress({12, 0, /*evaluation=*/false, /*inside=*/false}));
+  (*page)->word(1)->store(PackProgress({12, 1, /*evaluation=*/false, /*inside=*/true}));
+  return *std::move(page);
+}
+
+int Stands(const v1::RankLaunch&) {
+  const auto page = StandInReduce();
+  printf("stands");  // And no end of the line.
+  fflush(stdout);
+  Started();
+  return Wait();
+}
+
+// As streams do after an abort: what came after the collective runs.
+int RunsOnWhenTold(const v1::RankLaunch&) {
+  const auto page = StandInReduce();
+  Started();
+  if (!Receive().has_peer_failed()) return Finish("not told", 1);
+  page->word(1)->store(PackProgress({12, 2, /*evaluation=*/false, /*inside=*/true}));
+  return Finish("told", 3);
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
 }
 
 const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviours = {
-    {"train", Train},        {"fail", Fail},
-    {"segv", Segv},          {"first-dies", FirstDies},
-    {"stay", Stay},          {"stubborn", Stubborn},
-    {"orphans", Orphans},    {"orphans-then-exit", OrphansThenExit},
-    {"flood", Flood},        {"exchange", Exchange},
-    {"garbage", Garbage},    {"surroundings", Surroundings},
+    {"train", Train},
+    {"fail", Fail},
+    {"segv", Segv},
+    {"first-dies", FirstDies},
+    {"stay", Stay},
+    {"stubborn", Stubborn},
+    {"orphans", Orphans},
+    {"orphans-then-exit", OrphansThenExit},
+    {"flood", Flood},
+    {"exchange", Exchange},
+    {"garbage", Garbage},
+    {"surroundings", Surroundings},
     {"peer-dies", PeerDies},
+    {"stands", Stands},
+    {"runs-on-when-told", RunsOnWhenTold},
 };
 
 }  // namespace

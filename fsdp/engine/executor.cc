@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "fsdp/plan/program/traffic.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -41,8 +42,9 @@ Lanes MakeRunAheadLanes() {
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& parts, Lanes lanes,
-                                                         const std::atomic<bool>* stop) {
+                                                         const std::atomic<bool>* stop, FlightPage* flight) {
   std::unique_ptr<Executor> executor(new Executor(parts, std::move(lanes), stop));
+  if (flight != nullptr) executor->ShowProgress(flight);
   Lane* compute = executor->lane(LaneId::kCompute);
   compute->Submit([&executor] {
     executor->operations_ = std::make_unique<Operations>(executor->parts_);
@@ -50,6 +52,17 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
   });
   FSDPD_RETURN_IF_ERROR(compute->Synchronize());
   return executor;
+}
+
+// A rank that nobody could find when it hangs trains all the same.
+void Executor::ShowProgress(FlightPage* flight) {
+  static_assert(kLanes <= kMaxFlightLanes && Lane::kProgressBytes <= static_cast<int64_t>(kFlightWordBytes));
+  for (int i = 0; i < kLanes; ++i) {
+    const absl::Status shown = lanes_[i]->ShowProgress(flight->word(i));
+    if (!shown.ok())
+      LogWarning("where the %s lane stands is not recorded: %s", NameOf(static_cast<LaneId>(i)),
+                 shown.message());
+  }
 }
 
 Executor::~Executor() {
@@ -63,6 +76,7 @@ absl::Status Executor::Submit(int64_t step, double learning_rate, std::vector<Ba
   const auto execution = std::make_shared<Execution>();
   execution->program = &parts_.plan->program;
   execution->name = absl::StrCat("step ", step);
+  execution->step = step;
   execution->result_slot = static_cast<int>(submitted_++ % kMaxInFlight);
   FSDPD_RETURN_IF_ERROR(SubmitAll(execution.get(), [this, step, learning_rate, batches = std::move(batches),
                                                     slot = execution->result_slot] {
@@ -88,6 +102,7 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   Execution execution;
   execution.program = &program;
   execution.name = "evaluation";
+  execution.step = previous_ == nullptr ? 0 : previous_->step;
   FSDPD_RETURN_IF_ERROR(SubmitAll(&execution, [this, &batch] {
     operations_->BeginEvaluation(batch, /*result_slot=*/0);
     return absl::OkStatus();
@@ -115,6 +130,12 @@ void Executor::SubmitInstruction(Execution* execution, int index) {
   if (previous_ != nullptr && previous_->program == execution->program) {
     for (const int earlier : instruction.after_previous) lane->Wait(previous_->marks[earlier].end);
   }
+  LaneProgress progress;
+  progress.step = execution->step;
+  progress.instruction = index;
+  progress.evaluation = execution->program->kind == ProgramKind::kEvaluation;
+  progress.inside = true;
+  lane->Progress(PackProgress(progress));
   Marks& marks = execution->marks[index];
   marks.start = lane->Record();
   lane->Submit([this, &instruction, index, program = execution->program, name = execution->name] {
@@ -124,6 +145,9 @@ void Executor::SubmitInstruction(Execution* execution, int index) {
     }
     return status;
   });
+  // Before the mark: when others go on, it is said that this has ended.
+  progress.inside = false;
+  lane->Progress(PackProgress(progress));
   marks.end = lane->Record();
 }
 

@@ -6,6 +6,9 @@
 // the host may submit the next step before it collects, so that the device never waits for the host; at most
 // kMaxInFlight steps are open. Evaluate runs one round from start to end, while no step is open.
 //
+// With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it waited for
+// is done, and again when it has ended. A lane that says what it has ended waits for the next one's turn.
+//
 // An error of one lane stops the submission, aborts all communicators (so that no lane stays blocked in a
 // collective) and comes back with step and instruction in its text.
 //
@@ -21,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/flight_page.h"
 #include "base/mutex.h"
 #include "fsdp/engine/operations.h"
 #include "fsdp/lane/lane.h"
@@ -43,9 +47,10 @@ class Executor {
   static constexpr int kMaxInFlight = 2;  // Results have two slots.
 
   // Makes the operations on the compute lane. LibTorch's errors come back as Status. `stop` and `parts`
-  // outlive the executor.
+  // outlive the executor, as does `flight` (null: lanes show their progress to nobody).
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
-                                                        const std::atomic<bool>* stop);
+                                                        const std::atomic<bool>* stop,
+                                                        FlightPage* flight = nullptr);
 
   // Waits for every lane, unless it was abandoned; with steps open, Abandon.
   ~Executor();
@@ -76,6 +81,7 @@ class Executor {
   struct Execution {
     const Program* program = nullptr;
     std::string name;  // "step 12", for errors.
+    int64_t step = 0;  // That it is, or that it follows.
     int result_slot = 0;
     MarkPtr begin;
     std::vector<Marks> marks;  // By instruction.
@@ -89,6 +95,7 @@ class Executor {
   void SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work);
   absl::Status SubmitAll(Execution* execution, std::function<absl::Status()> begin);
   void SubmitInstruction(Execution* execution, int index);
+  void ShowProgress(FlightPage* flight);
   absl::StatusOr<StepResult> Await(const Execution& execution);
   absl::Status Interrupted() const;
   absl::Status Fail(const absl::Status& status);

@@ -52,6 +52,7 @@ absl::Status RunRank(RankRun run) {
   options.stop = run.stop != nullptr ? run.stop : &never;
   options.initial = std::move(run.initial);
   options.model = run.model;
+  options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   const absl::Status status = Live(run, trainer.get());

@@ -2,7 +2,7 @@
 // the program, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
 // on the calling thread.
 //
-// REQUIRES: plan, store, model and stop outlive the call; the store is needed for ranks as threads, too. The
+// REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads, too. The
 // trainer lives within the call: who keeps a pointer to it drops that in on_leaving.
 //
 // Errors: those of agreement.h, comm/mesh.h and trainer.h, and the hooks'. After any, the communicators are
@@ -32,8 +32,9 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  InitialValues initial = {};               // As these three are in TrainerOptions.
+  InitialValues initial = {};               // As these four are in TrainerOptions.
   const UserModel* model = nullptr;
+  FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
 
   // All may be empty. Made and not yet run.

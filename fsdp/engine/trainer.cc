@@ -4,6 +4,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -46,6 +47,19 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
 Lanes LanesOf(const TrainerOptions& options) {
   if (options.run_ahead_on_cpu) return MakeRunAheadLanes();
   return MakeLanes(options.plan->spec.device, options.device_index);
+}
+
+std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(program.instructions.size(), kMaxFlightNames); ++i)
+    names.push_back(NameOfInstruction(program, layout, static_cast<int>(i)));
+  return names;
+}
+
+void Describe(const Plan& plan, FlightPage* flight) {
+  std::vector<std::string> lanes;
+  for (int lane = 0; lane < kLanes; ++lane) lanes.push_back(NameOf(static_cast<LaneId>(lane)));
+  flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {
@@ -97,7 +111,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   parts.params = &trainer->params_;
   parts.arena = &trainer->arena_;
   parts.mesh = &trainer->options_.mesh;
-  auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop);
+  FlightPage* const flight = trainer->options_.flight;
+  if (flight != nullptr) Describe(plan, flight);
+  auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
   if (!executor.ok()) trainer->Abort();
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
   return trainer;

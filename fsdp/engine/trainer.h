@@ -43,6 +43,7 @@ struct TrainerOptions {
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
+  FlightPage* flight = nullptr;  // Where lanes say how far they are (base/flight_page.h); null: nowhere.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
 };

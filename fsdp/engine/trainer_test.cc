@@ -1,10 +1,13 @@
 // A rank's life: what it reports, how it evaluates, and how it ends when something goes wrong.
 #include "fsdp/engine/trainer.h"
 
+#include <absl/strings/match.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -167,6 +170,46 @@ TEST(Evaluation, OfTheSameTokensIsTheTrainingLoss) {
   EXPECT_NEAR(result.reports[0][0].evaluation().loss(), result.reports[0][0].loss(), 1e-5);
 }
 
+// The flight recorder
+
+// A page with its reader.
+struct Flight {
+  Flight() : fd(*MakeFlightPage()), page(*FlightPage::Map(fd)) {}
+  ~Flight() { close(fd); }
+  std::string Where() const { return *WhereLanesStand(fd); }
+
+  const int fd;
+  const std::unique_ptr<FlightPage> page;
+};
+
+TEST(FlightRecorder, NamesEachStepsLastInstructionAndTellsAnEvaluationFromAStep) {
+  const TempDir dir;
+  const Plan plan = *AcceptedPlan(WithEvaluation(TestJob(), TokenFile(dir, 100), 2));
+  std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan.spec.mesh);
+  const Flight flight;
+  const std::atomic<bool> stop{false};
+  TrainerOptions options;
+  options.plan = &plan;
+  options.mesh = std::move(mesh[0]);
+  options.stop = &stop;
+  options.flight = flight.page.get();
+  const auto trainer = Trainer::Make(std::move(options));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  EXPECT_EQ(flight.Where(), "");
+  std::vector<std::string> where;
+  const absl::Status status = (*trainer)->Run([&](const v1::StepReport& report) {
+    where.push_back(flight.Where());
+    EXPECT_EQ(where.back().substr(0, where.back().find(':')),
+              absl::StrCat(report.has_evaluation() ? "evaluation after step " : "step ", report.step()));
+    EXPECT_FALSE(absl::StrContains(where.back(), " in ")) << where.back();  // Nothing runs between two steps.
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_EQ(where.size(), 6u);
+  EXPECT_THAT(where[2], ::testing::MatchesRegex("step 3: compute after Update [a-z]+(\\.[0-9])?"));
+  EXPECT_THAT(where[3], HasSubstr("evaluation after step 4: compute after "));
+}
+
 // Targets that do not count
 
 TEST(Trainer, LossIsTheMeanOverTargetsThatCountHoweverTheyAreSpread) {
@@ -202,6 +245,7 @@ class TwoRanks : public ::testing::TestWithParam<bool> {
       options.plan = &plan_;
       options.mesh = std::move(mesh[rank]);
       options.stop = &stop_[rank];
+      options.flight = flights_[rank].page.get();
       options.run_ahead_on_cpu = GetParam();
       auto trainer = Trainer::Make(std::move(options));
       EXPECT_TRUE(trainer.ok()) << trainer.status();
@@ -219,6 +263,7 @@ class TwoRanks : public ::testing::TestWithParam<bool> {
   }
 
   Plan plan_;
+  Flight flights_[2];
   std::atomic<bool> stop_[2] = {{false}, {false}};
   std::vector<std::unique_ptr<Trainer>> trainers_;
   absl::Status status_[2];
@@ -239,6 +284,21 @@ TEST_P(TwoRanks, ARankThatFailsTakesTheOtherWithIt) {
   EXPECT_TRUE(absl::IsUnavailable(status_[1])) << status_[1];
   // Names the instruction that could not finish; a step that was submitted ahead may have.
   EXPECT_THAT(status_[1].ToString(), ::testing::ContainsRegex("step [45]: #"));
+}
+
+TEST_P(TwoRanks, ThePageOfARankWhosePeerIsSilentNamesTheCollectiveThatItsErrorNames) {
+  const std::regex waits("step [45]: .*(gather in Gather|reduce in (Reduce|Norm))");
+  Run([&] {
+    while (!std::regex_search(flights_[1].Where(), waits)) std::this_thread::yield();
+    return absl::InternalError("disk full");
+  });
+  std::smatch named;
+  const std::string error(status_[1].message());
+  ASSERT_TRUE(std::regex_search(error, named, std::regex("^(step [45]): #[0-9]+ (.+?) on ([a-z]+)")))
+      << error;
+  const std::string where = flights_[1].Where();
+  EXPECT_THAT(where, HasSubstr(named[1].str() + ": "));
+  EXPECT_THAT(where, HasSubstr(absl::StrCat(named[3].str(), " in ", named[2].str())));
 }
 
 TEST_P(TwoRanks, AbortWakesARankWhosePeerIsStuck) {

@@ -22,9 +22,19 @@ class InlineLane : public Lane {
     if (error_.ok()) error_ = status;
   }
 
+  absl::Status ShowProgress(std::atomic<uint64_t>* word) override {
+    word_ = word;
+    return absl::OkStatus();
+  }
+
+  void Progress(uint64_t value) override {
+    if (word_ != nullptr && error_.ok()) word_->store(value, std::memory_order_release);
+  }
+
   absl::Status Synchronize() override { return error_; }
 
  private:
+  std::atomic<uint64_t>* word_ = nullptr;
   absl::Status error_;
 };
 

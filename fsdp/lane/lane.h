@@ -1,5 +1,6 @@
 // A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or
-// the calling thread itself. Marks order lanes among each other and carry the times that telemetry reports.
+// the calling thread itself. Marks have three faces: Wait is order, SecondsSince is timing, and Progress says to
+// others, in another process too, how far the lane has come, also when this process is stopped or dead.
 //
 //   compute   CPU: the trainer's own thread.   CUDA: a stream.
 //   gather    CPU: a worker thread.            CUDA: a stream of high priority.
@@ -15,6 +16,8 @@
 #include <absl/status/status.h>
 #include <absl/time/time.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -43,7 +46,17 @@ class Lane {
   virtual void Submit(std::function<absl::Status()> work) = 0;
   virtual MarkPtr Record() = 0;
   virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
-  virtual absl::Status Synchronize() = 0;      // Host waits for all work so far.
+
+  // From now on Progress stores to `word` (null: nowhere), which outlives the lane and lies at the head of
+  // kProgressBytes that nothing else shares, aligned to as many: a stream makes them known to its device. An
+  // error: the device's streams cannot store to it; the lane works without, and Progress does nothing.
+  static constexpr int64_t kProgressBytes = 4096;
+  virtual absl::Status ShowProgress(std::atomic<uint64_t>* word) = 0;
+  // Stored in the lane's order, after the work before and before the work after; not once the lane has an error,
+  // so that the word stays where the lane failed. On a stream the device stores, and no host takes part.
+  virtual void Progress(uint64_t value) = 0;
+
+  virtual absl::Status Synchronize() = 0;  // Host waits for all work so far.
   // After an abort, in place of Synchronize: what a stream still waits for at the deadline it waits for until
   // the process leaves. Its destruction waits for nothing either.
   virtual void Drain(absl::Time /*deadline*/) { Synchronize().IgnoreError(); }

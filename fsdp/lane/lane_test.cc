@@ -41,6 +41,25 @@ TEST(ThreadLane, SubmitWaitsWhenTheQueueIsFullAndGoesOnWhenItDrains) {
   EXPECT_EQ(runs, kMoreThanTheQueueHolds);
 }
 
+TEST(ThreadLane, ProgressSaysWhatItIsInWhileTheWorkRuns) {
+  std::atomic<uint64_t> word{0};
+  auto lane = MakeThreadLane();
+  ASSERT_TRUE(lane->ShowProgress(&word).ok());
+  std::promise<void> begun, go;
+  lane->Progress(1);
+  lane->Submit([&] {
+    begun.set_value();
+    go.get_future().wait();
+    return absl::OkStatus();
+  });
+  lane->Progress(2);
+  begun.get_future().wait();
+  EXPECT_EQ(word.load(), 1u);
+  go.set_value();
+  EXPECT_TRUE(lane->Synchronize().ok());
+  EXPECT_EQ(word.load(), 2u);
+}
+
 TEST(ThreadLane, ReleasesWhatWorkCapturedWhenTheWorkIsDone) {
   auto lane = MakeThreadLane();
   auto held = std::make_shared<int>(1);

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "fsdp/lane/lane.h"
+#include "fsdp/lane/stream_word.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -142,6 +144,25 @@ class StreamLane : public Lane {
     Keep(StatusOfCuda(cudaStreamWaitEvent(stream_.stream(), recorded->event()), "cudaStreamWaitEvent"));
   }
 
+  // The word stays what it is until the stream stores to it: it is the device that says how far it has come.
+  absl::Status ShowProgress(std::atomic<uint64_t>* word) override {
+    word_.reset();
+    if (word == nullptr) return absl::OkStatus();
+    const c10::cuda::CUDAGuard guard(stream_.device_index());
+    FSDPD_ASSIGN_OR_RETURN(word_, StreamWord::Make(word, kProgressBytes));
+    return absl::OkStatus();
+  }
+
+  void Progress(uint64_t value) override {
+    if (word_ == nullptr || !error_.ok()) return;
+    const absl::Status stored = word_->Store(value, stream_.stream());
+    if (stored.ok()) return;
+    // Nothing that a step needs. Where the context itself is broken, the work that follows says so.
+    LogWarning("how far a stream is will not be shown any more: %s", stored.message());
+    word_->Abandon();
+    word_.reset();
+  }
+
   absl::Status Synchronize() override {
     Keep(StatusOfCuda(cudaStreamSynchronize(stream_.stream()), "cudaStreamSynchronize"));
     return error_;
@@ -149,6 +170,7 @@ class StreamLane : public Lane {
 
   void Drain(absl::Time deadline) override {
     drained_ = true;
+    if (word_ != nullptr) word_->Abandon();
     while (cudaStreamQuery(stream_.stream()) == cudaErrorNotReady && absl::Now() < deadline) {
       std::this_thread::sleep_for(kPoll);
     }
@@ -163,6 +185,7 @@ class StreamLane : public Lane {
   const std::shared_ptr<EventPool> events_;
   absl::Status error_;
   bool drained_ = false;
+  std::unique_ptr<StreamWord> word_;
 };
 
 }  // namespace

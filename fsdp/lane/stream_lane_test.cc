@@ -5,6 +5,8 @@
 #include <absl/time/clock.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -82,6 +84,83 @@ class Stuck {
  private:
   std::promise<void> released_;
 };
+
+// The page as agent and rank share it: memory of a file, mapped twice.
+class SharedWord {
+ public:
+  SharedWord() : file_(memfd_create("word", MFD_CLOEXEC)) {
+    EXPECT_EQ(ftruncate(file_, Lane::kProgressBytes), 0);
+    word_ = static_cast<std::atomic<uint64_t>*>(
+        mmap(nullptr, Lane::kProgressBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+  }
+  ~SharedWord() {
+    munmap(word_, Lane::kProgressBytes);
+    close(file_);
+  }
+  std::atomic<uint64_t>* word() { return word_; }
+  uint64_t Read() const {
+    uint64_t value = 0;
+    EXPECT_EQ(pread(file_, &value, sizeof value, 0), 8);
+    return value;
+  }
+
+ private:
+  const int file_;
+  std::atomic<uint64_t>* word_;
+};
+
+TEST_F(StreamLane, OthersReadWhatAStuckStreamIsIn) {
+  SharedWord shared;
+  auto lane = MakeStreamLane(0, true);
+  ASSERT_TRUE(lane->ShowProgress(shared.word()).ok());
+  lane->Progress(1);
+  const MarkPtr before = lane->Record();
+  Stuck stuck(lane.get());
+  lane->Progress(2);
+  ASSERT_TRUE(before->Await().ok());
+  EXPECT_EQ(shared.Read(), 1u);
+  stuck.Release();
+  EXPECT_EQ(shared.Read(), 2u);
+}
+
+TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
+  SharedWord shared;
+  auto lane = MakeStreamLane(0, false);
+  ASSERT_TRUE(lane->ShowProgress(shared.word()).ok());
+  const at::Tensor a = at::zeros({64 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+  a.sum().item();
+  cudaEvent_t ended;
+  ASSERT_EQ(cudaEventCreateWithFlags(&ended, cudaEventDisableTiming), cudaSuccess);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    lane->Submit([&] {
+      for (int i = 0; i < 20; ++i) a.add_(1);
+      cudaEventRecord(ended, c10::cuda::getCurrentCUDAStream().stream());
+      return absl::OkStatus();
+    });
+    lane->Progress(round);
+    while (shared.Read() != round) {
+    }
+    EXPECT_EQ(cudaEventQuery(ended), cudaSuccess);
+  }
+  cudaEventDestroy(ended);
+}
+
+TEST_F(StreamLane, TwoLanesShowProgressInOnePageAndALaneThatFollowsUsesTheWordAgain) {
+  const auto first = std::make_unique<ProgressWord>();
+  const auto second = std::make_unique<ProgressWord>();
+  for (uint64_t round = 1; round <= 3; ++round) {
+    auto one = MakeStreamLane(0, false);
+    auto other = MakeStreamLane(0, true);
+    ASSERT_TRUE(one->ShowProgress(&first->value).ok());
+    ASSERT_TRUE(other->ShowProgress(&second->value).ok());
+    one->Progress(round);
+    other->Progress(100 + round);
+    ASSERT_TRUE(one->Synchronize().ok());
+    ASSERT_TRUE(other->Synchronize().ok());
+    EXPECT_EQ(first->value.load(), round);
+    EXPECT_EQ(second->value.load(), 100 + round);
+  }
+}
 
 TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
   auto lane = MakeStreamLane(0, true);

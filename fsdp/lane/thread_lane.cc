@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// Items that may wait for the worker. A step of 200 units and 16 micro-batches is about 20,000 items on a
+// Items that may wait for the worker. A step of 200 units and 16 micro-batches is about 25,000 items on a
 // lane, and the host may run one step ahead of it; beyond that Submit waits, so a stuck peer cannot fill the
 // memory. Waiting there cannot lock up: an item only ever waits for marks that were recorded before it was
 // submitted.
@@ -49,6 +49,18 @@ class ThreadLane : public Lane {
     });
   }
 
+  absl::Status ShowProgress(std::atomic<uint64_t>* word) override {
+    word_ = word;
+    return absl::OkStatus();
+  }
+
+  void Progress(uint64_t value) override {
+    if (word_ == nullptr) return;
+    Push([word = word_, value](absl::Status* error) {
+      if (error->ok()) word->store(value, std::memory_order_release);
+    });
+  }
+
   absl::Status Synchronize() override { return Record()->Await(); }
 
  private:
@@ -80,6 +92,8 @@ class ThreadLane : public Lane {
       item = nullptr;  // What the work captured ends with the work, not with the next item.
     }
   }
+
+  std::atomic<uint64_t>* word_ = nullptr;  // Of the thread that submits.
 
   Mutex mutex_;
   CondVar changed_;

@@ -7,17 +7,14 @@
 #include "base/check.h"
 
 namespace fsdpd {
-namespace {
 
-// "#12 Backward layer.3 mb 0 on compute after #9" without what the track and the order say.
+// "#12 Backward layer.3 mb 0 on compute after #9" without what the lane and the order say.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index) {
   std::string text = Describe(program, layout, index);
   const std::string lane = absl::StrCat(" on ", NameOf(program.instructions[index].lane));
   text.resize(std::min(text.size(), text.rfind(lane)));
   return text.substr(text.find(' ') + 1);
 }
-
-}  // namespace
 
 Timeline StepTimeline(const Program& program, const Layout& layout, const std::vector<Span>& spans,
                       const std::string& title) {

@@ -17,4 +17,7 @@ namespace fsdpd {
 Timeline StepTimeline(const Program& program, const Layout& layout, const std::vector<Span>& spans,
                       const std::string& title);
 
+// "Backward layer.3 mb 0": an instruction as people know it who see its lane and its place among others.
+std::string NameOfInstruction(const Program& program, const Layout& layout, int index);
+
 }  // namespace fsdpd

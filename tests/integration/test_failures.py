@@ -15,6 +15,11 @@ def rank_of(process):
     return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
 
 
+# As a flight page tells it: the compute lane, and what other lanes are in.
+A_PLACE = r"step \d+: compute (in|after) (Forward|Backward|Release|Update|Gather|Loss|Norm)"
+IN_A_COLLECTIVE = r"(gather in Gather|reduce in (Reduce|Norm)|outer in)"
+
+
 def start_endless(cluster):
     job_id = cluster.submit(spec(steps=ENDLESS))
     cluster.wait_step(job_id, 2)
@@ -38,6 +43,7 @@ def test_a_killed_rank_is_named_as_the_cause(cluster):
     os.kill(victim.pid, signal.SIGKILL)
     job = cluster.wait_state(job_id, "FAILED")
     assert (job.failure.rank, job.failure.signal, job.failure.node) == (3, signal.SIGKILL, "node-1"), job.failure
+    assert re.search(r"killed by signal 9 \(SIGKILL\); it stood in " + A_PLACE, job.failure.error), job.failure.error
     assert job.failure.attempt == 1
     assert not cluster.all_ranks()
 
@@ -52,9 +58,22 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     for screen in (cluster.ctl("get"), cluster.ctl("describe", job_id)):
         assert re.search(r"no step for \d+ .*the last one took", screen.expect(0).out), screen
     assert cluster.ctl("nodes").expect(0).out.count(f"no step of {job_id}") == 2
+    stopped = rank_of(victim)
+
+    def stands():
+        return {rank: stand.where for stand in cluster.job(job_id).stands for rank in stand.ranks}
+    wait_until("every agent says where its ranks stand", lambda: len(stands()) == 4)
+    assert re.search(r"^stopped by a signal; .*" + A_PLACE, stands()[stopped]), stands()
+    for rank in set(range(4)) - {stopped}:
+        assert re.search(r"^step \d+: .*" + IN_A_COLLECTIVE, stands()[rank]), stands()
+    said = f"no step for .*; the rank stands in {re.escape(stands()[stopped])}"
+    assert re.search(f"rank={stopped}: {said}", cluster.agents["node-1"].text())
+    assert re.search(rf"\[fsdpd-agent: {said}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
+    described = cluster.ctl("describe", job_id).expect(0).out
+    assert re.search(rf"where ranks stood .*\n.*\n(.*\n)*?  {stopped} +stopped by a signal; ", described), described
     os.kill(victim.pid, signal.SIGCONT)
     wait_until("the job says that steps go on", lambda: "steps go on" in cluster.job(job_id).reason)
-    assert not cluster.job(job_id).stalled_since_unix_nanos
+    assert not cluster.job(job_id).stalled_since_unix_nanos and not cluster.job(job_id).stands
 
 
 def test_a_missing_data_file_fails_with_the_rank_s_own_words(cluster, tmp_path):

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -119,6 +121,63 @@ TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
   for (size_t i = 1; i < marks.size(); ++i) EXPECT_GE(marks[i]->SecondsSince(*marks[i - 1]), 0);
   EXPECT_EQ(marks[0]->SecondsSince(*marks[0]), 0);
   EXPECT_GT(marks.back()->SecondsSince(*marks.front()), 0);
+}
+
+// As a rank's page has them: memory of its own for each lane's word.
+struct alignas(Lane::kProgressBytes) ProgressWord {
+  std::atomic<uint64_t> value{0};
+  std::array<std::byte, Lane::kProgressBytes - sizeof(uint64_t)> rest;
+};
+
+TEST_P(LaneSuite, ShowsProgressBetweenTheWorkBeforeAndTheWorkAfter) {
+  const auto word = std::make_unique<ProgressWord>();
+  auto lane = GetParam().make();
+  lane->Progress(1);  // Shown to nobody yet.
+  ASSERT_TRUE(lane->ShowProgress(&word->value).ok());
+  for (uint64_t i = 2; i < 200; i += 2) {
+    lane->Progress(i);
+    ASSERT_TRUE(lane->Synchronize().ok());
+    lane->Submit([&word, i] {
+      EXPECT_EQ(word->value.load(), i);
+      return absl::OkStatus();
+    });
+    lane->Progress(i + 1);
+    ASSERT_TRUE(lane->Synchronize().ok());
+    EXPECT_EQ(word->value.load(), i + 1);
+  }
+  ASSERT_TRUE(lane->ShowProgress(nullptr).ok());
+  lane->Progress(1000);
+  ASSERT_TRUE(lane->Synchronize().ok());
+  EXPECT_EQ(word->value.load(), 199u);
+}
+
+TEST_P(LaneSuite, ProgressWaitsForTheMarkThatTheLaneWaitsFor) {
+  const auto word = std::make_unique<ProgressWord>();
+  auto other = MakeThreadLane();
+  auto lane = GetParam().make();
+  ASSERT_TRUE(lane->ShowProgress(&word->value).ok());
+  for (uint64_t i = 1; i <= 200; ++i) {
+    other->Submit([&word, i] {
+      EXPECT_EQ(word->value.load(), i - 1);
+      return absl::OkStatus();
+    });
+    lane->Wait(other->Record());
+    lane->Progress(i);
+    other->Wait(lane->Record());
+  }
+  EXPECT_TRUE(other->Synchronize().ok());
+  EXPECT_TRUE(lane->Synchronize().ok());
+}
+
+TEST_P(LaneSuite, ProgressStaysWhereTheLaneFailed) {
+  const auto word = std::make_unique<ProgressWord>();
+  auto lane = GetParam().make();
+  ASSERT_TRUE(lane->ShowProgress(&word->value).ok());
+  lane->Progress(1);
+  lane->Submit([] { return absl::UnavailableError("gone"); });
+  lane->Progress(2);
+  EXPECT_EQ(lane->Synchronize(), absl::UnavailableError("gone"));
+  EXPECT_EQ(word->value.load(), 1u);
 }
 
 TEST_P(LaneSuite, FinishesItsWorkBeforeItIsDestroyedAndItsMarksStayGood) {

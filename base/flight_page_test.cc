@@ -1,0 +1,198 @@
+#include "base/flight_page.h"
+
+#include <absl/strings/ascii.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "base/seeds.h"
+
+namespace fsdpd {
+namespace {
+
+const std::vector<std::string> kLanes = {"compute", "gather", "reduce"};
+const std::vector<std::string> kTraining = {"Gather embedding", "Forward embedding mb 0",
+                                            "Backward embedding mb 0", "Reduce embedding mb 0"};
+const std::vector<std::string> kEvaluation = {"Gather embedding", "Forward embedding mb 0", "Loss"};
+
+class FlightPageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<int> fd = MakeFlightPage();
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    fd_ = *fd;
+    page_ = *FlightPage::Map(fd_);
+  }
+  void TearDown() override { close(fd_); }
+
+  void Put(int lane, int64_t step, int64_t instruction, bool inside, bool evaluation = false) {
+    page_->word(lane)->store(PackProgress({step, instruction, evaluation, inside}));
+  }
+  std::string Where() {
+    const absl::StatusOr<std::string> where = WhereLanesStand(fd_);
+    return where.ok() ? *where : where.status().ToString();
+  }
+  off_t PageBytes() {
+    struct stat facts = {};
+    EXPECT_EQ(fstat(fd_, &facts), 0);
+    return facts.st_size;
+  }
+
+  int fd_ = -1;
+  std::unique_ptr<FlightPage> page_;
+};
+
+TEST_F(FlightPageTest, AWordHoldsTheLargestJobAndIsNeverZero) {
+  for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{1000000000}, (int64_t{1} << 32) - 1}) {
+    for (const int64_t instruction : {int64_t{0}, int64_t{1}, (int64_t{1} << 29) - 1}) {
+      for (const int flags : {0, 1, 2, 3}) {
+        const uint64_t word = PackProgress({step, instruction, (flags & 1) != 0, (flags & 2) != 0});
+        EXPECT_NE(word, 0u);
+        const LaneProgress back = UnpackProgress(word);
+        EXPECT_EQ(back.step, step);
+        EXPECT_EQ(back.instruction, instruction);
+        EXPECT_EQ(back.evaluation, (flags & 1) != 0);
+        EXPECT_EQ(back.inside, (flags & 2) != 0);
+      }
+    }
+  }
+}
+
+TEST_F(FlightPageTest, SaysWhereTheFirstLaneStandsAndWhatOthersAreIn) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  EXPECT_EQ(Where(), "");
+  Put(1, 1, 0, /*inside=*/false);
+  EXPECT_EQ(Where(), "step 1: gather after Gather embedding");
+  Put(0, 12, 1, /*inside=*/true);
+  EXPECT_EQ(Where(), "step 12: compute in Forward embedding mb 0");
+  Put(0, 12, 2, /*inside=*/false);
+  Put(2, 12, 3, /*inside=*/true);
+  EXPECT_EQ(Where(), "step 12: compute after Backward embedding mb 0, reduce in Reduce embedding mb 0");
+  Put(1, 13, 0, /*inside=*/true);
+  EXPECT_EQ(Where(),
+            "step 12: compute after Backward embedding mb 0; step 13: gather in Gather embedding; step 12: "
+            "reduce in Reduce embedding mb 0");
+}
+
+TEST_F(FlightPageTest, TellsAnEvaluationFromTheStepBeforeIt) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  Put(0, 12, 1, /*inside=*/false, /*evaluation=*/true);
+  Put(2, 12, 2, /*inside=*/true, /*evaluation=*/true);
+  EXPECT_EQ(Where(), "evaluation after step 12: compute after Forward embedding mb 0, reduce in Loss");
+}
+
+TEST_F(FlightPageTest, CutsWhatIsTooLongAndNumbersWhatHasNoPlace) {
+  std::vector<std::string> many(kMaxFlightNames + 10, "Forward " + std::string(500, 'x'));
+  page_->Describe(kLanes, many, {"Loss"});
+  Put(0, 1, kMaxFlightNames - 1, true);
+  EXPECT_EQ(Where(), "step 1: compute in Forward " + std::string(kMaxFlightNameBytes - 9, 'x'));
+  Put(0, 1, kMaxFlightNames, true);
+  EXPECT_EQ(Where(), "step 1: compute in #16384");
+  Put(0, 1, 0, true, /*evaluation=*/true);
+  EXPECT_EQ(Where(), "evaluation after step 1: compute in #0");
+}
+
+TEST_F(FlightPageTest, OutlivesAWriterThatIsKilled) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  const pid_t child = fork();
+  if (child == 0) {
+    page_->word(0)->store(PackProgress({7, 2, false, true}));
+    raise(SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_EQ(Where(), "step 7: compute in Backward embedding mb 0");
+}
+
+TEST_F(FlightPageTest, ItsMemoryIsThereFromTheStartAndCannotBeTakenAway) {
+  struct stat facts = {};
+  ASSERT_EQ(fstat(fd_, &facts), 0);
+  EXPECT_GE(facts.st_blocks * 512, facts.st_size);  // Nothing of it waits for a first store.
+  EXPECT_NE(ftruncate(fd_, 0), 0);
+  EXPECT_NE(ftruncate(fd_, PageBytes() + 1), 0);
+  EXPECT_NE(fcntl(fd_, F_ADD_SEALS, F_SEAL_WRITE), 0);
+}
+
+TEST_F(FlightPageTest, APageWithAHoleIsReadAsOneThatWasNeverDescribed) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  Put(0, 1, 1, true);
+  ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PageBytes()), 0);
+  EXPECT_EQ(WhereLanesStand(fd_).status(),
+            absl::InvalidArgumentError("a flight page that was never described"));
+}
+
+TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
+  EXPECT_EQ(FlightPage::Map(-1).status().code(), absl::StatusCode::kFailedPrecondition);
+  const int null = open("/dev/null", O_RDWR);
+  EXPECT_EQ(FlightPage::Map(null).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("a flight page that is cut off"));
+  close(null);
+  EXPECT_FALSE(WhereLanesStand(-1).ok());
+  EXPECT_EQ(WhereLanesStand(fd_).status(),
+            absl::InvalidArgumentError("a flight page that was never described"));
+}
+
+TEST_F(FlightPageTest, RefusesAnotherVersion) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  const uint32_t next = 2;
+  ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 2"));
+}
+
+// Whatever a broken rank left: an error, or text that a log and a message take.
+TEST_F(FlightPageTest, ReadsGarbageWithoutAFaultAndSaysOnlyPrintableThings) {
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> noise(static_cast<size_t>(PageBytes()) / sizeof(uint64_t));
+  int read = 0;
+  for (int round = 0; round < Seeds(300); ++round) {
+    // Names and words are noise; the header is whole, broken in one place, or noise too.
+    const size_t from = round % 3 == 0 ? 0 : 3;
+    for (size_t i = from; i < noise.size(); i += 1 + random() % 64) noise[i] = random();
+    const auto bytes = static_cast<size_t>(PageBytes());
+    page_->Describe(kLanes, kTraining, kEvaluation);
+    const size_t at = from * sizeof(uint64_t);
+    ASSERT_EQ(pwrite(fd_, noise.data() + from, bytes - at, static_cast<off_t>(at)),
+              static_cast<ssize_t>(bytes - at));
+    if (round % 3 == 2) {
+      const auto byte = static_cast<uint8_t>(random());
+      ASSERT_EQ(pwrite(fd_, &byte, 1, static_cast<off_t>(random() % 24)), 1);
+    }
+    const absl::StatusOr<std::string> where = WhereLanesStand(fd_);
+    const std::string text = where.ok() ? *where : std::string(where.status().message());
+    read += where.ok() ? 1 : 0;
+    EXPECT_LE(text.size(), kMaxFlightText);
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](unsigned char c) { return absl::ascii_isprint(c); }))
+        << text;
+  }
+  EXPECT_GT(read, 0);  // Not all were refused at the door.
+}
+
+TEST_F(FlightPageTest, AWordIsNeverTornWhileItIsWritten) {
+  page_->Describe({"compute"}, {}, {});
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    // Each bit of step and instruction changes with every store.
+    for (bool odd = false; !stop.load(); odd = !odd)
+      page_->word(0)->store(odd ? PackProgress({0xffffffff, 0x1fffffff, false, true})
+                                : PackProgress({0, 0, false, true}));
+  });
+  for (int i = 0; i < 20000; ++i) {
+    const std::string where = Where();
+    if (where.empty()) continue;
+    EXPECT_TRUE(where == "step 0: compute in #0" || where == "step 4294967295: compute in #536870911")
+        << where;
+  }
+  stop = true;
+  writer.join();
+}
+
+}  // namespace
+}  // namespace fsdpd
