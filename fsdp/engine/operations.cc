@@ -218,7 +218,7 @@ absl::Status Operations::Publish(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
   const at::Tensor& replica = buffers_[instruction.bucket].replica;
   const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
-  replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).main);
+  replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).stored());
   return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.gathered);
 }
 
@@ -227,7 +227,8 @@ absl::Status Operations::Gather(const Instruction& instruction) {
   const BucketBuffers& buffers = buffers_[instruction.bucket];
   const BucketRange own = ShardRange(bucket, position());
   buffers.gathered.narrow(0, own.begin, own.elements)
-      .copy_(buffers.replica.defined() ? buffers.replica : parts_.params->bucket(instruction.bucket).main);
+      .copy_(buffers.replica.defined() ? buffers.replica
+                                       : parts_.params->bucket(instruction.bucket).stored());
   if (instruction.group == Group::kSelf) return absl::OkStatus();
   return GroupOf(instruction)
       ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);

@@ -198,6 +198,8 @@ void BenchAdamW(Bench* bench) {
   // After the first step m / (1 - b1) is the gradient and v / (1 - b2) its square.
   const at::Tensor want = param * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
   AdamWArgs args = {param.data_ptr<float>(),
+                    nullptr,
+                    nullptr,
                     grad.data_ptr(),
                     m.data_ptr(),
                     v.data_ptr(),
@@ -215,6 +217,15 @@ void BenchAdamW(Bench* bench) {
   const auto run = [&] { AdamWUpdate(args, CurrentStream()); };
   run();
   bench->Measure("adamw", 7.0 * param.nbytes(), Difference(param, want), run);
+  const at::Tensor high = at::randn({kShard}, kBf16), low = at::zeros({kShard}, kBf16);  // For its bits.
+  const at::Tensor want_high = Wide(high) * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
+  args.param = nullptr;
+  args.high = static_cast<uint16_t*>(high.data_ptr());
+  args.low = static_cast<uint16_t*>(low.data_ptr());
+  m.zero_();
+  v.zero_();
+  run();
+  bench->Measure("adamw in halves", 7.0 * param.nbytes(), Difference(high, want_high), run);
 }
 
 void BenchSumParts(Bench* bench) {

@@ -300,3 +300,6 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
 }
 
 }  // namespace fsdpd
+  // On CUDA our own kernel updates them; on CPU, and for SGD, LibTorch's wants fp32.
+  options.types.halves = spec.device == DeviceKind::kCuda && spec.optimizer.kind == OptimizerKind::kAdamW &&
+                         options.types.gathered == DType::kBf16;

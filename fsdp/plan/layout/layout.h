@@ -50,6 +50,7 @@ struct BucketGroups {
 
 struct BucketTypes {
   DType main = DType::kFp32;      // Main parameters, as the optimizer keeps them.
+  bool halves = false;            // Main parameters lie as their bf16, which gathers send, and the rest.
   DType moment = DType::kFp32;    // The optimizer's moments.
   DType gathered = DType::kFp32;  // Parameters as they travel and as units read them.
   DType wire = DType::kFp32;      // Gradients as units write them and as they travel.

@@ -59,9 +59,10 @@ class Costs {
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
-  // From what is stored into what is gathered.
+  // From what is stored into what is gathered; of halves, one has its type already.
   double Cast(const Bucket& bucket, int64_t elements) const {
-    return Memory(elements * (BytesOf(bucket.types.main) + BytesOf(bucket.types.gathered)));
+    const BucketTypes& types = bucket.types;
+    return Memory(elements * (BytesOf(types.halves ? types.gathered : types.main) + BytesOf(types.gathered)));
   }
 
   double Transfer(const Instruction& i, double bytes_per_second) const {
