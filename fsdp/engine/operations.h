@@ -23,7 +23,6 @@
 #include <absl/status/status.h>
 
 #include <array>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -31,6 +30,7 @@
 #include "fsdp/data/batches.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
+#include "fsdp/optimizer/grad_norm.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
@@ -80,6 +80,7 @@ class Operations {
     at::Tensor reduce;
     at::Tensor wire;
     at::Tensor sums;
+    at::Tensor squares;               // Of the sums, where they come with them: a part of squares_.
     std::vector<at::Tensor> padding;  // Of `reduce`.
   };
   struct MicroBatch {
@@ -89,6 +90,7 @@ class Operations {
 
   void MakeBuffers();
   void MakeScalars();
+  void MakeSquares();
   void BindUnit(int unit);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
@@ -96,8 +98,8 @@ class Operations {
   void Forward(const Instruction& instruction);
   void Backward(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
+  absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
-  at::Tensor OwnSquares() const;
   absl::Status Norm(const Instruction& instruction);
   absl::Status Loss(const Instruction& instruction);
   void PublishResult(const at::Tensor& norm);
@@ -115,8 +117,7 @@ class Operations {
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<BucketBuffers> buffers_;                // By bucket.
   std::vector<std::vector<at::Tensor>> param_grads_;  // By unit, as Unit::Backward wants them.
-  // Own gradient pieces, as the norm wants them, by how many ranks have the same.
-  std::map<int64_t, std::vector<at::Tensor>> grads_;
+  GradSquares squares_;                               // What the norm is made of.
   std::vector<MicroBatch> micro_batches_;
   bool evaluating_ = false;
   int result_slot_ = 0;

@@ -230,12 +230,22 @@ void BenchAdamW(Bench* bench) {
 
 void BenchSumParts(Bench* bench) {
   const at::Tensor parts = at::randn({4, kShard}, kBf16), sum = at::zeros({kShard}, kFp32);
-  const auto run = [&] {
-    SumParts(parts.data_ptr(), 4, kShard, DType::kBf16, sum.data_ptr<float>(), CurrentStream());
-  };
+  const at::Tensor want = Wide(parts).sum(0), squares = at::zeros({SquaresOf(kShard)}, kFp32);
+  const auto bytes = static_cast<double>(parts.nbytes() + sum.nbytes());
+  SumPartsArgs args = {parts.data_ptr(),     sum.data_ptr(), nullptr,     kShard, 4,
+                       /*accumulate=*/false, DType::kBf16,   DType::kFp32};
+  const auto run = [&] { SumParts(args, CurrentStream()); };
   run();
-  bench->Measure("sum of 4 parts", static_cast<double>(parts.nbytes() + sum.nbytes()),
-                 Difference(sum, Wide(parts).sum(0)), run);
+  bench->Measure("sum of 4 parts", bytes, Difference(sum, want), run);
+  args.squares = squares.data_ptr<float>();
+  run();
+  const double difference = std::max(Difference(sum, want), Difference(squares.sum(), want.square().sum()));
+  bench->Measure("sum of 4 parts with squares", bytes, difference, run);
+  args.accumulate = true;
+  sum.copy_(want);
+  run();
+  bench->Measure("sum of 4 parts added with squares", bytes + static_cast<double>(sum.nbytes()),
+                 Difference(sum, want * 2), run);
 }
 
 int Run() {

@@ -134,6 +134,11 @@ struct LayoutOptions {
   Quantum quantum = Quantum::kElement;
 };
 
+// Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own, in
+// one pass; the squares for the norm too, where no replica adds anything afterwards.
+bool SumsInOneKernel(const Spec& spec, const Bucket& bucket);
+bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket);
+
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options);
 LayoutOptions LayoutOptionsOf(const Spec& spec);
 
