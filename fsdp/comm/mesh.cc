@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -18,16 +19,22 @@ struct Link {
 
 // What a rank connects, in one order on all ranks: one that waits for its peers in one group would otherwise
 // keep those of another.
-std::vector<Link> LinksOf(const Mesh& mesh) {
+std::vector<Link> LinksOf(const Mesh& mesh, const std::vector<Group>& exchanged) {
   std::vector<Link> links = {{Group::kShard, Role::kGather}, {Group::kShard, Role::kReduce}};
   if (mesh.SizeOf(Group::kReplicate) > 1) links.push_back({Group::kReplicate, Role::kOuter});
   if (!mesh.SameMembers(Group::kWorld, Group::kShard)) links.push_back({Group::kWorld, Role::kReduce});
+  for (size_t i = 0; i < exchanged.size(); ++i) {
+    const auto same = [&](Group earlier) { return mesh.SameMembers(earlier, exchanged[i]); };
+    const bool known = std::any_of(exchanged.begin(), exchanged.begin() + static_cast<int64_t>(i), same);
+    if (!known && mesh.SizeOf(exchanged[i]) > 1) links.push_back({exchanged[i], Role::kUnit});
+  }
   return links;
 }
 
-absl::Status ConnectLinks(const CommunicatorOptions& world, Store* store, ConnectedMesh* mesh) {
+absl::Status ConnectLinks(const CommunicatorOptions& world, const std::vector<Group>& exchanged, Store* store,
+                          ConnectedMesh* mesh) {
   const MeshPosition& at = mesh->position();
-  for (const Link& link : LinksOf(at.mesh)) {
+  for (const Link& link : LinksOf(at.mesh, exchanged)) {
     CommunicatorOptions options = world;
     // Alike for the group's members and for nobody else.
     options.name = absl::StrFormat("%s/%s/%d", NameOf(link.group), NameOf(link.role),
@@ -79,19 +86,19 @@ absl::Status ConnectedMesh::Health() const {
 
 // Not one of the groups that are destroyed with the mesh may wait for ranks that did not come to the next.
 absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh,
-                                          Store* store) {
+                                          const std::vector<Group>& exchanged, Store* store) {
   FSDPD_CHECK(options.size == mesh.world());
   ConnectedMesh connected(MeshPosition{mesh, options.rank});
-  const absl::Status status = ConnectLinks(options, store, &connected);
+  const absl::Status status = ConnectLinks(options, exchanged, store, &connected);
   if (status.ok()) return connected;
   connected.Abort();
   return status;
 }
 
-std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh) {
+std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh, const std::vector<Group>& exchanged) {
   std::vector<ConnectedMesh> ranks;
   for (int64_t rank = 0; rank < mesh.world(); ++rank) ranks.emplace_back(MeshPosition{mesh, rank});
-  for (const Link& link : LinksOf(mesh)) {
+  for (const Link& link : LinksOf(mesh, exchanged)) {
     const int64_t size = mesh.SizeOf(link.group);
     std::vector<std::vector<std::unique_ptr<Communicator>>> groups;
     for (int64_t g = 0; g < mesh.world() / size; ++g)

@@ -39,9 +39,11 @@ class ConnectedMesh {
 
 // Blocks until all ranks have called it; errors are MakeCommunicator's. `options` as for the world: rank,
 // size, device, address and timeouts; names of groups are made here.
-absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh, Store* store);
+// `exchanged`: the groups over which units exchange (Layout::exchanged_groups).
+absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh,
+                                          const std::vector<Group>& exchanged, Store* store);
 
 // Ranks as threads of one process: the mesh of each.
-std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh);
+std::vector<ConnectedMesh> MakeLocalMesh(const Mesh& mesh, const std::vector<Group>& exchanged = {});
 
 }  // namespace fsdpd

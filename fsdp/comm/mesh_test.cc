@@ -14,6 +14,11 @@
 namespace fsdpd {
 namespace {
 
+// Over which units exchange, in every case here.
+const std::vector<Group> kExchanged = {Group::kReplicate, Group::kWorld};
+
+std::vector<ConnectedMesh> MakeMemoryMesh(const Mesh& mesh) { return MakeLocalMesh(mesh, kExchanged); }
+
 std::vector<ConnectedMesh> MakeGlooMesh(const Mesh& mesh) {
   LocalStore store;
   const auto world = static_cast<int>(mesh.world());
@@ -22,7 +27,7 @@ std::vector<ConnectedMesh> MakeGlooMesh(const Mesh& mesh) {
     CommunicatorOptions options;
     options.rank = rank;
     options.size = world;
-    auto connected = ConnectMesh(options, mesh, &store);
+    auto connected = ConnectMesh(options, mesh, kExchanged, &store);
     FSDPD_CHECK_OK(connected.status());
     ranks[rank] = std::move(*connected);
   });
@@ -59,7 +64,7 @@ std::string NameOfCase(const testing::TestParamInfo<std::tuple<Maker, Shape>>& i
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryMesh,
-                         testing::Combine(testing::Values(Maker{"Local", MakeLocalMesh},
+                         testing::Combine(testing::Values(Maker{"Local", MakeMemoryMesh},
                                                           Maker{"Gloo", MakeGlooMesh}),
                                           testing::Values(Shape{1, 1}, Shape{3, 1}, Shape{2, 2}, Shape{4, 2},
                                                           Shape{6, 3}, Shape{8, 4})),
@@ -89,8 +94,11 @@ TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
     EXPECT_EQ(MembersOf(mesh.all(), rank), everyone);
     // A group that would repeat another has none of its own.
     EXPECT_EQ(mesh.all() == mesh.Find(Group::kShard, Role::kReduce), outer_size_ == 1);
+    if (world_ > 1) EXPECT_EQ(MembersOf(mesh.Find(Group::kWorld, Role::kUnit), rank), everyone);
     if (outer_size_ == 1) return;
     EXPECT_EQ(MembersOf(mesh.Find(Group::kReplicate, Role::kOuter), rank), replicas);
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kReplicate, Role::kUnit), rank), replicas);
+    EXPECT_NE(mesh.Find(Group::kReplicate, Role::kUnit), mesh.Find(Group::kReplicate, Role::kOuter));
   });
 }
 
@@ -179,7 +187,7 @@ TEST(Mesh, ThatCannotConnectSaysWhichGroup) {
   options.rank = 3;
   options.size = 4;
   options.rendezvous_timeout = absl::Milliseconds(50);
-  const auto mesh = ConnectMesh(options, Mesh::DataParallel(2, 2), &store);
+  const auto mesh = ConnectMesh(options, Mesh::DataParallel(2, 2), /*exchanged=*/{}, &store);
   EXPECT_EQ(mesh.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(mesh.status().ToString().find("shard/gather/1"), std::string::npos) << mesh.status();
 }

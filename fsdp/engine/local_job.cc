@@ -69,7 +69,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   LocalStore store;
   const bool in_memory = plan.spec.device == DeviceKind::kCpu;
   std::vector<ConnectedMesh> mesh;
-  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh);
+  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh, plan.layout.exchanged_groups());
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back([&, rank] {

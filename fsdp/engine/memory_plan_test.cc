@@ -121,7 +121,7 @@ int64_t PeakOfAll(const Plan& plan) {
       CommunicatorOptions options;
       options.rank = rank;
       options.size = world;
-      auto mesh = ConnectMesh(options, plan.spec.mesh, &store);
+      auto mesh = ConnectMesh(options, plan.spec.mesh, /*exchanged=*/{}, &store);
       FSDPD_CHECK_OK(mesh.status());
       const auto measured = Train(plan, *std::move(mesh), before);
       FSDPD_CHECK_OK(measured.status());

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
 #include "fsdp/kernels/sum_parts.h"
+#include "fsdp/plan/program/residencies.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
@@ -143,7 +144,7 @@ void Operations::MakeBuffers() {
 
 // Own parameters, then those that are borrowed.
 void Operations::BindUnit(int unit) {
-  std::vector<at::Tensor> params;
+  std::vector<BoundParam> params;
   for (int from = unit; from >= 0; from = from == unit ? layout().units[unit].borrows : -1) {
     for (const ParamPlace& place : layout().units[from].params) {
       const ParamSlot& slot = layout().buckets[place.bucket].params[place.slot];
@@ -151,11 +152,12 @@ void Operations::BindUnit(int unit) {
       const auto view = [&slot](const at::Tensor& flat) {
         return flat.narrow(0, slot.offset, slot.elements).view(slot.shape);
       };
-      params.push_back(view(bucket.gathered));
+      params.emplace_back(view(bucket.gathered));
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
     }
   }
-  (*parts_.units)[unit]->Bind(params);
+  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit]));
+  (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
 void Operations::BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches,
@@ -203,13 +205,13 @@ absl::Status Operations::Run(const Instruction& instruction) {
     case Op::kGather:
       return Gather(instruction);
     case Op::kForward:
-      Forward(instruction);
-      return absl::OkStatus();
+      return Forward(instruction);
     case Op::kRelease:
       return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
     case Op::kBackward:
-      Backward(instruction);
-      return absl::OkStatus();
+      return Backward(instruction);
+    case Op::kForwardBackward:
+      return ForwardBackward(instruction);
     case Op::kReduce:
       return Reduce(instruction);
     case Op::kReduceOuter:
@@ -246,30 +248,45 @@ absl::Status Operations::Gather(const Instruction& instruction) {
       ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
 }
 
-void Operations::Forward(const Instruction& instruction) {
+absl::Status Operations::Forward(const Instruction& instruction) {
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   UnitOutput output = (*parts_.units)[instruction.unit]->Forward(
       instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
+  return contexts_[instruction.unit]->TakeStatus();
 }
 
-void Operations::Backward(const Instruction& instruction) {
-  const UnitLayout& unit = layout().units[instruction.unit];
-  // A shard is reduced, measured and updated as a whole, padding included.
-  for (int from = instruction.unit; !instruction.accumulate && from >= 0;
-       from = from == instruction.unit ? unit.borrows : -1) {
-    for (const int bucket : layout().units[from].buckets) {
+// A shard is reduced, measured and updated as a whole, padding included.
+void Operations::ZeroPadding(const Instruction& instruction) {
+  if (instruction.accumulate) return;
+  for (const int unit : UnitsReadBy(layout(), instruction.unit)) {
+    for (const int bucket : layout().units[unit].buckets) {
       for (const at::Tensor& padding : buffers_[bucket].padding) padding.zero_();
     }
   }
+}
+
+absl::Status Operations::Backward(const Instruction& instruction) {
+  ZeroPadding(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  const at::Tensor grad_hidden = std::move(current.grad_hidden);
-  current.grad_hidden =
-      (*parts_.units)[instruction.unit]->Backward(instruction.micro_batch, grad_hidden, grad_loss_,
-                                                  instruction.accumulate, param_grads_[instruction.unit]);
-  const at::Tensor loss = (*parts_.units)[instruction.unit]->TakeLoss();
-  if (loss.defined()) sums_.select(0, kLossSum).add_(loss);
+  const at::Tensor grad_out = std::move(current.grad_hidden);
+  current.grad_hidden = (*parts_.units)[instruction.unit]->Backward(
+      instruction.micro_batch, grad_out, {param_grads_[instruction.unit], instruction.accumulate},
+      WeightGrads::kNow);
+  return contexts_[instruction.unit]->TakeStatus();
+}
+
+absl::Status Operations::ForwardBackward(const Instruction& instruction) {
+  ZeroPadding(instruction);
+  MicroBatch& current = micro_batches_[instruction.micro_batch];
+  UnitInput input = current.input;
+  current.input.hidden = at::Tensor();
+  Unit::LossAndGrad result = (*parts_.units)[instruction.unit]->ForwardBackward(
+      instruction.micro_batch, input, grad_loss_, {param_grads_[instruction.unit], instruction.accumulate});
+  sums_.select(0, kLossSum).add_(result.loss);
+  current.grad_hidden = std::move(result.grad_hidden);
+  return contexts_[instruction.unit]->TakeStatus();
 }
 
 absl::Status Operations::Reduce(const Instruction& instruction) {

@@ -28,6 +28,7 @@
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
+#include "fsdp/engine/mesh_context.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
 #include "fsdp/optimizer/grad_norm.h"
@@ -95,8 +96,10 @@ class Operations {
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
   absl::Status Gather(const Instruction& instruction);
-  void Forward(const Instruction& instruction);
-  void Backward(const Instruction& instruction);
+  absl::Status Forward(const Instruction& instruction);
+  absl::Status Backward(const Instruction& instruction);
+  absl::Status ForwardBackward(const Instruction& instruction);
+  void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
   absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
@@ -115,9 +118,10 @@ class Operations {
 
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<BucketBuffers> buffers_;                // By bucket.
-  std::vector<std::vector<at::Tensor>> param_grads_;  // By unit, as Unit::Backward wants them.
-  GradSquares squares_;                               // What the norm is made of.
+  std::vector<BucketBuffers> buffers_;                  // By bucket.
+  std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
+  std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
+  GradSquares squares_;                                 // What the norm is made of.
   std::vector<MicroBatch> micro_batches_;
   bool evaluating_ = false;
   int result_slot_ = 0;

@@ -19,7 +19,7 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   options.device_index = run.device_index;
   options.rendezvous_timeout = run.timeout;
   if (!run.bind_address.empty()) options.bind_address = run.bind_address;
-  return ConnectMesh(options, spec.mesh, run.store);
+  return ConnectMesh(options, spec.mesh, run.plan->layout.exchanged_groups(), run.store);
 }
 
 absl::Status Live(const RankRun& run, Trainer* trainer) {

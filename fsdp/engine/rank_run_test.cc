@@ -14,7 +14,7 @@ namespace {
 // Two ranks as threads over one store; `change` is asked before each runs.
 std::vector<absl::Status> RunTwo(const Plan& plan, const std::function<void(int, RankRun*)>& change) {
   LocalStore store;
-  std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan.spec.mesh);
+  std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan.spec.mesh, plan.layout.exchanged_groups());
   std::vector<absl::Status> statuses(2);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {

@@ -99,20 +99,22 @@ class Bench {
 };
 
 void BenchSwiglu(Bench* bench) {
-  const at::Tensor gate = at::randn({kTokens, kIntermediate}, kBf16), up = at::randn_like(gate),
-                   grad = at::randn_like(gate);
-  at::Tensor product = at::empty_like(gate);
+  const at::Tensor gate_up = at::randn({kTokens, 2 * kIntermediate}, kBf16);
+  const at::Tensor gate = gate_up.narrow(1, 0, kIntermediate),
+                   up = gate_up.narrow(1, kIntermediate, kIntermediate);
+  const at::Tensor grad = at::randn({kTokens, kIntermediate}, kBf16);
+  at::Tensor product = at::empty_like(grad);
   const auto forward = [&] {
-    SwigluForward(gate.data_ptr(), up.data_ptr(), product.data_ptr(), gate.numel(), DType::kBf16,
+    SwigluForward(gate_up.data_ptr(), product.data_ptr(), kTokens, kIntermediate, DType::kBf16,
                   CurrentStream());
   };
   forward();
   const at::Tensor sigmoid = at::sigmoid(Wide(gate));
-  const double bytes = static_cast<double>(gate.nbytes());
+  const double bytes = static_cast<double>(grad.nbytes());
   bench->Measure("swiglu forward", 3 * bytes, Difference(product, Wide(gate) * sigmoid * Wide(up)), forward);
   const at::Tensor want = Wide(grad) * Wide(up) * sigmoid * (1 + Wide(gate) * (1 - sigmoid));
   const auto backward = [&] {
-    SwigluBackward(grad.data_ptr(), gate.data_ptr(), up.data_ptr(), gate.numel(), DType::kBf16,
+    SwigluBackward(grad.data_ptr(), gate_up.data_ptr(), kTokens, kIntermediate, DType::kBf16,
                    CurrentStream());
   };
   backward();
@@ -125,9 +127,18 @@ void BenchRotary(Bench* bench) {
   const at::Tensor angle = at::randn({kTokens, 1, kHalf}, kFp32), cos = angle.cos(), sin = angle.sin();
   const at::Tensor first = Wide(q).narrow(2, 0, kHalf), second = Wide(q).narrow(2, kHalf, kHalf);
   const at::Tensor want = first * cos - second * sin;
-  const RotaryArgs args = {
-      q.data_ptr(), k.data_ptr(), cos.data_ptr<float>(), sin.data_ptr<float>(), kTokens, kTokens, kHeads,
-      kKvHeads,     kHalf,        DType::kBf16};
+  const auto rows = [](const at::Tensor& x) {
+    return HeadRows{x.data_ptr(), x.stride(0), x.data_ptr(), x.stride(0), static_cast<int>(x.size(1))};
+  };
+  const RotaryArgs args = {rows(q),
+                           rows(k),
+                           cos.data_ptr<float>(),
+                           sin.data_ptr<float>(),
+                           /*positions=*/nullptr,
+                           kTokens,
+                           kTokens,
+                           kHalf,
+                           DType::kBf16};
   const auto run = [&] { Rotate(args, 1, CurrentStream()); };
   run();
   bench->Measure("rotary", 2.0 * (q.nbytes() + k.nbytes()), Difference(q.narrow(2, 0, kHalf), want), run);

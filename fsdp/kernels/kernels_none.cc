@@ -10,8 +10,8 @@
 namespace fsdpd::kernels {
 
 Stream CurrentStream(int) { FSDPD_CHECK(false); }
-void SwigluForward(const void*, const void*, void*, int64_t, DType, Stream) { FSDPD_CHECK(false); }
-void SwigluBackward(const void*, void*, void*, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void SwigluForward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void SwigluBackward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
 void Rotate(const RotaryArgs&, float, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyForward(const CrossEntropyArgs&, float*, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyBackward(const CrossEntropyArgs&, const float*, Stream) { FSDPD_CHECK(false); }

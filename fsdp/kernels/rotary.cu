@@ -13,23 +13,31 @@ constexpr int kMaxThreads = 512;
 template <typename T, int N>
 __global__ void RotateTokens(RotaryArgs args, float direction) {
   const int64_t token = blockIdx.x;
-  const int64_t row = token % args.sequence * args.half;
+  const int64_t position = args.positions != nullptr ? args.positions[token] : token % args.sequence;
+  const int64_t row = position * args.half;
   const int packs = args.half / N;
-  for (int i = threadIdx.x; i < (args.heads + args.kv_heads) * packs; i += blockDim.x) {
-    const int head = i / packs, pack = i % packs;
-    T* x = head < args.heads
-               ? static_cast<T*>(args.q) + (token * args.heads + head) * 2 * args.half
-               : static_cast<T*>(args.k) + (token * args.kv_heads + head - args.heads) * 2 * args.half;
-    auto first = Load<T, N>(x, pack), second = Load<T, N>(x, packs + pack);
+  for (int i = threadIdx.x; i < (args.q.heads + args.k.heads) * packs; i += blockDim.x) {
+    const int number = i / packs, pack = i % packs;
+    const bool is_q = number < args.q.heads;
+    const HeadRows& rows = is_q ? args.q : args.k;
+    const int64_t head = static_cast<int64_t>(is_q ? number : number - args.q.heads) * 2 * args.half;
+    const T* from = static_cast<const T*>(rows.from) + token * rows.from_row + head;
+    T* to = static_cast<T*>(rows.to) + token * rows.to_row + head;
+    auto first = Load<T, N>(from, pack), second = Load<T, N>(from, packs + pack);
     for (int k = 0; k < N; ++k) {
       const float cos = args.cos[row + pack * N + k], sin = direction * args.sin[row + pack * N + k];
       const float a = Wide(first.at[k]), b = Wide(second.at[k]);
       first.at[k] = Narrow<T>(a * cos - b * sin);
       second.at[k] = Narrow<T>(b * cos + a * sin);
     }
-    Store(x, pack, first);
-    Store(x, packs + pack, second);
+    Store(to, pack, first);
+    Store(to, packs + pack, second);
   }
+}
+
+template <typename T>
+bool RowsPack(const HeadRows& rows) {
+  return rows.from_row % kPack<T> == 0 && rows.to_row % kPack<T> == 0;
 }
 
 }  // namespace
@@ -38,8 +46,9 @@ void Rotate(const RotaryArgs& args, float direction, Stream stream) {
   if (args.tokens == 0) return;
   WithType(args.type, [&](auto of_type) {
     using T = decltype(of_type);
-    const bool packs = Packs<T>(args.half, {args.q, args.k});
-    const int items = (args.heads + args.kv_heads) * (packs ? args.half / kPack<T> : args.half);
+    const bool packs = Packs<T>(args.half, {args.q.from, args.q.to, args.k.from, args.k.to}) &&
+                       RowsPack<T>(args.q) && RowsPack<T>(args.k);
+    const int items = (args.q.heads + args.k.heads) * (packs ? args.half / kPack<T> : args.half);
     const int threads = std::min(kMaxThreads, (items + 31) / 32 * 32);
     const auto kernel = packs ? RotateTokens<T, kPack<T>> : RotateTokens<T, 1>;
     kernel<<<static_cast<unsigned>(args.tokens), threads, 0, stream>>>(args, direction);

@@ -1,6 +1,5 @@
-// Rotary positions on queries and keys, in place, in one pass. The pair (x[i], x[i + half]) of each head
-// turns by the angle whose cosine and sine stand in row `position` and column i of the tables, in fp32 and
-// rounded once; token t of the batch is at position t % sequence.
+// Rotary positions on queries and keys, in one pass. The pair (x[i], x[i + half]) of each head turns by the
+// angle whose cosine and sine stand in row `position` and column i of the tables, in fp32 and rounded once.
 //
 // Bytes that must move: each element read and written, and the tables once (they stay in L2).
 #pragma once
@@ -12,15 +11,23 @@
 
 namespace fsdpd::kernels {
 
+// Heads of one token, one after the other; `row` elements from one token to the next.
+struct HeadRows {
+  const void* from;
+  int64_t from_row;
+  void* to;  // May be `from`.
+  int64_t to_row;
+  int heads;
+};
+
 struct RotaryArgs {
-  void* q;           // [tokens x heads x 2 half]
-  void* k;           // [tokens x kv_heads x 2 half]
-  const float* cos;  // [sequence x half]
+  HeadRows q;
+  HeadRows k;
+  const float* cos;  // [positions x half]
   const float* sin;
+  const int64_t* positions;  // Of each token; null: token t is at t % sequence.
   int64_t tokens;
   int64_t sequence;
-  int heads;
-  int kv_heads;
   int half;
   DType type;
 };

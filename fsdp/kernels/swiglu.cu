@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "fsdp/kernels/pack.cuh"
 #include "fsdp/kernels/swiglu.h"
 
@@ -8,62 +10,77 @@ constexpr int kThreads = 256;
 
 __device__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// One pack a thread: enough independent loads in flight without a loop.
+// A block's row and, one pack a thread, its column: enough independent loads in flight without a loop.
+__device__ int64_t Column() { return static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; }
+
 template <typename T, int N>
-__global__ void Forward(const T* gate, const T* up, T* product, int64_t packs) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void Forward(const T* gate_up, T* product, int64_t packs) {
+  const int64_t row = blockIdx.x, i = Column();
   if (i >= packs) return;
-  const auto g = Load<T, N>(gate, i), u = Load<T, N>(up, i);
+  const auto g = Load<T, N>(gate_up, 2 * row * packs + i), u = Load<T, N>(gate_up, (2 * row + 1) * packs + i);
   Pack<T, N> out;
   for (int k = 0; k < N; ++k) {
     const float x = Wide(g.at[k]);
     out.at[k] = Narrow<T>(x * Sigmoid(x) * Wide(u.at[k]));
   }
-  Store(product, i, out);
+  Store(product, row * packs + i, out);
 }
 
 // silu'(x) = s (1 + x (1 - s)), s = sigmoid(x).
 template <typename T, int N>
-__global__ void Backward(const T* grad_product, T* gate, T* up, int64_t packs) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void Backward(const T* grad_product, T* gate_up, int64_t packs) {
+  const int64_t row = blockIdx.x, i = Column();
   if (i >= packs) return;
-  const auto d = Load<T, N>(grad_product, i);
-  auto g = Load<T, N>(gate, i), u = Load<T, N>(up, i);
+  const int64_t gate = 2 * row * packs + i, up = gate + packs;
+  const auto d = Load<T, N>(grad_product, row * packs + i);
+  auto g = Load<T, N>(gate_up, gate), u = Load<T, N>(gate_up, up);
   for (int k = 0; k < N; ++k) {
     const float x = Wide(g.at[k]), grad = Wide(d.at[k]), sigmoid = Sigmoid(x);
     g.at[k] = Narrow<T>(grad * Wide(u.at[k]) * sigmoid * (1.0f + x * (1.0f - sigmoid)));
     u.at[k] = Narrow<T>(grad * x * sigmoid);
   }
-  Store(gate, i, g);
-  Store(up, i, u);
+  Store(gate_up, gate, g);
+  Store(gate_up, up, u);
+}
+
+// Rows are as many as tokens, which only a grid's first axis has room for.
+struct Launch {
+  dim3 blocks;
+  unsigned threads;
+};
+Launch LaunchOf(int64_t rows, int64_t packs) {
+  const auto threads = static_cast<unsigned>(std::min<int64_t>(kThreads, (packs + 31) / 32 * 32));
+  return {dim3(static_cast<unsigned>(rows), BlocksOf(packs, threads)), threads};
 }
 
 }  // namespace
 
-void SwigluForward(const void* gate, const void* up, void* product, int64_t elements, DType type,
+void SwigluForward(const void* gate_up, void* product, int64_t rows, int64_t width, DType type,
                    Stream stream) {
-  if (elements == 0) return;
+  if (rows == 0 || width == 0) return;
   WithType(type, [&](auto of_type) {
     using T = decltype(of_type);
-    const bool packs = Packs<T>(elements, {gate, up, product});
-    const int64_t count = packs ? elements / kPack<T> : elements;
-    const auto kernel = packs ? Forward<T, kPack<T>> : Forward<T, 1>;
-    kernel<<<BlocksOf(count, kThreads), kThreads, 0, stream>>>(
-        static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(product), count);
+    const bool whole = Packs<T>(width, {gate_up, product});
+    const int64_t packs = whole ? width / kPack<T> : width;
+    const auto kernel = whole ? Forward<T, kPack<T>> : Forward<T, 1>;
+    const Launch launch = LaunchOf(rows, packs);
+    kernel<<<launch.blocks, launch.threads, 0, stream>>>(static_cast<const T*>(gate_up),
+                                                         static_cast<T*>(product), packs);
   });
   CheckLaunch("swiglu forward");
 }
 
-void SwigluBackward(const void* grad_product, void* gate, void* up, int64_t elements, DType type,
+void SwigluBackward(const void* grad_product, void* gate_up, int64_t rows, int64_t width, DType type,
                     Stream stream) {
-  if (elements == 0) return;
+  if (rows == 0 || width == 0) return;
   WithType(type, [&](auto of_type) {
     using T = decltype(of_type);
-    const bool packs = Packs<T>(elements, {grad_product, gate, up});
-    const int64_t count = packs ? elements / kPack<T> : elements;
-    const auto kernel = packs ? Backward<T, kPack<T>> : Backward<T, 1>;
-    kernel<<<BlocksOf(count, kThreads), kThreads, 0, stream>>>(
-        static_cast<const T*>(grad_product), static_cast<T*>(gate), static_cast<T*>(up), count);
+    const bool whole = Packs<T>(width, {grad_product, gate_up});
+    const int64_t packs = whole ? width / kPack<T> : width;
+    const auto kernel = whole ? Backward<T, kPack<T>> : Backward<T, 1>;
+    const Launch launch = LaunchOf(rows, packs);
+    kernel<<<launch.blocks, launch.threads, 0, stream>>>(static_cast<const T*>(grad_product),
+                                                         static_cast<T*>(gate_up), packs);
   });
   CheckLaunch("swiglu backward");
 }

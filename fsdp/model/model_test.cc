@@ -9,6 +9,7 @@
 
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/testing/plain_params.h"
 
 namespace fsdpd {
 namespace {
@@ -79,12 +80,16 @@ class ModelTest : public ::testing::TestWithParam<Case> {
     if (u > 0) input.hidden = at::randn(sizes, type());
     if (last) input.targets = at::randint(VocabSize(spec_.model), {sizes[0], sizes[1]}, at::kLong);
     counter.ResetPeak();
-    units_[u]->Forward(0, input, Keep::kAll);  // Its output is gone with the statement.
     Measured measured;
-    measured.kept = counter.Read().allocated_bytes - before;
-    const at::Tensor grad = last ? at::Tensor() : at::randn(sizes, type());
-    input = {};
-    units_[u]->Backward(0, grad, at::full({}, 1.0), /*accumulate=*/false, bound.grads);
+    if (last) {
+      units_[u]->ForwardBackward(0, input, at::full({}, 1.0), {bound.grads});
+    } else {
+      units_[u]->Forward(0, input, Keep::kAll);  // Its output is gone with the statement.
+      measured.kept = counter.Read().allocated_bytes - before;
+      const at::Tensor grad = at::randn(sizes, type());
+      input = {};
+      units_[u]->Backward(0, grad, {bound.grads}, WeightGrads::kNow);
+    }
     measured.peak = counter.Read().peak_bytes - before;
     return measured;
   }
@@ -99,7 +104,7 @@ class ModelTest : public ::testing::TestWithParam<Case> {
 TEST_P(ModelTest, UnitsBindAndBeginTheParametersThatTheFactsList) {
   ASSERT_EQ(units_.size(), facts_.units.size());
   for (size_t u = 0; u < units_.size(); ++u) {
-    units_[u]->Bind(Bound(facts_, u, type()).params);  // Checks every shape.
+    BindAlone(units_[u].get(), Bound(facts_, u, type()).params);  // Checks every shape.
     for (size_t p = 0; p < facts_.units[u].params.size(); ++p) {
       const ParamFacts& param = facts_.units[u].params[p];
       const at::Tensor value = units_[u]->InitialValue(static_cast<int>(p), 1, 0, param.elements());
@@ -115,12 +120,14 @@ TEST_P(ModelTest, MemoryOfEveryUnitIsWhatTheFactsSay) {
   InstallHostCachingAllocator();
   for (size_t u = 0; u < units_.size(); ++u) {
     const Bound bound(facts_, u, type());
-    units_[u]->Bind(bound.params);
+    BindAlone(units_[u].get(), bound.params);
     Measure(u, bound);  // Once before it counts, so that what libraries keep is there.
     const Measured measured = Measure(u, bound);
     const UnitFacts& unit = facts_.units[u];
     const auto kept = static_cast<double>(unit.kept_bytes.none);
-    EXPECT_NEAR(static_cast<double>(measured.kept), kept, 0.01 * kept) << unit.name;
+    if (u + 1 < units_.size()) {  // The last unit keeps nothing between two calls.
+      EXPECT_NEAR(static_cast<double>(measured.kept), kept, 0.01 * kept) << unit.name;
+    }
     const double peak = kept + static_cast<double>(unit.workspace_bytes);
     const double slack =
         spec_.precision.compute == DType::kFp32 ? 0.02 : 0.04;  // The CPU's 16-bit kernels pack matrices.

@@ -23,7 +23,7 @@
 namespace fsdpd {
 
 // Changes when unit.h, user_model.h, or what they use of the plan, does.
-constexpr int32_t kPluginAbi = 1;
+constexpr int32_t kPluginAbi = 2;
 constexpr char kPluginSymbol[] = "fsdpd_plugin";
 
 struct PluginEntry {

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/temp_dir.h"
+#include "fsdp/model/testing/plain_params.h"
 
 namespace fsdpd {
 namespace {
@@ -48,15 +49,16 @@ TEST(Plugin, ItsUnitsComputeGradients) {
   const auto units = MakePluginUnits(config, DescribeModel(config, 1, 3, DType::kFp32), at::kCPU);
   ASSERT_TRUE(units.ok()) << units.status();
   Unit* head = (*units)[1].get();
-  head->Bind({at::zeros({8, 4})});
+  BindAlone(head, {at::zeros({8, 4})});
   UnitInput input;
   input.hidden = at::ones({1, 3, 4});
   input.targets = at::ones({1, 3}, at::kLong);
-  EXPECT_NEAR(head->Forward(0, input, Keep::kAll).loss.item<double>(), 3 * std::log(8), 1e-5);
-  const at::Tensor grad = at::zeros({8, 4});
-  EXPECT_EQ(head->Backward(0, {}, at::ones({}), false, {grad}).abs().max().item<double>(), 0);
-  EXPECT_NEAR(grad[0][0].item<double>(), 3.0 / 8, 1e-6);
-  EXPECT_NEAR(grad[1][0].item<double>(), 3.0 / 8 - 3, 1e-6);
+  const std::vector<at::Tensor> grads = {at::zeros({8, 4})};
+  const Unit::LossAndGrad result = head->ForwardBackward(0, input, at::ones({}), {grads});
+  EXPECT_NEAR(result.loss.item<double>(), 3 * std::log(8), 1e-5);
+  EXPECT_EQ(result.grad_hidden.abs().max().item<double>(), 0);
+  EXPECT_NEAR(grads[0][0][0].item<double>(), 3.0 / 8, 1e-6);
+  EXPECT_NEAR(grads[0][1][0].item<double>(), 3.0 / 8 - 3, 1e-6);
 }
 
 TEST(Plugin, NamesWhatCannotBeLoaded) {
@@ -70,7 +72,7 @@ TEST(Plugin, NamesWhatCannotBeLoaded) {
 }
 
 TEST(Plugin, RefusesOtherVersions) {
-  EXPECT_THAT(ErrorOf("abi"), HasSubstr("built for plug-in interface 7, this rank has 1"));
+  EXPECT_THAT(ErrorOf("abi"), HasSubstr("built for plug-in interface 7, this rank has 2"));
   EXPECT_THAT(ErrorOf("version"), HasSubstr("built for fsdpd 0.0.9, this rank is"));
   EXPECT_THAT(ErrorOf("torch"), HasSubstr("built against LibTorch 1.13.0, this rank has 2."));
 }

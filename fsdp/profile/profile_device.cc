@@ -56,7 +56,8 @@ absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, 
   group.size = options.ranks;
   group.device_index = rank;
   group.rendezvous_timeout = kRendezvousTimeout;
-  FSDPD_ASSIGN_OR_RETURN(bench->mesh, ConnectMesh(group, Mesh::DataParallel(1, options.ranks), store));
+  FSDPD_ASSIGN_OR_RETURN(bench->mesh,
+                         ConnectMesh(group, Mesh::DataParallel(1, options.ranks), /*exchanged=*/{}, store));
   return absl::OkStatus();
 }
 

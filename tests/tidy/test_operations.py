@@ -22,13 +22,15 @@ EMITTERS = {
     "fsdp/plan/program/evaluation_program.cc",
     "fsdp/plan/program/gathered_params.cc",
     "fsdp/plan/program/reduced_grads.cc",
+    "fsdp/plan/program/schedule.cc",
     "fsdp/plan/program/training_program.cc",
 }
 # Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time.
 ONE_OF_THEM = {
-    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward"},
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
+    "fsdp/plan/program/schedule.h": {"kForward"},
     "fsdp/telemetry/step_timeline.cc": {"kRelease"},
 }
 

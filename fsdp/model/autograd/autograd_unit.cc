@@ -87,14 +87,15 @@ AutogradUnit::~AutogradUnit() = default;
 
 at::Tensor AutogradUnit::MakeLeaf(int /*index*/, const at::Tensor& bound) { return bound.variable_data(); }
 
-void AutogradUnit::Bind(const std::vector<at::Tensor>& params) {
+void AutogradUnit::Bind(const std::vector<BoundParam>& params, UnitContext* /*context*/) {
   FSDPD_CHECK(leaves_ == nullptr && params.size() >= facts_.params.size());
   FSDPD_CHECK(facts_.borrows >= 0 || params.size() == facts_.params.size());
   leaves_ = std::make_unique<Leaves>();
   for (size_t i = 0; i < params.size(); ++i) {
     const bool own = i < facts_.params.size();
-    FSDPD_CHECK(!own || params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
-    at::Tensor leaf = MakeLeaf(static_cast<int>(i), params[i]);
+    FSDPD_CHECK(!own || params[i].data.sizes() == at::IntArrayRef(facts_.params[i].shape));
+    FSDPD_CHECK(!params[i].scales.defined());
+    at::Tensor leaf = MakeLeaf(static_cast<int>(i), params[i].data);
     const bool trainable = !own || facts_.params[i].trainable;  // Of a borrowed one only its lender knows.
     leaf.set_requires_grad(trainable);
     leaves_->sinks.push_back(trainable ? AttachSink(leaf) : nullptr);
@@ -142,18 +143,17 @@ UnitOutput AutogradUnit::Forward(int slot, const UnitInput& input, Keep keep) {
   return output;
 }
 
-at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
-                                  bool accumulate, const std::vector<at::Tensor>& param_grads) {
-  FSDPD_CHECK(saved_.count(slot) == 1 && param_grads.size() == leaves_->sinks.size());
+at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                                  WeightGrads /*when*/) {
+  FSDPD_CHECK(saved_.count(slot) == 1 && grads.into.size() == leaves_->sinks.size());
   const std::unique_ptr<Saved> saved = std::move(saved_.extract(slot).mapped());
   if (!saved->has_graph) RunWithGraph(saved.get());
-  for (size_t i = 0; i < param_grads.size(); ++i) {
-    FSDPD_CHECK(leaves_->sinks[i] != nullptr || !param_grads[i].defined());
-    if (leaves_->sinks[i] != nullptr) leaves_->sinks[i]->Arm(param_grads[i], accumulate);
+  for (size_t i = 0; i < grads.into.size(); ++i) {
+    FSDPD_CHECK(leaves_->sinks[i] != nullptr || !grads.into[i].defined());
+    if (leaves_->sinks[i] != nullptr) leaves_->sinks[i]->Arm(grads.into[i], grads.accumulate);
   }
   if (saved->root.is_valid()) {
-    const at::Tensor grad = grad_hidden.defined() ? grad_hidden : grad_loss.view(at::IntArrayRef());
-    torch::autograd::Engine::get_default_engine().execute({saved->root}, {grad}, /*keep_graph=*/false,
+    torch::autograd::Engine::get_default_engine().execute({saved->root}, {grad_out}, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   for (const auto& sink : leaves_->sinks) {
@@ -163,6 +163,12 @@ at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_hidden, const
   const at::Tensor grad = saved->hidden_sink->Take();
   return grad.defined() ? grad
                         : at::zeros_like(saved->input.hidden);  // The output may not depend on the input.
+}
+
+void AutogradUnit::VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) {
+  FSDPD_CHECK(saved_.count(slot) == 1);
+  Saved* saved = saved_[slot].get();
+  if (!saved->has_graph && saved->input.hidden.defined()) visit(&saved->input.hidden);
 }
 
 at::Tensor AutogradUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {

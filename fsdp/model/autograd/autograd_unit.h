@@ -36,10 +36,13 @@ class AutogradUnit : public Unit {
   AutogradUnit(UnitFacts facts, std::vector<ParamInit> inits, UnitForward forward);
   ~AutogradUnit() override;
 
-  void Bind(const std::vector<at::Tensor>& params) override;
+  void Bind(const std::vector<BoundParam>& params, UnitContext* context) override;
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
-  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
-                      const std::vector<at::Tensor>& param_grads) override;
+  // Autograd computes all gradients at once: nothing is put off.
+  at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                      WeightGrads when) override;
+  // The input where it is all that is kept: what the graph saved belongs to the graph.
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
 
  private:

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/testing/plain_params.h"
 
 namespace fsdpd {
 namespace {
@@ -46,7 +47,7 @@ class AutogradUnitTest : public ::testing::Test {
  protected:
   AutogradUnitTest() : values_(at::randn({kWidth * kWidth + kWidth + 3})) {
     params_.flat.copy_(values_);
-    unit_.Bind(params_.Views());
+    BindAlone(&unit_, params_.Views());
     grads_.flat.fill_(std::numeric_limits<float>::quiet_NaN());  // Backward must set every element.
   }
 
@@ -77,7 +78,7 @@ TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAlthoughTheBucketWasOverwrit
     unit_.Forward(0, Input(), keep);
     Poison();
     Gather();
-    const at::Tensor dx = unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_.Views());
+    const at::Tensor dx = unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
     const std::vector<at::Tensor> expected = Expected();
     EXPECT_TRUE(grads_.Views()[0].equal(expected[0])) << "keep=" << static_cast<int>(keep);
     EXPECT_TRUE(grads_.Views()[1].equal(expected[1])) << "keep=" << static_cast<int>(keep);
@@ -88,25 +89,25 @@ TEST_F(AutogradUnitTest, GradientsEqualPlainAutogradAlthoughTheBucketWasOverwrit
 TEST_F(AutogradUnitTest, BackwardReadsParametersFromTheirAddress) {
   unit_.Forward(0, Input(), Keep::kAll);
   Poison();
-  const at::Tensor dx = unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_.Views());
+  const at::Tensor dx = unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(dx.isnan().any().item<bool>());  // No hidden copy: what is not gathered again is seen.
 }
 
 TEST_F(AutogradUnitTest, AccumulatesOverSlotsInFlightTogether) {
   unit_.Forward(0, Input(), Keep::kAll);
   unit_.Forward(1, Input(), Keep::kInput);
-  unit_.Backward(1, dy_, at::Tensor(), /*accumulate=*/false, grads_.Views());
-  unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/true, grads_.Views());
+  unit_.Backward(1, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
+  unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/true}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 2));
 }
 
 TEST_F(AutogradUnitTest, AParameterWithoutUseHasGradientZero) {
   unit_.Forward(0, Input(), Keep::kAll);
-  unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_.Views());
+  unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[2].equal(at::zeros({3})));
   grads_.Views()[2].fill_(5);
   unit_.Forward(0, Input(), Keep::kAll);
-  unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/true, grads_.Views());
+  unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/true}, WeightGrads::kNow);
   EXPECT_TRUE(grads_.Views()[2].equal(at::full({3}, 5.0)));
 }
 
@@ -117,7 +118,7 @@ TEST_F(AutogradUnitTest, OutputsCarryNoGraph) {
 
 TEST_F(AutogradUnitTest, KeepsNothingForAForwardWithoutBackward) {
   const at::Tensor kept = unit_.Forward(0, Input(), Keep::kAll).hidden;
-  unit_.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_.Views());
+  unit_.Backward(0, dy_, {grads_.Views(), /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));
   EXPECT_TRUE(unit_.Forward(0, Input(), Keep::kNothing).hidden.equal(kept));  // The slot is still free.
 }
@@ -128,7 +129,7 @@ TEST_F(AutogradUnitTest, GradientsAreCastIntoTheTypeOfTheirBucket) {
     grads.flat = grads.flat.to(type);
     for (const bool accumulate : {false, true}) {
       unit_.Forward(0, Input(), Keep::kAll);
-      unit_.Backward(0, dy_, at::Tensor(), accumulate, grads.Views());
+      unit_.Backward(0, dy_, {grads.Views(), accumulate}, WeightGrads::kNow);
       const at::Tensor once = Expected()[0].to(type);
       EXPECT_TRUE(grads.Views()[0].equal(accumulate ? once * 2 : once));
     }
@@ -139,11 +140,11 @@ TEST_F(AutogradUnitTest, AFrozenParameterHasNoGradientAndCostsNone) {
   UnitFacts facts = TestFacts();
   facts.params[0].trainable = false;
   AutogradUnit unit(facts, {{}, {}, {}}, TestForward);
-  unit.Bind(params_.Views());
+  BindAlone(&unit, params_.Views());
   unit.Forward(0, Input(), Keep::kAll);
   std::vector<at::Tensor> grads = grads_.Views();
   grads[0] = at::Tensor();
-  const at::Tensor dx = unit.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads);
+  const at::Tensor dx = unit.Backward(0, dy_, {grads, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(dx.equal(Expected()[2]));
   EXPECT_TRUE(grads[1].equal(Expected()[1]));
   EXPECT_TRUE(grads_.Views()[0].isnan().all().item<bool>());
@@ -155,11 +156,11 @@ TEST_F(AutogradUnitTest, AFullyFrozenFirstUnitHasABackwardThatDoesNothing) {
   AutogradUnit unit(facts, {{}, {}, {}}, [](const UnitInput& input, const std::vector<at::Tensor>& params) {
     return UnitOutput{params[0].index_select(0, input.tokens), at::Tensor()};
   });
-  unit.Bind(params_.Views());
+  BindAlone(&unit, params_.Views());
   const UnitInput input{at::zeros({2}, at::kLong), at::Tensor(), at::Tensor()};
   unit.Forward(0, input, Keep::kAll);
   EXPECT_FALSE(
-      unit.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, std::vector<at::Tensor>(3)).defined());
+      unit.Backward(0, dy_, {std::vector<at::Tensor>(3), /*accumulate=*/false}, WeightGrads::kNow).defined());
 }
 
 TEST_F(AutogradUnitTest, BorrowedParametersFollowItsOwnAndGetTheirGradients) {
@@ -170,10 +171,10 @@ TEST_F(AutogradUnitTest, BorrowedParametersFollowItsOwnAndGetTheirGradients) {
     return TestForward(input, {params[1], params[0]});
   });
   const std::vector<at::Tensor> views = params_.Views();
-  unit.Bind({views[1], views[0], views[2]});
+  BindAlone(&unit, {views[1], views[0], views[2]});
   unit.Forward(0, Input(), Keep::kInput);
   const std::vector<at::Tensor> grads = grads_.Views();
-  unit.Backward(0, dy_, at::Tensor(), /*accumulate=*/false, {grads[1], grads[0], grads[2]});
+  unit.Backward(0, dy_, {{grads[1], grads[0], grads[2]}, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads[0].equal(Expected()[0]));
   EXPECT_TRUE(grads[1].equal(Expected()[1]));
   EXPECT_TRUE(grads[2].equal(at::zeros({3})));
@@ -184,10 +185,11 @@ TEST_F(AutogradUnitTest, TheLossIsScaledByATensor) {
                     [this](const UnitInput& input, const std::vector<at::Tensor>& params) {
                       return UnitOutput{at::Tensor(), (TestForward(input, params).hidden * dy_).sum()};
                     });
-  unit.Bind(params_.Views());
-  const at::Tensor loss = unit.Forward(0, Input(), Keep::kAll).loss;
-  EXPECT_EQ(loss.dim(), 0);
-  unit.Backward(0, at::Tensor(), at::full({1}, 4.0), /*accumulate=*/false, grads_.Views());
+  BindAlone(&unit, params_.Views());
+  const std::vector<at::Tensor> grads = grads_.Views();
+  const Unit::LossAndGrad result = unit.ForwardBackward(0, Input(), at::full({}, 4.0), {grads});
+  EXPECT_EQ(result.loss.dim(), 0);
+  EXPECT_TRUE(result.loss.equal(unit.Forward(0, Input(), Keep::kNothing).loss));
   EXPECT_TRUE(grads_.Views()[0].equal(Expected()[0] * 4));
 }
 

@@ -32,14 +32,15 @@ at::Tensor Attention(const at::Tensor& x, const at::Tensor& wqkv, const at::Tens
 
 UnitForward EmbeddingForward() {
   return [](const UnitInput& input, const std::vector<at::Tensor>& params) {
-    const at::Tensor positions = params[1].narrow(0, 0, input.tokens.size(1));
+    const at::Tensor positions = input.positions.defined() ? at::embedding(params[1], input.positions)
+                                                           : params[1].narrow(0, 0, input.tokens.size(1));
     return UnitOutput{at::embedding(params[0], input.tokens) + positions, at::Tensor()};
   };
 }
 
 UnitForward BlockForward(const Gpt2Config& config) {
   return [config](const UnitInput& input, const std::vector<at::Tensor>& p) {
-    FSDPD_CHECK(p.size() == 12);
+    FSDPD_CHECK(p.size() == 12 && input.document_starts.empty());
     at::Tensor x = input.hidden;
     const at::Tensor mixed = Attention(Norm(x, p[0], p[1], config), p[2], p[3], config);
     x = x + at::linear(mixed, p[4], p[5]);

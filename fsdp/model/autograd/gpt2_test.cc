@@ -93,7 +93,7 @@ class Gpt2Test : public ::testing::TestWithParam<bool> {  // Tied.
 
 TEST_P(Gpt2Test, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
   for (Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    const at::Tensor loss = chain_.LossAndGradients(tokens_, targets_, keep);
+    const at::Tensor loss = chain_.LossAndGradients({tokens_, targets_}, keep);
     const TensorsByUnit leaves = DoubleLeaves(chain_.params());
     const at::Tensor expected = Reference(config_).Loss(leaves, tokens_, targets_);
     expected.backward();
@@ -103,7 +103,7 @@ TEST_P(Gpt2Test, LossAndEveryGradientEqualTheFormulasAsOneGraph) {
 }
 
 TEST_P(Gpt2Test, PositionsBeyondTheSequenceHaveGradientZero) {
-  chain_.LossAndGradients(tokens_, targets_, Keep::kAll);
+  chain_.LossAndGradients({tokens_, targets_}, Keep::kAll);
   const at::Tensor& positions = chain_.grads()[0][1];
   EXPECT_GT(positions.narrow(0, 0, kSequence).abs().min().item<float>(), 0);
   EXPECT_EQ(positions.narrow(0, kSequence, 9 - kSequence).abs().max().item<float>(), 0);

@@ -22,6 +22,15 @@ namespace {
 struct Rotary {
   at::Tensor cos;
   at::Tensor sin;
+
+  // Of each token, [micro_batch, sequence, 1, head_size].
+  Rotary At(const at::Tensor& positions) const {
+    if (!positions.defined()) return *this;
+    const auto rows = [&](const at::Tensor& table) {
+      return table[0].index_select(0, positions.flatten()).unflatten(0, positions.sizes());
+    };
+    return {rows(cos), rows(sin)};
+  }
 };
 
 // Long wavelengths are stretched, short ones stay, and between the two it is interpolated (Llama 3.1).
@@ -108,8 +117,9 @@ UnitForward EmbeddingForward() {
 UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary) {
   return [config, rotary](const UnitInput& input, const std::vector<at::Tensor>& params) {
     const BlockParams p(config, params);
+    FSDPD_CHECK(input.document_starts.empty());
     at::Tensor x = input.hidden;
-    x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary);
+    x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary.At(input.positions));
     const at::Tensor normed = Norm(x, p.ffn_norm, config);
     x = x + at::linear(at::silu(at::linear(normed, p.w1)) * at::linear(normed, p.w3), p.w2);
     return UnitOutput{x, at::Tensor()};

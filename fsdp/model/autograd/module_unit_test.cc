@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/testing/plain_params.h"
 
 namespace fsdpd {
 namespace {
@@ -82,12 +83,12 @@ TEST_F(ModuleUnitTest, ForwardAndGradientsEqualTheModulesOwn) {
   for (const at::Tensor& param : block_->parameters()) expected.push_back(param.grad().clone());
 
   const std::unique_ptr<Unit> unit = Make();
-  unit->Bind(params_);
+  BindAlone(unit.get(), params_);
   for (const Keep keep : {Keep::kAll, Keep::kInput}) {
     const at::Tensor out = unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, keep).hidden;
     EXPECT_TRUE(out.equal(y));
     EXPECT_FALSE(out.requires_grad());
-    const at::Tensor dx = unit->Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_);
+    const at::Tensor dx = unit->Backward(0, dy_, {grads_, /*accumulate=*/false}, WeightGrads::kNow);
     EXPECT_TRUE(dx.equal(x.grad()));
     for (size_t i = 0; i < expected.size(); ++i)
       EXPECT_TRUE(grads_[i].equal(expected[i])) << facts_.params[i].name;
@@ -96,22 +97,23 @@ TEST_F(ModuleUnitTest, ForwardAndGradientsEqualTheModulesOwn) {
 
 TEST_F(ModuleUnitTest, TheModuleReadsWhatTheGatherWrote) {
   const std::unique_ptr<Unit> unit = Make();
-  unit->Bind(params_);
+  BindAlone(unit.get(), params_);
   const UnitInput input{at::Tensor(), at::Tensor(), x_};
   const at::Tensor before = unit->Forward(0, input, Keep::kAll).hidden;
   params_[5].add_(1);  // down.bias
   EXPECT_TRUE(unit->Forward(1, input, Keep::kNothing).hidden.allclose(before + 1));
   params_[5].sub_(1);
-  unit->Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads_);  // Autograd saw no change in place.
+  unit->Backward(0, dy_, {grads_, /*accumulate=*/false},
+                 WeightGrads::kNow);  // Autograd saw no change in place.
 }
 
 TEST_F(ModuleUnitTest, ParametersMayBeBoundInAnotherType) {
   const std::unique_ptr<Unit> unit = Make();
   for (at::Tensor& param : params_) param = param.to(at::kBFloat16);
-  unit->Bind(params_);
+  BindAlone(unit.get(), params_);
   const at::Tensor x = x_.to(at::kBFloat16);
   const at::Tensor y = unit->Forward(0, {at::Tensor(), at::Tensor(), x}, Keep::kAll).hidden;
-  unit->Backward(0, dy_.to(y.scalar_type()), at::Tensor(), /*accumulate=*/false, grads_);
+  unit->Backward(0, dy_.to(y.scalar_type()), {grads_, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_EQ(grads_[2].scalar_type(), at::kFloat);
   EXPECT_FALSE(grads_[2].isnan().any().item<bool>());
 }
@@ -129,11 +131,11 @@ TEST_F(ModuleUnitTest, AFrozenParameterOfTheModuleIsFrozenInTheUnit) {
   facts_ = *DescribeModule("layer.0", UnitKind::kBlock, *block_);
   EXPECT_FALSE(facts_.params[2].trainable);
   const std::unique_ptr<Unit> unit = Make();
-  unit->Bind(params_);
+  BindAlone(unit.get(), params_);
   unit->Forward(0, {at::Tensor(), at::Tensor(), x_}, Keep::kAll);
   std::vector<at::Tensor> grads = grads_;
   grads[2] = at::Tensor();
-  unit->Backward(0, dy_, at::Tensor(), /*accumulate=*/false, grads);
+  unit->Backward(0, dy_, {grads, /*accumulate=*/false}, WeightGrads::kNow);
   EXPECT_TRUE(grads_[2].isnan().all().item<bool>());
   EXPECT_FALSE(grads_[3].isnan().any().item<bool>());
 }

@@ -11,6 +11,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -61,7 +62,7 @@ AttentionOutput ComposedForward(const AttentionInput& x) {
   const at::Tensor log_sum_exp = at::logsumexp(scores, {-1}, /*keepdim=*/true);
   const at::Tensor weights = scores.sub_(log_sum_exp).exp_();
   const at::Tensor out = at::matmul(weights, RepeatHeads(x.v, heads).to(at::kFloat));
-  return {AttentionKernel::kComposed, out.to(x.q.scalar_type()), log_sum_exp, {}, {}};
+  return {AttentionKernel::kComposed, out.to(x.q.scalar_type()), log_sum_exp, {}, {}, {}};
 }
 
 AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput& x, const at::Tensor& out,
@@ -82,20 +83,20 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
 AttentionOutput HostForward(const AttentionInput& x) {
   auto [out, log_sum_exp] =
       at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, kCausal);
-  return {AttentionKernel::kHost, std::move(out), std::move(log_sum_exp), {}, {}};
+  return {AttentionKernel::kHost, std::move(out), std::move(log_sum_exp), {}, {}, {}};
 }
 
 AttentionOutput CudnnForward(const AttentionInput& x) {
   auto result = at::_scaled_dot_product_cudnn_attention(x.q, x.k, x.v, /*attn_bias=*/{},
                                                         /*compute_log_sumexp=*/true, kNoDropout, kCausal);
-  return {AttentionKernel::kCudnn, std::get<0>(result), std::get<1>(result), std::get<6>(result),
-          std::get<7>(result)};
+  return {AttentionKernel::kCudnn, std::get<0>(result), std::get<1>(result),
+          std::get<6>(result),     std::get<7>(result), {}};
 }
 
 AttentionOutput FlashForward(const AttentionInput& x) {
   auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, kCausal);
-  return {AttentionKernel::kFlash, std::get<0>(result), std::get<1>(result), std::get<6>(result),
-          std::get<7>(result)};
+  return {AttentionKernel::kFlash, std::get<0>(result), std::get<1>(result),
+          std::get<6>(result),     std::get<7>(result), {}};
 }
 
 AttentionOutput EfficientForward(const AttentionInput& x) {
@@ -103,8 +104,9 @@ AttentionOutput EfficientForward(const AttentionInput& x) {
   auto [out, log_sum_exp, seed, offset] = at::_scaled_dot_product_efficient_attention(
       x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
       kNoDropout, kCausal);
-  return {AttentionKernel::kEfficient, std::move(out), std::move(log_sum_exp), std::move(seed),
-          std::move(offset)};
+  return {AttentionKernel::kEfficient, std::move(out),
+          std::move(log_sum_exp),      std::move(seed),
+          std::move(offset),           {}};
 }
 
 AttentionInput EfficientBackward(const at::Tensor& grad, const AttentionInput& x, const AttentionOutput& y,
@@ -161,6 +163,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& gra
   FSDPD_CHECK(false);
 }
 
+// Tokens [begin, begin + count) of the micro-batch as a batch of one sequence.
+at::Tensor TokensOf(const at::Tensor& x, int64_t begin, int64_t count) {
+  return x.flatten(0, 1).narrow(0, begin, count).unsqueeze(0);
+}
+
+AttentionInput TokensOf(const AttentionInput& x, int64_t begin, int64_t count) {
+  return {TokensOf(x.q, begin, count), TokensOf(x.k, begin, count), TokensOf(x.v, begin, count)};
+}
+
+// Calls run(number, first token, tokens) for each document.
+template <typename Run>
+void ForEachDocument(const std::vector<int64_t>& starts, int64_t tokens, Run run) {
+  FSDPD_CHECK(starts[0] == 0);
+  for (size_t d = 0; d < starts.size(); ++d) {
+    const int64_t end = d + 1 < starts.size() ? starts[d + 1] : tokens;
+    FSDPD_CHECK(end > starts[d]);
+    run(d, starts[d], end - starts[d]);
+  }
+}
+
 }  // namespace
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
@@ -183,10 +205,41 @@ AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel ke
   return output;
 }
 
+AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<int64_t>& document_starts) {
+  if (document_starts.empty()) return AttentionForward(input, ChooseAttentionKernel(input));
+  AttentionOutput output;
+  output.out = at::empty(input.q.sizes(), input.q.options());
+  ForEachDocument(document_starts, input.q.size(0) * input.q.size(1),
+                  [&](size_t /*number*/, int64_t begin, int64_t count) {
+                    const AttentionInput of = TokensOf(input, begin, count);
+                    AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
+                    TokensOf(output.out, begin, count).copy_(HeadsFirst(own.out));
+                    own.out = at::Tensor();
+                    output.documents.push_back(std::move(own));
+                  });
+  return output;
+}
+
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                 const AttentionOutput& output) {
-  const auto [q, k, v] = RunBackward(HeadsFirst(grad_out), HeadsFirst(input), output);
-  return {TokensFirst(q), TokensFirst(k), TokensFirst(v)};
+                                 const AttentionOutput& output, const std::vector<int64_t>& document_starts) {
+  if (document_starts.empty()) {
+    const auto [q, k, v] = RunBackward(HeadsFirst(grad_out), HeadsFirst(input), output);
+    return {TokensFirst(q), TokensFirst(k), TokensFirst(v)};
+  }
+  const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  const AttentionInput grads = {like(input.q), like(input.k), like(input.v)};
+  ForEachDocument(document_starts, input.q.size(0) * input.q.size(1),
+                  [&](size_t number, int64_t begin, int64_t count) {
+                    AttentionOutput own = output.documents.at(number);
+                    own.out = TokensOf(output.out, begin, count);
+                    const AttentionInput into = TokensOf(grads, begin, count);
+                    const auto [q, k, v] = RunBackward(HeadsFirst(TokensOf(grad_out, begin, count)),
+                                                       HeadsFirst(TokensOf(input, begin, count)), own);
+                    into.q.copy_(HeadsFirst(q));
+                    into.k.copy_(HeadsFirst(k));
+                    into.v.copy_(HeadsFirst(v));
+                  });
+  return grads;
 }
 
 }  // namespace fsdpd

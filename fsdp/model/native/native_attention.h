@@ -17,13 +17,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace fsdpd {
 
 enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
 
-// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]; all contiguous.
-// REQUIRES: kv_heads divides heads.
+// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie further
+// apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads divides heads.
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;
@@ -37,14 +38,20 @@ struct AttentionOutput {
   at::Tensor log_sum_exp;  // fp32, one a row and head, in the kernel's own shape.
   at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
   at::Tensor offset;
+  std::vector<AttentionOutput> documents;  // Each without `out`, in place of all but `out` here.
 };
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input);
 
 AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel kernel);
 
-// The gradients of q, k and v, contiguous and in their shapes.
+// The same for tokens of several documents, which do not see each other: one after the other, each by the
+// kernel that takes it. `document_starts`: UnitInput's.
+AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<int64_t>& document_starts);
+
+// The gradients of q, k and v, contiguous and in their shapes. `document_starts`: the forward's.
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                 const AttentionOutput& output);
+                                 const AttentionOutput& output,
+                                 const std::vector<int64_t>& document_starts = {});
 
 }  // namespace fsdpd

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
 namespace fsdpd {
@@ -30,40 +29,57 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
   }
 }
 
+std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) const {
+  std::vector<at::Tensor> params;
+  for (const int index : indices) params.push_back(param(index));
+  return params;
+}
+
+AttentionInput NativeBlock::Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const {
+  const int64_t query = config_.heads * config_.head_size, key = config_.kv_heads * config_.head_size;
+  const auto part = [&](int64_t begin, int64_t width) {
+    return qkv.narrow(1, begin, width).unflatten(1, {-1, config_.head_size}).unflatten(0, micro_batch);
+  };
+  return {part(0, query), part(query, key), part(query + key, key)};
+}
+
+AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
+  AttentionInput heads = Heads(kept.qkv, kept.x.sizes().slice(0, 2));
+  if (config_.qk_norm) {
+    heads.q = kept.q;
+    heads.k = kept.k;
+  }
+  return heads;
+}
+
 void NativeBlock::FillAttentionInput(Kept* kept) const {
   if (kept->attention_in.y.defined()) return;
   kept->attention_in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
 }
 
 void NativeBlock::FillQk(Kept* kept) const {
-  if (kept->qkv.q.defined()) return;
-  at::Tensor q = kept->raw_q, k = kept->raw_k;
-  if (config_.qk_norm) {
-    Normed norm_q = RmsNormForward(q.flatten(0, 2), param(p_.q_norm), config_.norm_epsilon);
-    Normed norm_k = RmsNormForward(k.flatten(0, 2), param(p_.k_norm), config_.norm_epsilon);
-    q = norm_q.y.view_as(q);
-    k = norm_k.y.view_as(k);
-    kept->q_rstd = std::move(norm_q.rstd);
-    kept->k_rstd = std::move(norm_k.rstd);
-  }
-  RotateForward(rotary_, &q, &k);
-  kept->qkv.q = std::move(q);
-  kept->qkv.k = std::move(k);
+  if (!config_.qk_norm || kept->q.defined()) return;
+  const AttentionInput raw = Heads(kept->qkv, kept->x.sizes().slice(0, 2));
+  const auto norm = [&](const at::Tensor& of, int weight, at::Tensor* rstd) {
+    Normed normed = RmsNormForward(of.flatten(0, 2).contiguous(), param(weight), config_.norm_epsilon);
+    *rstd = std::move(normed.rstd);
+    return normed.y.view(of.sizes());
+  };
+  kept->q = norm(raw.q, p_.q_norm, &kept->q_rstd);
+  kept->k = norm(raw.k, p_.k_norm, &kept->k_rstd);
+  RotateForward(rotary_, kept->positions, {kept->q, kept->k});
 }
 
 void NativeBlock::FillMiddle(Kept* kept) const {
-  const int64_t batch = kept->x.size(0), sequence = kept->x.size(1);
-  const auto heads = [&](int weight, int bias, int64_t count) {
-    return at::linear(kept->attention_in.y, param(weight), param(bias))
-        .view({batch, sequence, count, config_.head_size});
-  };
   FillAttentionInput(kept);
-  kept->raw_q = heads(p_.wq, p_.bq, config_.heads);
-  kept->raw_k = heads(p_.wk, p_.bk, config_.kv_heads);
-  kept->qkv.v = heads(p_.wv, p_.bv, config_.kv_heads);
-  FillQk(kept);
-  if (!config_.qk_norm) kept->raw_q = kept->raw_k = at::Tensor();
-  kept->attended = AttentionForward(kept->qkv, ChooseAttentionKernel(kept->qkv));
+  kept->qkv = LinearForward(kept->attention_in.y, ParamsOf(Qkv()), ParamsOf(QkvBiases()));
+  if (config_.qk_norm) {
+    FillQk(kept);
+  } else {
+    const AttentionInput heads = AttentionInputOf(*kept);
+    RotateForward(rotary_, kept->positions, {heads.q, heads.k});
+  }
+  kept->attended = AttentionForward(AttentionInputOf(*kept), kept->document_starts);
   kept->middle = at::addmm(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), param(p_.wo).t());
 }
 
@@ -72,25 +88,21 @@ void NativeBlock::FillFfnInput(Kept* kept) const {
   kept->ffn_in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
 }
 
-void NativeBlock::FillGateAndUp(Kept* kept) const {
+void NativeBlock::FillGateUp(Kept* kept) const {
   FillFfnInput(kept);
-  kept->gate = at::linear(kept->ffn_in.y, param(p_.w1));
-  kept->up = at::linear(kept->ffn_in.y, param(p_.w3));
+  kept->gate_up = LinearForward(kept->ffn_in.y, ParamsOf(GateUp()));
 }
 
 void NativeBlock::FillProduct(Kept* kept) const {
-  if (!kept->product.defined()) kept->product = SwigluForward(kept->gate, kept->up);
+  if (!kept->product.defined()) kept->product = SwigluForward(kept->gate_up);
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
   if (keep == Keep::kAll) return;
   kept->attention_in = {};
-  if (keep == Keep::kSelective) {
-    if (config_.qk_norm) kept->qkv.q = kept->qkv.k = kept->q_rstd = kept->k_rstd = at::Tensor();
-    return;
-  }
-  kept->raw_q = kept->raw_k = kept->q_rstd = kept->k_rstd = at::Tensor();
-  kept->qkv = {};
+  kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
+  if (keep == Keep::kSelective) return;
+  kept->qkv = at::Tensor();
   kept->attended = {};
 }
 
@@ -98,7 +110,7 @@ void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
   if (keep == Keep::kAll) return;
   kept->ffn_in = {};
   kept->product = at::Tensor();
-  if (keep == Keep::kInput) kept->middle = kept->gate = kept->up = at::Tensor();
+  if (keep == Keep::kInput) kept->middle = kept->gate_up = at::Tensor();
 }
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
@@ -106,9 +118,11 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   FSDPD_CHECK(input.hidden.size(1) == rotary_.cos.size(0));
   Kept kept;
   kept.x = input.hidden;
+  kept.positions = input.positions;
+  kept.document_starts = input.document_starts;
   FillMiddle(&kept);
   DropAttention(keep, &kept);
-  FillGateAndUp(&kept);
+  FillGateUp(&kept);
   FillProduct(&kept);
   const at::Tensor out = at::addmm(kept.middle, kept.product, param(p_.w2).t());
   if (keep != Keep::kNothing) {
@@ -118,81 +132,126 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   return {out.view_as(input.hidden), at::Tensor()};
 }
 
-at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
-                                 bool accumulate, const std::vector<at::Tensor>& param_grads) {
+void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) {
+  Kept* kept = kept_.Find(slot);
+  std::vector<at::Tensor*> tensors = {&kept->x,
+                                      &kept->attention_in.y,
+                                      &kept->attention_in.rstd,
+                                      &kept->qkv,
+                                      &kept->q,
+                                      &kept->k,
+                                      &kept->q_rstd,
+                                      &kept->k_rstd,
+                                      &kept->attended.out,
+                                      &kept->middle,
+                                      &kept->ffn_in.y,
+                                      &kept->ffn_in.rstd,
+                                      &kept->gate_up,
+                                      &kept->product};
+  const auto add = [&tensors](AttentionOutput* of) {
+    tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
+  };
+  add(&kept->attended);
+  for (AttentionOutput& document : kept->attended.documents) add(&document);
+  for (at::Tensor* tensor : tensors) {
+    if (tensor->defined()) visit(tensor);
+  }
+}
+
+void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) const {
+  std::vector<int64_t> outputs;
+  std::vector<at::Tensor> into, biases_into;
+  for (const int matrix : product.matrices) {
+    outputs.push_back(param(matrix).size(0));
+    into.push_back(grads.into[matrix]);
+  }
+  for (const int bias : product.biases) biases_into.push_back(bias < 0 ? at::Tensor() : grads.into[bias]);
+  LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into);
+}
+
+void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
+  if (call->when == WeightGrads::kNow) return Compute(product, call->grads);
+  call->later.push_back(std::move(product));
+}
+
+at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                                 WeightGrads when) {
   const at::NoGradGuard no_grad;
-  CheckGrads(param_grads);
+  CheckGrads(grads);
   Kept kept = kept_.Take(slot);
   if (!kept.middle.defined()) {
     FillMiddle(&kept);
-    FillGateAndUp(&kept);
+    FillGateUp(&kept);
   }
-  const Grads grads{param_grads, accumulate};
-  const at::Tensor grad_middle = FfnBackward(grad_hidden.flatten(0, 1), grads, &kept);
-  return AttentionHalfBackward(grad_middle, grads, &kept).view_as(grad_hidden);
+  BackwardCall call{grads, when, {}};
+  const at::Tensor grad_middle = FfnBackward(grad_out.flatten(0, 1), &call, &kept);
+  const at::Tensor grad_x = AttentionHalfBackward(grad_middle, &call, &kept).view_as(grad_out);
+  if (when == WeightGrads::kLater) later_.Put(slot, std::move(call.later));
+  return grad_x;
 }
 
-at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const {
+void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
+  const at::NoGradGuard no_grad;
+  CheckGrads(grads);
+  for (MatrixGrads& product : later_.Take(slot)) {
+    Compute(product, grads);
+    product = {};  // Its tensors go before the next product's.
+  }
+}
+
+at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
   FillProduct(kept);
-  WeightGradInto(grad, kept->product, grads.accumulate, grads.Into(p_.w2));
+  Add({grad, std::move(kept->product), {p_.w2}, {}}, call);
   kept->product = at::Tensor();
-  at::Tensor gate = std::move(kept->gate), up = std::move(kept->up);  // Their gradients from here on.
-  SwigluBackward(at::mm(grad, param(p_.w2)), &gate, &up);
+  at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients from here on.
+  SwigluBackward(at::mm(grad, param(p_.w2)), gate_up);
 
   FillFfnInput(kept);
-  WeightGradInto(gate, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w1));
-  WeightGradInto(up, kept->ffn_in.y, grads.accumulate, grads.Into(p_.w3));
-  kept->ffn_in.y = at::Tensor();
-  at::Tensor grad_in = at::mm(gate, param(p_.w1));
-  grad_in.addmm_(up, param(p_.w3));
-  gate = up = at::Tensor();
+  Add({gate_up, std::move(kept->ffn_in.y), GateUp(), {}}, call);
+  const at::Tensor grad_in = LinearBackward(gate_up, ParamsOf(GateUp()));
+  gate_up = at::Tensor();
 
-  at::Tensor grad_middle = RmsNormBackward(grad_in, kept->middle, kept->ffn_in.rstd, param(p_.ffn_norm),
-                                           /*residual=*/grad, grads.accumulate, grads.Into(p_.ffn_norm));
+  at::Tensor grad_middle =
+      RmsNormBackward(grad_in, kept->middle, kept->ffn_in.rstd, param(p_.ffn_norm),
+                      /*residual=*/grad, call->grads.accumulate, call->Into(p_.ffn_norm));
   kept->middle = kept->ffn_in.rstd = at::Tensor();
   return grad_middle;
 }
 
-at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const {
-  WeightGradInto(grad, FlatTokens(kept->attended.out), grads.accumulate, grads.Into(p_.wo));
+at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+  Add({grad, FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
   FillQk(kept);
   AttentionInput of = AttentionBackward(at::mm(grad, param(p_.wo)).view(kept->attended.out.sizes()),
-                                        kept->qkv, kept->attended);
-  kept->qkv = {};
+                                        AttentionInputOf(*kept), kept->attended, kept->document_starts);
   kept->attended = {};
-  of = UnrotateAndFlatten(std::move(of), grads, kept);
+  const at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
 
   FillAttentionInput(kept);
-  const auto param_grads = [&](const at::Tensor& grad_out, int weight, int bias) {
-    WeightGradInto(grad_out, kept->attention_in.y, grads.accumulate, grads.Into(weight));
-    BiasGradInto(grad_out, grads.accumulate, grads.Into(bias));
-  };
-  param_grads(of.q, p_.wq, p_.bq);
-  param_grads(of.k, p_.wk, p_.bk);
-  param_grads(of.v, p_.wv, p_.bv);
-  kept->attention_in.y = at::Tensor();
-  at::Tensor grad_in = at::mm(of.q, param(p_.wq));
-  grad_in.addmm_(of.k, param(p_.wk)).addmm_(of.v, param(p_.wv));
-  of = {};
-
+  Add({grad_qkv, std::move(kept->attention_in.y), Qkv(), QkvBiases()}, call);
+  const at::Tensor grad_in = LinearBackward(grad_qkv, ParamsOf(Qkv()));
   return RmsNormBackward(grad_in, kept->x.flatten(0, 1), kept->attention_in.rstd, param(p_.attention_norm),
-                         /*residual=*/grad, grads.accumulate, grads.Into(p_.attention_norm));
+                         /*residual=*/grad, call->grads.accumulate, call->Into(p_.attention_norm));
 }
 
-AttentionInput NativeBlock::UnrotateAndFlatten(AttentionInput grad, const Grads& grads, Kept* kept) const {
-  RotateBackward(rotary_, &grad.q, &grad.k);
-  if (config_.qk_norm) {
-    const auto norm_backward = [&](const at::Tensor& of, const at::Tensor& raw, const at::Tensor& rstd,
-                                   int weight) {
-      return RmsNormBackward(of.flatten(0, 2), raw.flatten(0, 2), rstd, param(weight), /*residual=*/{},
-                             grads.accumulate, grads.Into(weight))
-          .view_as(of);
-    };
-    grad.q = norm_backward(grad.q, kept->raw_q, kept->q_rstd, p_.q_norm);
-    grad.k = norm_backward(grad.k, kept->raw_k, kept->k_rstd, p_.k_norm);
-    kept->raw_q = kept->raw_k = at::Tensor();
+// The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.
+at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const {
+  const AttentionInput rows = Heads(kept->qkv, kept->x.sizes().slice(0, 2));
+  rows.v.copy_(grad.v);
+  if (!config_.qk_norm) {
+    RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {rows.q, rows.k});
+    return std::move(kept->qkv);
   }
-  return {FlatTokens(grad.q), FlatTokens(grad.k), FlatTokens(grad.v)};
+  RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {grad.q, grad.k});
+  const auto norm_backward = [&](const at::Tensor& of, const at::Tensor& raw, const at::Tensor& rstd,
+                                 int weight) {
+    raw.copy_(RmsNormBackward(of.flatten(0, 2), raw.flatten(0, 2).contiguous(), rstd, param(weight),
+                              /*residual=*/{}, call.grads.accumulate, call.Into(weight))
+                  .view(of.sizes()));
+  };
+  norm_backward(grad.q, rows.q, kept->q_rstd, p_.q_norm);
+  norm_backward(grad.k, rows.k, kept->k_rstd, p_.k_norm);
+  kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
+  return std::move(kept->qkv);
 }
 
 }  // namespace fsdpd

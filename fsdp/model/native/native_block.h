@@ -19,7 +19,11 @@
 // is: native_attention.h).
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_unit.h"
 
@@ -30,8 +34,11 @@ class NativeBlock : public NativeUnit {
   NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary);
 
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
-  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
-                      const std::vector<at::Tensor>& param_grads) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                      WeightGrads when) override;
+  // Puts off every product with a matrix's gradient; those of norms come with their input's.
+  void BackwardWeights(int slot, const ParamGrads& grads) override;
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
 
  private:
   // The parameters' numbers, -1 for those that the configuration lacks.
@@ -41,30 +48,48 @@ class NativeBlock : public NativeUnit {
 
   // What forward computes, in order. What is undefined was dropped, and backward computes it again.
   struct Kept {
-    at::Tensor x;         // [micro_batch x sequence x hidden]
+    at::Tensor x;  // [micro_batch x sequence x hidden]
+    at::Tensor positions;
+    std::vector<int64_t> document_starts;
     Normed attention_in;  // [tokens x hidden], as every tensor that has no shape here.
-    at::Tensor raw_q;     // [micro_batch x sequence x heads x head_size]: before norm and rotation.
-    at::Tensor raw_k;
+    at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
+    at::Tensor q;    // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
+    at::Tensor k;
     at::Tensor q_rstd;  // [tokens * heads x 1] fp32; undefined without qk_norm.
     at::Tensor k_rstd;
-    AttentionInput qkv;
     AttentionOutput attended;
     at::Tensor middle;  // After attention's residual.
     Normed ffn_in;
-    at::Tensor gate;  // [tokens x intermediate]
-    at::Tensor up;
+    at::Tensor gate_up;  // [tokens x 2 intermediate]
     at::Tensor product;
   };
 
-  // Where gradients of parameters go.
-  struct Grads {
-    const std::vector<at::Tensor>& params;
-    bool accumulate;
+  // A product whose result is the gradient of matrices that read the same input.
+  struct MatrixGrads {
+    at::Tensor grad_out;
+    at::Tensor x;
+    std::vector<int> matrices;  // Numbers of parameters, as `biases`.
+    std::vector<int> biases;
+  };
 
-    at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : params[index]; }
+  // One call of Backward.
+  struct BackwardCall {
+    const ParamGrads& grads;
+    WeightGrads when;
+    std::vector<MatrixGrads> later;
+
+    at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : grads.into[index]; }
   };
 
   static Params Find(const NativeBlock& block);
+  std::vector<int> Qkv() const { return {p_.wq, p_.wk, p_.wv}; }
+  std::vector<int> QkvBiases() const { return {p_.bq, p_.bk, p_.bv}; }
+  std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
+  std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
+
+  // The parts of qkv's rows, by head.
+  AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
+  AttentionInput AttentionInputOf(const Kept& kept) const;
 
   // Each fills in what it is named after, where that is undefined, from what comes before it in `kept`.
   void FillAttentionInput(Kept* kept) const;
@@ -72,22 +97,26 @@ class NativeBlock : public NativeUnit {
   void FillFfnInput(Kept* kept) const;
   void FillProduct(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
-  void FillGateAndUp(Kept* kept) const;
+  void FillGateUp(Kept* kept) const;
 
   // Drop what `keep` computes again.
   void DropAttention(Keep keep, Kept* kept) const;
   void DropFfn(Keep keep, Kept* kept) const;
 
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
-  at::Tensor FfnBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const;
-  at::Tensor AttentionHalfBackward(const at::Tensor& grad, const Grads& grads, Kept* kept) const;
-  // From the gradients of q, k and v to those before norm and rotation, flat: [tokens x width].
-  AttentionInput UnrotateAndFlatten(AttentionInput grad, const Grads& grads, Kept* kept) const;
+  at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  // From the gradients of q, k and v to those of qkv's rows.
+  at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
+
+  void Add(MatrixGrads product, BackwardCall* call) const;  // Now or later.
+  void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
 
   const LlamaConfig config_;
   const Rotary rotary_;
   const Params p_;
   KeptSlots<Kept> kept_;
+  KeptSlots<std::vector<MatrixGrads>> later_;
 };
 
 }  // namespace fsdpd

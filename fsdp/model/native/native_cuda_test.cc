@@ -90,7 +90,7 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
   }
 
   double Run(UnitChain* chain, at::Device device, Keep keep) const {
-    return chain->LossAndGradients(tokens_.to(device), targets_.to(device), keep).item<double>();
+    return chain->LossAndGradients({tokens_.to(device), targets_.to(device)}, keep).item<double>();
   }
 
   at::Tensor tokens_;

@@ -16,12 +16,12 @@ UnitOutput NativeEmbedding::Forward(int slot, const UnitInput& input, Keep keep)
   return {at::embedding(param(0), input.tokens), at::Tensor()};
 }
 
-at::Tensor NativeEmbedding::Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
-                                     bool accumulate, const std::vector<at::Tensor>& param_grads) {
+at::Tensor NativeEmbedding::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                                     WeightGrads /*when*/) {
   const at::NoGradGuard no_grad;
-  CheckGrads(param_grads);
+  CheckGrads(grads);
   const at::Tensor tokens = tokens_.Take(slot).flatten();
-  EmbeddingGradInto(grad_hidden.flatten(0, 1), tokens, accumulate, param_grads[0]);
+  EmbeddingGradInto(grad_out.flatten(0, 1), tokens, grads.accumulate, grads.into[0]);
   return at::Tensor();
 }
 

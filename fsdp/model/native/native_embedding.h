@@ -11,8 +11,11 @@ class NativeEmbedding : public NativeUnit {
   NativeEmbedding(UnitFacts facts, at::ScalarType compute);
 
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
-  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
-                      const std::vector<at::Tensor>& param_grads) override;
+  at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                      WeightGrads when) override;
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {
+    visit(tokens_.Find(slot));
+  }
 
  private:
   KeptSlots<at::Tensor> tokens_;

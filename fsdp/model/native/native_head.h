@@ -3,16 +3,13 @@
 //
 // Logits exist for kLossChunkTokens tokens at a time: 262 MB of bf16 instead of 2.1 GB at Llama-3's
 // vocabulary and 8192 tokens, plus (on the CPU) the chunk's fp32 probabilities. In training they are computed
-// once: Forward leaves the loss to Backward, which makes of a chunk's logits the loss, their gradient in
-// place, and both products of it. A Forward that keeps nothing gives the loss itself.
+// once: of a chunk's logits ForwardBackward makes the loss, their gradient in place, and both products of it.
 //
-// Keeps, whatever the policy: input, normed input (compute type), targets (int64), and for each token 1/rms in
-// fp32.
+// Keeps nothing between calls. ForwardBackward holds, beside a chunk's logits: input, normed input and its
+// gradient (compute type), targets (int64), and for each token 1/rms in fp32.
 //
 // A matrix's gradient in a 16-bit buffer is rounded once for each chunk, in an fp32 buffer never.
 #pragma once
-
-#include <utility>
 
 #include "fsdp/model/native/native_unit.h"
 
@@ -22,27 +19,21 @@ class NativeHead : public NativeUnit {
  public:
   NativeHead(UnitFacts facts, at::ScalarType compute, double norm_epsilon);
 
+  // REQUIRES: Keep::kNothing.
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
-  at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss, bool accumulate,
-                      const std::vector<at::Tensor>& param_grads) override;
-  at::Tensor TakeLoss() override { return std::move(loss_); }
+  LossAndGrad ForwardBackward(int slot, const UnitInput& input, const at::Tensor& grad_loss,
+                              const ParamGrads& grads) override;
+  // Comes with its forward alone.
+  at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                      WeightGrads when) override;
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
 
  private:
-  struct Kept {
-    at::Tensor x;  // [tokens x hidden], as `normed`.
-    at::Tensor normed;
-    at::Tensor rstd;     // [tokens x 1] fp32.
-    at::Tensor targets;  // [micro_batch x sequence]
-  };
-
-  at::Tensor Loss(const at::Tensor& normed, const at::Tensor& targets) const;
-  // The normed input's gradient; writes loss_ and the output matrix's gradient.
-  at::Tensor LossBackward(const Kept& kept, const at::Tensor& grad_loss, bool accumulate,
-                          const at::Tensor& output_grad);
+  // The loss and the normed input's gradient; writes the output matrix's.
+  LossAndGrad LossBackward(const at::Tensor& normed, const at::Tensor& targets, const at::Tensor& grad_loss,
+                           bool accumulate, const at::Tensor& output_grad) const;
 
   const double norm_epsilon_;
-  at::Tensor loss_;
-  KeptSlots<Kept> kept_;
 };
 
 }  // namespace fsdpd

@@ -14,6 +14,7 @@
 
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/autograd/llama.h"
+#include "fsdp/model/testing/plain_params.h"
 #include "fsdp/model/testing/unit_chain.h"
 
 namespace fsdpd {
@@ -145,7 +146,7 @@ class NativeLlamaTest : public ::testing::TestWithParam<Case> {
   NativeLlamaTest() : batch_(RandomBatch(GetParam().config, GetParam().micro_batch, GetParam().sequence)) {}
 
   at::Tensor Run(UnitChain* chain, Keep keep, double grad_loss = 1) const {
-    return chain->LossAndGradients(batch_.tokens, batch_.targets, keep, grad_loss);
+    return chain->LossAndGradients({batch_.tokens, batch_.targets}, keep, grad_loss);
   }
 
   const Batch batch_;
@@ -166,7 +167,7 @@ TEST_P(NativeLlamaTest, WhatRunsAgainGivesTheSameBits) {
     EXPECT_TRUE(Run(&chain, keep).equal(loss));
     ExpectSameBits(chain.grads(), all);
   }
-  EXPECT_TRUE(chain.Loss(batch_.tokens, batch_.targets, Keep::kNothing).equal(loss));
+  EXPECT_TRUE(chain.Loss({batch_.tokens, batch_.targets}).equal(loss));
 }
 
 TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
@@ -205,8 +206,8 @@ TEST(NativeLlama, GradientBuffersOf16BitsHoldTheRoundedGradients) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain wide = MakeChain(Kind::kNative, Biggest()),
             narrow = MakeChain(Kind::kNative, Biggest(), DType::kFp32, at::kBFloat16);
-  wide.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
-  narrow.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  wide.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
+  narrow.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
   ExpectSameBits(narrow.grads(), Copies(wide.grads(), at::kBFloat16));
 }
 
@@ -214,8 +215,8 @@ TEST(NativeLlama, LossScaleReachesFp16GradientsBeforeTheyAreRounded) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain exact = MakeChain(Kind::kNative, Biggest()),
             half = MakeChain(Kind::kNative, Biggest(), DType::kFp16);
-  exact.LossAndGradients(batch.tokens, batch.targets, Keep::kAll, 1e-6);
-  half.LossAndGradients(batch.tokens, batch.targets, Keep::kAll, 1);
+  exact.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll, 1e-6);
+  half.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll, 1);
   TensorsByUnit expected = Copies(exact.grads());
   for (auto& unit : expected) {
     for (at::Tensor& grad : unit) grad.mul_(1e6);
@@ -228,9 +229,9 @@ TEST(NativeLlama, TwoRunsOnSeveralThreadsGiveTheSameBits) {
   at::set_num_threads(4);
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain chain = MakeChain(Kind::kNative, Biggest(), DType::kBf16);
-  chain.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  chain.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
   const TensorsByUnit first = Copies(chain.grads());
-  chain.LossAndGradients(batch.tokens, batch.targets, Keep::kAll);
+  chain.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll);
   ExpectSameBits(chain.grads(), first);
   at::set_num_threads(threads);
 }
@@ -262,14 +263,14 @@ struct OneBlock {
     params = TestParams(facts, units, kScale)[1];
     for (const at::Tensor& param : params) grads.push_back(at::full_like(param, 5));
     unit = std::move(units[1]);
-    unit->Bind(params);
+    BindAlone(unit.get(), params);
     at::manual_seed(1);
     input.hidden = at::randn({micro_batch, sequence, config.hidden_size});
     grad = at::randn({micro_batch, sequence, config.hidden_size});
   }
 
   at::Tensor Backward(int slot, bool accumulate, const std::vector<at::Tensor>& into) {
-    return unit->Backward(slot, grad, at::Tensor(), accumulate, into);
+    return unit->Backward(slot, grad, {into, accumulate}, WeightGrads::kNow);
   }
 };
 
@@ -316,6 +317,76 @@ TEST(NativeBlock, SlotsKeepMicroBatchesApart) {
   EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(alone));
 }
 
+TEST(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
+  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+    OneBlock block(Biggest().config, 2, 16);
+    block.unit->Forward(0, block.input, keep);
+    const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
+    std::vector<at::Tensor> later;
+    for (const at::Tensor& grad : block.grads) later.push_back(at::full_like(grad, 5));
+    block.unit->Forward(0, block.input, keep);
+    EXPECT_TRUE(block.unit->Backward(0, block.grad, {later}, WeightGrads::kLater).equal(grad_x));
+    EXPECT_FALSE(later.back().equal(block.grads.back()));
+    // Another micro-batch between the two calls.
+    block.unit->Forward(1, block.input, keep);
+    block.unit->Backward(1, block.grad, {block.grads}, WeightGrads::kNow);
+    block.unit->BackwardWeights(0, {later});
+    for (size_t p = 0; p < later.size(); ++p) EXPECT_TRUE(later[p].equal(block.grads[p])) << p;
+  }
+}
+
+TEST(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
+  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+    OneBlock block(Biggest().config, 2, 16);
+    block.unit->Forward(0, block.input, keep);
+    const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
+    const std::vector<at::Tensor> grads = block.grads;
+    for (at::Tensor& grad : block.grads) grad = at::full_like(grad, 5);
+    const UnitInput input{{}, {}, block.input.hidden.clone()};
+    block.unit->Forward(0, input, keep);
+    int visited = 0;
+    block.unit->VisitKept(0, [&](at::Tensor* kept) {
+      const at::Tensor copy = kept->clone();
+      kept->is_floating_point() ? kept->fill_(std::numeric_limits<float>::quiet_NaN()) : kept->zero_();
+      *kept = copy;
+      ++visited;
+    });
+    EXPECT_EQ(visited, keep == Keep::kInput ? 1 : keep == Keep::kSelective ? 6 : 15);
+    EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(grad_x));
+    for (size_t p = 0; p < grads.size(); ++p) EXPECT_TRUE(block.grads[p].equal(grads[p])) << p;
+  }
+}
+
+// Two documents in one row of the first sequence, against each in a micro-batch of its own.
+TEST(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
+  constexpr int64_t kFirst = 5, kSequence = 16;
+  OneBlock block(Biggest().config, 2, kSequence), alone(Biggest().config, 1, kSequence);
+  UnitInput packed = block.input;
+  packed.positions = at::arange(kSequence).repeat({2, 1});
+  packed.positions[0].narrow(0, kFirst, kSequence - kFirst).sub_(kFirst);
+  packed.document_starts = {0, kFirst, kSequence};
+  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+    const at::Tensor out = block.unit->Forward(0, packed, keep).hidden;
+    const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
+    // The second document where it would stand by itself: at the row's start. What follows it does not reach it.
+    const at::Tensor own = at::zeros({1, kSequence, block.input.hidden.size(2)}),
+                     own_grad = at::zeros_like(own);
+    const int64_t count = kSequence - kFirst;
+    own.narrow(1, 0, count).copy_(block.input.hidden.narrow(0, 0, 1).narrow(1, kFirst, count));
+    own_grad.narrow(1, 0, count).copy_(block.grad.narrow(0, 0, 1).narrow(1, kFirst, count));
+    const at::Tensor expected = alone.unit->Forward(0, {{}, {}, own}, keep).hidden.narrow(1, 0, count);
+    const at::Tensor expected_grad =
+        alone.unit->Backward(0, own_grad, {alone.grads}, WeightGrads::kNow).narrow(1, 0, count);
+    const at::Tensor got = out.narrow(0, 0, 1).narrow(1, kFirst, count);
+    EXPECT_LT((got - expected).abs().max().item<double>(), 1e-5 * expected.abs().max().item<double>());
+    const at::Tensor got_grad = grad_x.narrow(0, 0, 1).narrow(1, kFirst, count);
+    EXPECT_LT((got_grad - expected_grad).abs().max().item<double>(),
+              1e-5 * expected_grad.abs().max().item<double>());
+  }
+  const at::Tensor whole = block.unit->Forward(0, block.input, Keep::kNothing).hidden;
+  EXPECT_FALSE(whole[0].equal(block.unit->Forward(0, packed, Keep::kNothing).hidden[0]));
+}
+
 // ---- Memory.
 
 // Sizes whose tensors are whole size classes, so that the allocator's count is exact.
@@ -341,10 +412,9 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
     auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
     const Batch batch = RandomBatch(config, kBatch, kSequence);
     const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
-    for (size_t u = 0; u < units.size(); ++u) {
-      units[u]->Bind(chain.params()[u]);
+    for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit keeps nothing between two calls.
+      BindAlone(units[u].get(), chain.params()[u]);
       const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
-      const int64_t target_bytes = u + 1 == units.size() ? batch.targets.nbytes() : 0;
       const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].kept_bytes.none},
                                                 {Keep::kSelective, facts.units[u].kept_bytes.selective},
                                                 {Keep::kInput, facts.units[u].kept_bytes.full},
@@ -353,12 +423,14 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
         if (u != 1 && keep != Keep::kAll) continue;  // Only blocks recompute.
         const int64_t before = Allocated();
         units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, keep);
-        const int64_t inputs = keep == Keep::kNothing ? 0 : input_bytes + target_bytes;
+        const int64_t inputs = keep == Keep::kNothing ? 0 : input_bytes;
         EXPECT_EQ(Allocated() - before + inputs, expected)
             << facts.units[u].name << " keep " << static_cast<int>(keep) << " qk_norm " << qk_norm;
         if (keep == Keep::kNothing) continue;
-        units[u]->Backward(0, hidden, at::full({}, 1.0), /*accumulate=*/false, chain.grads()[u]);
-        units[u]->TakeLoss();
+        int64_t handed_out = 0;
+        units[u]->VisitKept(0, [&](at::Tensor* kept) { handed_out += static_cast<int64_t>(kept->nbytes()); });
+        EXPECT_EQ(handed_out, expected);
+        units[u]->Backward(0, hidden, {chain.grads()[u]}, WeightGrads::kNow);
         EXPECT_EQ(Allocated(), before);
       }
     }
@@ -375,13 +447,12 @@ TEST(NativeLlamaMemory, TheHeadNeverHoldsMoreLogitsThanOneChunk) {
   const auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
   const std::vector<at::Tensor> params = TestParams(facts, units, kScale).back();
   std::vector<at::Tensor> grads = {at::full_like(params[0], 0), at::full_like(params[1], 0)};
-  units.back()->Bind(params);
+  BindAlone(units.back().get(), params);
   const Batch batch = RandomBatch(config, 1, kSequence);
   const at::Tensor hidden = at::randn({1, kSequence, config.hidden_size});
   const int64_t before = Allocated();
   ProcessHostAllocator().ResetPeak();
-  units.back()->Forward(0, {batch.tokens, batch.targets, hidden}, Keep::kAll);
-  units.back()->Backward(0, at::Tensor(), at::full({}, 1.0), /*accumulate=*/false, grads);
+  units.back()->ForwardBackward(0, {batch.tokens, batch.targets, hidden}, at::full({}, 1.0), {grads});
   // Logits, their fp32 twin, and as much again for what is small; all logits in fp32 would be 4.
   const int64_t chunk = kLossChunkTokens * config.vocab_size * 4;
   EXPECT_LE(ProcessHostAllocator().Read().peak_bytes - before, 5 * chunk / 2);
@@ -395,8 +466,8 @@ TEST(NativeHead, ChunksGiveTheLossAndGradientsOfOneProduct) {
   UnitChain native = MakeChain(Kind::kNative, c), oracle = MakeChain(Kind::kAutograd, c);
   Batch batch = RandomBatch(config, 1, sequence);
   batch.targets.narrow(1, kLossChunkTokens, kLossChunkTokens).fill_(kIgnoredTarget);  // A whole chunk.
-  const double loss = native.LossAndGradients(batch.tokens, batch.targets, Keep::kAll).item<double>();
-  const double expected = oracle.LossAndGradients(batch.tokens, batch.targets, Keep::kAll).item<double>();
+  const double loss = native.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll).item<double>();
+  const double expected = oracle.LossAndGradients({batch.tokens, batch.targets}, Keep::kAll).item<double>();
   EXPECT_NEAR(loss, expected, 1e-5 * expected);
   native.ExpectGradients(Copies(oracle.grads()), 1e-5);
 }

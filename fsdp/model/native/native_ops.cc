@@ -54,38 +54,60 @@ at::Tensor Frequencies(const LlamaConfig& config) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
-void RotateOnCuda(const Rotary& rotary, float direction, const at::Tensor& q, const at::Tensor& k) {
-  FSDPD_CHECK(q.is_contiguous() && k.is_contiguous() && rotary.cos.size(0) == q.size(1));
-  kernels::RotaryArgs args;
-  args.q = q.data_ptr();
-  args.k = k.data_ptr();
+// From token to token, as the kernel walks.
+int64_t RowOf(const at::Tensor& x) {
+  FSDPD_CHECK(x.stride(3) == 1 && x.stride(2) == x.size(3));
+  FSDPD_CHECK(x.size(0) == 1 || x.stride(0) == x.size(1) * x.stride(1));
+  return x.stride(1);
+}
+
+kernels::HeadRows HeadRowsOf(const at::Tensor& from, const at::Tensor& to) {
+  return {from.const_data_ptr(), RowOf(from), to.data_ptr(), RowOf(to), static_cast<int>(from.size(2))};
+}
+
+void RotateOnCuda(const Rotary& rotary, const at::Tensor& positions, float direction,
+                  const QueriesAndKeys& from, const QueriesAndKeys& to) {
+  FSDPD_CHECK(rotary.cos.size(0) == from.q.size(1));
+  kernels::RotaryArgs args = {};
+  args.q = HeadRowsOf(from.q, to.q);
+  args.k = HeadRowsOf(from.k, to.k);
   args.cos = rotary.cos.const_data_ptr<float>();
   args.sin = rotary.sin.const_data_ptr<float>();
-  args.tokens = q.size(0) * q.size(1);
-  args.sequence = q.size(1);
-  args.heads = static_cast<int>(q.size(2));
-  args.kv_heads = static_cast<int>(k.size(2));
-  args.half = static_cast<int>(q.size(3) / 2);
-  args.type = DTypeOf(q.scalar_type());
-  kernels::Rotate(args, direction, StreamOf(q));
+  if (positions.defined()) args.positions = positions.const_data_ptr<int64_t>();
+  args.tokens = from.q.size(0) * from.q.size(1);
+  args.sequence = from.q.size(1);
+  args.half = static_cast<int>(from.q.size(3) / 2);
+  args.type = DTypeOf(from.q.scalar_type());
+  kernels::Rotate(args, direction, StreamOf(from.q));
 }
 
-// Turns each pair by `direction` times its angle. Both halves are computed in fp32 and rounded as they are
-// written.
-at::Tensor RotateOnCpu(const at::Tensor& x, const Rotary& rotary, double direction) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor scaled = at::mul(x.unflatten(-1, {2, half}), rotary.cos.unsqueeze(1));
-  at::Tensor y = at::empty_like(x);
-  at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
-  at::addcmul_out(y1, scaled.select(-2, 0), x.narrow(-1, half, half), rotary.sin, -direction);
-  at::addcmul_out(y2, scaled.select(-2, 1), x.narrow(-1, 0, half), rotary.sin, direction);
-  return y;
+// Both halves are computed in fp32 and rounded as they are written; `to` may be `from`.
+void RotateOnCpu(const Rotary& angles, double direction, const at::Tensor& from, const at::Tensor& to) {
+  const int64_t half = from.size(-1) / 2;
+  const at::Tensor scaled = at::mul(from.unflatten(-1, {2, half}), angles.cos.unsqueeze(-2));
+  const at::Tensor second = from.narrow(-1, half, half);
+  at::Tensor first = from.narrow(-1, 0, half), to_first = to.narrow(-1, 0, half),
+             to_second = to.narrow(-1, half, half);
+  if (from.is_alias_of(to)) first = first.clone();  // The second half still needs it.
+  at::addcmul_out(to_first, scaled.select(-2, 0), second, angles.sin, -direction);
+  at::addcmul_out(to_second, scaled.select(-2, 1), first, angles.sin, direction);
 }
 
-void Rotate(const Rotary& rotary, float direction, at::Tensor* q, at::Tensor* k) {
-  if (q->is_cuda()) return RotateOnCuda(rotary, direction, *q, *k);
-  *q = RotateOnCpu(*q, rotary, direction);
-  *k = RotateOnCpu(*k, rotary, direction);
+// The tables' rows for each token: [micro_batch x sequence x 1 x half].
+Rotary At(const Rotary& rotary, const at::Tensor& positions) {
+  if (!positions.defined()) return rotary;
+  const auto rows = [&](const at::Tensor& table) {
+    return table.index_select(0, positions.flatten()).unflatten(0, positions.sizes());
+  };
+  return {rows(rotary.cos), rows(rotary.sin)};
+}
+
+void Rotate(const Rotary& rotary, const at::Tensor& positions, float direction, const QueriesAndKeys& from,
+            const QueriesAndKeys& to) {
+  if (from.q.is_cuda()) return RotateOnCuda(rotary, positions, direction, from, to);
+  const Rotary angles = At(rotary, positions);
+  RotateOnCpu(angles, direction, from.q, to.q);
+  RotateOnCpu(angles, direction, from.k, to.k);
 }
 
 at::Tensor RmsNormBackwardOnCpu(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
@@ -232,31 +254,37 @@ Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device
   return {angles.cos().to(device), angles.sin().to(device)};
 }
 
-void RotateForward(const Rotary& rotary, at::Tensor* q, at::Tensor* k) { Rotate(rotary, 1, q, k); }
-
-void RotateBackward(const Rotary& rotary, at::Tensor* grad_q, at::Tensor* grad_k) {
-  Rotate(rotary, -1, grad_q, grad_k);
+void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads) {
+  Rotate(rotary, positions, 1, heads, heads);
 }
 
-at::Tensor SwigluForward(const at::Tensor& gate, const at::Tensor& up) {
-  if (!gate.is_cuda()) return at::silu(gate).mul_(up);
-  FSDPD_CHECK(gate.is_contiguous() && up.is_contiguous());
-  at::Tensor product = at::empty_like(gate);
-  kernels::SwigluForward(gate.const_data_ptr(), up.const_data_ptr(), product.data_ptr(), gate.numel(),
-                         DTypeOf(gate.scalar_type()), StreamOf(gate));
+void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
+                    const QueriesAndKeys& into) {
+  Rotate(rotary, positions, -1, grads, into);
+}
+
+at::Tensor SwigluForward(const at::Tensor& gate_up) {
+  const int64_t width = gate_up.size(1) / 2;
+  if (!gate_up.is_cuda()) return at::silu(gate_up.narrow(1, 0, width)).mul_(gate_up.narrow(1, width, width));
+  FSDPD_CHECK(gate_up.is_contiguous());
+  at::Tensor product = at::empty({gate_up.size(0), width}, gate_up.options());
+  kernels::SwigluForward(gate_up.const_data_ptr(), product.data_ptr(), gate_up.size(0), width,
+                         DTypeOf(gate_up.scalar_type()), StreamOf(gate_up));
   return product;
 }
 
-void SwigluBackward(const at::Tensor& grad_product, at::Tensor* gate, at::Tensor* up) {
-  if (gate->is_cuda()) {
-    FSDPD_CHECK(grad_product.is_contiguous() && gate->is_contiguous() && up->is_contiguous());
-    return kernels::SwigluBackward(grad_product.const_data_ptr(), gate->data_ptr(), up->data_ptr(),
-                                   gate->numel(), DTypeOf(gate->scalar_type()), StreamOf(*gate));
+void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up) {
+  const int64_t width = gate_up.size(1) / 2;
+  if (gate_up.is_cuda()) {
+    FSDPD_CHECK(grad_product.is_contiguous() && gate_up.is_contiguous());
+    return kernels::SwigluBackward(grad_product.const_data_ptr(), gate_up.data_ptr(), gate_up.size(0), width,
+                                   DTypeOf(gate_up.scalar_type()), StreamOf(gate_up));
   }
-  const at::Tensor grad_up = at::silu(*gate).mul_(grad_product);
-  up->mul_(grad_product);  // The gradient of silu(gate).
-  at::silu_backward_out(*gate, *up, *gate);
-  up->copy_(grad_up);
+  at::Tensor gate = gate_up.narrow(1, 0, width), up = gate_up.narrow(1, width, width);
+  const at::Tensor grad_up = at::silu(gate).mul_(grad_product);
+  up.mul_(grad_product);  // The gradient of silu(gate).
+  at::silu_backward_out(gate, up, gate);
+  up.copy_(grad_up);
 }
 
 ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets) {

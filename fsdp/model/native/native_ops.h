@@ -57,17 +57,25 @@ struct Rotary {
 
 Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device);
 
-// q, k: [batch, sequence, heads, head_size], each with heads of its own. Replaced, and on CUDA overwritten.
-void RotateForward(const Rotary& rotary, at::Tensor* q, at::Tensor* k);
-// The rotation's inverse, which is its transpose.
-void RotateBackward(const Rotary& rotary, at::Tensor* grad_q, at::Tensor* grad_k);
+// [micro_batch, sequence, heads, head_size], each with heads of its own. Tokens may lie further apart than
+// their heads take, as where queries, keys and values stand side by side in a row.
+struct QueriesAndKeys {
+  at::Tensor q;
+  at::Tensor k;
+};
 
-// ---- SwiGLU: silu(gate) * up.
+// In place. `positions`: UnitInput's.
+void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads);
+// The rotation's inverse, which is its transpose. `into` may be `grads`.
+void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
+                    const QueriesAndKeys& into);
 
-at::Tensor SwigluForward(const at::Tensor& gate, const at::Tensor& up);
+// ---- SwiGLU: silu(gate) * up. A row of `gate_up` has its gates and then its ups.
 
-// Overwrites `gate` and `up` with their gradients.
-void SwigluBackward(const at::Tensor& grad_product, at::Tensor* gate, at::Tensor* up);
+at::Tensor SwigluForward(const at::Tensor& gate_up);
+
+// Overwrites gates and ups with their gradients.
+void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up);
 
 // ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its
 // gradient is zero.

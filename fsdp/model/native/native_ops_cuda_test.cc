@@ -41,23 +41,21 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(NativeOpsCuda, SwigluEqualsItsTwin) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 1}, Shape{7, 13}, Shape{64, 1000}}) {
-    at::Tensor gate = Random(shape) * 4, up = Random(shape);
-    const at::Tensor grad = Random(shape);
-    at::Tensor cuda_gate = gate.cuda(), cuda_up = up.cuda(), exact_gate = Exact(gate), exact_up = Exact(up);
-    ExpectNear(SwigluForward(cuda_gate, cuda_up), SwigluForward(exact_gate, exact_up));
-    SwigluBackward(grad.cuda(), &cuda_gate, &cuda_up);
-    SwigluBackward(Exact(grad), &exact_gate, &exact_up);
-    ExpectNear(cuda_gate, exact_gate);
-    ExpectNear(cuda_up, exact_up);
+    const at::Tensor gate_up = Random({shape[0], 2 * shape[1]}) * 2, grad = Random(shape);
+    const at::Tensor cuda = gate_up.cuda(), exact = Exact(gate_up);
+    ExpectNear(SwigluForward(cuda), SwigluForward(exact));
+    SwigluBackward(grad.cuda(), cuda);
+    SwigluBackward(Exact(grad), exact);
+    ExpectNear(cuda, exact);
   }
 }
 
 TEST_P(NativeOpsCuda, SwigluOfAVeryNegativeGateIsZeroAndNotNan) {
-  at::Tensor gate = at::full({16}, -200.0, GetParam()).cuda(), up = at::full({16}, 3.0, GetParam()).cuda();
-  EXPECT_TRUE(SwigluForward(gate, up).eq(0).all().item<bool>());
-  SwigluBackward(up.clone(), &gate, &up);
-  EXPECT_TRUE(gate.eq(0).all().item<bool>());
-  EXPECT_TRUE(up.eq(0).all().item<bool>());
+  const at::Tensor gate_up = at::full({1, 32}, 3.0, GetParam()).cuda();
+  gate_up.narrow(1, 0, 16).fill_(-200.0);
+  EXPECT_TRUE(SwigluForward(gate_up).eq(0).all().item<bool>());
+  SwigluBackward(gate_up.narrow(1, 16, 16).clone(), gate_up);
+  EXPECT_TRUE(gate_up.eq(0).all().item<bool>());
 }
 
 TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
@@ -66,14 +64,24 @@ TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
     config.head_size = head_size;
     const Rotary cpu = MakeRotary(config, 37, at::kCPU), cuda = MakeRotary(config, 37, at::kCUDA);
     const at::Tensor q = Random({2, 37, 6, head_size}), k = Random({2, 37, 3, head_size});
-    at::Tensor cuda_q = q.cuda(), cuda_k = k.cuda(), exact_q = Exact(q), exact_k = Exact(k);
-    RotateForward(cuda, &cuda_q, &cuda_k);
-    RotateForward(cpu, &exact_q, &exact_k);
-    ExpectNear(cuda_q, exact_q);
-    ExpectNear(cuda_k, exact_k);
-    RotateBackward(cuda, &cuda_q, &cuda_k);
-    ExpectNear(cuda_q, Exact(q));
-    ExpectNear(cuda_k, Exact(k));
+    // Side by side in a row of the product, with values after them.
+    const at::Tensor row = at::zeros({2, 37, 12, head_size}, GetParam()).cuda();
+    const at::Tensor positions = at::randint(37, {2, 37}, at::kLong);
+    for (const at::Tensor& at_positions : {at::Tensor(), positions}) {
+      const at::Tensor cuda_positions = at_positions.defined() ? at_positions.cuda() : at_positions;
+      const at::Tensor cuda_q = row.narrow(2, 0, 6), cuda_k = row.narrow(2, 6, 3);
+      cuda_q.copy_(q);
+      cuda_k.copy_(k);
+      const at::Tensor exact_q = Exact(q).clone(), exact_k = Exact(k).clone();
+      RotateForward(cuda, cuda_positions, {cuda_q, cuda_k});
+      RotateForward(cpu, at_positions, {exact_q, exact_k});
+      ExpectNear(cuda_q, exact_q);
+      ExpectNear(cuda_k, exact_k);
+      const at::Tensor back_q = at::empty_like(q).cuda(), back_k = at::empty_like(k).cuda();
+      RotateBackward(cuda, cuda_positions, {cuda_q, cuda_k}, {back_q, back_k});
+      ExpectNear(back_q, Exact(q));
+      ExpectNear(back_k, Exact(k));
+    }
   }
 }
 

@@ -98,7 +98,7 @@ TEST(RmsNorm, EqualsLibTorchsForwardAndAutograd) {
 
 at::Tensor Turned(const at::Tensor& x, const Rotary& rotary) {
   at::Tensor q = x.clone(), k = x.clone();
-  RotateForward(rotary, &q, &k);
+  RotateForward(rotary, /*positions=*/{}, {q, k});
   EXPECT_TRUE(q.equal(k));
   return q;
 }
@@ -137,10 +137,28 @@ TEST(Rotate, StretchesLongWavelengthsOnly) {
 TEST(Rotate, BackwardTurnsBack) {
   const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
   const at::Tensor x = at::randn({2, 5, 3, 8});
-  at::Tensor q = Turned(x, rotary), k = Turned(x, rotary);
-  RotateBackward(rotary, &q, &k);
+  const at::Tensor q = Turned(x, rotary), k = Turned(x, rotary);
+  const at::Tensor row = at::zeros({2, 5, 6, 8}), q_into = row.narrow(2, 0, 3), k_into = row.narrow(2, 3, 3);
+  RotateBackward(rotary, /*positions=*/{}, {q, k}, {q_into, k_into});
+  ExpectNear(q_into, x.to(at::kDouble), 1e-6);
+  RotateBackward(rotary, /*positions=*/{}, {q, k}, {q, k});
+  EXPECT_TRUE(q.equal(q_into));
+  EXPECT_TRUE(k.equal(k_into));
+}
+
+TEST(Rotate, ReadsEachTokensPosition) {
+  const Rotary rotary = MakeRotary(RotaryConfig(1), 5, at::kCPU);
+  const at::Tensor x = at::randn({2, 5, 3, 8});
+  const at::Tensor positions = at::tensor({0, 1, 2, 3, 4, 0, 1, 0, 1, 2}, at::kLong).view({2, 5});
+  const at::Tensor in_rows = Turned(x, rotary);
+  at::Tensor q = x.clone(), k = x.clone();
+  RotateForward(rotary, positions, {q, k});
+  EXPECT_TRUE(q[0].equal(in_rows[0]) && q[1].narrow(0, 0, 2).equal(in_rows[1].narrow(0, 0, 2)));
+  at::Tensor second = at::zeros_like(x);
+  second.narrow(1, 0, 3).copy_(x.narrow(1, 2, 3));
+  EXPECT_TRUE(q[1].narrow(0, 2, 3).equal(Turned(second, rotary)[1].narrow(0, 0, 3)));
+  RotateBackward(rotary, positions, {q, k}, {q, k});
   ExpectNear(q, x.to(at::kDouble), 1e-6);
-  ExpectNear(k, x.to(at::kDouble), 1e-6);
 }
 
 TEST(Rotate, RoundsBf16Once) {
@@ -150,13 +168,13 @@ TEST(Rotate, RoundsBf16Once) {
 }
 
 TEST(Swiglu, EqualsTheFormulaAndItsAutograd) {
-  at::Tensor gate = at::randn({5, 7}), up = at::randn({5, 7});
-  const at::Tensor grad = at::randn({5, 7});
+  const at::Tensor gate_up = at::randn({5, 14}), grad = at::randn({5, 7});
+  const at::Tensor gate = gate_up.narrow(1, 0, 7), up = gate_up.narrow(1, 7, 7);
   const at::Tensor gate_leaf = Leaf(gate), up_leaf = Leaf(up);
   const at::Tensor expected = gate_leaf * at::sigmoid(gate_leaf) * up_leaf;
   expected.backward(grad.to(at::kDouble));
-  ExpectNear(SwigluForward(gate, up), expected);
-  SwigluBackward(grad, &gate, &up);
+  ExpectNear(SwigluForward(gate_up), expected);
+  SwigluBackward(grad, gate_up);
   ExpectNear(gate, gate_leaf.grad());
   ExpectNear(up, up_leaf.grad());
 }

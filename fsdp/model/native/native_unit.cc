@@ -7,13 +7,15 @@ namespace fsdpd {
 NativeUnit::NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed)
     : facts_(std::move(facts)), compute_(compute), borrowed_(borrowed) {}
 
-void NativeUnit::Bind(const std::vector<at::Tensor>& params) {
+void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* /*context*/) {
   FSDPD_CHECK(params_.empty() && params.size() == facts_.params.size() + borrowed_);
   for (size_t i = 0; i < facts_.params.size(); ++i) {
-    FSDPD_CHECK(params[i].sizes() == at::IntArrayRef(facts_.params[i].shape));
+    FSDPD_CHECK(params[i].data.sizes() == at::IntArrayRef(facts_.params[i].shape));
   }
-  for (const at::Tensor& param : params) FSDPD_CHECK(param.scalar_type() == compute_);
-  params_ = params;
+  for (const BoundParam& param : params) {
+    FSDPD_CHECK(param.data.scalar_type() == compute_ && !param.scales.defined());
+    params_.push_back(param.data);
+  }
 }
 
 at::Tensor NativeUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
@@ -30,8 +32,8 @@ int NativeUnit::IndexOf(const std::string& name) const {
 
 at::Tensor NativeUnit::param(int index) const { return index < 0 ? at::Tensor() : params_.at(index); }
 
-void NativeUnit::CheckGrads(const std::vector<at::Tensor>& param_grads) const {
-  FSDPD_CHECK(!params_.empty() && param_grads.size() == params_.size());
+void NativeUnit::CheckGrads(const ParamGrads& grads) const {
+  FSDPD_CHECK(!params_.empty() && grads.into.size() == params_.size());
 }
 
 }  // namespace fsdpd

@@ -21,7 +21,7 @@ namespace fsdpd {
 
 class NativeUnit : public Unit {
  public:
-  void Bind(const std::vector<at::Tensor>& params) final;
+  void Bind(const std::vector<BoundParam>& params, UnitContext* context) final;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const final;
 
  protected:
@@ -35,7 +35,7 @@ class NativeUnit : public Unit {
   at::Tensor param(int index) const;
 
   // REQUIRES: Bind was called, and there is a gradient, or an undefined tensor, for each of its parameters.
-  void CheckGrads(const std::vector<at::Tensor>& param_grads) const;
+  void CheckGrads(const ParamGrads& grads) const;
 
  private:
   const UnitFacts facts_;
@@ -51,6 +51,12 @@ class KeptSlots {
   void Put(int slot, Kept kept) {
     const bool is_new = slots_.emplace(slot, std::move(kept)).second;
     FSDPD_CHECK(is_new);
+  }
+
+  Kept* Find(int slot) {
+    const auto found = slots_.find(slot);
+    FSDPD_CHECK(found != slots_.end());
+    return &found->second;
   }
 
   Kept Take(int slot) {

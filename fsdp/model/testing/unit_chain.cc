@@ -3,11 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <utility>
+
+#include "fsdp/model/testing/plain_params.h"
 
 namespace fsdpd {
 
@@ -26,14 +28,31 @@ TensorsByUnit TestParams(const ModelFacts& facts, const std::vector<std::unique_
   return params;
 }
 
+namespace {
+
+std::vector<at::Tensor> InARow(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
+  int64_t elements = 0;
+  for (const at::Tensor& tensor : tensors) elements += tensor.numel();
+  const at::Tensor row = at::zeros({elements}, tensors[0].options().dtype(type));
+  std::vector<at::Tensor> views;
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t begin = views.empty() ? 0 : views.back().storage_offset() + views.back().numel();
+    views.push_back(row.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    views.back().copy_(tensor);
+  }
+  return views;
+}
+
+}  // namespace
+
 UnitChain::UnitChain(ModelFacts facts, std::vector<std::unique_ptr<Unit>> units, TensorsByUnit params,
                      at::ScalarType grads)
-    : facts_(std::move(facts)), units_(std::move(units)), params_(std::move(params)) {
-  for (const auto& unit : params_) {
-    grads_.emplace_back();
-    for (const at::Tensor& param : unit) grads_.back().push_back(at::full_like(param, 0, grads));
+    : facts_(std::move(facts)), units_(std::move(units)) {
+  for (const std::vector<at::Tensor>& unit : params) {
+    params_.push_back(InARow(unit, unit[0].scalar_type()));
+    grads_.push_back(InARow(unit, grads));
   }
-  for (size_t u = 0; u < units_.size(); ++u) units_[u]->Bind(WithBorrowed(params_, u));
+  for (size_t u = 0; u < units_.size(); ++u) BindAlone(units_[u].get(), WithBorrowed(params_, u));
 }
 
 std::vector<at::Tensor> UnitChain::WithBorrowed(const TensorsByUnit& own, size_t unit) const {
@@ -50,38 +69,43 @@ bool UnitChain::IsLender(size_t unit) const {
   return false;
 }
 
-at::Tensor UnitChain::Loss(const at::Tensor& tokens, const at::Tensor& targets, Keep keep, int slot) {
-  UnitInput input{tokens, targets, at::Tensor()};
+at::Tensor UnitChain::Loss(const UnitInput& batch) {
+  UnitInput input = batch;
   at::Tensor loss;
   for (const auto& unit : units_) {
-    const UnitOutput output = unit->Forward(slot, input, keep);
+    const UnitOutput output = unit->Forward(/*slot=*/0, input, Keep::kNothing);
     input.hidden = output.hidden;
     loss = output.loss;
   }
   return loss;
 }
 
-at::Tensor UnitChain::LossAndGradients(const at::Tensor& tokens, const at::Tensor& targets, Keep keep,
-                                       double grad_loss) {
+at::Tensor UnitChain::LossAndGradients(const UnitInput& batch, Keep keep, double grad_loss,
+                                       WeightGrads when) {
   for (auto& unit : grads_) {  // Backward must set every element.
     for (at::Tensor& grad : unit) grad.fill_(std::numeric_limits<float>::quiet_NaN());
   }
-  at::Tensor loss = Loss(tokens, targets, keep);
+  UnitInput input = batch;
+  for (size_t u = 0; u + 1 < units_.size(); ++u) input.hidden = units_[u]->Forward(0, input, keep).hidden;
   TensorsByUnit into = grads_;
   for (size_t u = 0; u < into.size(); ++u) {
     for (size_t p = 0; p < into[u].size(); ++p) {
       if (!facts_.units[u].params[p].trainable) into[u][p] = at::Tensor();
     }
   }
-  at::Tensor grad;
-  for (int u = static_cast<int>(units_.size()) - 1; u >= 0; --u) {
+  const at::Tensor of_loss =
+      at::full({}, grad_loss, at::TensorOptions().dtype(at::kFloat).device(batch.tokens.device()));
+  const size_t last = units_.size() - 1;
+  const Unit::LossAndGrad end = units_[last]->ForwardBackward(0, input, of_loss, {WithBorrowed(into, last)});
+  at::Tensor grad = end.grad_hidden;
+  for (size_t u = last; u-- > 0;) {
     // A lender adds to what its borrower, later in the chain, has written.
-    const at::Tensor of_loss =
-        at::full({}, grad_loss, at::TensorOptions().dtype(at::kFloat).device(tokens.device()));
-    grad = units_[u]->Backward(0, grad, of_loss, /*accumulate=*/IsLender(u), WithBorrowed(into, u));
-    if (!loss.defined()) loss = units_[u]->TakeLoss();
+    const std::vector<at::Tensor> own = WithBorrowed(into, u);
+    const ParamGrads grads{own, /*accumulate=*/IsLender(u)};
+    grad = units_[u]->Backward(0, grad, grads, when);
+    if (when == WeightGrads::kLater) units_[u]->BackwardWeights(0, grads);
   }
-  return loss;
+  return end.loss;
 }
 
 void UnitChain::ExpectGradients(const TensorsByUnit& expected, double relative) const {

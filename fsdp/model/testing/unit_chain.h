@@ -19,16 +19,18 @@ TensorsByUnit TestParams(const ModelFacts& facts, const std::vector<std::unique_
 
 class UnitChain {
  public:
-  // Binds the units to `params`; gradients are of type `grads`.
+  // Binds the units to copies of `params`; gradients are of type `grads`. As in a bucket, a unit's parameters
+  // follow each other, and so do their gradients.
   UnitChain(ModelFacts facts, std::vector<std::unique_ptr<Unit>> units, TensorsByUnit params,
             at::ScalarType grads = at::kFloat);
 
-  at::Tensor Loss(const at::Tensor& tokens, const at::Tensor& targets, Keep keep, int slot = 0);
+  // `batch`: without hidden states.
+  at::Tensor Loss(const UnitInput& batch);
 
   // Forward and backward; grads() hold the gradients of grad_loss times the loss. A frozen parameter's stay
   // NaN.
-  at::Tensor LossAndGradients(const at::Tensor& tokens, const at::Tensor& targets, Keep keep,
-                              double grad_loss = 1);
+  at::Tensor LossAndGradients(const UnitInput& batch, Keep keep, double grad_loss = 1,
+                              WeightGrads when = WeightGrads::kNow);
 
   const ModelFacts& facts() const { return facts_; }
   const TensorsByUnit& params() const { return params_; }

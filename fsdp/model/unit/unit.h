@@ -1,17 +1,23 @@
 // A unit: the smallest part of a model that is gathered and released as a whole. The engine gives it views of
 // its gathered parameters and of its gradient buckets; the unit runs forward and backward on them.
 //
-// Call order, for each micro-batch: Forward, later Backward with the same slot. Parameters are readable only
-// within a call (the engine may reuse their bytes between forward and backward), at the same address each
-// time. Thread safety: none; one thread drives a unit. Errors: LibTorch's exceptions are caught by the
-// engine.
+// Call order: Bind once. Then for each micro-batch Forward, later Backward with the same slot, and
+// BackwardWeights where Backward was told that it follows. The last unit, in training, gets ForwardBackward
+// in their place, so that logits need not be computed twice, and Forward in evaluation alone. Parameters are
+// readable only within a call (the engine may reuse their bytes between forward and backward), at the same
+// address each time. Thread safety: none; one thread drives a unit. Errors: LibTorch's exceptions are caught
+// by the engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -19,19 +25,30 @@ namespace fsdpd {
 // A target that does not count in the loss.
 constexpr int64_t kIgnoredTarget = -100;
 
+// A parameter as a unit reads it.
+struct BoundParam {
+  BoundParam(at::Tensor values) : data(std::move(values)) {}  // NOLINT: most are nothing but data.
+
+  at::Tensor data;
+  at::Tensor scales;  // What data of a scaled type is multiplied with; undefined for the others.
+};
+
 // What flows through the chain of units. The first unit reads `tokens`, the last one reads `targets` and
 // gives `loss` instead of hidden states.
 struct UnitInput {
-  at::Tensor tokens;   // [micro_batch, sequence] int64
-  at::Tensor targets;  // [micro_batch, sequence] int64; kIgnoredTarget where nothing counts.
-  at::Tensor hidden;   // [micro_batch, sequence, hidden]; undefined for the first unit.
+  at::Tensor tokens;       // [micro_batch, sequence] int64
+  at::Tensor targets;      // [micro_batch, sequence] int64; kIgnoredTarget where nothing counts.
+  at::Tensor hidden = {};  // [micro_batch, sequence, hidden]; undefined for the first unit.
+  // Of each token within its document: [micro_batch, sequence] int64. Undefined: each row counts from 0.
+  at::Tensor positions = {};
+  // With which tokens documents begin, which do not see each other: ascending numbers of the micro-batch's
+  // tokens, row after row, every row's first among them. Empty: each row is one document.
+  std::vector<int64_t> document_starts = {};
 };
 
 struct UnitOutput {
   at::Tensor hidden;  // Undefined for the last unit.
-  // Scalar fp32, SUM over the targets that count. Undefined for other units, and where a last unit leaves it
-  // to its Backward, which has to look at the logits anyway.
-  at::Tensor loss;
+  at::Tensor loss;    // Scalar fp32, SUM over the targets that count. Undefined for other units.
 };
 
 // What a forward keeps until its backward.
@@ -42,28 +59,55 @@ enum class Keep {
   kNothing,    // There will be no backward.
 };
 
+// Where the gradients of parameters go: views of the reduce buffers in Bind's order, in a type that may be
+// narrower or wider than the parameters', undefined where a parameter is frozen. They are overwritten, or
+// with `accumulate` added to.
+struct ParamGrads {
+  const std::vector<at::Tensor>& into;
+  bool accumulate = false;
+};
+
+// When the gradients of parameters are computed. Others wait for the input's; nobody but the reduction waits
+// for these.
+enum class WeightGrads {
+  kNow,    // By Backward.
+  kLater,  // By BackwardWeights, as far as the unit can put them off.
+};
+
 class Unit {
  public:
   virtual ~Unit() = default;
 
   // Binds the unit to its parameters: views into the gathered buckets, in UnitFacts' order, followed by those
-  // of the unit that it borrows from. Called once.
-  virtual void Bind(const std::vector<at::Tensor>& params) = 0;
+  // of the unit that it borrows from. `context` outlives every call.
+  virtual void Bind(const std::vector<BoundParam>& params, UnitContext* context) = 0;
 
   // `slot` tells micro-batches in flight apart.
   virtual UnitOutput Forward(int slot, const UnitInput& input, Keep keep) = 0;
 
-  // `grad_hidden` is the gradient of UnitOutput::hidden, undefined for the last unit; `grad_loss`, a scalar
-  // fp32 tensor on the device, is the gradient of UnitOutput::loss (a tensor, since only the device knows the
-  // loss scale). Writes, or with `accumulate` adds, each parameter's gradient into `param_grads`: views of
-  // the reduce buffers in Bind's order, in a type that may be narrower or wider than the parameters',
-  // undefined where a parameter is frozen. Returns the gradient of the input's hidden states (undefined for
-  // the first unit). Frees what Forward kept for the slot.
-  virtual at::Tensor Backward(int slot, const at::Tensor& grad_hidden, const at::Tensor& grad_loss,
-                              bool accumulate, const std::vector<at::Tensor>& param_grads) = 0;
+  // `grad_out` is the gradient of UnitOutput::hidden, for the last unit that of UnitOutput::loss. Returns the
+  // gradient of the input's hidden states (undefined for the first unit) and frees what Forward kept for the
+  // slot, but for what BackwardWeights needs.
+  virtual at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                              WeightGrads when) = 0;
 
-  // What UnitOutput::loss left to the Backward that ran last, once; undefined where it left nothing.
-  virtual at::Tensor TakeLoss() { return at::Tensor(); }
+  // After a Backward with kLater, into the same gradients: what that one left. Does nothing for a unit that
+  // puts nothing off.
+  virtual void BackwardWeights(int /*slot*/, const ParamGrads& /*grads*/) {}
+
+  // Of the last unit, the two at once; `grad_loss` is a scalar fp32 tensor on the device, since only the
+  // device knows the loss scale. By itself it is Forward and then Backward.
+  struct LossAndGrad {
+    at::Tensor loss;
+    at::Tensor grad_hidden;
+  };
+  virtual LossAndGrad ForwardBackward(int slot, const UnitInput& input, const at::Tensor& grad_loss,
+                                      const ParamGrads& grads);
+
+  // Hands out each tensor that Forward keeps for the slot, its input included and tensors that others share
+  // (positions) not. Who takes one away puts one with the same values, shape and strides in its place before
+  // Backward. A unit that cannot part with what it keeps hands out what it can.
+  virtual void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) = 0;
 
   // Initial values of elements [begin, begin + elements) of own parameter `index`, flat fp32 on the CPU. A
   // function of the seed, the two names and the element's number, so it is the same for every world size and

@@ -199,6 +199,7 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   UnitLayout layout;
   layout.name = facts.name;
   layout.borrows = facts.borrows;
+  layout.exchanges = facts.exchanges;
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
   AddBuckets(facts, unit, /*trainable=*/true, options, buckets);
@@ -231,6 +232,17 @@ int64_t Layout::main_elements() const {
   int64_t sum = 0;
   for (const Bucket& bucket : buckets) sum += bucket.main_elements;
   return sum;
+}
+
+std::vector<Group> Layout::exchanged_groups() const {
+  std::vector<Group> groups;
+  for (const UnitLayout& unit : units) {
+    for (const UnitExchange& exchange : unit.exchanges) {
+      if (std::find(groups.begin(), groups.end(), exchange.group) == groups.end())
+        groups.push_back(exchange.group);
+    }
+  }
+  return groups;
 }
 
 BucketRange ShardRange(const Bucket& bucket, int64_t shard) {

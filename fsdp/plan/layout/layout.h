@@ -84,7 +84,8 @@ struct UnitLayout {
   std::string name;
   std::vector<int> buckets;
   std::vector<ParamPlace> params;  // In the facts' order.
-  int borrows = -1;                // UnitFacts::borrows.
+  int borrows = -1;                // As these, UnitFacts'.
+  std::vector<UnitExchange> exchanges = {};
 };
 
 struct Layout {
@@ -94,6 +95,8 @@ struct Layout {
   int64_t elements() const;       // Parameters of the model.
   double padding_ratio() const;   // Padding over parameters.
   int64_t main_elements() const;  // Of one rank, padding included; the same on all.
+  // Over which units exchange, each once.
+  std::vector<Group> exchanged_groups() const;
 };
 
 // Elements [begin, begin + elements) of a bucket.

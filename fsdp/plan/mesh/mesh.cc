@@ -49,6 +49,8 @@ const char* NameOf(Role role) {
       return "reduce";
     case Role::kOuter:
       return "outer";
+    case Role::kUnit:
+      return "unit";
   }
   return "?";
 }

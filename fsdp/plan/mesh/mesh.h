@@ -34,8 +34,9 @@ enum class Role {
   kGather,  // Parameters on their way to compute.
   kReduce,  // Gradients on their way back, norms and losses.
   kOuter,   // Both, between replicas.
+  kUnit,    // What units sum among themselves, within an instruction.
 };
-constexpr int kRoles = 3;
+constexpr int kRoles = 4;
 const char* NameOf(Role role);
 
 class Mesh {

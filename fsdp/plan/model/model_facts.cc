@@ -158,7 +158,6 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
   const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
-  unit->loss_in_backward = true;
   unit->forward_bytes = logits + 2 * s.HiddenBytes();
   unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
 }

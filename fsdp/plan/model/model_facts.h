@@ -44,6 +44,14 @@ struct KeptBytes {
   int64_t With(Recompute recompute) const;
 };
 
+// What a unit sums over a group of ranks through its context (fsdp/model/unit/unit_context.h), in fp32 numbers
+// of one micro-batch. Recompute runs the forward's again.
+struct UnitExchange {
+  Group group = Group::kSelf;
+  int64_t forward_elements = 0;
+  int64_t backward_elements = 0;
+};
+
 struct UnitFacts {
   std::string name;  // "embedding", "layer.3", "head"
   UnitKind kind = UnitKind::kBlock;
@@ -53,14 +61,14 @@ struct UnitFacts {
   int borrows = -1;
   // For one micro-batch on one rank:
   KeptBytes kept_bytes = {};
-  int64_t workspace_bytes = 0;    // Extra bytes at the unit's own peak, in forward or backward.
-  int64_t output_bytes = 0;       // Hidden states that it hands on.
-  double forward_flops = 0;       // Of matrix products and attention; causal attention counted half.
-  double attention_flops = 0;     // The part of forward_flops that is attention.
-  bool loss_in_backward = false;  // In training the head's forward products are part of its backward.
+  int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.
+  int64_t output_bytes = 0;     // Hidden states that it hands on.
+  double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
+  double attention_flops = 0;   // The part of forward_flops that is attention.
   // Moved by everything else.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;
+  std::vector<UnitExchange> exchanges = {};
 
   int64_t elements() const;  // Own parameters.
 };

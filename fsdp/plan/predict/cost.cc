@@ -12,17 +12,11 @@ constexpr double kAttentionBackwardWork = 2.5;
 
 double D(int64_t value) { return static_cast<double>(value); }
 
-bool Trains(const Program& program) {
-  return std::any_of(program.instructions.begin(), program.instructions.end(),
-                     [](const Instruction& i) { return i.op == Op::kBackward; });
-}
-
 class Costs {
  public:
   Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
         const DeviceProfile& profile, Placement placement)
-      : trains_(Trains(program)),
-        spec_(spec),
+      : spec_(spec),
         model_(model),
         layout_(layout),
         profile_(profile),
@@ -36,11 +30,13 @@ class Costs {
       case Op::kGather:
         return Gather(i);
       case Op::kForward:
-        return Forward(model_.units[i.unit]);
+        return ForwardAndExchange(i);
       case Op::kRelease:
         return 0;
       case Op::kBackward:
         return Backward(i);
+      case Op::kForwardBackward:
+        return ForwardAndExchange(i) + Backward(i);
       case Op::kReduce:
         return Reduce(i);
       case Op::kReduceOuter:
@@ -84,8 +80,26 @@ class Costs {
                                        : profile_.network_gather_bytes_per_second);
   }
 
+  // All-reduces within a unit, of so many fp32 numbers each.
+  double Exchanges(const UnitFacts& unit, int64_t UnitExchange::*elements) const {
+    double seconds = 0;
+    for (const UnitExchange& exchange : unit.exchanges) {
+      const int64_t ranks = spec_.mesh.SizeOf(exchange.group);
+      if (ranks == 1 || exchange.*elements == 0) continue;
+      const double received = 2.0 * 4 * D(exchange.*elements) * D(ranks - 1) / D(ranks);
+      seconds += profile_.collective_latency_seconds +
+                 received / (one_node_ ? profile_.node_reduce_bytes_per_second
+                                       : profile_.network_reduce_bytes_per_second);
+    }
+    return seconds;
+  }
+
+  double ForwardAndExchange(const Instruction& i) const {
+    const UnitFacts& unit = model_.units[i.unit];
+    return Forward(unit) + Exchanges(unit, &UnitExchange::forward_elements);
+  }
+
   double Forward(const UnitFacts& unit) const {
-    if (trains_ && unit.loss_in_backward) return 0;  // Its norm is nothing beside the products.
     return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.precision.compute) +
            unit.attention_flops / profile_.attention_forward_flops + Memory(unit.forward_bytes);
   }
@@ -94,11 +108,12 @@ class Costs {
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
-    const double products = ((unit.loss_in_backward ? 2 : 1) + TrainableShare(i.unit)) * matmul;
+    const double products = (1 + TrainableShare(i.unit)) * matmul;
     double seconds = products / profile_.matmul_flops(spec_.precision.compute) +
                      kAttentionBackwardWork * unit.attention_flops / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
-    if (i.recompute == Recompute::kFull) seconds += Forward(unit);
+    seconds += Exchanges(unit, &UnitExchange::backward_elements);
+    if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
     if (i.recompute == Recompute::kSelective) seconds += Memory(unit.forward_bytes);
     return seconds;
   }
@@ -147,7 +162,6 @@ class Costs {
     return bucket.main_elements * (2 * state + BytesOf(types.gradient));
   }
 
-  const bool trains_;
   const Spec& spec_;
   const ModelFacts& model_;
   const Layout& layout_;

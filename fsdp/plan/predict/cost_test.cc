@@ -88,18 +88,9 @@ TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
 }
 
-TEST(Cost, ALossInBackwardMovesItsProductsThereWhereThereIsABackward) {
-  Case c;
-  const double forward = c.SecondsOf(Op::kForward), backward = c.SecondsOf(Op::kBackward);
-  c.model.units[0].loss_in_backward = true;
-  EXPECT_EQ(c.SecondsOf(Op::kForward), forward);  // An evaluation.
-  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward + 60 / 1.);
-  Program training;
-  training.instructions.resize(2);
-  training.instructions[0].op = Op::kForward;
-  training.instructions[1].op = Op::kBackward;
-  for (Instruction& i : training.instructions) i.unit = 0;
-  EXPECT_EQ(InstructionSeconds(c.spec, c.model, c.layout(), training, Round(), c.placement)[0], 0);
+TEST(Cost, ForwardBackwardIsBoth) {
+  const Case c;
+  EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
 }
 
 TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {

@@ -152,8 +152,9 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
   for (size_t n = 0; n < program.instructions.size(); ++n) {
     const Instruction& i = program.instructions[n];
     const int at = static_cast<int>(n);
-    if (i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
-    if (i.op != Op::kBackward) continue;
+    const bool both = i.op == Op::kForwardBackward;
+    if (both || i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
+    if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
     const int64_t kept = unit.kept_bytes.With(RecomputeOf(spec, model, i.unit));
     const UnitPeak peak = BackwardPeak(unit);

@@ -215,6 +215,10 @@ void Add(const Layout& layout, Lines* lines) {
   for (const UnitLayout& unit : layout.units) {
     std::string line = absl::StrCat("unit ", unit.name, ": buckets ", absl::StrJoin(unit.buckets, " "));
     if (unit.borrows >= 0) absl::StrAppend(&line, ", borrows ", layout.units[unit.borrows].name);
+    for (const UnitExchange& exchange : unit.exchanges) {
+      absl::StrAppend(&line, ", sums ", exchange.forward_elements, " and ", exchange.backward_elements,
+                      " over ", NameOf(exchange.group));
+    }
     lines->push_back(std::move(line));
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {

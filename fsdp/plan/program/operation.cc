@@ -18,6 +18,8 @@ constexpr Operation kOperations[] = {
     {Op::kForward, "Forward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
     {Op::kRelease, "Release", ActsOn::kUnit, false, kOnCompute, Role::kGather, nullptr, kNobody},
     {Op::kBackward, "Backward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kForwardBackward, "ForwardBackward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
+     kNobody},
     {Op::kReduce, "Reduce", ActsOn::kBucket, true, LaneId::kReduce, Role::kReduce, &BucketGroups::reduce,
      kNobody},
     {Op::kReduceOuter, "ReduceOuter", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,

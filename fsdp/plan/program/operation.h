@@ -13,13 +13,14 @@ enum class Op {
   kForward,
   kRelease,
   kBackward,
+  kForwardBackward,
   kReduce,
   kReduceOuter,
   kNorm,
   kUpdate,
   kLoss,
 };
-constexpr int kOps = 10;
+constexpr int kOps = 11;
 
 enum class LaneId { kCompute, kGather, kReduce, kOuter };
 constexpr int kLanes = 4;

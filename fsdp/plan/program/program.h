@@ -7,6 +7,7 @@
 //   Forward u m    compute  run unit u on micro-batch m
 //   Release u      compute  the bytes of u's buckets may be used again
 //   Backward u m   compute  gradients of unit u into its buckets' reduce buffers
+//   ForwardBackward u m  compute  both, of the last unit in training
 //   Reduce b m     reduce   reduce over the shard group into the gradient shard, setting or adding
 //   ReduceOuter b  outer    reduce the gradient shard between replicas
 //   Norm           reduce   gradient norm, loss and token count over all ranks; divisor and skip flag
@@ -24,8 +25,8 @@
 //                       each is followed by a Reduce, the first micro-batch's setting the shard, later ones
 //                       adding.
 //   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; a unit that the
-//                       next pass needs too stays (the last one from forward to backward, the first one from
-//                       backward to the next micro-batch's forward). With keep_gathered: as optim_grads, and
+//                       next pass needs too stays (the first one from backward to the next micro-batch's
+//                       forward). With keep_gathered: as optim_grads, and
 //                       a Release after each unit's last use.
 // A gather starts as soon as its bytes are free and no more than prefetch_bytes would wait ahead of compute
 // (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.
@@ -72,11 +73,11 @@ struct Instruction {
   Op op = Op::kForward;
   int unit = -1;         // -1 for Norm and Loss.
   int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update.
-  int micro_batch = -1;  // Forward, Backward, Reduce.
+  int micro_batch = -1;  // Forward, Backward, ForwardBackward, Reduce.
   LaneId lane = LaneId::kCompute;
   Group group = Group::kSelf;  // Over which it communicates, and as what.
   Role role = Role::kGather;
-  bool accumulate = false;                 // Backward, Reduce: add to what is there instead of setting it.
+  bool accumulate = false;                 // Backward(s), Reduce: add to what is there instead of setting it.
   Recompute recompute = Recompute::kNone;  // Forward, Backward: what is kept between the two.
   std::vector<int> after;                  // Earlier instructions on other lanes; a lane itself is in order.
   std::vector<int> after_previous;         // Instructions of the previous step on other lanes.

@@ -79,7 +79,7 @@ TEST(Schedule, NeverMoreThanThePrefetchBytesWait) {
           ASSERT_EQ(there.erase(b), 1u);
           ASSERT_EQ(waiting.count(b), 0u) << "released and never used";
         }
-      } else if (at.op == Op::kForward || at.op == Op::kBackward) {
+      } else if (at.op == Op::kForward || at.op == Op::kBackward || at.op == Op::kForwardBackward) {
         for (const int b : BucketsOf(made.layout, at.unit)) {
           ASSERT_EQ(there.count(b), 1u);
           waiting.erase(b);

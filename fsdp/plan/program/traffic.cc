@@ -56,6 +56,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kForward:
     case Op::kRelease:
     case Op::kBackward:
+    case Op::kForwardBackward:
     case Op::kUpdate:
       break;
   }

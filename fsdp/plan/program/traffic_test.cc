@@ -35,7 +35,7 @@ TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
   EXPECT_EQ(traffic.at(Op::kReduce).pattern, Pattern::kReduceScatter);
   EXPECT_EQ(traffic.at(Op::kReduce).counted_as, v1::COMM_OP_REDUCE_SCATTER);
   EXPECT_EQ(traffic.at(Op::kNorm).counted_as, v1::COMM_OP_ALL_REDUCE);
-  for (const Op op : {Op::kForward, Op::kBackward, Op::kRelease, Op::kUpdate}) {
+  for (const Op op : {Op::kForward, Op::kBackward, Op::kForwardBackward, Op::kRelease, Op::kUpdate}) {
     EXPECT_FALSE(traffic.at(op).travels()) << NameOf(op);
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model) {
   Instruction run;
-  run.op = pass.forward ? Op::kForward : Op::kBackward;
+  run.op = pass.op;
   run.unit = pass.unit;
   run.micro_batch = pass.micro_batch;
   run.recompute = RecomputeOf(spec, model, pass.unit);
@@ -48,13 +48,13 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     params.GatherWhatMayStart(static_cast<int>(i));
     Instruction run = RunPass(pass, spec, model);
     run.uses = params.Reads(pass.unit);
-    if (pass.forward) {
+    if (pass.op == Op::kForward) {
       writer.Append(std::move(run), params.Gathers(pass.unit));
     } else {
       grads.Backward(std::move(run), params.Gathers(pass.unit));
     }
     params.ReleaseAfter(static_cast<int>(i));
-    if (!pass.forward) grads.Reduce(pass.unit, pass.micro_batch);
+    if (pass.op != Op::kForward) grads.Reduce(pass.unit, pass.micro_batch);
   }
   grads.NormAndUpdates();
   params.Finish();

@@ -54,7 +54,9 @@ bool OfBucket(Op op) {
          op == Op::kUpdate;
 }
 
-bool OfMicroBatch(Op op) { return op == Op::kForward || op == Op::kBackward || op == Op::kReduce; }
+bool OfMicroBatch(Op op) {
+  return op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward || op == Op::kReduce;
+}
 
 bool Belongs(const VerifyCase& verified, Op op) {
   if (verified.training()) return op != Op::kLoss;
@@ -62,7 +64,7 @@ bool Belongs(const VerifyCase& verified, Op op) {
          op == Op::kLoss;
 }
 
-// What one Backward gives to a bucket's gradient.
+// What one Backward or ForwardBackward gives to a bucket's gradient.
 struct Part {
   int micro_batch = 0;
   int unit = 0;
@@ -132,6 +134,8 @@ class Flow {
         return Release(i);
       case Op::kBackward:
         return Backward(i);
+      case Op::kForwardBackward:
+        return ForwardBackward(i);
       case Op::kReduce:
         return Reduce(i);
       case Op::kReduceOuter:
@@ -179,17 +183,24 @@ class Flow {
     return absl::OkStatus();
   }
 
+  // Of a micro-batch: each unit forward and, in training, back; the last one both at once.
+  int Passes() const { return case_.training() ? 2 * case_.units() - 1 : case_.units(); }
+
+  Op GivesGradient(int unit) const {
+    return unit == case_.units() - 1 ? Op::kForwardBackward : Op::kBackward;
+  }
+
   // Rule 4: one micro-batch after the other, through the chain and back. All of it is on one lane, so the
   // list's order is the order of execution.
   absl::Status Advance(int i) {
     const int units = case_.units();
-    const int of_micro_batch = case_.training() ? 2 * units : units;
-    const int micro_batch = chain_ / of_micro_batch, place = chain_ % of_micro_batch;
+    const int micro_batch = chain_ / Passes(), place = chain_ % Passes();
     if (micro_batch >= case_.micro_batches()) {
       return Broken(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
     }
-    const Op op = place < units ? Op::kForward : Op::kBackward;
-    const int unit = place < units ? place : of_micro_batch - 1 - place;
+    const int unit = place < units ? place : Passes() - 1 - place;
+    const bool forward = place < (case_.training() ? units - 1 : units);
+    const Op op = forward ? Op::kForward : GivesGradient(unit);
     const Instruction& at = case_.At(i);
     if (at.op != op || at.unit != unit || at.micro_batch != micro_batch) {
       return Broken(
@@ -204,9 +215,7 @@ class Flow {
     return absl::OkStatus();
   }
 
-  bool ChainDone() const {
-    return chain_ == case_.units() * case_.micro_batches() * (case_.training() ? 2 : 1);
-  }
+  bool ChainDone() const { return chain_ == Passes() * case_.micro_batches(); }
 
   absl::Status Forward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
@@ -230,6 +239,19 @@ class Flow {
     if (at.recompute != recompute_[at.unit]) {
       return Broken(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
     }
+    return AddToGradients(i);
+  }
+
+  absl::Status ForwardBackward(int i) {
+    FSDPD_RETURN_IF_ERROR(Advance(i));
+    if (case_.At(i).recompute != Recompute::kNone) {
+      return Broken(4, absl::StrCat(case_.Name(i), " recomputes what it has just computed"));
+    }
+    return AddToGradients(i);
+  }
+
+  absl::Status AddToGradients(int i) {
+    const Instruction& at = case_.At(i);
     for (const int b : case_.BucketsOf(at.unit)) {
       if (!Trainable(b)) continue;
       BucketState& state = buckets_[b];
@@ -259,7 +281,7 @@ class Flow {
       for (const int unit : users_[at.bucket]) {
         ++due;
         if (std::count(state.summed.begin(), state.summed.end(), Part{m, unit}) == 1) continue;
-        return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, Op::kBackward, unit, m)));
+        return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, GivesGradient(unit), unit, m)));
       }
     }
     if (state.summed.size() != due) {
@@ -349,7 +371,7 @@ class Flow {
   std::vector<std::vector<int>> users_;  // By bucket.
   std::vector<Recompute> recompute_;     // By unit: of its last Forward.
   int step_ = 0;
-  int chain_ = 0;       // Forwards and Backwards so far.
+  int chain_ = 0;       // Passes so far.
   bool ended_ = false;  // Norm or Loss has been.
 };
 

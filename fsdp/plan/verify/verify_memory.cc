@@ -195,6 +195,10 @@ class MemoryCheck {
       case Op::kBackward:
         AddBackward(i);
         return;
+      case Op::kForwardBackward:
+        AddBackward(i);
+        Writes(i, LossSum());
+        return;
       case Op::kReduce:
         AddReduce(i);
         return;

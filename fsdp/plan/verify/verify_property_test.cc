@@ -259,7 +259,7 @@ bool RedirectAnEdge(Case* random, Dice* dice) {
 bool RenumberMicroBatch(Case* random, Dice* dice) {
   const int64_t count = random->spec.micro_batches_per_step();
   const int i = RandomInstruction(dice, random->program, [](const Instruction& at) {
-    return at.op == Op::kForward || at.op == Op::kBackward;
+    return at.op == Op::kForward || at.op == Op::kBackward || at.op == Op::kForwardBackward;
   });
   if (count == 1) return false;
   int& micro_batch = random->program.instructions[i].micro_batch;
@@ -281,14 +281,20 @@ std::vector<Fault> Faults() {
       {"renumber a micro-batch", true, RenumberMicroBatch},
       {"flip a Backward's accumulate", true,
        [](Case* c, Dice* d) { return FlipAccumulate(Op::kBackward, c, d); }},
+      {"flip a ForwardBackward's accumulate", true,
+       [](Case* c, Dice* d) { return FlipAccumulate(Op::kForwardBackward, c, d); }},
       {"flip a Reduce's accumulate", true,
        [](Case* c, Dice* d) { return FlipAccumulate(Op::kReduce, c, d); }},
   };
-  const std::pair<Op, const char*> dropped[] = {
-      {Op::kPublish, "drop a Publish"}, {Op::kGather, "drop a Gather"},
-      {Op::kForward, "drop a Forward"}, {Op::kBackward, "drop a Backward"},
-      {Op::kReduce, "drop a Reduce"},   {Op::kReduceOuter, "drop a ReduceOuter"},
-      {Op::kNorm, "drop the Norm"},     {Op::kUpdate, "drop an Update"}};
+  const std::pair<Op, const char*> dropped[] = {{Op::kPublish, "drop a Publish"},
+                                                {Op::kGather, "drop a Gather"},
+                                                {Op::kForward, "drop a Forward"},
+                                                {Op::kBackward, "drop a Backward"},
+                                                {Op::kForwardBackward, "drop a ForwardBackward"},
+                                                {Op::kReduce, "drop a Reduce"},
+                                                {Op::kReduceOuter, "drop a ReduceOuter"},
+                                                {Op::kNorm, "drop the Norm"},
+                                                {Op::kUpdate, "drop an Update"}};
   for (const auto& [op, name] : dropped) {
     faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }

@@ -303,22 +303,29 @@ TEST(Verify, Rule4CatchesABackwardThatRecomputesWhatWasKept) {
                [](Compiled* c) { At(c, Op::kBackward, 2, 1).recompute = Recompute::kNone; });
   ExpectCaught("4", "Forward layer.1 mb 0",
                [](Compiled* c) { At(c, Op::kForward, 2, 0).recompute = Recompute::kFull; });
+  ExpectCaught("4", "recomputes what it has just computed",
+               [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).recompute = Recompute::kFull; });
+}
+
+TEST(Verify, Rule4CatchesALastUnitInTwoParts) {
+  ExpectCaught("4", "where ForwardBackward head mb 0 is due",
+               [](Compiled* c) { At(c, Op::kForwardBackward, 4, 0).op = Op::kForward; });
 }
 
 TEST(Verify, Rule4CatchesAHeadWithoutItsLendersParameters) {
-  ExpectCaught(kSharded, Tie, "2", "Forward head", [](Compiled* c) {
-    Instruction& forward = At(c, Op::kForward, 4, 0);
+  ExpectCaught(kSharded, Tie, "2", "ForwardBackward head", [](Compiled* c) {
+    Instruction& both = At(c, Op::kForwardBackward, 4, 0);
     const int lent = c->layout.units[0].buckets[0];
-    forward.uses.erase(
-        std::remove_if(forward.uses.begin(), forward.uses.end(),
+    both.uses.erase(
+        std::remove_if(both.uses.begin(), both.uses.end(),
                        [&](const BufferUse& use) { return c->program.buffers[use.buffer].bucket == lent; }),
-        forward.uses.end());
+        both.uses.end());
   });
-  ExpectCaught(Strategy::kOptim, Tie, "4", "Forward head mb 0 on compute", [](Compiled* c) {
+  ExpectCaught(Strategy::kOptim, Tie, "4", "ForwardBackward head mb 0 on compute", [](Compiled* c) {
     Instruction release;
     release.op = Op::kRelease;
     release.unit = 0;
-    InsertInstruction(&c->program, Find(c->program, Op::kForward, 4, 0), release);
+    InsertInstruction(&c->program, Find(c->program, Op::kForwardBackward, 4, 0), release);
   });
 }
 

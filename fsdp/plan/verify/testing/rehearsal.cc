@@ -184,9 +184,10 @@ class Run {
         return Touch(BufferKind::kGathered, at.bucket, false, true, running);
       case Op::kForward:
       case Op::kBackward:
+      case Op::kForwardBackward:
         for (const int b : BucketsOf(layout_, at.unit)) {
           Touch(BufferKind::kGathered, b, true, false, running);
-          if (at.op != Op::kBackward || !layout_.buckets[b].trainable) continue;
+          if (at.op == Op::kForward || !layout_.buckets[b].trainable) continue;
           Touch(BufferKind::kReduce, b, at.accumulate, true, running);
         }
         return;
@@ -271,6 +272,9 @@ class Run {
       case Op::kForward:
         return EndForward(at, *running);
       case Op::kBackward:
+        return EndBackward(at, *running);
+      case Op::kForwardBackward:
+        EndForward(at, *running);
         return EndBackward(at, *running);
       case Op::kReduce:
         return EndReduce(at, *running);

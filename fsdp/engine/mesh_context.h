@@ -1,0 +1,36 @@
+// What a unit's context is on a rank of a mesh: communicators of their own for what units exchange, on the
+// lane that the unit's instruction runs on.
+//
+// Call order: TakeStatus after each call of the unit. Thread safety: none.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include "fsdp/comm/mesh.h"
+#include "fsdp/model/unit/unit_context.h"
+#include "fsdp/plan/layout/layout.h"
+
+namespace fsdpd {
+
+class MeshContext : public UnitContext {
+ public:
+  // Both outlive the context.
+  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit) : mesh_(mesh), unit_(unit) {}
+
+  int64_t SizeOf(Group group) const override { return mesh_->position().SizeOf(group); }
+  int64_t IndexIn(Group group) const override { return mesh_->position().IndexIn(group); }
+  void AllReduce(Group group, at::Tensor values) override;
+
+  // The first error since it was last asked: FAILED_PRECONDITION for a group that the unit's facts do not
+  // name, or values that cannot be summed; else the communicator's.
+  absl::Status TakeStatus();
+
+ private:
+  absl::Status TryAllReduce(Group group, const at::Tensor& values) const;
+
+  const ConnectedMesh* const mesh_;
+  const UnitLayout* const unit_;
+  absl::Status status_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,134 @@
+// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that a
+// sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank with all
+// of them only if what the unit sums really crosses.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "fsdp/engine/testing/test_job.h"
+#include "fsdp/fsdp.h"
+#include "fsdp/model/autograd/autograd_unit.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kVocab = 11;
+constexpr int64_t kWidth = 6;
+
+// y = x w, less its mean over the world's tokens.
+class Centre : public Unit {
+ public:
+  void Bind(const std::vector<BoundParam>& params, UnitContext* context) override {
+    w_ = params[0].data;
+    context_ = context;
+  }
+
+  UnitOutput Forward(int slot, const UnitInput& input, Keep /*keep*/) override {
+    x_[slot] = input.hidden;
+    return {Centred(input.hidden * w_), at::Tensor()};
+  }
+
+  at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
+                      WeightGrads /*when*/) override {
+    const at::Tensor grad = Centred(grad_out);
+    grads.into[0].copy_((grad * x_[slot]).sum({0, 1}));
+    return grad * w_;
+  }
+
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override { visit(&x_[slot]); }
+
+  at::Tensor InitialValue(int /*index*/, uint64_t /*seed*/, int64_t begin, int64_t elements) const override {
+    return (at::arange(elements) + begin) * 0.1 + 0.5;
+  }
+
+ private:
+  at::Tensor Centred(const at::Tensor& x) const {
+    const at::Tensor sum = x.sum({0, 1});
+    context_->AllReduce(Group::kWorld, sum);
+    return x - sum / static_cast<double>(x.size(0) * x.size(1) * context_->SizeOf(Group::kWorld));
+  }
+
+  at::Tensor w_;
+  UnitContext* context_ = nullptr;
+  std::map<int, at::Tensor> x_;
+};
+
+class Centred : public UserModel {
+ public:
+  ModelDescription Describe() const override {
+    ModelDescription model;
+    model.vocab_size = kVocab;
+    model.units = {{"embedding", {{"weight", {kVocab, kWidth}}}, "", 0, 0, 0, kWidth},
+                   {"centre", {{"w", {kWidth}}}, "", kWidth, 0, 0, kWidth},
+                   {"head", {{"output", {kVocab, kWidth}}}, "", kWidth + kVocab}};
+    return model;
+  }
+
+  std::vector<std::unique_ptr<Unit>> MakeUnits(const ModelFacts& facts,
+                                               at::Device /*device*/) const override {
+    const auto embed = [](const UnitInput& in, const std::vector<at::Tensor>& p) {
+      return UnitOutput{at::embedding(p[0], in.tokens), {}};
+    };
+    const auto loss = [](const UnitInput& in, const std::vector<at::Tensor>& p) {
+      const at::Tensor logits = at::linear(in.hidden, p[0]).view({-1, kVocab});
+      return UnitOutput{{}, at::cross_entropy_loss(logits, in.targets.view({-1}), {}, at::Reduction::Sum)};
+    };
+    std::vector<std::unique_ptr<Unit>> units;
+    units.push_back(std::make_unique<AutogradUnit>(facts.units[0], DefaultInits(facts.units[0]), embed));
+    units.push_back(std::make_unique<Centre>());
+    units.push_back(std::make_unique<AutogradUnit>(facts.units[2], DefaultInits(facts.units[2]), loss));
+    return units;
+  }
+};
+
+// Of `ranks` ranks, whose unit says in its facts that it exchanges over `groups`.
+Plan PlanOf(int ranks, const std::vector<Group>& groups) {
+  auto plan = PlanJson(R"({"name": "centred", "data": {"synthetic": {"vocab": 7}, "sequence_length": 8},
+      "train": {"steps": 5, "global_batch": 4, "micro_batch": )" +
+                           std::to_string(4 / ranks) + R"(},
+      "optimizer": {"adamw": {"lr": 0.01}}, "resources": {"device": "DEVICE_CPU", "ranks_per_node": )" +
+                           std::to_string(ranks) + "}}",
+                       Centred());
+  FSDPD_CHECK_OK(plan.status());
+  for (const Group group : groups) plan->layout.units[1].exchanges.push_back({group, kWidth, kWidth});
+  return *std::move(plan);
+}
+
+TEST(UnitExchange, RanksThatExchangeAreOneRankWithAllSamples) {
+  const Centred model;
+  LocalJobOptions options;
+  options.model = &model;
+  const auto alone = RunLocalJob(PlanOf(1, {Group::kWorld}), options);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  for (const int ranks : {2, 4}) {
+    const auto shared = RunLocalJob(PlanOf(ranks, {Group::kWorld}), options);
+    ASSERT_TRUE(shared.ok()) << shared.status();
+    ExpectSame(*alone, *shared, 1e-5);
+  }
+}
+
+TEST(UnitExchange, AGroupThatTheFactsDoNotNameEndsTheStepAndSaysWhich) {
+  const Centred model;
+  LocalJobOptions options;
+  options.model = &model;
+  const absl::Status status = RunLocalJob(PlanOf(2, {Group::kReplicate}), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.ToString(), HasSubstr("unit centre sums over world, which its facts do not say"));
+}
+
+TEST(UnitExchange, IsInTheFingerprint) {
+  const Plan without = PlanOf(2, {}), with = PlanOf(2, {Group::kWorld});
+  const Difference difference = FirstDifference(Fingerprint(without.spec, without.layout, without.program),
+                                                Fingerprint(with.spec, with.layout, with.program));
+  EXPECT_THAT(difference.second, HasSubstr("unit centre: buckets 1, sums 6 and 6 over world"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,89 @@
+#include "fsdp/model/native/native_linear.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "fsdp/model/native/native_ops.h"
+
+namespace fsdpd {
+namespace {
+
+bool Follows(const at::Tensor& before, const at::Tensor& next) {
+  return next.is_alias_of(before) && next.scalar_type() == before.scalar_type() &&
+         next.storage_offset() == before.storage_offset() + before.numel() && next.size(1) == before.size(1);
+}
+
+int64_t OutputsOf(const Matrices& matrices) {
+  int64_t outputs = 0;
+  for (const at::Tensor& matrix : matrices) outputs += matrix.size(0);
+  return outputs;
+}
+
+bool AnyDefined(const Matrices& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
+}
+
+}  // namespace
+
+at::Tensor AsOne(const Matrices& matrices) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    if (!matrices[i].defined() || !matrices[i].is_contiguous()) return {};
+    if (i > 0 && !Follows(matrices[i - 1], matrices[i])) return {};
+  }
+  const int64_t inputs = matrices[0].size(1);
+  return matrices[0].as_strided({OutputsOf(matrices), inputs}, {inputs, 1});
+}
+
+at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases) {
+  const bool plain = !AnyDefined(biases);
+  if (const at::Tensor one = AsOne(matrices); plain && one.defined()) return at::mm(x, one.t());
+  at::Tensor y = at::empty({x.size(0), OutputsOf(matrices)}, x.options());
+  int64_t begin = 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    at::Tensor own = y.narrow(1, begin, matrices[i].size(0));
+    begin += matrices[i].size(0);
+    if (!plain && biases[i].defined()) {
+      at::addmm_out(own, biases[i], x, matrices[i].t());
+    } else {
+      at::mm_out(own, x, matrices[i].t());
+    }
+  }
+  return y;
+}
+
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {
+  FSDPD_CHECK(grad_out.size(1) == OutputsOf(matrices));
+  if (const at::Tensor one = AsOne(matrices); one.defined()) return at::mm(grad_out, one);
+  at::Tensor grad;
+  int64_t begin = 0;
+  for (const at::Tensor& matrix : matrices) {
+    const at::Tensor own = grad_out.narrow(1, begin, matrix.size(0));
+    begin += matrix.size(0);
+    if (grad.defined()) {
+      grad.addmm_(own, matrix);
+    } else {
+      grad = at::mm(own, matrix);
+    }
+  }
+  return grad;
+}
+
+void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
+                     bool accumulate, const Matrices& into, const Matrices& biases_into) {
+  FSDPD_CHECK(into.size() == outputs.size());
+  const at::Tensor one = AsOne(into);
+  if (one.defined()) WeightGradInto(grad_out, x, accumulate, one);
+  int64_t begin = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor own = grad_out.narrow(1, begin, outputs[i]);
+    begin += outputs[i];
+    if (!one.defined()) WeightGradInto(own, x, accumulate, into[i]);
+    if (!biases_into.empty()) BiasGradInto(own, accumulate, biases_into[i]);
+  }
+}
+
+}  // namespace fsdpd

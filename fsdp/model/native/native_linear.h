@@ -1,0 +1,32 @@
+// Several matrices that read the same input, as one: the outputs stand side by side in a row, in the order of
+// the matrices. Queries, keys and values are such a product, and so are SwiGLU's gates and ups.
+//
+// Where the matrices are neighbours in memory, as parameters of one bucket that follow each other without
+// padding are, it is one product: larger ones run at a higher rate, and the input's gradient is summed in the
+// product's accumulators rather than in memory. Where something parts them (padding, a bias, a bucket), it is
+// one product for each, into the same rows. The same holds for the buffers that their gradients go to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace fsdpd {
+
+using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
+
+// The matrices' rows as one matrix; undefined where they are no neighbours.
+at::Tensor AsOne(const Matrices& matrices);
+
+// x: [rows x inputs]. `biases`: one for each matrix, undefined where it has none; or nothing at all.
+at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
+
+// The gradient of x. `grad_out`: LinearForward's result's.
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
+
+// Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
+// matrix, also of those that are frozen, whose place in `into` is undefined.
+void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
+                     bool accumulate, const Matrices& into, const Matrices& biases_into = {});
+
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+// What a unit may use beside its parameters: the ranks that it shares a model with. It is the only way out of
+// its rank, so that the plan knows what a unit sends: which groups it sums over, and how much, stands in its
+// facts (UnitFacts::exchanges), and a group that does not stand there is refused.
+//
+// Call order: within a call of the unit, the same on all ranks of the group. Thread safety: that of the unit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "fsdp/plan/mesh/mesh.h"
+
+namespace fsdpd {
+
+class UnitContext {
+ public:
+  virtual ~UnitContext() = default;
+
+  virtual int64_t SizeOf(Group group) const = 0;
+  // This rank's number in it.
+  virtual int64_t IndexIn(Group group) const = 0;
+
+  // Sums `values`, fp32 and contiguous, over the group in place, in the order of the lane that the call runs
+  // on. An error stays with the context and ends the step after the call; until then values are undefined.
+  virtual void AllReduce(Group group, at::Tensor values) = 0;
+};
+
+// Of a rank that shares its model with nobody.
+class LoneContext : public UnitContext {
+ public:
+  int64_t SizeOf(Group /*group*/) const override { return 1; }
+  int64_t IndexIn(Group /*group*/) const override { return 0; }
+  void AllReduce(Group /*group*/, at::Tensor /*values*/) override {}
+};
+
+}  // namespace fsdpd
