@@ -173,7 +173,14 @@ class NcclCommunicator : public Communicator {
   // One kernel: reads each part once, adds in fp32, writes fp32.
   absl::Status SumParts(const void* parts, float* out, int64_t count, DType type) const {
     return CatchTorch([&] {
-      kernels::SumParts(parts, size(), count, type, out, Stream());
+      kernels::SumPartsArgs args = {};
+      args.parts = parts;
+      args.sum = out;
+      args.count = count;
+      args.ranks = size();
+      args.type = type;
+      args.sum_type = DType::kFp32;
+      kernels::SumParts(args, Stream());
       return absl::OkStatus();
     });
   }

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
-#include "fsdp/optimizer/grad_norm.h"
+#include "fsdp/kernels/sum_parts.h"
 #include "fsdp/plan/program/residencies.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -73,11 +73,23 @@ Operations::Operations(const OperationParts& parts)
     if (!of.trainable) continue;
     // Gradients that are not sharded stay in their buffer.
     if (of.groups.shard == Group::kSelf) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
-    if (of.main_elements == 0) continue;
-    const at::Tensor& grad = parts_.params->bucket(bucket).grad;
-    AddPieces(grad, &grads_[spec().mesh.world() / (of.shards * of.pieces)]);
   }
+  MakeSquares();
   for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
+}
+
+void Operations::MakeSquares() {
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    const Bucket& bucket = layout().buckets[b];
+    if (!bucket.trainable) continue;
+    const int64_t copies = spec().mesh.world() / (bucket.shards * bucket.pieces);
+    if (SquaresComeWithSums(spec(), bucket)) {
+      const int64_t parts = kernels::SquaresOf(bucket.shard_elements);
+      buffers_[b].squares = squares_.AddParts(parts, copies, parts_.device);
+    } else {
+      squares_.Add(parts_.params->bucket(static_cast<int>(b)).grad, copies);
+    }
+  }
 }
 
 void Operations::MakeScalars() {
@@ -220,7 +232,7 @@ absl::Status Operations::Publish(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
   const at::Tensor& replica = buffers_[instruction.bucket].replica;
   const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
-  replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).main);
+  replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).stored());
   return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.gathered);
 }
 
@@ -229,7 +241,8 @@ absl::Status Operations::Gather(const Instruction& instruction) {
   const BucketBuffers& buffers = buffers_[instruction.bucket];
   const BucketRange own = ShardRange(bucket, position());
   buffers.gathered.narrow(0, own.begin, own.elements)
-      .copy_(buffers.replica.defined() ? buffers.replica : parts_.params->bucket(instruction.bucket).main);
+      .copy_(buffers.replica.defined() ? buffers.replica
+                                       : parts_.params->bucket(instruction.bucket).stored());
   if (instruction.group == Group::kSelf) return absl::OkStatus();
   return GroupOf(instruction)
       ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
@@ -282,9 +295,10 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   Communicator* const group = GroupOf(instruction);
   const at::Tensor& whole = buffers.reduce;
   if (bucket.groups.shard == Group::kSelf) return group->AllReduce(Floats(whole), whole.numel());
+  if (SumsInOneKernel(spec(), bucket)) return ReduceInOneKernel(instruction);
   const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   const int64_t elements = grad.numel();
-  const bool narrow_wire = bucket.types.wire != DType::kFp32;
+  const bool narrow_wire = bucket.types.wire != DType::kFp32;  // On the CPU.
   // fp32 sums: where they belong, or on their way there.
   at::Tensor sum = grad;
   if (instruction.accumulate || grad.scalar_type() != at::kFloat) {
@@ -304,6 +318,27 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   return absl::OkStatus();
 }
 
+// Each micro-batch takes the squares of what is summed so far: those of the last one stay.
+absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
+  const Bucket& bucket = BucketOf(instruction);
+  const BucketBuffers& buffers = buffers_[instruction.bucket];
+  const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)
+                            ->AllToAll(buffers.reduce.const_data_ptr(), buffers.wire.mutable_data_ptr(),
+                                       grad.numel(), bucket.types.wire));
+  kernels::SumPartsArgs args = {};
+  args.parts = buffers.wire.const_data_ptr();
+  args.sum = grad.mutable_data_ptr();
+  args.squares = buffers.squares.defined() ? buffers.squares.mutable_data_ptr<float>() : nullptr;
+  args.count = grad.numel();
+  args.ranks = static_cast<int>(bucket.shards);
+  args.accumulate = instruction.accumulate;
+  args.type = bucket.types.wire;
+  args.sum_type = bucket.types.gradient;
+  kernels::SumParts(args, kernels::CurrentStream(grad.get_device()));
+  return absl::OkStatus();
+}
+
 absl::Status Operations::ReduceOuter(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
   // fp32: the rules ask for it where there are replicas.
@@ -315,19 +350,10 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
                       DType::kFp32);
 }
 
-// Ranks that hold the same piece each give their part of its squares to the sum.
-at::Tensor Operations::OwnSquares() const {
-  at::Tensor squares;
-  for (const auto& [copies, grads] : grads_) {
-    const at::Tensor own = SumOfSquares(grads).div(static_cast<double>(copies));
-    squares = squares.defined() ? squares.add_(own) : own;
-  }
-  return squares;
-}
-
 absl::Status Operations::Norm(const Instruction& instruction) {
   const at::Tensor squares = sums_.select(0, kSquares);
-  if (!grads_.empty()) squares.copy_(OwnSquares());
+  const at::Tensor own = squares_.Sum();
+  if (own.defined()) squares.copy_(own);
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
   const at::Tensor unfinished = sums_.isfinite().all().logical_not();
   if (spec().scales_loss()) {

@@ -23,7 +23,6 @@
 #include <absl/status/status.h>
 
 #include <array>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -32,6 +31,7 @@
 #include "fsdp/engine/mesh_context.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
+#include "fsdp/optimizer/grad_norm.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
@@ -81,6 +81,7 @@ class Operations {
     at::Tensor reduce;
     at::Tensor wire;
     at::Tensor sums;
+    at::Tensor squares;               // Of the sums, where they come with them: a part of squares_.
     std::vector<at::Tensor> padding;  // Of `reduce`.
   };
   struct MicroBatch {
@@ -90,6 +91,7 @@ class Operations {
 
   void MakeBuffers();
   void MakeScalars();
+  void MakeSquares();
   void BindUnit(int unit);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
@@ -99,8 +101,8 @@ class Operations {
   absl::Status ForwardBackward(const Instruction& instruction);
   void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
+  absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
-  at::Tensor OwnSquares() const;
   absl::Status Norm(const Instruction& instruction);
   absl::Status Loss(const Instruction& instruction);
   void PublishResult(const at::Tensor& norm);
@@ -119,8 +121,7 @@ class Operations {
   std::vector<BucketBuffers> buffers_;                  // By bucket.
   std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
-  // Own gradient pieces, as the norm wants them, by how many ranks have the same.
-  std::map<int64_t, std::vector<at::Tensor>> grads_;
+  GradSquares squares_;                                 // What the norm is made of.
   std::vector<MicroBatch> micro_batches_;
   bool evaluating_ = false;
   int result_slot_ = 0;

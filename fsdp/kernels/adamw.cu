@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/halves.h"
 #include "fsdp/kernels/pack.cuh"
 
 namespace fsdpd::kernels {
@@ -28,9 +29,37 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
           static_cast<float>(args.eps)};
 }
 
-template <typename G, typename M, int N>
+template <int N, bool kHalves>
+__device__ Pack<float, N> LoadParam(const AdamWArgs& args, int64_t i) {
+  if constexpr (kHalves) {
+    const auto high = Load<uint16_t, N>(args.high, i), low = Load<uint16_t, N>(args.low, i);
+    Pack<float, N> param;
+    for (int k = 0; k < N; ++k) param.at[k] = __uint_as_float(JoinBits({high.at[k], low.at[k]}));
+    return param;
+  } else {
+    return Load<float, N>(args.param, i);
+  }
+}
+
+template <int N, bool kHalves>
+__device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N>& param) {
+  if constexpr (kHalves) {
+    Pack<uint16_t, N> high, low;
+    for (int k = 0; k < N; ++k) {
+      const HalfBits halves = SplitBits(__float_as_uint(param.at[k]));
+      high.at[k] = halves.high;
+      low.at[k] = halves.low;
+    }
+    Store(args.high, i, high);
+    Store(args.low, i, low);
+  } else {
+    Store(args.param, i, param);
+  }
+}
+
+template <typename G, typename M, int N, bool kHalves>
 __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
-  auto param = Load<float, N>(args.param, i);
+  auto param = LoadParam<N, kHalves>(args, i);
   const auto grad = Load<G, N>(static_cast<const G*>(args.grad), i);
   auto exp_avg = Load<M, N>(static_cast<const M*>(args.exp_avg), i);
   auto exp_avg_sq = Load<M, N>(static_cast<const M*>(args.exp_avg_sq), i);
@@ -42,12 +71,12 @@ __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
     exp_avg.at[k] = Narrow<M>(m);
     exp_avg_sq.at[k] = Narrow<M>(v);
   }
-  Store(args.param, i, param);
+  StoreParam<N, kHalves>(args, i, param);
   Store(static_cast<M*>(args.exp_avg), i, exp_avg);
   Store(static_cast<M*>(args.exp_avg_sq), i, exp_avg_sq);
 }
 
-template <typename G, typename M, int N>
+template <typename G, typename M, int N, bool kHalves>
 __global__ void Update(AdamWArgs args) {
   if (*args.skip == 1.0f) return;
   __shared__ Factors factors;
@@ -57,7 +86,7 @@ __global__ void Update(AdamWArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements / N;
        i += stride) {
-    UpdatePack<G, M, N>(args, mine, i);
+    UpdatePack<G, M, N, kHalves>(args, mine, i);
   }
 }
 
@@ -67,23 +96,29 @@ bool PacksOf(const AdamWArgs& args) {
     return reinterpret_cast<uintptr_t>(address) % (kParams * BytesOf(type)) == 0;
   };
   return args.elements % kParams == 0 && aligned(args.param, DType::kFp32) &&
+         aligned(args.high, DType::kBf16) && aligned(args.low, DType::kBf16) &&
          aligned(args.grad, args.grad_type) && aligned(args.exp_avg, args.moment_type) &&
          aligned(args.exp_avg_sq, args.moment_type);
+}
+
+template <typename G, typename M, bool kHalves>
+void Launch(const AdamWArgs& args, Stream stream) {
+  const bool packs = PacksOf(args);
+  const unsigned blocks =
+      std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kParams : args.elements, kThreads));
+  const auto kernel = packs ? Update<G, M, kParams, kHalves> : Update<G, M, 1, kHalves>;
+  kernel<<<blocks, kThreads, 0, stream>>>(args);
 }
 
 }  // namespace
 
 void AdamWUpdate(const AdamWArgs& args, Stream stream) {
   if (args.elements == 0) return;
-  const bool packs = PacksOf(args);
-  const unsigned blocks =
-      std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kParams : args.elements, kThreads));
   WithType(args.grad_type, [&](auto of_grad) {
     WithType(args.moment_type, [&](auto of_moment) {
       using G = decltype(of_grad);
       using M = decltype(of_moment);
-      const auto kernel = packs ? Update<G, M, kParams> : Update<G, M, 1>;
-      kernel<<<blocks, kThreads, 0, stream>>>(args);
+      args.param == nullptr ? Launch<G, M, true>(args, stream) : Launch<G, M, false>(args, stream);
     });
   });
   CheckLaunch("AdamW");

@@ -209,6 +209,8 @@ void BenchAdamW(Bench* bench) {
   // After the first step m / (1 - b1) is the gradient and v / (1 - b2) its square.
   const at::Tensor want = param * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
   AdamWArgs args = {param.data_ptr<float>(),
+                    nullptr,
+                    nullptr,
                     grad.data_ptr(),
                     m.data_ptr(),
                     v.data_ptr(),
@@ -226,16 +228,35 @@ void BenchAdamW(Bench* bench) {
   const auto run = [&] { AdamWUpdate(args, CurrentStream()); };
   run();
   bench->Measure("adamw", 7.0 * param.nbytes(), Difference(param, want), run);
+  const at::Tensor high = at::randn({kShard}, kBf16), low = at::zeros({kShard}, kBf16);  // For its bits.
+  const at::Tensor want_high = Wide(high) * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
+  args.param = nullptr;
+  args.high = static_cast<uint16_t*>(high.data_ptr());
+  args.low = static_cast<uint16_t*>(low.data_ptr());
+  m.zero_();
+  v.zero_();
+  run();
+  bench->Measure("adamw in halves", 7.0 * param.nbytes(), Difference(high, want_high), run);
 }
 
 void BenchSumParts(Bench* bench) {
   const at::Tensor parts = at::randn({4, kShard}, kBf16), sum = at::zeros({kShard}, kFp32);
-  const auto run = [&] {
-    SumParts(parts.data_ptr(), 4, kShard, DType::kBf16, sum.data_ptr<float>(), CurrentStream());
-  };
+  const at::Tensor want = Wide(parts).sum(0), squares = at::zeros({SquaresOf(kShard)}, kFp32);
+  const auto bytes = static_cast<double>(parts.nbytes() + sum.nbytes());
+  SumPartsArgs args = {parts.data_ptr(),     sum.data_ptr(), nullptr,     kShard, 4,
+                       /*accumulate=*/false, DType::kBf16,   DType::kFp32};
+  const auto run = [&] { SumParts(args, CurrentStream()); };
   run();
-  bench->Measure("sum of 4 parts", static_cast<double>(parts.nbytes() + sum.nbytes()),
-                 Difference(sum, Wide(parts).sum(0)), run);
+  bench->Measure("sum of 4 parts", bytes, Difference(sum, want), run);
+  args.squares = squares.data_ptr<float>();
+  run();
+  const double difference = std::max(Difference(sum, want), Difference(squares.sum(), want.square().sum()));
+  bench->Measure("sum of 4 parts with squares", bytes, difference, run);
+  args.accumulate = true;
+  sum.copy_(want);
+  run();
+  bench->Measure("sum of 4 parts added with squares", bytes + static_cast<double>(sum.nbytes()),
+                 Difference(sum, want * 2), run);
 }
 
 int Run() {

@@ -19,6 +19,6 @@ bool TakesRmsNorm(int64_t, DType, std::initializer_list<const void*>) { FSDPD_CH
 void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
-void SumParts(const void*, int, int64_t, DType, float*, Stream) { FSDPD_CHECK(false); }
+void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
 
 }  // namespace fsdpd::kernels

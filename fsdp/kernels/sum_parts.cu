@@ -5,31 +5,63 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kNumbers = 4;  // As fp32 a whole pack of 16 bytes.
 
-template <typename T, int N>
-__global__ void Sum(const T* parts, int ranks, int64_t count, float* sum) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= count / N) return;
-  Pack<float, N> total = {};
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto part = Load<T, N>(parts + rank * count, i);
-    for (int k = 0; k < N; ++k) total.at[k] += Wide(part.at[k]);
+// Thread 0 writes the sum over the block, in an order that is always the same.
+__device__ void StoreBlockSum(float x, float* to) {
+  __shared__ float of_warp[kWarps];
+  x = WarpSum(x);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < kWarps; ++warp) x += of_warp[warp];
+  *to = x;
+}
+
+// A block has kSquaredTogether numbers.
+template <typename T, typename S, int N>
+__global__ void Sum(SumPartsArgs args) {
+  constexpr int64_t kPacks = kSquaredTogether / N;
+  const T* const parts = static_cast<const T*>(args.parts);
+  S* const sum = static_cast<S*>(args.sum);
+  float squares = 0;
+#pragma unroll
+  for (int64_t pack = 0; pack < kPacks; pack += kThreads) {
+    const int64_t i = blockIdx.x * kPacks + pack + threadIdx.x;
+    if (i >= args.count / N) break;
+    Pack<float, N> total = {};
+    for (int rank = 0; rank < args.ranks; ++rank) {
+      const auto part = Load<T, N>(parts + rank * args.count, i);
+      for (int k = 0; k < N; ++k) total.at[k] += Wide(part.at[k]);
+    }
+    Pack<S, N> out;
+    if (args.accumulate) out = Load<S, N>(sum, i);
+    for (int k = 0; k < N; ++k) {
+      out.at[k] = Narrow<S>(args.accumulate ? Wide(out.at[k]) + total.at[k] : total.at[k]);
+      squares += Wide(out.at[k]) * Wide(out.at[k]);
+    }
+    Store(sum, i, out);
   }
-  Store(sum, i, total);
+  if (args.squares != nullptr) StoreBlockSum(squares, args.squares + blockIdx.x);
+}
+
+template <typename T, typename S>
+void Launch(const SumPartsArgs& args, Stream stream) {
+  const auto whole = [](const void* address, size_t bytes) {
+    return reinterpret_cast<uintptr_t>(address) % (kNumbers * bytes) == 0;
+  };
+  const bool packs = args.count % kNumbers == 0 && whole(args.parts, sizeof(T)) && whole(args.sum, sizeof(S));
+  const auto kernel = packs ? Sum<T, S, kNumbers> : Sum<T, S, 1>;
+  kernel<<<static_cast<unsigned>(SquaresOf(args.count)), kThreads, 0, stream>>>(args);
 }
 
 }  // namespace
 
-void SumParts(const void* parts, int ranks, int64_t count, DType type, float* sum, Stream stream) {
-  if (count == 0) return;
-  WithType(type, [&](auto of_type) {
-    using T = decltype(of_type);
-    constexpr int kNumbers = 4;  // As fp32 a whole pack of 16 bytes.
-    const bool packs = count % kNumbers == 0 && reinterpret_cast<uintptr_t>(parts) % 16 == 0 &&
-                       reinterpret_cast<uintptr_t>(sum) % 16 == 0;
-    const auto kernel = packs ? Sum<T, kNumbers> : Sum<T, 1>;
-    kernel<<<BlocksOf(packs ? count / kNumbers : count, kThreads), kThreads, 0, stream>>>(
-        static_cast<const T*>(parts), ranks, count, sum);
+void SumParts(const SumPartsArgs& args, Stream stream) {
+  if (args.count == 0) return;
+  WithType(args.type, [&](auto of_part) {
+    WithType(args.sum_type, [&](auto of_sum) { Launch<decltype(of_part), decltype(of_sum)>(args, stream); });
   });
   CheckLaunch("sum of parts");
 }

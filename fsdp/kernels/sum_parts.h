@@ -1,5 +1,8 @@
 // The local half of a reduce-scatter with a narrow wire: adds the parts that ranks sent, in rank order and in
-// fp32. Bytes that must move for `ranks` parts of n numbers of c bytes: ranks n c + 4 n.
+// fp32, to what is there or over it. The squares for the gradient's norm are taken in the same pass.
+//
+// Bytes that must move for `ranks` parts of n numbers of c bytes, and sums of s bytes: ranks n c + s n, and
+// s n more to add to what is there.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +12,22 @@
 
 namespace fsdpd::kernels {
 
-// parts: [ranks x count], one after the other; sum: [count].
-void SumParts(const void* parts, int ranks, int64_t count, DType type, float* sum, Stream stream);
+// Sums whose squares are added up together.
+constexpr int64_t kSquaredTogether = 4096;
+
+constexpr int64_t SquaresOf(int64_t count) { return (count + kSquaredTogether - 1) / kSquaredTogether; }
+
+struct SumPartsArgs {
+  const void* parts;  // [ranks x count], one after the other.
+  void* sum;          // [count], each rounded once.
+  float* squares;     // [SquaresOf(count)]: of what `sum` is in the end. Null when nobody asks.
+  int64_t count;
+  int ranks;
+  bool accumulate;
+  DType type;  // Of parts.
+  DType sum_type;
+};
+
+void SumParts(const SumPartsArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -10,28 +10,46 @@
 namespace fsdpd {
 namespace {
 
-double Squares(const std::vector<at::Tensor>& grads) {
-  std::vector<at::Tensor> pieces;
-  for (const at::Tensor& grad : grads) AddPieces(grad, &pieces);
-  return SumOfSquares(pieces).item<double>();
+double SquaresOf(const std::vector<at::Tensor>& grads) {
+  GradSquares squares;
+  for (const at::Tensor& grad : grads) squares.Add(grad, /*copies=*/1);
+  return squares.Sum().item<double>();
 }
 
 // One after the other in fp32, these squares come out 2e-4 too small.
 TEST(GradNorm, OfALargeBucketIsNotTooSmall) {
   const at::Tensor grad = at::randn({23'000'000});
   const double exact = grad.to(at::kDouble).square().sum().item<double>();
-  EXPECT_NEAR(Squares({grad}) / exact, 1, 1e-6);
+  EXPECT_NEAR(SquaresOf({grad}) / exact, 1, 1e-6);
 }
 
 TEST(GradNorm, AddsBucketsOfAnySizeAndType) {
   const at::Tensor ones = at::full({65'537}, 1.0f), twos = at::full({3}, 2.0, at::kBFloat16);
-  EXPECT_EQ(Squares({ones, at::full({0}, 1.0f), twos}), 65'537 + 12);
+  EXPECT_EQ(SquaresOf({ones, at::full({0}, 1.0f), twos}), 65'537 + 12);
 }
 
-TEST(GradNorm, OfAnEmptyShardHasNoPieces) {
-  std::vector<at::Tensor> pieces;
-  AddPieces(at::full({0}, 1.0f), &pieces);
-  EXPECT_TRUE(pieces.empty());
+TEST(GradNorm, OfNothingIsUndefined) {
+  GradSquares squares;
+  squares.Add(at::full({0}, 1.0f), /*copies=*/1);
+  squares.AddParts(0, /*copies=*/1, at::kCPU);
+  EXPECT_FALSE(squares.Sum().defined());
+}
+
+// What four ranks hold counts a quarter on each, whoever took its squares.
+TEST(GradNorm, AddsPartsThatOthersTookAndDividesByCopies) {
+  GradSquares squares;
+  squares.Add(at::full({3}, 2.0f), /*copies=*/1);
+  squares.Add(at::full({5}, 4.0f), /*copies=*/4);
+  const at::Tensor once = squares.AddParts(2, /*copies=*/1, at::kCPU);
+  const at::Tensor more = squares.AddParts(3, /*copies=*/1, at::kCPU);
+  const at::Tensor shared = squares.AddParts(2, /*copies=*/4, at::kCPU);
+  EXPECT_EQ(squares.Sum().item<float>(), 12 + 20);
+  for (int step = 1; step <= 2; ++step) {
+    once.fill_(100.0f * step);
+    more.fill_(1000.0f * step);
+    shared.fill_(2.0f * step);
+    EXPECT_EQ(squares.Sum().item<float>(), 12 + 20 + step * (200 + 3000 + 1)) << step;
+  }
 }
 
 }  // namespace

@@ -42,13 +42,15 @@ Spec SpecOf(OptimizerKind kind, double momentum, bool nesterov, DType narrow) {
   return spec;
 }
 
-class CudaUpdates : public ::testing::TestWithParam<Spec> {
+class OnCuda : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!CudaAvailable()) GTEST_SKIP() << "no GPU";
     ASSERT_TRUE(SetCudaDevice(0).ok());
   }
 };
+
+class CudaUpdates : public OnCuda, public ::testing::WithParamInterface<Spec> {};
 
 void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
   const at::TensorOptions moments = at::TensorOptions().dtype(ScalarTypeOf(spec.precision.moments));
@@ -82,6 +84,49 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
 TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
   ExpectEqualUpdates(GetParam(), Runs(/*off=*/0));
   ExpectEqualUpdates(GetParam(), Runs(/*off=*/1));
+}
+
+// fp32 as halves keep it.
+at::Tensor Stored(const at::Tensor& fp32) {
+  const Halves halves = Halves::Make(fp32.numel(), at::kCPU);
+  halves.Write(0, fp32.cpu());
+  return halves.Read();
+}
+
+// A parameter in halves is computed in fp32: its next value is that of the same parameter in fp32, as halves
+// keep it.
+TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
+  for (const int64_t off : {0, 1}) {
+    for (const DType narrow : {DType::kFp32, DType::kBf16}) {
+      const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, narrow);
+      const at::TensorOptions moments = at::TensorOptions(at::kCUDA).dtype(ScalarTypeOf(narrow));
+      BucketShard whole, halved;
+      whole.main = Stored(at::randn({kElements})).cuda();
+      halved.halves = Halves::Make(kElements, at::Device(at::kCUDA, 0));
+      halved.halves.Write(0, whole.main.cpu());
+      for (BucketShard* shard : {&whole, &halved}) {
+        for (int i = 0; i < 2; ++i) shard->moments.push_back(at::zeros({kElements}, moments));
+      }
+      const auto of_whole = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
+      const auto of_halves = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
+      for (int step = 1; step <= 5; ++step) {
+        const at::Tensor before = halved.halves.Read();
+        whole.grad = halved.grad = at::randn({kElements}).to(ScalarTypeOf(narrow)).cuda();
+        const at::Tensor divisor = at::full({}, 3.0f).cuda();
+        const at::Tensor skip = at::full({}, step == 3 ? 1.0f : 0.0f).cuda();
+        of_whole->BeginStep(step, 1e-2);
+        of_whole->Update(0, whole, divisor, skip);
+        of_halves->BeginStep(step, 1e-2);
+        of_halves->Update(0, halved, divisor, skip);
+        whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
+        const at::Tensor read = halved.halves.Read();
+        ASSERT_TRUE(read.equal(whole.main.cpu())) << step;
+        ASSERT_TRUE(halved.halves.high.equal(whole.main.to(at::kBFloat16))) << step;
+        for (int i = 0; i < 2; ++i) ASSERT_TRUE(halved.moments[i].equal(whole.moments[i])) << step;
+        ASSERT_EQ(read.equal(before), step == 3);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaUpdates,

@@ -37,7 +37,8 @@ class Optimizer {
   // Takes the gradient divided by `grad_divisor` (clipping, loss scale). Where `found_nonfinite` is 1, main
   // parameters, moments and the optimizer's own state keep every bit. The gradient's values are undefined
   // afterwards. REQUIRES:
-  //   1. shard.main, moments and grad have the bucket's main_elements each; main is fp32;
+  //   1. shard.main, moments and grad have the bucket's main_elements each; main is fp32, or in halves, which
+  //      AdamW on CUDA takes and nobody else;
   //   2. there are as many moments as OptimizerConfig::moments(), zero before the first step;
   //   3. grad_divisor and found_nonfinite are fp32 scalars on the device; found_nonfinite is exactly 0 or 1
   //      (kernels compare with 1: a sum over ranks has to be brought back first) and the same in all of a

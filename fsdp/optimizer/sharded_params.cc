@@ -39,11 +39,12 @@ std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position)
   return chunks;
 }
 
-void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const at::Tensor& main) {
+void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
   const at::NoGradGuard no_grad;  // Of this thread.
   const at::Tensor values = initial(unit, chunk.param, chunk.param_begin, chunk.elements);
-  FSDPD_CHECK(values.numel() == chunk.elements);
-  main.narrow(0, chunk.main_begin, chunk.elements).copy_(values.view({-1}));
+  FSDPD_CHECK(values.numel() == chunk.elements && values.scalar_type() == at::kFloat);
+  if (shard.halves.defined()) return shard.halves.Write(chunk.main_begin, values.view({-1}));
+  shard.main.narrow(0, chunk.main_begin, chunk.elements).copy_(values.view({-1}));
 }
 
 }  // namespace
@@ -57,7 +58,11 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     params.grad_shards_.resize(layout.buckets.size());
     for (const Bucket& bucket : layout.buckets) {
       BucketShard shard;
-      shard.main = at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.main)));
+      if (bucket.types.halves) {
+        shard.halves = Halves::Make(bucket.main_elements, device);
+      } else {
+        shard.main = at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.main)));
+      }
       for (int m = 0; bucket.trainable && m < spec.optimizer.moments(); ++m) {
         shard.moments.push_back(
             at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.moment))));
@@ -67,8 +72,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     const std::vector<Chunk> chunks = OwnChunks(layout, position);
     at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
-        Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial,
-             params.buckets_[chunks[c].bucket].main);
+        Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial, params.buckets_[chunks[c].bucket]);
       }
     });
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
@@ -100,7 +104,7 @@ void ShardedParams::CopyTo(std::vector<float>* model) const {
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
     if (!HasFirstCopy(bucket, position_)) continue;
-    const at::Tensor main = buckets_[b].main.cpu();
+    const at::Tensor main = buckets_[b].halves.defined() ? buckets_[b].halves.Read() : buckets_[b].main.cpu();
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       std::copy_n(main.const_data_ptr<float>() + piece.range_begin, piece.elements,
                   model->data() + offsets[b][piece.slot] + piece.param_begin);

@@ -16,17 +16,22 @@
 #include <functional>
 #include <vector>
 
+#include "fsdp/optimizer/halves.h"
 #include "fsdp/plan/layout/layout.h"
 
 namespace fsdpd {
 
 // The own main piece of one bucket: what the optimizer works on.
 struct BucketShard {
-  at::Tensor main;  // [main_elements] fp32.
+  at::Tensor main;  // [main_elements] fp32; undefined where there are halves.
   std::vector<at::Tensor>
       moments;  // As many as the optimizer has, each [main_elements] in BucketTypes::moment.
   at::Tensor
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
+  Halves halves;  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.
+
+  // What a gather sends once it has BucketTypes::gathered: a cast, or a copy of what has it already.
+  const at::Tensor& stored() const { return halves.defined() ? halves.high : main; }
 };
 
 // Elements [begin, begin + elements) of a parameter, flat fp32 on the CPU. Called from several threads.

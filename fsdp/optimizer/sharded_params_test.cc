@@ -69,6 +69,29 @@ TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
   }
 }
 
+TEST(ShardedParams, InHalvesAreTheSameModel) {
+  constexpr float kLastBits = 1.0f / 1024;  // That bf16 has for none of these numbers.
+  std::vector<float> expected(312);
+  std::iota(expected.begin(), expected.end(), 1 + kLastBits);
+  const auto initial = [](int unit, int param, int64_t begin, int64_t elements) {
+    return Counting(unit, param, begin, elements).add_(kLastBits);
+  };
+  Layout layout = LayoutOver(3, 2);
+  for (Bucket& bucket : layout.buckets) bucket.types.halves = true;
+  std::vector<float> model(layout.elements());
+  for (int rank = 0; rank < 6; ++rank) {
+    const auto params = ShardedParams::Make(SpecOf(Strategy::kOptimGradsParams), layout,
+                                            {Mesh::DataParallel(2, 3), rank}, at::kCPU, initial);
+    ASSERT_TRUE(params.ok()) << params.status();
+    params->CopyTo(&model);
+    for (int b = 0; b < params->size(); ++b) {
+      EXPECT_FALSE(params->bucket(b).main.defined());
+      EXPECT_TRUE(params->bucket(b).stored().equal(params->bucket(b).halves.Read().to(at::kBFloat16)));
+    }
+  }
+  EXPECT_EQ(model, expected);
+}
+
 TEST(ShardedParams, APieceThatSeveralRanksHaveIsWrittenByOne) {
   for (const int pieces : {1, 2}) {
     const Layout layout = LayoutOver(2, pieces);

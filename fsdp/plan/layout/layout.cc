@@ -288,6 +288,15 @@ Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
   return layout;
 }
 
+bool SumsInOneKernel(const Spec& spec, const Bucket& bucket) {
+  return spec.device == DeviceKind::kCuda && bucket.groups.shard != Group::kSelf &&
+         bucket.types.wire != DType::kFp32;
+}
+
+bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket) {
+  return SumsInOneKernel(spec, bucket) && bucket.groups.replicate == Group::kSelf;
+}
+
 LayoutOptions LayoutOptionsOf(const Spec& spec) {
   LayoutOptions options;
   BucketGroups& groups = options.groups;
@@ -300,6 +309,9 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   // Gradients that are whole are summed where they are, and so are fp32.
   options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
   options.types.gathered = spec.precision.compute;
+  // On CUDA our own kernel updates them; on CPU, and for SGD, LibTorch's wants fp32.
+  options.types.halves = spec.device == DeviceKind::kCuda && spec.optimizer.kind == OptimizerKind::kAdamW &&
+                         options.types.gathered == DType::kBf16;
   options.types.gradient = spec.precision.main_grads;
   options.types.moment = spec.precision.moments;
   return options;

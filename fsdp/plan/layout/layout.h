@@ -50,6 +50,7 @@ struct BucketGroups {
 
 struct BucketTypes {
   DType main = DType::kFp32;      // Main parameters, as the optimizer keeps them.
+  bool halves = false;            // Main parameters lie as their bf16, which gathers send, and the rest.
   DType moment = DType::kFp32;    // The optimizer's moments.
   DType gathered = DType::kFp32;  // Parameters as they travel and as units read them.
   DType wire = DType::kFp32;      // Gradients as units write them and as they travel.
@@ -134,6 +135,11 @@ struct LayoutOptions {
   int64_t pieces = 1;
   Quantum quantum = Quantum::kElement;
 };
+
+// Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own, in
+// one pass; the squares for the norm too, where no replica adds anything afterwards.
+bool SumsInOneKernel(const Spec& spec, const Bucket& bucket);
+bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket);
 
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options);
 LayoutOptions LayoutOptionsOf(const Spec& spec);

@@ -227,6 +227,41 @@ TEST(Layout, FollowsTheMeshOfTheSpec) {
   EXPECT_EQ(LayoutOptionsOf(spec).shards, 1);
 }
 
+TEST(Layout, KeepsHalvesWhereOurKernelUpdatesWhatIsSentInBf16) {
+  Spec spec;
+  spec.precision.compute = DType::kBf16;
+  EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+  spec.device = DeviceKind::kCuda;
+  EXPECT_TRUE(LayoutOptionsOf(spec).types.halves);
+  for (const DType other : {DType::kFp32, DType::kFp16}) {
+    spec.precision.compute = other;
+    EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+  }
+  spec.precision.compute = DType::kBf16;
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_FALSE(LayoutOptionsOf(spec).types.halves);
+}
+
+TEST(Layout, SquaresComeWithTheSumsOfANarrowWireThatAreFinal) {
+  Spec spec;
+  spec.mesh = Mesh::DataParallel(1, 4);
+  spec.device = DeviceKind::kCuda;
+  const auto squares = [&spec](DType wire) {
+    Bucket bucket;
+    bucket.groups = LayoutOptionsOf(spec).groups;
+    bucket.types.wire = wire;
+    return SquaresComeWithSums(spec, bucket);
+  };
+  EXPECT_TRUE(squares(DType::kBf16));
+  EXPECT_TRUE(squares(DType::kFp16));
+  EXPECT_FALSE(squares(DType::kFp32));
+  spec.mesh = spec.mesh.WithReplicas(2);
+  EXPECT_FALSE(squares(DType::kBf16));
+  spec.mesh = spec.mesh.WithReplicas(1);
+  spec.device = DeviceKind::kCpu;
+  EXPECT_FALSE(squares(DType::kBf16));
+}
+
 // Matrices of one layer, as their model cards say.
 
 Shapes Qwen3MoeLayer() {  // Qwen3-30B-A3B.

@@ -55,9 +55,10 @@ class Costs {
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
-  // From what is stored into what is gathered.
+  // From what is stored into what is gathered; of halves, one has its type already.
   double Cast(const Bucket& bucket, int64_t elements) const {
-    return Memory(elements * (BytesOf(bucket.types.main) + BytesOf(bucket.types.gathered)));
+    const BucketTypes& types = bucket.types;
+    return Memory(elements * (BytesOf(types.halves ? types.gathered : types.main) + BytesOf(types.gathered)));
   }
 
   double Transfer(const Instruction& i, double bytes_per_second) const {
@@ -130,20 +131,26 @@ class Costs {
     return all == 0 ? 0 : D(trainable) / D(all);
   }
 
-  // A wire narrower than fp32 is received whole and summed here, in one pass.
+  // A wire narrower than fp32 is received whole and summed here, in one pass; on CPU into fp32 sums that are
+  // added to the gradient afterwards.
   double Reduce(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
     double seconds = Transfer(
         i, one_node_ ? profile_.node_reduce_bytes_per_second : profile_.network_reduce_bytes_per_second);
+    const int64_t gradient = bucket.shard_elements * BytesOf(bucket.types.gradient);
+    if (SumsInOneKernel(spec_, bucket)) {
+      return seconds + Memory(bucket.wire_bytes() + (i.accumulate ? 2 : 1) * gradient);
+    }
     if (bucket.types.wire != DType::kFp32) seconds += Memory(bucket.wire_bytes() + bucket.shard_elements * 4);
-    if (i.accumulate) seconds += Memory(bucket.shard_elements * (4 + 2 * BytesOf(bucket.types.gradient)));
+    if (i.accumulate) seconds += Memory(bucket.shard_elements * 4 + 2 * gradient);
     return seconds;
   }
 
   int64_t NormBytes() const {
     int64_t bytes = 0;
     for (const Bucket& bucket : layout_.buckets) {
-      if (bucket.trainable) bytes += bucket.main_elements * BytesOf(bucket.types.gradient);
+      if (!bucket.trainable || SquaresComeWithSums(spec_, bucket)) continue;
+      bytes += bucket.main_elements * BytesOf(bucket.types.gradient);
     }
     return bytes;
   }

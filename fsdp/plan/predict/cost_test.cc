@@ -129,6 +129,21 @@ TEST(Cost, ANarrowWireIsHalfTheBytesAndOneLocalSum) {
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 96 * 2 / 64. + (128 * 2 + 32 * 4) / 16.);
 }
 
+TEST(Cost, OnGpusANarrowWireIsAddedInOnePassWithItsSquaresAndHalvesAreCopied) {
+  Case c;
+  c.spec.precision.compute = c.spec.precision.grad_comm = DType::kBf16;
+  const auto shard = static_cast<double>(c.layout().buckets[0].shard_elements);
+  const double received = kLatency + 3 * shard * 2 / 64., sums = shard * (4 * 2 + 4) / 16.;
+  const double norm = c.SecondsOf(Op::kNorm);
+  EXPECT_EQ(c.SecondsOf(Op::kReduce, /*accumulate=*/true), received + sums + shard * 12 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), shard * 6 / 16. + kLatency + 3 * shard * 2 / 32.);
+  c.spec.device = DeviceKind::kCuda;
+  EXPECT_EQ(c.SecondsOf(Op::kReduce), received + sums);
+  EXPECT_EQ(c.SecondsOf(Op::kReduce, /*accumulate=*/true), received + sums + shard * 4 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kNorm), norm - shard * 4 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), shard * 4 / 16. + kLatency + 3 * shard * 2 / 32.);
+}
+
 TEST(Cost, TheOuterAxisHasLinksOfItsOwn) {
   Case c;
   c.spec.mesh = c.spec.mesh.WithReplicas(2);
