@@ -2,6 +2,7 @@
 // sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank with all
 // of them only if what the unit sums really crosses.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
@@ -10,9 +11,11 @@
 
 #include <map>
 
+#include "base/check.h"
 #include "fsdp/engine/testing/test_job.h"
 #include "fsdp/fsdp.h"
 #include "fsdp/model/autograd/autograd_unit.h"
+#include "fsdp/plan/program/fingerprint.h"
 
 namespace fsdpd {
 namespace {
@@ -38,7 +41,7 @@ class Centre : public Unit {
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads /*when*/) override {
     const at::Tensor grad = Centred(grad_out);
-    grads.into[0].copy_((grad * x_[slot]).sum({0, 1}));
+    grads.into[0].copy_((grad * x_[slot]).sum(at::IntArrayRef({0, 1})));
     return grad * w_;
   }
 
@@ -50,7 +53,7 @@ class Centre : public Unit {
 
  private:
   at::Tensor Centred(const at::Tensor& x) const {
-    const at::Tensor sum = x.sum({0, 1});
+    const at::Tensor sum = x.sum(at::IntArrayRef({0, 1}));
     context_->AllReduce(Group::kWorld, sum);
     return x - sum / static_cast<double>(x.size(0) * x.size(1) * context_->SizeOf(Group::kWorld));
   }
@@ -125,8 +128,8 @@ TEST(UnitExchange, AGroupThatTheFactsDoNotNameEndsTheStepAndSaysWhich) {
 
 TEST(UnitExchange, IsInTheFingerprint) {
   const Plan without = PlanOf(2, {}), with = PlanOf(2, {Group::kWorld});
-  const Difference difference = FirstDifference(Fingerprint(without.spec, without.layout, without.program),
-                                                Fingerprint(with.spec, with.layout, with.program));
+  const auto difference = FirstDifference(Fingerprint(without.spec, without.layout, without.program),
+                                          Fingerprint(with.spec, with.layout, with.program));
   EXPECT_THAT(difference.second, HasSubstr("unit centre: buckets 1, sums 6 and 6 over world"));
 }
 

@@ -2,8 +2,8 @@
 //   1. dependencies point backwards (or to the step before) and name other lanes; no cycle;
 //   2. nothing reads a buffer before the write it needs completed, or after its lifetime;
 //   3. no two live buffers overlap in the arena, and none leaves it, within a step and from one to the next;
-//   4. each unit runs forward and backward once per micro-batch, in chain order, on the lane of its
-//      operation, and a borrowing unit has its lender's parameters there;
+//   4. each unit runs forward and backward once per micro-batch, the last one both at once, in chain order,
+//      on the lane of its operation, and a borrowing unit has its lender's parameters there;
 //   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding;
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
 //      what reads main parameters is done before the Update or waits for the one of the step before;
