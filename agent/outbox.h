@@ -8,7 +8,7 @@
 //                                      no new orders without it, and it is orders that it grows with.
 //   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
 //                                      they come from (rendezvous_relay.h)
-//   steps       step reports           sent once; beyond `max_steps` the oldest are dropped and counted
+//   steps       step reports, stands   sent once; beyond `max_steps` the oldest are dropped and counted
 //   logs        log lines              belong to one stream and go with it
 //
 //   per stream: NewStream, then { Next -> write it -> Sent } until Next has nothing

@@ -61,14 +61,14 @@ struct RankSupervisor::Rank {
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
 
-  // "" when it has not come to an instruction, or nothing can be read.
-  std::string Where() const {
-    const absl::StatusOr<std::string> where = WhereLanesStand(flight.get());
-    return where.ok() ? *where : "";
+  // "" when it has shown no instruction.
+  absl::StatusOr<std::string> Where() const {
+    if (!flight.valid()) return absl::NotFoundError("it has no page");
+    return WhereLanesStand(flight.get());
   }
   // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
   void KeepWhere() {
-    if (stood.empty()) stood = Where();
+    if (stood.empty()) stood = Where().value_or("");
   }
 };
 
@@ -412,9 +412,10 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
   if (attempt == nullptr) return;
   for (Rank& rank : attempt->ranks) {
     if (rank.process == nullptr || rank.exit_reported) continue;
-    std::string where = rank.Where();
-    if (where.empty())
-      where = rank.flight.valid() ? "before its first instruction" : "a place that is not known";
+    const absl::StatusOr<std::string> shown = rank.Where();
+    std::string where = !shown.ok() ? absl::StrCat("a place that is not known: ", shown.status().message())
+                        : shown->empty() ? "no instruction that it has shown"
+                                         : *shown;
     if (rank.process->Stopped()) where = absl::StrCat("stopped by a signal; ", where);
     const std::string words = absl::StrCat(locate.reason(), "; the rank stands in ", where);
     LogWarning("%s: %s", ToString(rank.id), words);

@@ -232,12 +232,12 @@ TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
   events_.Await(absl::StrCat("stood 1: ", kInReduce));
 }
 
-TEST_F(RankSupervisorTest, ARankThatHasNotBegunStandsBeforeItsFirstInstruction) {
+TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWhere) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Locate(Locate(1));
-  events_.Await("stood 0: before its first instruction");
+  events_.Await("stood 0: a place that is not known: nothing is shown yet");
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   EXPECT_EQ(events_.AwaitExit(0).stood(), "");
 }

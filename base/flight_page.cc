@@ -68,7 +68,8 @@ std::string TextOf(const Name& name) {
 absl::StatusOr<Header> ReadHeader(int fd) {
   Header header;
   FSDPD_RETURN_IF_ERROR(ReadAt(fd, 0, &header));
-  if (header.magic != kMagic) return absl::InvalidArgumentError("a flight page that was never described");
+  if (header.magic == 0) return absl::FailedPreconditionError("nothing is shown yet");
+  if (header.magic != kMagic) return absl::InvalidArgumentError("no flight page");
   if (header.version != kVersion)
     return absl::InvalidArgumentError(absl::StrCat("a flight page of version ", header.version));
   // One by one: their sum could be small again.

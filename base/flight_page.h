@@ -72,8 +72,9 @@ absl::StatusOr<int> MakeFlightPage();
 
 // "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.3 mb 0": where the first lane stands and
 // what others are in; lanes between two instructions are named when there is nothing else to say. "" before the
-// first instruction; INVALID_ARGUMENT for what is no page that this version wrote.
-constexpr size_t kMaxFlightText = 1024;  // With 8 lanes in 8 steps, and the longest names.
+// first instruction; FAILED_PRECONDITION until the page is described; INVALID_ARGUMENT for what is no page that this
+// version wrote.
+constexpr size_t kMaxFlightText = 1024;  // What is longer is cut.
 absl::StatusOr<std::string> WhereLanesStand(int fd);
 
 }  // namespace fsdpd

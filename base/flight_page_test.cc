@@ -125,8 +125,7 @@ TEST_F(FlightPageTest, APageWithAHoleIsReadAsOneThatWasNeverDescribed) {
   page_->Describe(kLanes, kTraining, kEvaluation);
   Put(0, 1, 1, true);
   ASSERT_EQ(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PageBytes()), 0);
-  EXPECT_EQ(WhereLanesStand(fd_).status(),
-            absl::InvalidArgumentError("a flight page that was never described"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
 }
 
 TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
@@ -136,8 +135,7 @@ TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
   EXPECT_EQ(WhereLanesStand(null).status(), absl::InvalidArgumentError("a flight page that is cut off"));
   close(null);
   EXPECT_FALSE(WhereLanesStand(-1).ok());
-  EXPECT_EQ(WhereLanesStand(fd_).status(),
-            absl::InvalidArgumentError("a flight page that was never described"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::FailedPreconditionError("nothing is shown yet"));
 }
 
 TEST_F(FlightPageTest, RefusesAnotherVersion) {

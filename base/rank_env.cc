@@ -24,13 +24,17 @@ constexpr Ours kOurs[] = {
     {"TORCH_FR_BUFFER_SIZE", "", "the rank turns that recorder off"},
 };
 
-// With a usual prefix and yet as good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, and
-// a file of NCCL's in which lines set variables.
+// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, and a file of NCCL's in which
+// lines set variables.
 constexpr absl::string_view kLoads[] = {
     "CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "NCCL_CONF_FILE",
     "NCCL_ENV_PLUGIN",       "NCCL_NET_PLUGIN",       "NCCL_PROFILER_PLUGIN",
     "NCCL_TUNER_PLUGIN",     "NVTX_INJECTION32_PATH", "NVTX_INJECTION64_PATH",
 };
+
+// Files that are made or overwritten, wherever the agent's user may.
+constexpr absl::string_view kWrites[] = {"CUDA_COREDUMP_FILE", "NCCL_DEBUG_FILE", "NCCL_GRAPH_DUMP_FILE",
+                                         "NCCL_TOPO_DUMP_FILE"};
 
 }  // namespace
 
@@ -69,6 +73,8 @@ std::string RankEnvPrefixes() {
 std::string WhyAskAgents(absl::string_view name) {
   if (std::find(std::begin(kLoads), std::end(kLoads), name) != std::end(kLoads))
     return "makes ranks load a library that the job names, which then runs as the agent's user";
+  if (std::find(std::begin(kWrites), std::end(kWrites), name) != std::end(kWrites))
+    return "makes ranks write a file that the job names, as the agent's user";
   const bool usual = std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                                  [name](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
   return usual ? "" : absl::StrCat("is none of ", RankEnvPrefixes());

@@ -3,7 +3,8 @@
 //
 // An allow-list, because a rank runs as its agent's user: LD_PRELOAD or PATH would be a program of one's own
 // there. What NCCL, CUDA and LibTorch read tunes them, and is let through by its prefix, but for those names
-// with which they load a library; these and all others are for an agent's owner to allow (--allow-env).
+// with which they load a library or write a file; these and all others are for an agent's owner to allow
+// (--allow-env).
 //
 // Each function says what is wrong, or "".
 #pragma once

@@ -23,6 +23,13 @@ TEST(RankEnv, AsksForNamesThatLoadALibraryWhateverTheirPrefix) {
   EXPECT_EQ(WhyAskAgents("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
 }
 
+TEST(RankEnv, AsksForNamesThatWriteAFile) {
+  for (const char* name :
+       {"NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "CUDA_COREDUMP_FILE"})
+    EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
+  EXPECT_EQ(WhyAskAgents("NCCL_DEBUG"), "");
+}
+
 TEST(RankEnv, SaysWhatIsWrongWithANameOrAValue) {
   EXPECT_EQ(WhyNoEnvName("NCCL_IB_HCA"), "");
   EXPECT_EQ(WhyNoEnvName("_x9"), "");

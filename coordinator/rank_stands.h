@@ -11,7 +11,8 @@ namespace fsdpd {
 constexpr int kMaxStands = 32;              // A hang has few places; more are ranks that run.
 constexpr size_t kMaxStandBytes = 2 << 10;  // What agent.proto allows.
 
-// A rank's newest word replaces an older one. False, and no effect, when it is too long or has no place left.
+// A rank's newest word replaces an older one, which goes even where the new one has no place left. False when
+// nothing has changed.
 bool TakeStand(int rank, const std::string& where, v1::Job* job);
 
 }  // namespace fsdpd

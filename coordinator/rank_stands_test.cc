@@ -39,6 +39,8 @@ TEST(RankStands, KeepsABoundedNumberOfPlacesAndNoNovels) {
   EXPECT_FALSE(TakeStand(0, std::string(kMaxStandBytes + 1, 'x'), &job));
   EXPECT_FALSE(TakeStand(0, "", &job));
   EXPECT_EQ(job.stands(0).ranks_size(), 2);
+  EXPECT_TRUE(TakeStand(kMaxStands, "elsewhere", &job));  // It is no longer where it was: a change.
+  EXPECT_EQ(job.stands(0).ranks_size(), 1);
 }
 
 }  // namespace

@@ -12,8 +12,10 @@ namespace {
 constexpr unsigned int kAttributeVersion = 2000;
 constexpr unsigned int kWriteValueVersion = 11070;
 
+// Takes the error back from CUDA, which would give it to whoever asks next: a lane works without a word.
 absl::Status StatusOfCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
   return absl::InternalError(absl::StrFormat("%s: %s", call, cudaGetErrorString(error)));
 }
 
@@ -44,11 +46,8 @@ absl::StatusOr<std::unique_ptr<StreamWord>> StreamWord::Make(std::atomic<uint64_
   const CUresult asked = attribute_of(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   if (asked != CUDA_SUCCESS || can == 0)
     return absl::UnimplementedError(absl::StrFormat("streams of CUDA device %d cannot store a word", device));
-  const cudaError_t error = cudaHostRegister(word, static_cast<size_t>(bytes), cudaHostRegisterMapped);
-  if (error != cudaSuccess) {
-    cudaGetLastError();
-    return StatusOfCuda(error, "cudaHostRegister");
-  }
+  FSDPD_RETURN_IF_ERROR(StatusOfCuda(
+      cudaHostRegister(word, static_cast<size_t>(bytes), cudaHostRegisterMapped), "cudaHostRegister"));
   made->abandoned_ = false;
   void* address = nullptr;
   FSDPD_RETURN_IF_ERROR(
@@ -58,7 +57,7 @@ absl::StatusOr<std::unique_ptr<StreamWord>> StreamWord::Make(std::atomic<uint64_
 }
 
 StreamWord::~StreamWord() {
-  if (!abandoned_) cudaHostUnregister(word_);
+  if (!abandoned_) StatusOfCuda(cudaHostUnregister(word_), "cudaHostUnregister").IgnoreError();
 }
 
 absl::Status StreamWord::Store(uint64_t value, cudaStream_t stream) {

@@ -41,8 +41,8 @@ std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position)
 
 void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
   const at::NoGradGuard no_grad;  // Of this thread.
-  const at::Tensor values = initial(unit, chunk.param, chunk.param_begin, chunk.elements);
-  FSDPD_CHECK(values.numel() == chunk.elements && values.scalar_type() == at::kFloat);
+  const at::Tensor values = initial(unit, chunk.param, chunk.param_begin, chunk.elements).to(at::kFloat);
+  FSDPD_CHECK(values.numel() == chunk.elements);
   if (shard.halves.defined()) return shard.halves.Write(chunk.main_begin, values.view({-1}));
   shard.main.narrow(0, chunk.main_begin, chunk.elements).copy_(values.view({-1}));
 }

@@ -16,6 +16,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -31,7 +32,8 @@ constexpr bool kCausal = true;
 
 // Kernels want [batch, heads, sequence, head_size], as a view.
 at::Tensor HeadsFirst(const at::Tensor& x) { return x.transpose(1, 2); }
-at::Tensor TokensFirst(const at::Tensor& x) { return x.transpose(1, 2).contiguous(); }
+at::Tensor TokensFirstView(const at::Tensor& x) { return x.transpose(1, 2); }
+at::Tensor TokensFirst(const at::Tensor& x) { return TokensFirstView(x).contiguous(); }
 
 AttentionInput HeadsFirst(const AttentionInput& input) {
   return {HeadsFirst(input.q), HeadsFirst(input.k), HeadsFirst(input.v)};
@@ -172,10 +174,13 @@ AttentionInput TokensOf(const AttentionInput& x, int64_t begin, int64_t count) {
   return {TokensOf(x.q, begin, count), TokensOf(x.k, begin, count), TokensOf(x.v, begin, count)};
 }
 
-// Calls run(number, first token, tokens) for each document.
+// Calls run(number, first token, tokens) for each document of x's micro-batch.
 template <typename Run>
-void ForEachDocument(const std::vector<int64_t>& starts, int64_t tokens, Run run) {
-  FSDPD_CHECK(starts[0] == 0);
+void ForEachDocument(const std::vector<int64_t>& starts, const at::Tensor& x, Run run) {
+  const int64_t tokens = x.size(0) * x.size(1);
+  for (int64_t row = 0; row < x.size(0); ++row) {  // None goes on into the next row, which is another sample.
+    FSDPD_CHECK(std::binary_search(starts.begin(), starts.end(), row * x.size(1)));
+  }
   for (size_t d = 0; d < starts.size(); ++d) {
     const int64_t end = d + 1 < starts.size() ? starts[d + 1] : tokens;
     FSDPD_CHECK(end > starts[d]);
@@ -209,14 +214,13 @@ AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<
   if (document_starts.empty()) return AttentionForward(input, ChooseAttentionKernel(input));
   AttentionOutput output;
   output.out = at::empty(input.q.sizes(), input.q.options());
-  ForEachDocument(document_starts, input.q.size(0) * input.q.size(1),
-                  [&](size_t /*number*/, int64_t begin, int64_t count) {
-                    const AttentionInput of = TokensOf(input, begin, count);
-                    AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
-                    TokensOf(output.out, begin, count).copy_(HeadsFirst(own.out));
-                    own.out = at::Tensor();
-                    output.documents.push_back(std::move(own));
-                  });
+  ForEachDocument(document_starts, input.q, [&](size_t /*number*/, int64_t begin, int64_t count) {
+    const AttentionInput of = TokensOf(input, begin, count);
+    AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
+    TokensOf(output.out, begin, count).copy_(TokensFirstView(own.out));
+    own.out = at::Tensor();
+    output.documents.push_back(std::move(own));
+  });
   return output;
 }
 
@@ -228,17 +232,16 @@ AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInpu
   }
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
   const AttentionInput grads = {like(input.q), like(input.k), like(input.v)};
-  ForEachDocument(document_starts, input.q.size(0) * input.q.size(1),
-                  [&](size_t number, int64_t begin, int64_t count) {
-                    AttentionOutput own = output.documents.at(number);
-                    own.out = TokensOf(output.out, begin, count);
-                    const AttentionInput into = TokensOf(grads, begin, count);
-                    const auto [q, k, v] = RunBackward(HeadsFirst(TokensOf(grad_out, begin, count)),
-                                                       HeadsFirst(TokensOf(input, begin, count)), own);
-                    into.q.copy_(HeadsFirst(q));
-                    into.k.copy_(HeadsFirst(k));
-                    into.v.copy_(HeadsFirst(v));
-                  });
+  ForEachDocument(document_starts, input.q, [&](size_t number, int64_t begin, int64_t count) {
+    AttentionOutput own = output.documents.at(number);
+    own.out = TokensOf(output.out, begin, count);
+    const AttentionInput into = TokensOf(grads, begin, count);
+    const auto [q, k, v] = RunBackward(HeadsFirst(TokensOf(grad_out, begin, count)),
+                                       HeadsFirst(TokensOf(input, begin, count)), own);
+    into.q.copy_(TokensFirstView(q));
+    into.k.copy_(TokensFirstView(k));
+    into.v.copy_(TokensFirstView(v));
+  });
   return grads;
 }
 

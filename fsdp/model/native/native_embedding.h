@@ -13,9 +13,7 @@ class NativeEmbedding : public NativeUnit {
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {
-    visit(tokens_.Find(slot));
-  }
+  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
 
  private:
   KeptSlots<at::Tensor> tokens_;

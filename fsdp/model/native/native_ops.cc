@@ -54,9 +54,10 @@ at::Tensor Frequencies(const LlamaConfig& config) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
-// From token to token, as the kernel walks.
+// From token to token, as the kernel walks. The stride of an axis with one member says nothing.
 int64_t RowOf(const at::Tensor& x) {
-  FSDPD_CHECK(x.stride(3) == 1 && x.stride(2) == x.size(3));
+  FSDPD_CHECK(x.stride(3) == 1 && (x.size(2) == 1 || x.stride(2) == x.size(3)));
+  if (x.size(1) == 1) return x.size(0) == 1 ? x.size(2) * x.size(3) : x.stride(0);
   FSDPD_CHECK(x.size(0) == 1 || x.stride(0) == x.size(1) * x.stride(1));
   return x.stride(1);
 }
@@ -73,7 +74,11 @@ void RotateOnCuda(const Rotary& rotary, const at::Tensor& positions, float direc
   args.k = HeadRowsOf(from.k, to.k);
   args.cos = rotary.cos.const_data_ptr<float>();
   args.sin = rotary.sin.const_data_ptr<float>();
-  if (positions.defined()) args.positions = positions.const_data_ptr<int64_t>();
+  if (positions.defined()) {
+    FSDPD_CHECK(positions.is_cuda() && positions.is_contiguous());
+    FSDPD_CHECK(positions.numel() == from.q.size(0) * from.q.size(1));
+    args.positions = positions.const_data_ptr<int64_t>();
+  }
   args.tokens = from.q.size(0) * from.q.size(1);
   args.sequence = from.q.size(1);
   args.half = static_cast<int>(from.q.size(3) / 2);

@@ -85,6 +85,20 @@ TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
   }
 }
 
+// As a gradient that was summed over the query heads of one key head comes: its axis of one has another stride.
+TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
+  LlamaConfig config;
+  config.head_size = 16;
+  const Rotary cpu = MakeRotary(config, 5, at::kCPU), cuda = MakeRotary(config, 5, at::kCUDA);
+  const at::Tensor q = Random({2, 5, 4, 16}), k = Random({2, 1, 5, 16});
+  const at::Tensor cuda_q = q.cuda(), cuda_k = k.cuda().transpose(1, 2);
+  const at::Tensor exact_q = Exact(q), exact_k = Exact(k).transpose(1, 2);
+  RotateBackward(cuda, /*positions=*/{}, {cuda_q, cuda_k}, {cuda_q, cuda_k});
+  RotateBackward(cpu, /*positions=*/{}, {exact_q, exact_k}, {exact_q, exact_k});
+  ExpectNear(cuda_q, exact_q);
+  ExpectNear(cuda_k, exact_k);
+}
+
 TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 8}, Shape{5, 4096}, Shape{3, 8192}, Shape{70, 1032},
                              Shape{5, 7}, Shape{2, 16384}}) {

@@ -39,7 +39,8 @@ struct UnitInput {
   at::Tensor tokens;       // [micro_batch, sequence] int64
   at::Tensor targets;      // [micro_batch, sequence] int64; kIgnoredTarget where nothing counts.
   at::Tensor hidden = {};  // [micro_batch, sequence, hidden]; undefined for the first unit.
-  // Of each token within its document: [micro_batch, sequence] int64. Undefined: each row counts from 0.
+  // Of each token within its document: [micro_batch, sequence] int64, below the sequence's length. Undefined:
+  // each row counts from 0.
   at::Tensor positions = {};
   // With which tokens documents begin, which do not see each other: ascending numbers of the micro-batch's
   // tokens, row after row, every row's first among them. Empty: each row is one document.
@@ -104,9 +105,10 @@ class Unit {
   virtual LossAndGrad ForwardBackward(int slot, const UnitInput& input, const at::Tensor& grad_loss,
                                       const ParamGrads& grads);
 
-  // Hands out each tensor that Forward keeps for the slot, its input included and tensors that others share
-  // (positions) not. Who takes one away puts one with the same values, shape and strides in its place before
-  // Backward. A unit that cannot part with what it keeps hands out what it can.
+  // Hands out each tensor that Forward keeps for the slot, its input included; the batch's own (tokens,
+  // positions) not. Who takes one away puts one with the same values, shape and strides in its place before
+  // Backward; others may hold the input, so nothing is written in place. A unit that cannot part with what it
+  // keeps hands out what it can.
   virtual void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) = 0;
 
   // Initial values of elements [begin, begin + elements) of own parameter `index`, flat fp32 on the CPU. A

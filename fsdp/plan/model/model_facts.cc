@@ -98,8 +98,8 @@ KeptBytes EmbeddingKept(const Shape& s) {
   return {bytes, bytes, bytes};
 }
 
-// The head keeps its input, the normed input, targets and so many numbers a token: the norm's statistics, and
-// each row's log-sum-exp where forward makes the loss.
+// What the head holds within its ForwardBackward: its input, the normed input, targets and so many numbers a
+// token: the norm's statistics, and each row's log-sum-exp where autograd keeps it.
 KeptBytes HeadKept(const Shape& s, int64_t statistics) {
   const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + statistics * kStatisticBytes);
   return {bytes, bytes, bytes};

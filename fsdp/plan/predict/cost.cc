@@ -86,10 +86,12 @@ class Costs {
     for (const UnitExchange& exchange : unit.exchanges) {
       const int64_t ranks = spec_.mesh.SizeOf(exchange.group);
       if (ranks == 1 || exchange.*elements == 0) continue;
-      const double received = 2.0 * 4 * D(exchange.*elements) * D(ranks - 1) / D(ranks);
+      const double once = D(exchange.*elements * BytesOf(DType::kFp32)) * D(ranks - 1) / D(ranks);
+      const double rate = Has(exchange.group, Axis::kReplicate) ? profile_.outer_reduce_bytes_per_second
+                          : one_node_                           ? profile_.node_reduce_bytes_per_second
+                                                                : profile_.network_reduce_bytes_per_second;
       seconds += profile_.collective_latency_seconds +
-                 received / (one_node_ ? profile_.node_reduce_bytes_per_second
-                                       : profile_.network_reduce_bytes_per_second);
+                 2 * once / rate;  // An all-reduce receives all but its own twice.
     }
     return seconds;
   }

@@ -93,6 +93,21 @@ TEST(Cost, ForwardBackwardIsBoth) {
   EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
 }
 
+TEST(Cost, WhatAUnitExchangesTakesTheLinkOfItsGroup) {
+  Case c;
+  c.spec.mesh = Mesh::DataParallel(2, 4);
+  const double forward = c.SecondsOf(Op::kForward), backward = c.SecondsOf(Op::kBackward);
+  c.model.units[0].exchanges = {{Group::kShard, 64, 0}};
+  EXPECT_EQ(c.SecondsOf(Op::kForward), forward + kLatency + 2 * 64 * 4 * 3 / 4. / 64);
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward);
+  c.placement = {2};
+  EXPECT_EQ(c.SecondsOf(Op::kForward), forward + kLatency + 2 * 64 * 4 * 3 / 4. / 256);
+  c.model.units[0].exchanges = {{Group::kReplicate, 0, 64}};
+  EXPECT_EQ(c.SecondsOf(Op::kForward), forward);
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), backward + kLatency + 2 * 64 * 4 / 2. / 1024);
+  EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
+}
+
 TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {
   Case c;
   const double all = c.SecondsOf(Op::kBackward);

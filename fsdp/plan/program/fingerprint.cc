@@ -205,8 +205,8 @@ std::string GroupsOf(const Bucket& bucket) {
 std::string TypesOf(const Bucket& bucket) {
   const BucketTypes& types = bucket.types;
   return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
-                      NameOf(types.gathered), ", wire ", NameOf(types.wire), ", gradients ",
-                      NameOf(types.gradient));
+                      NameOf(types.gathered), types.halves ? " as halves of main" : "", ", wire ",
+                      NameOf(types.wire), ", gradients ", NameOf(types.gradient));
 }
 
 void Add(const Layout& layout, Lines* lines) {

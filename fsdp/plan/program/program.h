@@ -128,7 +128,7 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
                           const Program& training);
 
 // What the fp32 sums of a Reduce from a narrower wire take at the head of its kWire buffer, a multiple of
-// 256: 0 where they are set in the gradient shard at once.
+// 256: 0 where they go to the gradient shard at once, as a GPU's kernel has them always.
 int64_t SumBytes(const Spec& spec, const Bucket& bucket);
 
 // One instruction as people read it: "#12 Backward layer.3 mb 0 on compute after #9".

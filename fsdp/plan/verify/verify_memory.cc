@@ -35,7 +35,9 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
     case BufferKind::kReduce:
       return bucket.bucket_elements * BytesOf(verified.grad_type());
     case BufferKind::kWire: {
-      const bool sums = verified.micro_batches() > 1 || verified.spec.precision.main_grads != DType::kFp32;
+      // A GPU's kernel adds to the gradient what it sums.
+      const bool sums = verified.spec.device == DeviceKind::kCpu &&
+                        (verified.micro_batches() > 1 || verified.spec.precision.main_grads != DType::kFp32);
       return bucket.bucket_elements * BytesOf(verified.grad_type()) +
              (sums ? bucket.shard_elements * BytesOf(DType::kFp32) : 0);
     }
