@@ -57,6 +57,7 @@ struct RankSupervisor::Rank {
   UniqueFd flight;                       // Its page; not valid when there is none.
   std::string stood;                     // For its exit; "" while not known.
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  bool finished = false;                 // RankFinished has come.
   bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
@@ -78,7 +79,7 @@ struct RankSupervisor::Attempt {
   v1::MemoryPlan planned;
   std::vector<Rank> ranks;
   bool stopping = false;           // Asked for, by the coordinator or from here.
-  std::optional<int> failed_rank;  // The first that ended otherwise than by exit code 0.
+  std::optional<int> failed_rank;  // The first that did not end well.
   absl::Time kill_at = absl::InfiniteFuture();
 };
 
@@ -464,6 +465,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       break;
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();
+      rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:
       if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
@@ -505,6 +507,10 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   exit.set_exit_code(end->exit_code);
   exit.set_signal(end->signal);
   exit.set_error(rank->last_word);
+  // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
+  if (end->exit_code == 0 && end->signal == 0 && !rank->finished && exit.error().empty()) {
+    exit.set_error("left with exit code 0 before it had said that it was done");
+  }
   // Before the report, so that usually the slot is free when the coordinator hears of it.
   rank->gone = rank->process->TreeGone();
   if (rank->gone) {
@@ -519,7 +525,8 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   exit.set_cancelled(attempt->stopping);
   exit.set_peer_failed(rank->told_of_peer);
-  if (exit.signal() != 0 || exit.exit_code() != 0) {
+  const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+  if (failed) {
     rank->KeepWhere();
     exit.set_stood(rank->stood);
   }
@@ -529,7 +536,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
-  if ((exit.signal() == 0 && exit.exit_code() == 0) || attempt->failed_rank.has_value()) return;
+  if (!failed || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
 }

@@ -242,6 +242,14 @@ TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWh
   EXPECT_EQ(events_.AwaitExit(0).stood(), "");
 }
 
+TEST_F(RankSupervisorTest, ARankThatLeavesWithoutItsLastWordHasFailed) {
+  Start();
+  supervisor_->Launch(Launch("leaves-without-a-word", 1, {0}));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.exit_code(), 0);
+  EXPECT_EQ(exit.error(), "left with exit code 0 before it had said that it was done");
+}
+
 // An abort ends the collective in which a rank stood, and its lanes go on to what comes after.
 TEST_F(RankSupervisorTest, ARankThatIsToldToLeaveStoodWhereItWasWhenItWasTold) {
   Start();

@@ -11,6 +11,11 @@ Session::Session(const CommandLine& line, Console* console)
 
 int Session::Fail(const absl::Status& status) { return ReportError(status, line_.server, &console_); }
 
+absl::Status Session::CheckRecord() const {
+  if (line_.record.empty()) return absl::OkStatus();
+  return FollowScreen(&console_, line_.output).Record(line_.record);
+}
+
 int Session::Follow(const std::string& job_id, bool submitted_now) {
   FollowScreen screen(&console_, line_.output);
   if (!line_.record.empty()) {

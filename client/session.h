@@ -22,6 +22,8 @@ class Session {
   // Tells the error; the exit code.
   int Fail(const absl::Status& status);
 
+  // That --record's file can be written: asked before a job is submitted whose steps it is to hold.
+  absl::Status CheckRecord() const;
   // Shows a job until it has ended; the exit code. Interrupted, it says how to find the job again.
   int Follow(const std::string& job_id, bool submitted_now);
 

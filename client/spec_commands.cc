@@ -98,6 +98,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec)
 }
 
 int RunSubmit(Session* session, const SpecText& spec) {
+  if (const absl::Status status = session->CheckRecord(); !status.ok()) return session->Fail(status);
   if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
   const CommandLine& line = session->line();
   Console& console = session->console();

@@ -323,6 +323,9 @@ TEST_F(CoordinatorTest, ARepeatedSubmitIsOneJobAlsoAfterARestart) {
   EXPECT_THAT(other.error_message(), HasSubstr(first.id()));
   const grpc::Status too_long = Submit(TinySpec(), std::string(65, 'x'), &again);
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(too_long).field_violations(0).field(), "request_id");
+  const grpc::Status forged =
+      Submit(TinySpec(), "a\nstate: failed", &again);  // A line of its own in what is shown.
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(forged).field_violations(0).field(), "request_id");
 }
 
 TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInTheRendezvous) {

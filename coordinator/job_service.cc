@@ -2,6 +2,7 @@
 // told, the client gets its answer. Nothing is launched in this file: the reconciler does, when it places.
 #include "coordinator/job_service.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -41,6 +42,9 @@ absl::Status CheckId(const std::string& id) {
 }
 
 absl::Status CheckRequestId(const std::string& id) {
+  if (std::any_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
+    return BadField("request_id", "holds control characters");
+  }
   if (id.size() <= kMaxRequestId) return absl::OkStatus();
   return BadField("request_id",
                   absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));

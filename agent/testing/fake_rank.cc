@@ -106,6 +106,12 @@ int FirstDies(const v1::RankLaunch& launch) {
   return launch.rank() == 0 ? Finish("first", 1) : Wait();
 }
 
+// As if a library had called exit().
+int LeavesWithoutAWord(const v1::RankLaunch&) {
+  Started();
+  return 0;
+}
+
 int Stay(const v1::RankLaunch&) {
   Started();
   return Wait();
@@ -224,6 +230,7 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"fail", Fail},
     {"segv", Segv},
     {"first-dies", FirstDies},
+    {"leaves-without-a-word", LeavesWithoutAWord},
     {"stay", Stay},
     {"stubborn", Stubborn},
     {"orphans", Orphans},

@@ -102,6 +102,13 @@ def test_watch_ends_with_the_job(cluster):
     assert "\x1b" not in result.out
 
 
+def test_a_record_that_cannot_be_written_is_said_before_the_job_is_submitted(cluster, tmp_path):
+    path = cluster.write_spec(spec(steps=5, name="unrecorded"))
+    result = cluster.ctl("submit", "-f", path, "--follow", "--record", str(tmp_path / "no" / "steps.jsonl")).expect(2)
+    assert "--record" in result.err
+    assert "unrecorded" not in cluster.ctl("get").expect(0).out
+
+
 def test_follow_ends_with_one_when_the_job_fails(cluster, tmp_path):
     made = spec(data={"synthetic": None, "tokens": [{"path": str(tmp_path / "nowhere.bin"), "type": "u16"}]})
     result = cluster.ctl("submit", "-f", cluster.write_spec(made), "--follow").expect(1)
