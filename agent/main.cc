@@ -162,6 +162,9 @@ int StopCleanly(Agent* agent, int signals) {
 }
 
 int Serve(Flags flags, int signals) {
+  if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
+  }
   const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;

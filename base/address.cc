@@ -3,6 +3,9 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -44,6 +47,25 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   }
   address.host = std::string(host);
   return address;
+}
+
+// By trying: a socket can be bound to an own address only.
+absl::Status CheckOwnAddress(const std::string& host) {
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no address: ", gai_strerror(error)));
+  }
+  bool own = false;
+  for (const addrinfo* each = found; each != nullptr && !own; each = each->ai_next) {
+    const int fd = socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    own = bind(fd, each->ai_addr, each->ai_addrlen) == 0;
+    close(fd);
+  }
+  freeaddrinfo(found);
+  if (own) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no address of this machine"));
 }
 
 std::string ToString(const HostPort& address) {

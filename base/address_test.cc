@@ -29,5 +29,14 @@ TEST(HostPort, RefusesWhatIsNone) {
   }
 }
 
+TEST(OwnAddress, IsOneThatASocketCanHave) {
+  for (const char* host : {"127.0.0.1", "localhost", "0.0.0.0"})
+    EXPECT_EQ(CheckOwnAddress(host), absl::OkStatus()) << host;
+  // One kept for documentation, which no machine has.
+  EXPECT_EQ(CheckOwnAddress("203.0.113.9"),
+            absl::InvalidArgumentError("'203.0.113.9' is no address of this machine"));
+  EXPECT_EQ(CheckOwnAddress("not a host").code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -311,10 +311,14 @@ void Reconciler::Advance(const std::string& id) {
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
   if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
-  const absl::Status stored = Commit(&live, *verdict.event, verdict.reason, [&](v1::Job* job) {
+  const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
-  });
+  };
+  absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
+  // What is left of a failed attempt is stopped, and shown so, whatever the disk says: its ranks may hang.
+  if (!stored.ok() && *verdict.event == JobEvent::kFail)
+    stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
   if (!stored.ok()) return;  // The next tick judges again.
   if (*verdict.event == JobEvent::kRetry) live.not_before = lease_.now() + verdict.retry_after;
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
@@ -421,9 +425,10 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 }
 
 absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
-                                        const absl::Status& why) {
+                                        const absl::Status& why, const Edit& edit) {
   v1::Job next = live->job;
   FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
+  if (edit) edit(&next);
   Adopt(live, std::move(next), std::string(why.message()));
   return absl::OkStatus();
 }

@@ -117,7 +117,7 @@ class Reconciler {
   // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored
   // it.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
-                              const absl::Status& why);
+                              const absl::Status& why, const Edit& edit = nullptr);
   void Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk = "");
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 

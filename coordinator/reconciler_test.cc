@@ -354,6 +354,23 @@ TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredO
   EXPECT_THAT(store_->Get("j")->ShortDebugString(), Not(HasSubstr("not on disk")));
 }
 
+TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredOnceItCan) {
+  RunOn({"a"});
+  std::optional<FullDisk> full(std::in_place);
+  Exit("a", "j", 0, 9);
+  Advance(absl::Seconds(2));
+  const v1::Job meanwhile = Job("j");
+  const size_t stops = StopsSent("a").size();
+  full.reset();
+  EXPECT_EQ(meanwhile.state(), v1::JOB_STATE_STOPPING);
+  EXPECT_THAT(meanwhile.reason(), HasSubstr("not on disk yet: "));
+  EXPECT_EQ(stops, 1u);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_FAILED);
+  EXPECT_TRUE(store_->Get("j")->has_failure());
+}
+
 TEST_F(ReconcilerTest, ThatACancelIsNotOnDiskIsSaidOnlyAsLongAsItIsTrue) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);

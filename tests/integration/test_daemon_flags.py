@@ -47,6 +47,11 @@ def test_an_agent_without_a_rank_binary_does_not_register(tmp_path, binary, said
     assert said in agent(tmp_path, "--node", "n", "--rank-binary", binary, code=1)
 
 
+def test_an_agent_whose_ranks_nobody_could_reach_does_not_register(tmp_path):
+    said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--bind-address", "203.0.113.9", code=1)
+    assert "--bind-address: '203.0.113.9' is no address of this machine" in said
+
+
 @pytest.mark.parametrize("node", ["a_b", "a..b", "-a", "a" * 64])
 def test_a_node_name_that_the_coordinator_would_refuse_is_refused_here(tmp_path, node):
     assert node in agent(tmp_path, "--node", node, code=2)
