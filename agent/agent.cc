@@ -62,7 +62,7 @@ Agent::~Agent() {
 
 absl::Status Agent::StartParts() {
   FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
-  FSDPD_RETURN_IF_ERROR(LogKeeper::Prepare(options_.work_dir));
+  FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
                            return prometheus::TextSerializer().Serialize(metrics->Collect());

@@ -82,6 +82,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
   const std::shared_ptr<MetricsExporter> metrics_;
+  UniqueFd work_dir_lock_;
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<CoordinatorLink> link_;

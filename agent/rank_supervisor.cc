@@ -355,18 +355,19 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   start->set_device(rank->device);
   start->set_bind_address(options_.bind_address);
 
-  const UniqueFd log = logs_->OpenForRank(rank->id);
+  const absl::StatusOr<UniqueFd> log = logs_->OpenForRank(rank->id);
   RankCommand command;
   command.binary = options_.rank_binary;
   command.mark = absl::StrCat(launch.job_id(), "/", launch.attempt(), "/", rank->id.rank);
-  command.log_fd = log.get();
+  command.log_fd = log.ok() ? log->get() : -1;
   rank->flight = NewFlightPage(rank->id);
   command.flight_fd = rank->flight.get();
   // One thread per rank, unless the node's owner knows better: ranks already share the cores.
   if (options_.device == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
   for (const v1::Variable& variable : launch.spec().env())
     command.variables[variable.name()] = variable.value();
-  absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
+  absl::StatusOr<std::unique_ptr<RankProcess>> process =
+      log.ok() ? RankProcess::Spawn(command) : absl::StatusOr<std::unique_ptr<RankProcess>>(log.status());
   if (!process.ok()) {
     v1::RankExit exit;
     exit.set_exit_code(kRefusedCode);
