@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agent/launch_check.h"
+#include "agent/plugin_check.h"
 #include "base/check.h"
 #include "base/flight_page.h"
 #include "base/limits.h"
@@ -301,8 +302,10 @@ std::string RankSupervisor::WhyNot(const v1::Launch& launch) const {
   if (draining_) return "the agent is stopping";
   if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
     return std::string(status.message());
-  return WhyRefused(launch, {options_.device, options_.slots, UsedDevices(), history_.Newest(launch.job_id()),
-                             options_.allowed_env});
+  const std::string why = WhyRefused(launch, {options_.device, options_.slots, UsedDevices(),
+                                              history_.Newest(launch.job_id()), options_.allowed_env});
+  const v1::Model& model = launch.spec().model();
+  return why.empty() && model.has_plugin() ? WhyNoPlugin(model.plugin().path(), options_.plugin_dirs) : why;
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch) {

@@ -72,6 +72,7 @@ class RankSupervisor {
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
+    std::vector<std::string> plugin_dirs;  // Resolved (plugin_check.h): of which jobs' plug-ins are loaded.
   };
 
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
