@@ -27,8 +27,9 @@ constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orph
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
 
-// Exit code of ranks that never ran, as shells use it.
+// Exit codes, as shells use them: of ranks that never ran, and of those that SIGTERM told to end.
 constexpr int kRefusedCode = 126;
+constexpr int kTerminatedCode = 143;
 
 std::string Describe(const v1::RankExit& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -210,10 +211,11 @@ void RankSupervisor::PollOnce() {
       ended.push_back(sources[i]);
     }
   }
-  // Of ranks that were found dead together, one that was killed took those with it that failed by themselves.
+  // Of ranks that were found dead together, one that was killed, or told to end, took those with it that failed
+  // by themselves.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
-    return end.has_value() && end->signal != 0;
+    return end.has_value() && (end->signal != 0 || end->exit_code == kTerminatedCode);
   });
   for (const Source& source : ended) CheckExit(source.attempt, source.rank);
 }
@@ -338,6 +340,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
+    exit.set_agent_stopping(draining_);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }
@@ -421,8 +424,11 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
     std::string where = !shown.ok() ? absl::StrCat("a place that is not known: ", shown.status().message())
                         : shown->empty() ? "no instruction that it has shown"
                                          : *shown;
-    if (rank.process->Stopped()) where = absl::StrCat("stopped by a signal; ", where);
-    const std::string words = absl::StrCat(locate.reason(), "; the rank stands in ", where);
+    const bool stopped = rank.process->Stopped();
+    const std::string words =
+        absl::StrCat(locate.reason(), stopped ? "; the rank was stopped by a signal" : "; the rank",
+                     stopped ? " and stands in " : " stands in ", where);
+    if (stopped) where = absl::StrCat("stopped by a signal; ", where);
     LogWarning("%s: %s", ToString(rank.id), words);
     logs_->AddNotice(rank.id, words);
     events_->RankStood(rank.id, where);

@@ -82,6 +82,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   for (const EventQueue::Event& event : events) event();
   ShowStands();
   parts_.nodes->EndSilentStreams(lease_);
+  ForgetLostNodes();
   ReadPresence();
   AdvanceJobs();
   TendStops();
@@ -237,7 +238,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
 void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step) {
   const NodePart* part = facts->PartOfRank(0);
   if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
-  facts->stepped = true;
+  facts->stepped = facts->stepped_since_attached = true;
   LiveJob& live = jobs_.at(facts->ref.job);
   const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
@@ -281,6 +282,13 @@ void Reconciler::BeginTick() {
              absl::FormatDuration(options_.reattach_grace));
 }
 
+void Reconciler::ForgetLostNodes() {
+  for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
+    attached_.erase(node);
+    LogInfo("a lost node is forgotten node=%s", node);
+  }
+}
+
 void Reconciler::ReadPresence() {
   views_.clear();
   for (NodeView& view : parts_.nodes->Snapshot()) {
@@ -313,6 +321,7 @@ void Reconciler::Advance(const std::string& id) {
   if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
@@ -448,8 +457,9 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   } else {
     queue_.erase(place);
   }
-  LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
-          next.id(), next.attempt(), next.reason());
+  const std::string from = ShortName(live->job.state()), to = ShortName(next.state());
+  LogInfo("job %s job=%s attempt=%d reason=%s", from == to ? to : absl::StrCat(from, " -> ", to), next.id(),
+          next.attempt(), next.reason());
   live->job = std::move(next);
   live->unsaved = !not_on_disk.empty();
   live->not_on_disk = not_on_disk;

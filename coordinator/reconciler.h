@@ -135,6 +135,7 @@ class Reconciler {
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
+  void ForgetLostNodes();
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
   std::vector<NodeSlots> SlotsNow() const;
