@@ -90,9 +90,13 @@ class Reconciler {
     std::string refusal;
   };
   using Jobs = std::map<std::string, LiveJob>;
+
+  // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
+  static constexpr int64_t kStopGraceMs = 10000;
+
   using Edit = std::function<void(v1::Job*)>;
 
-  // Events.
+  // Hearing (hearing.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                   const std::function<void(absl::StatusOr<v1::Job>)>& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
