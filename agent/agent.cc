@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "agent/plugin_check.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -62,7 +63,11 @@ Agent::~Agent() {
 
 absl::Status Agent::StartParts() {
   FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
-  FSDPD_RETURN_IF_ERROR(LogKeeper::Prepare(options_.work_dir));
+  for (const std::string& dir : options_.plugin_dirs) {
+    FSDPD_ASSIGN_OR_RETURN(std::string resolved, ResolvePluginDir(dir));
+    plugin_dirs_.push_back(std::move(resolved));
+  }
+  FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
                            return prometheus::TextSerializer().Serialize(metrics->Collect());
@@ -80,6 +85,7 @@ absl::Status Agent::StartParts() {
   ranks.bind_address = options_.bind_address;
   ranks.grace = options_.grace;
   ranks.allowed_env = options_.allowed_env;
+  ranks.plugin_dirs = plugin_dirs_;
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
   link_->Start();
   return absl::OkStatus();
@@ -102,6 +108,7 @@ v1::Register Agent::Registration() {
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
   registration.set_instance(instance_);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
+  registration.mutable_plugin_dirs()->Assign(plugin_dirs_.begin(), plugin_dirs_.end());
   for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
   return registration;
 }

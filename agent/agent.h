@@ -38,6 +38,7 @@ struct AgentOptions {
   std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
   absl::Duration grace = absl::Seconds(5);  // Between SIGTERM and SIGKILL, when a Stop names none.
   std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
+  std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
 };
 
 class Agent : private RankEvents, private CoordinatorLink::Handler {
@@ -81,6 +82,8 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   const AgentOptions options_;
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
+  UniqueFd work_dir_lock_;
+  std::vector<std::string> plugin_dirs_;  // Resolved.
   const std::shared_ptr<MetricsExporter> metrics_;
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;

@@ -7,14 +7,19 @@
 #include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <limits>
 #include <utility>
 
 #include "agent/log_lines.h"
+#include "base/check.h"
 #include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -35,11 +40,22 @@ std::string AttemptFolder(const std::string& work_dir, const AttemptId& id) {
   return absl::StrCat(work_dir, "/", id.job_id, "/attempt-", id.attempt);
 }
 
-// The ranks that have a log in `folder`, in order.
-std::vector<int> RanksIn(const std::string& folder) {
+// As the holder of a work folder's lock has written it there.
+std::string HolderOf(int lock) {
+  char text[16] = {};
+  int pid = 0;
+  if (pread(lock, text, sizeof text - 1, 0) <= 0 || !absl::SimpleAtoi(text, &pid)) return "of unknown pid";
+  return absl::StrCat("pid ", pid);
+}
+
+// The ranks that have a log in `folder`, in order; none when there is no such folder.
+absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
   std::vector<int> ranks;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return ranks;
+  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
+  for (const auto& entry : entries) {
     const std::string file = entry.path().filename();
     absl::string_view name = file;
     int rank = 0;
@@ -54,17 +70,25 @@ std::vector<int> RanksIn(const std::string& folder) {
 
 }  // namespace
 
-struct LogKeeper::Request {
-  struct File {
-    RankId id;
-    UniqueFd fd;
-    int64_t offset = 0;
-    LineSplitter splitter;
-    bool told_of_loss = false;  // That lines are lost from here on; once is enough.
-    bool finished = false;
+struct LogKeeper::LogFile {
+  struct Waiting {
+    std::string line;
+    bool notice = false;
   };
+  RankId id;
+  UniqueFd fd;
+  int64_t offset = 0;
+  LineSplitter splitter;
+  std::deque<Waiting> lines;  // Of one read, not sent yet.
+  bool told_of_loss = false;  // That lines are lost from here on; once is enough.
+  bool finished = false;      // Nothing more is to be read.
+};
+
+struct LogKeeper::Request {
   v1::ReadLogs ask;
-  std::vector<File> files;
+  int64_t credit = 0;  // Of bytes that may be sent, where the ask has a window.
+  bool progress = false;
+  std::vector<LogFile> files;
 };
 
 LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost)
@@ -82,16 +106,31 @@ LogKeeper::~LogKeeper() {
   thread_.join();
 }
 
-absl::Status LogKeeper::Prepare(const std::string& work_dir) {
+absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
   std::error_code error;
   std::filesystem::create_directories(work_dir, error);
   if (error)
     return absl::PermissionDeniedError(absl::StrCat("cannot make ", work_dir, ": ", error.message()));
-  const std::string probe = absl::StrCat(work_dir, "/.write-probe");
+  const std::string path = absl::StrCat(work_dir, "/LOCK");
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  const std::string probe = absl::StrCat(work_dir, "/.write-probe");  // The lock may be there already.
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::PermissionDeniedError(absl::StrCat("cannot write in ", ErrnoText(work_dir)));
+  if (!lock.valid() || !fd.valid())
+    return absl::PermissionDeniedError(absl::StrCat("cannot write in ", ErrnoText(work_dir)));
   unlink(probe.c_str());
-  return absl::OkStatus();
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return ErrnoStatus(absl::StrCat("cannot lock ", path));
+    return absl::FailedPreconditionError(absl::StrCat("another agent, ", HolderOf(lock.get()),
+                                                      ", keeps its ranks' logs in ", work_dir,
+                                                      ": give this one another --work-dir"));
+  }
+  // For people; the lock is the kernel's. A full disk leaves it out.
+  const std::string pid = absl::StrCat(getpid(), "\n");
+  if (ftruncate(lock.get(), 0) != 0 ||
+      pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    LogWarning("%s does not say who holds it: %s", path, strerror(errno));
+  }
+  return lock;
 }
 
 std::string LogKeeper::PathOf(const RankId& id) const {
@@ -103,7 +142,7 @@ void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
   if (!added.ok()) LogWarning("%s: a notice is not in its log: %s", ToString(id), added.message());
 }
 
-UniqueFd LogKeeper::OpenForRank(const RankId& id) {
+absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
   const std::string path = PathOf(id);
   std::error_code ignored;  // The open that follows says it better.
   std::filesystem::create_directories(AttemptFolder(work_dir_, id.of), ignored);
@@ -114,7 +153,10 @@ UniqueFd LogKeeper::OpenForRank(const RankId& id) {
     MutexLock lock(&mutex_);
     live_.insert(id);
   }
-  return fd.valid() ? std::move(fd) : UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  fd = UniqueFd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("/dev/null");
+  return fd;
 }
 
 void LogKeeper::RankEnded(const RankId& id) {
@@ -134,6 +176,8 @@ bool LogKeeper::IsLive(const RankId& id) const {
 std::vector<std::string> LogKeeper::Tail(const RankId& id, int lines) const {
   std::vector<std::string> tail;
   const UniqueFd fd(open(PathOf(id).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid() && errno != ENOENT)
+    tail.push_back(absl::StrCat("[fsdpd-agent: the log cannot be read: ", strerror(errno), "]"));
   if (!fd.valid()) return tail;
   const int64_t size = SizeOf(fd.get());
   const int64_t max_bytes = static_cast<int64_t>(lines) * (kMaxLogLineBytes + 1);
@@ -161,28 +205,31 @@ void LogKeeper::DropAll() {
   requests_.clear();
 }
 
-void LogKeeper::Fail(int64_t request, const std::string& error) {
+void LogKeeper::Fail(int64_t request, const absl::Status& why) {
   v1::LogLines answer;
   answer.set_request(request);
   answer.set_end(true);
-  answer.set_error(error);
+  answer.set_error(std::string(why.message()));
+  answer.set_no_such_log(absl::IsNotFound(why));
   deliver_(std::move(answer));
 }
 
-std::shared_ptr<LogKeeper::Request> LogKeeper::Open(const v1::ReadLogs& ask, std::string* error) const {
+absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::ReadLogs& ask) const {
   const AttemptId attempt{ask.job_id(), ask.attempt()};
-  if (const absl::Status status = CheckJobId(ask.job_id()); !status.ok()) {
-    *error = std::string(status.message());
-    return nullptr;
-  }
+  FSDPD_RETURN_IF_ERROR(CheckJobId(ask.job_id()));
   auto request = std::make_shared<Request>();
   request->ask = ask;
+  request->credit = ask.window_bytes();
   std::vector<int> ranks = {ask.rank()};
-  if (ask.rank() < 0) ranks = RanksIn(AttemptFolder(work_dir_, attempt));
+  if (ask.rank() < 0) {
+    FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptFolder(work_dir_, attempt)));
+  }
   for (const int rank : ranks) {
-    Request::File file;
+    LogFile file;
     file.id = {attempt, rank};
-    file.fd = UniqueFd(open(PathOf(file.id).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const std::string path = PathOf(file.id);
+    file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.fd.valid() && errno != ENOENT) return ErrnoStatus(absl::StrCat("cannot read ", path));
     if (!file.fd.valid()) continue;
     if (ask.tail_lines() > 0) {
       file.offset = TailOffset(file.fd.get(), SizeOf(file.fd.get()), ask.tail_lines(),
@@ -192,50 +239,61 @@ std::shared_ptr<LogKeeper::Request> LogKeeper::Open(const v1::ReadLogs& ask, std
   }
   if (!request->files.empty()) return request;
   const std::string who = ask.rank() < 0 ? ToString(attempt) : ToString(RankId{attempt, ask.rank()});
-  *error = absl::StrCat("this node has no log of ", who);
-  return nullptr;
+  return absl::NotFoundError(absl::StrCat("this node has no log of ", who));
+}
+
+// What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
+void LogKeeper::ReadMore(Request* request, LogFile* file) {
+  if (file->finished || !file->lines.empty()) return;
+  // Asked before the read: a rank that ends in between has written all that this read or the next one finds.
+  const bool live = IsLive(file->id);
+  std::string bytes(kReadBytes, '\0');
+  const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
+  std::vector<std::string> lines;
+  if (got > 0) {
+    file->offset += got;
+    file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
+  }
+  file->finished = got <= 0 && !(request->ask.follow() && live);
+  if (file->finished) file->splitter.Finish(&lines);
+  request->progress |= got > 0;
+  for (std::string& line : lines) file->lines.push_back({std::move(line), /*notice=*/false});
+  if (got > 0 || !live) return;
+  std::string notice = loss_.Notice();
+  const bool told = std::exchange(file->told_of_loss, !notice.empty());
+  if (!notice.empty() && !told) file->lines.push_back({std::move(notice), /*notice=*/true});
+}
+
+// One message of what waits, as far as the window reaches. Empty when nothing may be sent.
+v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
+  v1::LogLines message;
+  message.set_request(request->ask.request());
+  while (!file->lines.empty() && (request->ask.window_bytes() == 0 || request->credit > 0)) {
+    LogFile::Waiting next = std::move(file->lines.front());
+    file->lines.pop_front();
+    request->credit -= LogLineCost(static_cast<int64_t>(next.line.size()));
+    v1::LogLines::Line* entry = message.add_lines();
+    entry->set_rank(file->id.rank);
+    entry->set_attempt(file->id.of.attempt);
+    entry->set_line(std::move(next.line));
+    entry->set_notice(next.notice);
+  }
+  return message;
 }
 
 // Delivers what there is, at most one message per file. False when the stream has gone; `*done` when nothing
 // more will come.
 bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   *done = true;
-  std::string bytes(kReadBytes, '\0');
-  for (Request::File& file : request->files) {
-    if (file.finished) continue;
-    // Asked before the read: a rank that ends in between has written all that this read or the next one
-    // finds.
-    const bool live = request->ask.follow() && IsLive(file.id);
-    const ssize_t got = pread(file.fd.get(), bytes.data(), bytes.size(), file.offset);
-    std::vector<std::string> lines;
-    *progress |= got > 0;
-    if (got > 0) {
-      file.offset += got;
-      file.splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
-    }
-    file.finished = got <= 0 && !live;
-    if (file.finished) file.splitter.Finish(&lines);
-    std::string notice;
-    if (got <= 0 && IsLive(file.id)) {
-      notice = loss_.Notice();
-      const bool told = std::exchange(file.told_of_loss, !notice.empty());
-      if (told) notice.clear();
-    }
-    *done &= file.finished;
-    if (lines.empty() && notice.empty()) continue;
-    v1::LogLines message;
-    message.set_request(request->ask.request());
-    const auto add = [&](std::string line) {
-      v1::LogLines::Line* entry = message.add_lines();
-      entry->set_rank(file.id.rank);
-      entry->set_attempt(file.id.of.attempt);
-      entry->set_line(std::move(line));
-      return entry;
-    };
-    for (std::string& line : lines) add(std::move(line));
-    if (!notice.empty()) add(std::move(notice))->set_notice(true);
-    if (!deliver_(std::move(message))) return false;
+  request->progress = false;
+  for (LogFile& file : request->files) {
+    ReadMore(request, &file);
+    v1::LogLines message = NextLines(request, &file);
+    *done &= file.finished && file.lines.empty();
+    request->progress |= message.lines_size() > 0;
+    if (message.lines_size() > 0 && !deliver_(std::move(message))) return false;
   }
+  *progress = request->progress;
   if (*done) {
     v1::LogLines end;
     end.set_request(request->ask.request());
@@ -243,6 +301,30 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
     return deliver_(std::move(end));
   }
   return true;
+}
+
+// A request that has sent all it had needs no more.
+absl::Status LogKeeper::Grant(const v1::ReadLogs& ask) {
+  MutexLock lock(&mutex_);
+  const auto it = requests_.find(ask.request());
+  if (it != requests_.end()) it->second->credit += ask.more_bytes();
+  return absl::OkStatus();
+}
+
+absl::Status LogKeeper::Begin(const v1::ReadLogs& ask) {
+  std::shared_ptr<Request> opened;
+  if (!ask.stop()) {
+    FSDPD_ASSIGN_OR_RETURN(opened, Open(ask));
+  }
+  MutexLock lock(&mutex_);
+  requests_.erase(ask.request());
+  if (opened == nullptr) return absl::OkStatus();
+  if (requests_.size() >= kMaxRequests) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this node already reads logs for ", kMaxRequests, " requests"));
+  }
+  requests_[ask.request()] = opened;
+  return absl::OkStatus();
 }
 
 // Takes in what was asked since the last turn; false when it is time to stop.
@@ -256,19 +338,8 @@ bool LogKeeper::Admit(bool idle) {
     asked.swap(asked_);
   }
   for (const v1::ReadLogs& ask : asked) {
-    std::string error;
-    std::shared_ptr<Request> opened;
-    if (!ask.stop()) opened = Open(ask, &error);
-    {
-      MutexLock lock(&mutex_);
-      requests_.erase(ask.request());
-      if (opened != nullptr && requests_.size() >= kMaxRequests) {
-        error = absl::StrCat("this node already reads logs for ", kMaxRequests, " requests");
-      } else if (opened != nullptr) {
-        requests_[ask.request()] = opened;
-      }
-    }
-    if (!error.empty()) Fail(ask.request(), error);
+    const absl::Status taken = ask.more_bytes() > 0 ? Grant(ask) : Begin(ask);
+    if (!taken.ok()) Fail(ask.request(), taken);
   }
   return true;
 }

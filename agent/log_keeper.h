@@ -8,11 +8,15 @@
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
 //
-// Thread safety: all methods. `deliver` may block (that is the back-pressure) and returns false when the
-// stream has gone, which ends the request.
+// An ask with a window is answered as far as that reaches, and goes on with each grant of more: what its reader has
+// not taken stays in the files.
+//
+// Thread safety: all methods. `deliver` may block and returns false when the stream has gone, which ends the
+// request.
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <functional>
@@ -39,11 +43,14 @@ class LogKeeper {
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr);
   ~LogKeeper();  // Ends all requests.
 
-  // Creates the work folder and proves that it can be written.
-  static absl::Status Prepare(const std::string& work_dir);
+  // Creates the work folder, proves that it can be written, and takes it for this process for as long as what it
+  // returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION names the
+  // process that has it.
+  static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
   std::string PathOf(const RankId& id) const;
-  UniqueFd OpenForRank(const RankId& id);
+  // An error when not even /dev/null can be had: the agent is out of descriptors.
+  absl::StatusOr<UniqueFd> OpenForRank(const RankId& id);
   void RankEnded(const RankId& id);
   void AddNotice(const RankId& id, const std::string& words);  // The agent's own, into the rank's log.
   std::vector<std::string> Tail(const RankId& id, int lines) const;
@@ -52,14 +59,19 @@ class LogKeeper {
   void DropAll();
 
  private:
+  struct LogFile;  // What was read of one rank's log.
   struct Request;  // What one ReadLogs has read so far.
 
   void Serve();
   bool Admit(bool idle);
+  absl::Status Begin(const v1::ReadLogs& ask);
+  absl::Status Grant(const v1::ReadLogs& ask);
+  absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
-  std::shared_ptr<Request> Open(const v1::ReadLogs& ask, std::string* error) const;
+  void ReadMore(Request* request, LogFile* file);
+  v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;
-  void Fail(int64_t request, const std::string& error);
+  void Fail(int64_t request, const absl::Status& why);
 
   const std::string work_dir_;
   const Deliver deliver_;

@@ -1,10 +1,12 @@
 #include "agent/log_keeper.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <filesystem>
 
+#include "base/limits.h"
 #include "base/temp_dir.h"
 
 namespace fsdpd {
@@ -19,7 +21,7 @@ class Reader {
     MutexLock lock(&mutex_);
     while (held_) changed_.Wait(&mutex_);
     if (gone_) return false;
-    ended_ |= lines.end();
+    ended_ += lines.end() ? 1 : 0;
     error_ += lines.error();
     for (const v1::LogLines::Line& line : lines.lines()) {
       text_ += std::to_string(line.rank()) + (line.notice() ? "!" : ":") + line.line() + "\n";
@@ -27,11 +29,12 @@ class Reader {
     changed_.SignalAll();
     return true;
   }
-  std::string AwaitEnd() {
+  std::string AwaitEnd() { return AwaitEnds(1); }
+  std::string AwaitEnds(int count) {
     MutexLock lock(&mutex_);
-    while (!ended_ && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
+    while (ended_ < count && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
     }
-    EXPECT_TRUE(ended_);
+    EXPECT_EQ(ended_, count);
     return text_;
   }
   std::string AwaitText(const std::string& part) {
@@ -57,7 +60,7 @@ class Reader {
   CondVar changed_;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  int ended_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string error_ ABSL_GUARDED_BY(mutex_);
   std::string text_ ABSL_GUARDED_BY(mutex_);
 };
@@ -78,6 +81,12 @@ v1::ReadLogs Ask(int rank, bool follow = false) {
 
 class LogKeeperTest : public testing::Test {
  protected:
+  UniqueFd Open(const RankId& id) {
+    absl::StatusOr<UniqueFd> log = keeper_.OpenForRank(id);
+    EXPECT_TRUE(log.ok()) << log.status();
+    return log.ok() ? *std::move(log) : UniqueFd();
+  }
+
   TempDir dir_;
   Reader reader_;
   std::atomic<int64_t> lost_ns_{0};
@@ -86,7 +95,7 @@ class LogKeeperTest : public testing::Test {
 };
 
 TEST_F(LogKeeperTest, KeepsLogsByJobAttemptAndRank) {
-  const UniqueFd log = keeper_.OpenForRank(kRank);
+  const UniqueFd log = Open(kRank);
   Write(log, "hello\n");
   EXPECT_EQ(keeper_.PathOf(kRank), dir_.path() + "/job/attempt-2/rank-3.log");
   EXPECT_TRUE(std::filesystem::exists(keeper_.PathOf(kRank)));
@@ -96,7 +105,7 @@ TEST_F(LogKeeperTest, KeepsLogsByJobAttemptAndRank) {
 
 TEST_F(LogKeeperTest, ReadsAllRanksInOrder) {
   for (const int rank : {10, 2}) {
-    const UniqueFd log = keeper_.OpenForRank({{"job", 2}, rank});
+    const UniqueFd log = Open({{"job", 2}, rank});
     Write(log, "a\nb");
     keeper_.RankEnded({{"job", 2}, rank});
   }
@@ -105,7 +114,7 @@ TEST_F(LogKeeperTest, ReadsAllRanksInOrder) {
 }
 
 TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
-  const UniqueFd log = keeper_.OpenForRank(kRank);
+  const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   keeper_.Read(Ask(3, /*follow=*/true));
   Write(log, "two\nthr");
@@ -117,7 +126,7 @@ TEST_F(LogKeeperTest, AFollowSeesWhatIsWrittenUntilTheRankHasEnded) {
 TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
   // What the disk is tried with; full, as far as a write to it can tell.
   std::filesystem::create_symlink("/dev/full", dir_.File(".write-probe"));
-  const UniqueFd log = keeper_.OpenForRank(kRank);
+  const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   keeper_.Read(Ask(3, /*follow=*/true));
   reader_.AwaitText("3:one\n3![fsdpd-agent: what the rank logs now is lost: " + dir_.path() +
@@ -138,8 +147,53 @@ TEST_F(LogKeeperTest, SaysWhatItCannotRead) {
   EXPECT_EQ(reader_.error(), "this node has no log of job=job attempt=2 rank=3");
 }
 
+TEST_F(LogKeeperTest, SaysWhyItCannotReadALogThatIsThere) {
+  const UniqueFd log = Open(kRank);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {3, before.rlim_max};  // All are in use.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  keeper_.Read(Ask(3));
+  reader_.AwaitEnd();
+  const std::string one = reader_.error();
+  keeper_.Read(Ask(-1));
+  reader_.AwaitEnds(2);
+  const std::string both = reader_.error();
+  const absl::Status unopened = keeper_.OpenForRank({{"job", 2}, 4}).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(one, "cannot read " + keeper_.PathOf(kRank) + ": Too many open files");
+  EXPECT_EQ(both, one + "cannot look into " + dir_.path() + "/job/attempt-2: Too many open files");
+  EXPECT_EQ(std::string(unopened.message()), "/dev/null: Too many open files");
+}
+
+TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
+  const UniqueFd log = Open(kRank);
+  for (const char* line : {"one\n", "two\n", "three\n", "four\n"}) Write(log, line);
+  keeper_.RankEnded(kRank);
+  v1::ReadLogs ask = Ask(3);
+  ask.set_window_bytes(LogLineCost(3) + 1);  // The second line uses it up, and is sent.
+  keeper_.Read(ask);
+  reader_.AwaitText("3:two\n");
+  // Another request is answered to its end after what the first may send: it holds up nobody.
+  v1::ReadLogs other = Ask(3);
+  other.set_request(2);
+  keeper_.Read(other);
+  EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n");
+  v1::ReadLogs grant;
+  grant.set_request(1);
+  grant.set_more_bytes(10 * LogLineCost(5));
+  keeper_.Read(grant);
+  EXPECT_EQ(reader_.AwaitEnds(2), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n3:three\n3:four\n");
+  // A grant that comes too late begins nothing.
+  keeper_.Read(grant);
+  other.set_request(3);
+  keeper_.Read(other);
+  reader_.AwaitEnds(3);
+  EXPECT_EQ(reader_.error(), "");
+}
+
 TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
-  const UniqueFd log = keeper_.OpenForRank(kRank);
+  const UniqueFd log = Open(kRank);
   Write(log, "one\n");
   reader_.Hold(/*held=*/true, /*gone=*/false);
   keeper_.Read(Ask(3, /*follow=*/true));
@@ -150,9 +204,23 @@ TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
 
 TEST_F(LogKeeperTest, PreparesItsFolderOrSaysWhyNot) {
   EXPECT_TRUE(LogKeeper::Prepare(dir_.File("new/deep")).ok());
-  const absl::Status status = LogKeeper::Prepare("/proc/new");
+  const absl::Status status = LogKeeper::Prepare("/proc/new").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(std::string(status.message()).rfind("cannot make /proc/new: ", 0), 0u) << status;
+}
+
+TEST_F(LogKeeperTest, AFolderIsOneAgentsAndSaysWhose) {
+  const std::string folder = dir_.File("work");
+  {
+    const absl::StatusOr<UniqueFd> first = LogKeeper::Prepare(folder);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const absl::Status second = LogKeeper::Prepare(folder).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(std::string(second.message()), "another agent, pid " + std::to_string(getpid()) +
+                                                 ", keeps its ranks' logs in " + folder +
+                                                 ": give this one another --work-dir");
+  }
+  EXPECT_TRUE(LogKeeper::Prepare(folder).ok()) << "it has ended";
 }
 
 }  // namespace

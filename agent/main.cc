@@ -18,6 +18,7 @@
 #include <string>
 
 #include "agent/agent.h"
+#include "agent/plugin_check.h"
 #include "agent/unique_fd.h"
 #include "base/address.h"
 #include "base/check.h"
@@ -66,6 +67,10 @@ std::string CheckAllowedEnv(const std::string& name) {
   return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", name, why);
 }
 
+std::string CheckPluginDir(const std::string& dir) {
+  return std::string(ResolvePluginDir(dir).status().message());
+}
+
 // "" when the host's name cannot be read.
 std::string DefaultNode() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -102,6 +107,11 @@ void Declare(CLI::App* app, Flags* flags) {
                   "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
                       " that load no library; may be repeated")
       ->check(CheckAllowedEnv);
+  app->add_option(
+         "--plugin-dir", flags->agent.plugin_dirs,
+         "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
+         "none is loaded: a plug-in runs as this program's user")
+      ->check(CheckPluginDir);
   app->add_option("--grace-ms", flags->grace_ms, "Between SIGTERM and SIGKILL, when a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();

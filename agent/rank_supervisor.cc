@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "agent/launch_check.h"
+#include "agent/plugin_check.h"
 #include "base/check.h"
-#include "base/flight_page.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -26,8 +26,9 @@ constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orph
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
 
-// Exit code of ranks that never ran, as shells use it.
+// Exit codes, as shells use them: of ranks that never ran, and of those that SIGTERM told to end.
 constexpr int kRefusedCode = 126;
+constexpr int kTerminatedCode = 143;
 
 std::string Describe(const v1::RankExit& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -39,39 +40,7 @@ std::string Describe(const v1::RankExit& exit) {
   return text;
 }
 
-// A rank without a page trains all the same.
-UniqueFd NewFlightPage(const RankId& id) {
-  const absl::StatusOr<int> page = MakeFlightPage();
-  if (page.ok()) return UniqueFd(*page);
-  LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
-  return UniqueFd();
-}
-
 }  // namespace
-
-struct RankSupervisor::Rank {
-  RankId id;
-  int device = 0;
-  std::unique_ptr<RankProcess> process;  // Null when it could not be started.
-  std::unique_ptr<RankLink> link;        // Null once either side has ended it.
-  UniqueFd flight;                       // Its page; not valid when there is none.
-  std::string stood;                     // For its exit; "" while not known.
-  std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
-  bool finished = false;                 // RankFinished has come.
-  bool told_of_peer = false;             // That another rank of the attempt has failed.
-  bool exit_reported = false;
-  bool gone = false;  // Nothing of its tree is left.
-
-  // "" when it has shown no instruction.
-  absl::StatusOr<std::string> Where() const {
-    if (!flight.valid()) return absl::NotFoundError("it has no page");
-    return WhereLanesStand(flight.get());
-  }
-  // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
-  void KeepWhere() {
-    if (stood.empty()) stood = Where().value_or("");
-  }
-};
 
 struct RankSupervisor::Attempt {
   AttemptId id;
@@ -204,15 +173,16 @@ void RankSupervisor::PollOnce() {
     if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
       if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
       // What was read may have ended the link.
-      if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) BreakLink(rank, rank->link->Flush());
+      if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) rank->EndLink(rank->link->Flush());
     } else if (fds[i].fd == rank->process->pidfd()) {
       ended.push_back(sources[i]);
     }
   }
-  // Of ranks that were found dead together, one that was killed took those with it that failed by themselves.
+  // Of ranks that were found dead together, one that was killed, or told to end, took those with it that failed
+  // by themselves.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
-    return end.has_value() && end->signal != 0;
+    return end.has_value() && (end->signal != 0 || end->exit_code == kTerminatedCode);
   });
   for (const Source& source : ended) CheckExit(source.attempt, source.rank);
 }
@@ -301,8 +271,10 @@ std::string RankSupervisor::WhyNot(const v1::Launch& launch) const {
   if (draining_) return "the agent is stopping";
   if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
     return std::string(status.message());
-  return WhyRefused(launch, {options_.device, options_.slots, UsedDevices(), history_.Newest(launch.job_id()),
-                             options_.allowed_env});
+  const std::string why = WhyRefused(launch, {options_.device, options_.slots, UsedDevices(),
+                                              history_.Newest(launch.job_id()), options_.allowed_env});
+  const v1::Model& model = launch.spec().model();
+  return why.empty() && model.has_plugin() ? WhyNoPlugin(model.plugin().path(), options_.plugin_dirs) : why;
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch) {
@@ -335,6 +307,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
+    exit.set_agent_stopping(draining_);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }
@@ -342,44 +315,20 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
 
 void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index) {
   Rank* rank = &attempt->ranks[static_cast<size_t>(index)];
-  rank->id = {attempt->id, launch.first_rank() + index};
-  rank->device = index < launch.devices_size() ? launch.devices(index) : index;
-
-  v1::AgentToRank message;
-  v1::RankLaunch* start = message.mutable_launch();
-  start->set_job_id(launch.job_id());
-  start->set_attempt(launch.attempt());
-  *start->mutable_spec() = launch.spec();
-  start->set_rank(rank->id.rank);
-  start->set_world(launch.world());
-  start->set_device(rank->device);
-  start->set_bind_address(options_.bind_address);
-
-  const UniqueFd log = logs_->OpenForRank(rank->id);
-  RankCommand command;
-  command.binary = options_.rank_binary;
-  command.mark = absl::StrCat(launch.job_id(), "/", launch.attempt(), "/", rank->id.rank);
-  command.log_fd = log.get();
-  rank->flight = NewFlightPage(rank->id);
-  command.flight_fd = rank->flight.get();
-  // One thread per rank, unless the node's owner knows better: ranks already share the cores.
-  if (options_.device == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
-  for (const v1::Variable& variable : launch.spec().env())
-    command.variables[variable.name()] = variable.value();
-  absl::StatusOr<std::unique_ptr<RankProcess>> process = RankProcess::Spawn(command);
-  if (!process.ok()) {
+  const v1::RankLaunch start = LaunchOf(launch, index, options_.bind_address);
+  rank->id = {attempt->id, start.rank()};
+  rank->device = start.device();
+  const absl::Status started =
+      rank->Start(start, options_.rank_binary, options_.device, logs_->OpenForRank(rank->id));
+  if (!started.ok()) {
     v1::RankExit exit;
     exit.set_exit_code(kRefusedCode);
-    exit.set_error(std::string(process.status().message()));
+    exit.set_error(std::string(started.message()));
     rank->gone = true;
     logs_->RankEnded(rank->id);
-    ReportExit(attempt, rank, std::move(exit));
-    return;
+    return ReportExit(attempt, rank, std::move(exit));
   }
-  rank->process = *std::move(process);
-  rank->link = std::make_unique<RankLink>(rank->process->TakeSocket());
-  events_->RankLaunched(rank->id, *start, attempt->planned);
-  BreakLink(rank, rank->link->Send(message));
+  events_->RankLaunched(rank->id, start, attempt->planned);
   TellOfFailedPeer(*attempt, rank);  // One that could not be started.
 }
 
@@ -417,8 +366,11 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
     std::string where = !shown.ok() ? absl::StrCat("a place that is not known: ", shown.status().message())
                         : shown->empty() ? "no instruction that it has shown"
                                          : *shown;
-    if (rank.process->Stopped()) where = absl::StrCat("stopped by a signal; ", where);
-    const std::string words = absl::StrCat(locate.reason(), "; the rank stands in ", where);
+    const bool stopped = rank.process->Stopped();
+    const std::string words =
+        absl::StrCat(locate.reason(), stopped ? "; the rank was stopped by a signal" : "; the rank",
+                     stopped ? " and stands in " : " stands in ", where);
+    if (stopped) where = absl::StrCat("stopped by a signal; ", where);
     LogWarning("%s: %s", ToString(rank.id), words);
     logs_->AddNotice(rank.id, words);
     events_->RankStood(rank.id, where);
@@ -435,7 +387,7 @@ void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
     v1::AgentToRank message;
     message.mutable_store_value()->set_request(waiter->request);
     message.mutable_store_value()->set_value(value.value());
-    BreakLink(&rank, rank.link->Send(message));
+    rank.Send(message);
   }
 }
 
@@ -445,7 +397,7 @@ void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
     std::vector<v1::RankToAgent> messages;
     const absl::Status status = rank->link->Receive(&messages, &drained);
     for (const v1::RankToAgent& message : messages) HandleMessage(attempt, rank, message);
-    BreakLink(rank, status);
+    rank->EndLink(status);
   } while (to_the_end && !drained && rank->link != nullptr);
 }
 
@@ -469,7 +421,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       break;
     case v1::RankToAgent::kStoreSet:
       if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
-        return BreakLink(rank, status);
+        return rank->EndLink(status);
       }
       events_->StoreSet(attempt->id, message.store_set());
       break;
@@ -477,24 +429,12 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       if (const absl::StatusOr<int64_t> number = relay_.Ask(rank->id, message.store_get()); number.ok()) {
         events_->StoreGet(attempt->id, message.store_get().key(), *number);
       } else {
-        BreakLink(rank, number.status());
+        rank->EndLink(number.status());
       }
       break;
     case v1::RankToAgent::BODY_NOT_SET:
       break;  // From a newer rank; nothing that this agent must know.
   }
-}
-
-// An end of the stream leaves the rank to finish; one that breaks the protocol cannot be worked with and is
-// killed.
-void RankSupervisor::BreakLink(Rank* rank, const absl::Status& status) {
-  if (status.ok() || rank->link == nullptr) return;
-  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
-    rank->last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
-    LogError("%s: %s", ToString(rank->id), rank->last_word);
-    rank->process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
-  }
-  rank->link.reset();
 }
 
 void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
@@ -503,21 +443,13 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   if (rank->link != nullptr)
     ReadRank(attempt, rank, /*to_the_end=*/true);  // Its last words may still be there.
   rank->link.reset();
-  v1::RankExit exit;
-  exit.set_exit_code(end->exit_code);
-  exit.set_signal(end->signal);
-  exit.set_error(rank->last_word);
-  // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
-  if (end->exit_code == 0 && end->signal == 0 && !rank->finished && exit.error().empty()) {
-    exit.set_error("left with exit code 0 before it had said that it was done");
-  }
   // Before the report, so that usually the slot is free when the coordinator hears of it.
   rank->gone = rank->process->TreeGone();
   if (rank->gone) {
     logs_->RankEnded(rank->id);
     relay_.Forget(rank->id);
   }
-  ReportExit(attempt, rank, std::move(exit));
+  ReportExit(attempt, rank, rank->ExitOf(*end));
 }
 
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
@@ -547,10 +479,9 @@ void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
     return;
   rank->told_of_peer = true;
   rank->KeepWhere();
-  if (rank->link == nullptr) return;
   v1::AgentToRank message;
   message.mutable_peer_failed()->set_rank(*attempt.failed_rank);
-  BreakLink(rank, rank->link->Send(message));
+  rank->Send(message);
 }
 
 }  // namespace fsdpd

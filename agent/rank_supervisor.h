@@ -1,6 +1,6 @@
 // The ranks of this node: starts them, sees them end, stops them. It owns which launch is accepted, when a
 // rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
-// is left).
+// is left). What one rank is, is hosted_rank.h.
 //
 //   Launch -> RankLaunched, RankReady, RankStepped ..., RankExited per rank -> AttemptGone
 //   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
@@ -34,10 +34,9 @@
 
 #include "agent/attempt.h"
 #include "agent/attempt_history.h"
+#include "agent/hosted_rank.h"
 #include "agent/log_keeper.h"
 #include "agent/own_time.h"
-#include "agent/rank_link.h"
-#include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -72,6 +71,7 @@ class RankSupervisor {
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
+    std::vector<std::string> plugin_dirs;  // Resolved (plugin_check.h): of which jobs' plug-ins are loaded.
   };
 
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
@@ -93,7 +93,7 @@ class RankSupervisor {
  private:
   static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // It turns once a second at least.
 
-  struct Rank;
+  using Rank = HostedRank;
   struct Attempt;
 
   void Post(std::function<void()> task);
@@ -114,7 +114,6 @@ class RankSupervisor {
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
   void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
-  void BreakLink(Rank* rank, const absl::Status& status);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);
   void Advance(Attempt* attempt, absl::Time now);

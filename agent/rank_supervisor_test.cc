@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -404,7 +405,62 @@ TEST_F(RankSupervisorTest, StartsNothingOnceItStops) {
   Start();
   supervisor_->StopAll(absl::Seconds(1));
   supervisor_->Launch(Launch("stay", 1, {0}));
-  EXPECT_EQ(events_.AwaitExit(0).error(), "launch refused: the agent is stopping");
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.error(), "launch refused: the agent is stopping");
+  EXPECT_TRUE(exit.agent_stopping());
+}
+
+TEST_F(RankSupervisorTest, WithoutDescriptorsALaunchFailsForThatReasonAndWhatRanIsStillSeenToEnd) {
+  Start();
+  supervisor_->Launch(Launch("stay", 1, {0}));
+  events_.Await("ready 0");
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const pid_t rank = FactsOf(0).pid;
+  const rlimit none = {3, before.rlim_max};  // All are in use.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  v1::Launch second = Launch("train", 2, {1});
+  second.set_world(2);
+  second.set_first_rank(1);
+  supervisor_->Launch(second);
+  const v1::RankExit refused = events_.AwaitExit(1);
+  kill(rank, SIGKILL);
+  const v1::RankExit killed = events_.AwaitExit(0);
+  const bool idle = supervisor_->Idle();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(refused.exit_code(), 126);
+  EXPECT_TRUE(absl::StrContains(refused.error(), "Too many open files")) << refused.error();
+  EXPECT_EQ(killed.signal(), SIGKILL);
+  ASSERT_EQ(killed.log_tail_size(), 1);
+  EXPECT_EQ(killed.log_tail(0), "[fsdpd-agent: the log cannot be read: Too many open files]");
+  EXPECT_FALSE(idle) << "that nothing is left cannot be seen";
+  while (!supervisor_->Idle()) Pass(absl::Seconds(1));
+  second.set_attempt(3);
+  second.set_world(3);
+  second.set_first_rank(2);
+  supervisor_->Launch(second);
+  EXPECT_EQ(events_.AwaitExit(2).exit_code(), 0);
+}
+
+TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
+  std::filesystem::create_directory(dir_.File("plugins"));
+  std::ofstream(dir_.File("plugins/mine.so")) << "x";
+  std::ofstream(dir_.File("theirs.so")) << "x";
+  options_.plugin_dirs = {std::filesystem::canonical(dir_.File("plugins")).string()};
+  Start();
+  v1::Launch launch = Launch("train", 1, {0});
+  launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("theirs.so"));
+  supervisor_->Launch(launch);
+  const v1::RankExit refused = events_.AwaitExit(0);
+  EXPECT_EQ(refused.exit_code(), 126);
+  EXPECT_TRUE(absl::StrContains(refused.error(), "lies outside of its agent's --plugin-dir"))
+      << refused.error();
+  launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("plugins/mine.so"));
+  launch.set_attempt(2);
+  launch.set_world(2);
+  launch.set_first_rank(1);
+  supervisor_->Launch(launch);
+  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "client/job_text.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -70,6 +71,11 @@ std::string PeakText(const v1::Job& job) {
 std::string CauseText(const v1::Job::Failure& failure) {
   std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
   if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
+  // Of a rank that left no word the coordinator says how it ended, and where it stood.
+  if (absl::StartsWith(failure.error(), "killed by signal "))
+    return absl::StrCat(text, " was ", OneLine(failure.error()));
+  if (absl::StartsWith(failure.error(), "exited with code "))
+    return absl::StrCat(text, " ", OneLine(failure.error()));
   if (failure.signal() != 0) {
     absl::StrAppend(&text, " was killed by signal ", failure.signal(), " (", strsignal(failure.signal()),
                     ")");
@@ -188,7 +194,7 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 }
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
-  const int64_t attempts = Filled(job).restart().max_attempts();
+  const int64_t attempts = Filled(job).restart().max_attempts() + job.refused_launches();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
   if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
   absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),

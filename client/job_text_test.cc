@@ -1,5 +1,6 @@
 #include "client/job_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace fsdpd {
@@ -116,6 +117,23 @@ TEST(JobText, SummaryOfAFailureNamesRankNodeCauseAndLog) {
             "  the end of its log (all of it: fsdpctl logs tiny-k3x9q2 --rank 3 --attempt 1):\n"
             "  | step 1\n"
             "  |  [31mboom\n");
+}
+
+TEST(JobText, HowARankEndedThatLeftNoWordIsSaidOnce) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  v1::Job::Failure* failure = job.mutable_failure();
+  failure->set_rank(3);
+  failure->set_node("node-1");
+  failure->set_signal(9);
+  failure->set_error("killed by signal 9 (SIGKILL); it stood in step 12: compute in Forward head mb 0");
+  EXPECT_THAT(Summary(job, {}),
+              ::testing::HasSubstr("\n  rank 3 on node-1 was killed by signal 9 (SIGKILL); it "
+                                   "stood in step 12: compute in Forward head mb 0\n"));
+  failure->set_signal(0);
+  failure->set_exit_code(5);
+  failure->set_error("exited with code 5; it stood in step 12: compute in Forward head mb 0");
+  EXPECT_THAT(Summary(job, {}),
+              ::testing::HasSubstr("\n  rank 3 on node-1 exited with code 5; it stood in step"));
 }
 
 TEST(JobText, AFailureWithoutARankIsTheJobs) {

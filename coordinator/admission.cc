@@ -38,6 +38,26 @@ void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<Node
   }
 }
 
+// As little as with variables can a rule know who loads plug-ins. Without a node of the kind there is nobody to
+// ask: the job waits for one that does.
+void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
+                 Violations* faults) {
+  bool any = false, takes = false;
+  for (const NodeSlots& node : nodes) {
+    any |= node.device == device;
+    takes |= node.device == device && node.plugins;
+  }
+  if (!spec.model().has_plugin() || !any || takes) return;
+  Violation fault;
+  fault.rule = "plugin_needs_permission";
+  fault.level = FaultLevel::kError;
+  fault.field = "model.plugin.path";
+  fault.reason = "no connected agent loads plug-ins: what they run, they run as the agent's user";
+  fault.fix =
+      "start the agents with --plugin-dir DIR, where DIR is a folder of the nodes that holds the file";
+  faults->push_back(std::move(fault));
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::JobSpec& spec) {
@@ -62,6 +82,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   Violations* faults = &examined.plan.faults;
   faults->insert(faults->begin(), shape.begin(), shape.end());
   JudgeEnv(spec, request.device, nodes, faults);
+  JudgePlugin(spec, request.device, nodes, faults);
   return examined;
 }
 

@@ -128,5 +128,27 @@ TEST(Admission, RefusesToLookAtMegabytes) {
   EXPECT_EQ(CheckSize(spec).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Admission, APlugInIsRefusedWhereNoAgentLoadsAnyAndWaitsWhereThereIsNone) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
+  const auto refusal = [&](std::vector<NodeSlots> nodes) {
+    std::string fix;
+    for (const Violation& fault : With(std::move(nodes)).Examine(spec).plan.faults) {
+      if (fault.rule != "plugin_needs_permission") continue;
+      EXPECT_EQ(fault.level, FaultLevel::kError);
+      EXPECT_EQ(fault.field, "model.plugin.path");
+      fix = fault.fix;
+    }
+    return fix;
+  };
+  EXPECT_THAT(refusal({Node("a", kPlenty)}), ::testing::HasSubstr("--plugin-dir DIR"));
+  NodeSlots takes = Node("b", kPlenty);
+  takes.plugins = true;
+  EXPECT_EQ(refusal({Node("a", kPlenty), takes}), "");
+  EXPECT_EQ(refusal({}), "");
+  takes.device = v1::DEVICE_CUDA;
+  EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -1,11 +1,32 @@
 #include "coordinator/attempt_facts.h"
 
+#include <signal.h>
+
 #include <algorithm>
 
 namespace fsdpd {
+namespace {
+
+// 128 + SIGTERM: what a rank exits with that was told to end (rank.proto).
+constexpr int kTerminatedCode = 143;
+constexpr int kSentSignals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
+
+}  // namespace
 
 bool Failed(const v1::RankExit& exit) {
   return exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+}
+
+bool Terminated(const v1::RankExit& exit) {
+  return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kTerminatedCode);
+}
+
+bool EndedFromOutside(const v1::RankExit& exit) {
+  if (exit.cancelled()) return false;
+  // A rank that had been told of its peer's failure before it would have left for that reason, with its code.
+  if (Terminated(exit)) return true;
+  const bool sent = std::count(std::begin(kSentSignals), std::end(kSentSignals), exit.signal()) != 0;
+  return sent && !exit.peer_failed();
 }
 
 AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)
@@ -78,6 +99,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
   part->attached = true;
+  stepped_since_attached = false;
   pace.WaitFrom(now);
   any_sign_ |= !hosted.empty();
   if (!part->launched) return true;
@@ -129,7 +151,14 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
     if (!rank.exit.has_value() || !Failed(*rank.exit)) continue;
     if (first == nullptr || order(rank) < order(*first)) first = &rank;
   }
-  return first == nullptr ? nullptr : &*first->exit;
+  if (first == nullptr || first->exit->signal() != 0) return first == nullptr ? nullptr : &*first->exit;
+  const RankFacts* sent_away = nullptr;
+  for (const RankFacts& rank : ranks_) {
+    if (!rank.exit.has_value() || !EndedFromOutside(*rank.exit) || rank.ended - first->ended > kLeavingTime)
+      continue;
+    if (sent_away == nullptr || rank.ended < sent_away->ended) sent_away = &rank;
+  }
+  return sent_away == nullptr ? &*first->exit : &*sent_away->exit;
 }
 
 absl::Time AttemptFacts::LastEnd() const {

@@ -74,7 +74,9 @@ class AttemptFacts {
   bool AllSucceeded() const;  // Every rank exited with code 0.
   bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
   // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop, or that a peer
-  // had failed, count only when there is no other. Null when no rank failed.
+  // had failed, count only when there is no other. A rank that was ended from outside comes before what failed
+  // by itself within kLeavingTime before it: it takes its leave while its peers lose it already. Null when no
+  // rank failed.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while a rank's end is not known.
 
@@ -84,7 +86,8 @@ class AttemptFacts {
   AttemptRef ref;
   std::vector<NodePart> parts;
   bool recovered = false;
-  bool stepped = false;  // Rank 0 has reported a step: every rank is through rendezvous.
+  bool stepped = false;                 // Rank 0 has reported a step: every rank is through rendezvous.
+  bool stepped_since_attached = false;  // After the last registration of one of its agents.
   StepPace pace;
   std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
   std::optional<StopOrder> stop;  // Set once the attempt is to end.
@@ -100,5 +103,15 @@ class AttemptFacts {
 };
 
 bool Failed(const v1::RankExit& exit);
+
+// A rank follows SIGTERM within half a second; and exits of two nodes are placed as exactly as their messages
+// travel.
+constexpr absl::Duration kLeavingTime = absl::Seconds(1);
+
+// By a signal that its agent did not send and that is no process's own fault: somebody, or a kernel short of
+// memory, sent it, which no failure of a peer brings about. A SIGSEGV or SIGABRT may well be a consequence.
+bool EndedFromOutside(const v1::RankExit& exit);
+// By SIGTERM, which a rank follows with an exit code of its own.
+bool Terminated(const v1::RankExit& exit);
 
 }  // namespace fsdpd

@@ -15,6 +15,7 @@
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_page.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
@@ -229,17 +230,12 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
 
 absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(request));
-  FSDPD_ASSIGN_OR_RETURN(JobPage page, parts_.store->List(query));
-  for (v1::Job& job : page.jobs) {
-    // The same revision on the board has newer steps.
-    std::optional<v1::Job> live = parts_.board->Get(job.id());
-    const bool newer = live.has_value() && live->revision() == job.revision();
-    *response->add_jobs() = newer ? *std::move(live) : std::move(job);
-  }
-  if (page.more) {
-    const v1::Job& last = *response->jobs().rbegin();
-    response->set_next_page_token(EncodePageToken({last.create_unix_nanos(), last.id()}));
-  }
+  // Before the store: a job that ends meanwhile is in both, and one that begins is in the next list.
+  const std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Live();
+  FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
+  ShownPage page = AsShown(query, std::move(stored), live);
+  if (page.more) response->set_next_page_token(EncodePageToken(page.end));
+  for (v1::Job& job : page.jobs) *response->add_jobs() = std::move(job);
   return absl::OkStatus();
 }
 

@@ -3,28 +3,61 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fsdpd {
 namespace {
+
+int64_t CostOf(const v1::LogLines::Line& line) {
+  return LogLineCost(static_cast<int64_t>(line.line().size()));
+}
 
 absl::Status Gone(const std::string& node) {
   return absl::UnavailableError(
       absl::StrCat("the agent of node ", node, " is not connected; its logs are on that node"));
 }
 
+absl::Status EndOf(const std::string& node, const v1::LogLines& last) {
+  if (last.error().empty()) return absl::OkStatus();
+  const std::string words = absl::StrCat("node ", node, ": ", last.error());
+  return last.no_such_log() ? absl::NotFoundError(words) : absl::InternalError(words);
+}
+
 }  // namespace
 
+LogTail::~LogTail() { relay_->Release(bytes_); }
+
 LogTail::Got LogTail::Next(absl::Duration timeout, std::deque<v1::LogLines::Line>* lines) {
+  lines->clear();
+  GrantWhatWasRead();
   MutexLock lock(&mutex_);
   if (lines_.empty() && open_sources_ > 0 && !overrun_) {
     changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
   }
-  lines->clear();
-  lines->swap(lines_);
-  bytes_ = 0;
-  changed_.SignalAll();
+  for (Held& held : lines_) {
+    taken_[held.request] += CostOf(held.line);
+    lines->push_back(std::move(held.line));
+  }
+  lines_.clear();
   if (!lines->empty()) return Got::kLines;
   return open_sources_ == 0 || overrun_ ? Got::kEnd : Got::kNothingYet;
+}
+
+// Half a window at a time: a grant for each line would be as many messages as there are lines.
+void LogTail::GrantWhatWasRead() {
+  std::map<int64_t, int64_t> grants;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [request, bytes] : taken_) {
+      bytes_ -= bytes;
+      relay_->Release(bytes);
+      int64_t& written = written_[request];
+      written += bytes;
+      if (written >= source_window_bytes_ / 2) grants[request] = std::exchange(written, 0);
+    }
+    taken_.clear();
+  }
+  for (const auto& [request, bytes] : grants) relay_->Grant(request, bytes);
 }
 
 absl::Status LogTail::status() const {
@@ -40,19 +73,18 @@ void LogTail::Fail(const absl::Status& status) {
 }
 
 void LogTail::Take(const v1::LogLines& lines) {
+  int64_t bytes = 0;
+  for (const v1::LogLines::Line& line : lines.lines()) bytes += CostOf(line);
   MutexLock lock(&mutex_);
-  if (bytes_ >= limits_.tail_bytes && !overrun_)
-    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(limits_.hold_back));
-  if (bytes_ >= limits_.tail_bytes && !overrun_) {
+  if (!overrun_ && !relay_->Reserve(bytes)) {
     overrun_ = true;
     Fail(absl::ResourceExhaustedError(
-        "log lines come faster than they are read; ask for fewer with tail_lines"));
+        "the coordinator holds as many log lines as it may that their readers have not taken; read again, "
+        "faster or of fewer ranks at once"));
   }
   if (!overrun_) {
-    for (const v1::LogLines::Line& line : lines.lines()) {
-      bytes_ += line.line().size() + sizeof(line);
-      lines_.push_back(line);
-    }
+    bytes_ += bytes;
+    for (const v1::LogLines::Line& line : lines.lines()) lines_.push_back({lines.request(), line});
   }
   changed_.SignalAll();
 }
@@ -65,7 +97,9 @@ void LogTail::EndSource(const absl::Status& status) {
 }
 
 std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::vector<std::string>& nodes) {
-  const std::shared_ptr<LogTail> tail(new LogTail(limits_));
+  const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(nodes.size()));
+  const int64_t window = std::max(limits_.tail_window_bytes / count, kMinLogSourceWindowBytes);
+  const std::shared_ptr<LogTail> tail(new LogTail(this, window));
   {
     MutexLock lock(&tail->mutex_);
     tail->open_sources_ = static_cast<int>(nodes.size());
@@ -78,6 +112,7 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
     read->set_rank(request.rank);
     read->set_follow(request.follow);
     read->set_tail_lines(request.tail_lines);
+    read->set_window_bytes(window);
     int64_t id;
     {
       MutexLock lock(&mutex_);
@@ -94,6 +129,26 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
     if (still_open) tail->EndSource(Gone(node));
   }
   return tail;
+}
+
+bool LogRelay::Reserve(int64_t bytes) {
+  if (held_bytes_.fetch_add(bytes) + bytes <= limits_.all_tails_bytes) return true;
+  held_bytes_ -= bytes;
+  return false;
+}
+
+void LogRelay::Grant(int64_t request, int64_t bytes) {
+  std::string node;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = sources_.find(request);
+    if (it == sources_.end()) return;  // It has sent all it had.
+    node = it->second.node;
+  }
+  v1::CoordinatorMessage message;
+  message.mutable_read_logs()->set_request(request);
+  message.mutable_read_logs()->set_more_bytes(bytes);
+  nodes_->Send(node, std::move(message));
 }
 
 void LogRelay::StopFollowing(const std::shared_ptr<LogTail>& tail) {
@@ -131,9 +186,7 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
   }
   tail->Take(lines);
   if (!lines.end()) return;
-  tail->EndSource(lines.error().empty()
-                      ? absl::OkStatus()
-                      : absl::NotFoundError(absl::StrCat("node ", node, ": ", lines.error())));
+  tail->EndSource(EndOf(node, lines));
 }
 
 void LogRelay::NodeGone(const std::string& node) {

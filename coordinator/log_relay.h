@@ -1,21 +1,26 @@
 // Brings ranks' log lines from agents to those who read them. A tail asks every node that holds a part of the
 // attempt and merges what comes, in order per rank.
 //
-// Bounds: a tail holds at most `tail_bytes`. When its reader does not keep up, the agent's stream is held
-// back for `hold_back` and the tail is then ended: one reader must not silence a node.
+// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window (ReadLogs in
+// agent.proto) and gets the next grant for what the reader has written to its client, so that lines wait in the
+// files where they are, neither here nor in an agent's stream, which carries more than logs. What all tails hold
+// together is bounded too: the tail for whose lines there is no room is ended.
 //
-// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go.
+// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and lives
+// longer.
 #pragma once
 
 #include <absl/status/status.h>
 #include <absl/time/time.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/mutex.h"
 #include "coordinator/attempt_ref.h"
 #include "coordinator/node_registry.h"
@@ -24,8 +29,8 @@
 namespace fsdpd {
 
 struct LogLimits {
-  size_t tail_bytes = 32 << 20;
-  absl::Duration hold_back = absl::Seconds(1);
+  int64_t tail_window_bytes = kLogWindowBytes;
+  int64_t all_tails_bytes = kMaxLogReaderBytes;
 };
 
 struct LogRequest {
@@ -35,28 +40,44 @@ struct LogRequest {
   int tail_lines = 0;
 };
 
+class LogRelay;
+
 class LogTail {
  public:
   enum class Got { kLines, kNothingYet, kEnd };
 
-  // Waits at most `timeout`; takes all lines there are. kEnd once every node has ended and all was taken.
+  // Waits at most `timeout`; takes all lines there are. kEnd once every node has ended and all was taken. Those
+  // of the call before are then with the client.
   Got Next(absl::Duration timeout, std::deque<v1::LogLines::Line>* lines);
   // Faults of nodes so far, worst first: UNAVAILABLE for a node that is not connected or went away,
-  // RESOURCE_EXHAUSTED for a reader that was too slow, NOT_FOUND for what an agent says it does not have.
+  // RESOURCE_EXHAUSTED when there was no room, NOT_FOUND for what an agent says it does not have,
+  // INTERNAL for what it could not read.
   absl::Status status() const;
+
+  ~LogTail();
 
  private:
   friend class LogRelay;
-  explicit LogTail(const LogLimits& limits) : limits_(limits) {}
+  struct Held {
+    int64_t request = 0;  // Which brought it.
+    v1::LogLines::Line line;
+  };
+  LogTail(LogRelay* relay, int64_t source_window_bytes)
+      : relay_(relay), source_window_bytes_(source_window_bytes) {}
   void Take(const v1::LogLines& lines);
   void EndSource(const absl::Status& status);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GrantWhatWasRead();
 
-  const LogLimits limits_;
+  LogRelay* const relay_;
+  const int64_t source_window_bytes_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<v1::LogLines::Line> lines_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Held> lines_ ABSL_GUARDED_BY(mutex_);
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // Of lines_, and of what the reader has and has not written.
+  std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);  // By request: with the reader.
+  std::map<int64_t, int64_t> written_
+      ABSL_GUARDED_BY(mutex_);  // By request: with the client, not granted anew.
   int open_sources_ ABSL_GUARDED_BY(mutex_) = 0;
   bool overrun_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -72,18 +93,27 @@ class LogRelay {
   // The reader is done with the tail.
   void Close(const std::shared_ptr<LogTail>& tail);
 
+  // What all tails hold together.
+  int64_t held_bytes() const { return held_bytes_; }
+
   // From agents' streams.
   void Take(const std::string& node, const v1::LogLines& lines);
   void NodeGone(const std::string& node);
 
  private:
+  friend class LogTail;
   struct Source {
     std::string node;
     std::shared_ptr<LogTail> tail;
   };
 
+  bool Reserve(int64_t bytes);  // False when there is no room.
+  void Release(int64_t bytes) { held_bytes_ -= bytes; }
+  void Grant(int64_t request, int64_t bytes);
+
   NodeRegistry* const nodes_;
   const LogLimits limits_;
+  std::atomic<int64_t> held_bytes_{0};
   Mutex mutex_;
   int64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Source> sources_ ABSL_GUARDED_BY(mutex_);

@@ -47,7 +47,9 @@ class LogRelayTest : public ::testing::Test {
   FakeClock clock_;
   NodeRegistry nodes_{1, &clock_};
   std::map<std::string, std::shared_ptr<StreamOutbox>> outboxes_;
-  LogRelay relay_{&nodes_, LogLimits{4096, absl::ZeroDuration()}};
+  static constexpr int64_t kWindow = 64 << 10;
+  static constexpr int64_t kRoom = 256 << 10;
+  LogRelay relay_{&nodes_, LogLimits{kWindow, kRoom}};
 };
 
 TEST_F(LogRelayTest, AsksEveryNodeAndMergesUntilAllEnded) {
@@ -94,24 +96,75 @@ TEST_F(LogRelayTest, SaysWhichNodeIsNotThere) {
   EXPECT_EQ(left->status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(LogRelayTest, AnAgentsErrorIsNotFoundWithItsWords) {
-  const auto tail = relay_.Open({{"j", 1}}, {"a"});
-  v1::LogLines lines = Lines(Asked("a").request(), "", true);
-  lines.set_error("no log of rank 0");
-  relay_.Take("a", lines);
-  EXPECT_EQ(tail->status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(tail->status().message()), HasSubstr("no log of rank 0"));
+TEST_F(LogRelayTest, AnAgentsErrorKeepsItsWordsAndIsNotFoundOnlyWhenThereIsNoSuchLog) {
+  for (const bool missing : {true, false}) {
+    const auto tail = relay_.Open({{"j", 1}}, {"a"});
+    v1::LogLines lines = Lines(Asked("a").request(), "", true);
+    lines.set_error("cannot read it");
+    lines.set_no_such_log(missing);
+    relay_.Take("a", lines);
+    EXPECT_EQ(tail->status().code(), missing ? absl::StatusCode::kNotFound : absl::StatusCode::kInternal);
+    EXPECT_EQ(std::string(tail->status().message()), "node a: cannot read it");
+  }
 }
 
-TEST_F(LogRelayTest, AReaderThatIsTooSlowIsEndedAndTheAgentGoesOn) {
-  const auto tail = relay_.Open({{"j", 1}}, {"a"});
-  const int64_t request = Asked("a").request();
-  for (int i = 0; i < 100; ++i) relay_.Take("a", Lines(request, std::string(100, 'x')));
+TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
+  const auto tail = relay_.Open({{"j", 1}, -1, true}, {"a"});
+  const v1::ReadLogs asked = Asked("a");
+  EXPECT_EQ(asked.window_bytes(), kWindow);
+  const std::string text(kWindow / 4 - LogLineCost(0), 'x');
+  for (int line = 0; line < 4; ++line) relay_.Take("a", Lines(asked.request(), text));
+  EXPECT_EQ(relay_.held_bytes(), kWindow);
+  std::deque<v1::LogLines::Line> lines;
+  ASSERT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kLines);
+  EXPECT_EQ(relay_.held_bytes(), kWindow) << "the reader still writes them";
+  // A grant now would be in the outbox before this.
+  v1::CoordinatorMessage marker;
+  marker.mutable_locate();
+  nodes_.Send("a", marker);
+  v1::CoordinatorMessage next;
+  ASSERT_TRUE(outboxes_.at("a")->Pop(&next));
+  EXPECT_TRUE(next.has_locate());
+  ASSERT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kNothingYet);
+  const v1::ReadLogs grant = Asked("a");
+  EXPECT_EQ(grant.request(), asked.request());
+  EXPECT_EQ(grant.more_bytes(), kWindow);
+  EXPECT_EQ(relay_.held_bytes(), 0);
+}
+
+TEST_F(LogRelayTest, ManyNodesShareATailsWindow) {
+  const auto tail = relay_.Open({{"j", 1}}, {"a", "b"});
+  EXPECT_EQ(Asked("a").window_bytes(), kWindow / 2);
+  EXPECT_EQ(Asked("b").window_bytes(), kWindow / 2);
+}
+
+TEST_F(LogRelayTest, AllTailsTogetherHaveABoundAndTheOneThatExceedsItIsEnded) {
+  const auto first = relay_.Open({{"j", 1}}, {"a"}), second = relay_.Open({{"j", 1}}, {"a"});
+  const int64_t one = Asked("a").request(), two = Asked("a").request();
+  const std::string text(1000 - LogLineCost(0), 'x');
+  // An agent that knows no windows.
+  for (int line = 0; line < kRoom / 1000 - 10; ++line) relay_.Take("a", Lines(one, text));
+  for (int line = 0; line < 20; ++line) relay_.Take("a", Lines(two, text));
+  EXPECT_LE(relay_.held_bytes(), kRoom);
   Got last;
-  const auto lines = TakeAll(tail, &last);
-  EXPECT_LT(lines.size(), 100u);
+  EXPECT_LT(TakeAll(second, &last).size(), 20u);
   EXPECT_EQ(last, Got::kEnd);
-  EXPECT_EQ(tail->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(second->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(TakeAll(first, &last).size(), static_cast<size_t>(kRoom / 1000 - 10));
+  EXPECT_EQ(last, Got::kNothingYet);
+  EXPECT_TRUE(first->status().ok());
+  EXPECT_EQ(relay_.held_bytes(), 0);
+}
+
+TEST_F(LogRelayTest, WhatAReaderLeavesBehindIsRoomForOthers) {
+  {
+    const auto tail = relay_.Open({{"j", 1}}, {"a"});
+    relay_.Take("a", Lines(Asked("a").request(), "one"));
+    std::deque<v1::LogLines::Line> lines;
+    EXPECT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kLines);
+    relay_.Close(tail);
+  }
+  EXPECT_EQ(relay_.held_bytes(), 0);
 }
 
 TEST_F(LogRelayTest, CloseTellsTheAgentAndForgetsTheTail) {

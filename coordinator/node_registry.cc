@@ -2,6 +2,9 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/limits.h"
@@ -95,6 +98,24 @@ void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
     }
   }
   for (const auto& outbox : silent) outbox->Close();
+}
+
+std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease) {
+  MutexLock lock(&mutex_);
+  std::vector<std::pair<absl::Time, std::string>> lost;
+  for (const auto& [name, node] : nodes_) {
+    if (node.outbox == nullptr && lease.Expired(node.view.last_seen))
+      lost.emplace_back(node.view.last_seen, name);
+  }
+  std::sort(lost.begin(), lost.end());
+  std::vector<std::string> forgotten;
+  for (const auto& [last_seen, name] : lost) {
+    const bool crowded = lost.size() - forgotten.size() > kMaxLostNodes;
+    if (!crowded && lease.now() - last_seen <= kLostNodeKept) break;
+    nodes_.erase(name);
+    forgotten.push_back(name);
+  }
+  return forgotten;
 }
 
 bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message) {

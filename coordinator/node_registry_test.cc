@@ -119,5 +119,40 @@ TEST_F(NodeRegistryTest, RefusesRegistrationsThatMakeNoSense) {
   EXPECT_TRUE(registry_.Snapshot().empty());
 }
 
+TEST_F(NodeRegistryTest, ALostNodeIsShownForADayAndThenForgotten) {
+  const auto lost = Attach(Info("lost", "i1")), here = Attach(Info("here", "i1"));
+  ASSERT_TRUE(lost.ok() && here.ok());
+  registry_.Detach("lost", (*lost)->epoch());
+  const auto forget = [&] {
+    registry_.Touch("here", (*here)->epoch());
+    lease_.BeginTick(clock_.Now());
+    return registry_.ForgetLost(lease_);
+  };
+  EXPECT_TRUE(forget().empty()) << "it is away, and not lost yet";
+  for (int hour = 0; hour < 24; ++hour) {
+    clock_.Advance(absl::Hours(1));
+    EXPECT_TRUE(forget().empty());
+  }
+  EXPECT_EQ(registry_.Snapshot().size(), 2u);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(forget(), std::vector<std::string>{"lost"});
+  ASSERT_EQ(registry_.Snapshot().size(), 1u);
+  EXPECT_EQ(registry_.Snapshot()[0].info.node(), "here");
+  EXPECT_TRUE(Attach(Info("lost", "i2")).ok());
+}
+
+TEST_F(NodeRegistryTest, OfManyLostNodesTheLongestLostAreForgottenFirst) {
+  for (size_t i = 0; i < kMaxLostNodes + 2; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    const auto outbox = Attach(Info(name, "i1"));
+    ASSERT_TRUE(outbox.ok());
+    registry_.Detach(name, (*outbox)->epoch());
+    clock_.Advance(absl::Milliseconds(1));
+  }
+  clock_.Advance(kLost);
+  lease_.BeginTick(clock_.Now());
+  EXPECT_EQ(registry_.ForgetLost(lease_), (std::vector<std::string>{"n0", "n1"}));
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -26,12 +26,12 @@ bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
   return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
 }
 
-// The first of the job's variables that ranks may not have there; "" when they may have all.
+// What its agent's owner has not allowed of what the job asks for, in words; "" when all is.
 std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   for (const std::string& name : request.env) {
-    if (node.env.count(name) == 0) return name;
+    if (node.env.count(name) == 0) return absl::StrCat("does not allow env ", name);
   }
-  return "";
+  return request.plugin && !node.plugins ? "loads no plug-ins" : "";
 }
 
 // Were it idle.
@@ -72,8 +72,8 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
     }
     if (!IsRoomy(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
-    } else if (const std::string name = NotAllowed(request, *node); !name.empty()) {
-      parts.push_back(absl::StrCat(node->name, " does not allow env ", name));
+    } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
+      parts.push_back(absl::StrCat(node->name, " ", why));
     } else if (node->away) {
       parts.push_back(absl::StrCat(node->name, " is away"));
     } else {
@@ -109,6 +109,7 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
+  request.plugin = filled.model().has_plugin();
   for (const v1::Variable& variable : filled.env()) {
     if (!WhyAskAgents(variable.name()).empty()) request.env.push_back(variable.name());
   }

@@ -23,6 +23,7 @@ struct PlaceRequest {
   v1::Device device = v1::DEVICE_CUDA;
   int64_t bytes_per_rank = 0;    // That a slot must offer; 0: any slot will do.
   std::vector<std::string> env;  // Variables that a node must allow.
+  bool plugin = false;  // It loads one, which a node must take. Which files there it may, its agent says.
 };
 
 struct NodeSlots {
@@ -34,6 +35,7 @@ struct NodeSlots {
   bool away = false;              // It may come back within its lease; nothing is free there until then.
   int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
   std::set<std::string> env;      // Variables that jobs may set there, besides those with a usual prefix.
+  bool plugins = false;           // Whether its agent loads any.
 };
 
 struct PlaceDecision {

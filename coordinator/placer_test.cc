@@ -225,5 +225,28 @@ TEST(Placer, BehindReasonNamesTheJobAhead) {
   EXPECT_THAT(BehindReason(Request(1, 2), "big-1"), HasSubstr("waits behind job big-1"));
 }
 
+TEST(Placer, AJobWithAPlugInGoesOnlyWhereOneIsLoaded) {
+  v1::JobSpec spec;
+  spec.mutable_resources()->set_nodes(1);
+  spec.mutable_resources()->set_ranks_per_node(1);
+  spec.mutable_resources()->set_device(v1::DEVICE_CPU);
+  spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
+  NodeSlots without, with;
+  without.name = "a";
+  with.name = "b";
+  for (NodeSlots* node : {&without, &with}) {
+    node->slots = 1;
+    node->free_devices = {0};
+  }
+  with.plugins = true;
+  const PlaceDecision placed = Place(RequestOf(spec), {without, with});
+  ASSERT_EQ(placed.placements.size(), 1u);
+  EXPECT_EQ(placed.placements[0].node(), "b");
+  const PlaceDecision waits = Place(RequestOf(spec), {without});
+  EXPECT_FALSE(waits.placed());
+  EXPECT_FALSE(waits.possible);
+  EXPECT_THAT(waits.reason, HasSubstr("a loads no plug-ins"));
+}
+
 }  // namespace
 }  // namespace fsdpd

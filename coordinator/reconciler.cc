@@ -1,12 +1,11 @@
-// A job's way through here: Submitted() queues it, PlaceQueued() finds nodes, Launch() stores that it starts and
-// SendLaunch() puts the order into each agent's stream. Told() takes what agents say of ranks; Advance() asks
-// the verdict what that means, and stops, retries or ends the job.
+// A job's way through here: Submitted() queues it (hearing.cc), PlaceQueued() finds nodes (placing.cc), Launch()
+// stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what agents say of
+// ranks (hearing.cc); Advance() asks the verdict what that means, and stops, retries or ends the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +13,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/job_machine.h"
-#include "coordinator/rank_stands.h"
 
 namespace fsdpd {
 namespace {
@@ -22,8 +20,6 @@ namespace {
 // A step report of 16 jobs of 2,000 agents each fits many times; one agent's burst after a reconnect does
 // too.
 constexpr size_t kMaxEvents = 1 << 16;
-// Between SIGTERM and SIGKILL for ranks whose job failed or ended.
-constexpr int64_t kStopGraceMs = 10000;
 // A stop is sent again while its node has not answered.
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
@@ -82,6 +78,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   for (const EventQueue::Event& event : events) event();
   ShowStands();
   parts_.nodes->EndSilentStreams(lease_);
+  ForgetLostNodes();
   ReadPresence();
   AdvanceJobs();
   TendStops();
@@ -92,185 +89,6 @@ void Reconciler::RunOnce(absl::Duration wait) {
   parts_.nodes->SetFreeSlots(free_slots);
 }
 
-// --- Events ------------------------------------------------------------------------------------------------
-
-void Reconciler::Submitted(v1::Job job) {
-  events_.Push([this, job = std::move(job)] {
-    queue_.emplace(job.create_unix_nanos(), job.id());
-    jobs_[job.id()].job = job;
-    LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
-  });
-}
-
-absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
-                                           int64_t grace_ms) {
-  auto answer = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
-  std::future<absl::StatusOr<v1::Job>> decided = answer->get_future();
-  const absl::Status stopping =
-      absl::UnavailableError("the coordinator is stopping; the job was not cancelled");
-  const bool pushed = events_.Push([this, id, reason, grace_ms, answer] {
-    TakeCancel(id, reason, grace_ms, [&](absl::StatusOr<v1::Job> job) { answer->set_value(std::move(job)); });
-  });
-  if (!pushed) return stopping;
-  answer
-      .reset();  // An event that is dropped with the queue breaks the promise instead of leaving us waiting.
-  try {
-    return decided.get();
-  } catch (const std::future_error&) {
-    return stopping;
-  }
-}
-
-void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
-                            const std::function<void(absl::StatusOr<v1::Job>)>& answer) {
-  const auto it = jobs_.find(id);
-  if (it == jobs_.end()) return answer(parts_.store->Get(id));
-  LiveJob& live = it->second;
-  if (live.job.state() != v1::JOB_STATE_CANCELLING) {
-    const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
-    const std::string words = absl::StrCat(queued ? "cancelled before it was launched" : "stopping the ranks",
-                                           reason.empty() ? "" : ": ", reason);
-    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words);
-    // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
-    if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
-    if (!cancelled.ok()) return answer(cancelled);
-  }
-  answer(Shown(live));
-  if (live.job.state() == v1::JOB_STATE_CANCELLING) {
-    // A second cancel may shorten the grace, never lengthen it.
-    AttemptFacts* facts = FactsOf(live.job);
-    const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
-    if (shorter) BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason);
-  }
-  ForgetIfEnded(id);
-}
-
-void Reconciler::Attached(const v1::Register& info, int64_t epoch) {
-  events_.Push([this, info, epoch] { TakeAttached(info, epoch); });
-}
-
-void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
-  const std::string& node = info.node();
-  attached_[node] = epoch;
-  std::map<AttemptRef, std::set<int>> hosted;
-  for (const v1::HostedAttempt& attempt : info.hosted()) {
-    hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());
-  }
-  const size_t hosts = hosted.size();
-  for (auto& [ref, facts] : attempts_) {
-    NodePart* part = facts.PartOf(node);
-    if (part == nullptr) continue;
-    const auto it = hosted.find(ref);
-    facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
-    if (it != hosted.end()) hosted.erase(it);
-    if (facts.stop.has_value()) {
-      SendStop(facts, *part);
-    } else if (!part->launched && IsCurrent(ref)) {
-      SendLaunch(jobs_.at(ref.job).job, part);
-    }
-  }
-  // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
-  LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
-          hosted.size());
-  for (const auto& [ref, ranks] : hosted) StopUnknown(info, ref);
-}
-
-// An attempt that is hosted there and should not be: it ended while the node was away, or is of another
-// cluster.
-void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
-  NodePart part;
-  part.node = info.node();
-  part.launched = part.attached = true;
-  if (IsCurrent(ref)) {  // Wanted, but on other nodes.
-    AttemptFacts elsewhere;
-    elsewhere.ref = ref;
-    elsewhere.stop = StopOrder{kStopGraceMs, "placed on other nodes"};
-    return SendStop(elsewhere, part);
-  }
-  // Which devices it uses is not said: none is free until it is gone.
-  for (int device = 0; device < info.slots(); ++device) part.devices.push_back(device);
-  AttemptFacts& facts = attempts_[ref];
-  facts.ref = ref;
-  facts.parts.push_back(part);
-  BeginStop(&facts, kStopGraceMs, "the attempt has ended");
-}
-
-void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
-  const int64_t happened = update.exit().unix_nanos();
-  const bool stamped = happened != 0 && sent_unix_nanos != 0;
-  const absl::Duration age =
-      absl::Nanoseconds(stamped ? std::max<int64_t>(0, sent_unix_nanos - happened) : 0);
-  events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
-    TakeUpdate(node, update, received, age);
-  });
-}
-
-void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
-                            absl::Duration age) {
-  AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
-  if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
-  bool taken = true;
-  switch (update.event_case()) {
-    case v1::RankUpdate::kReady:
-      taken = facts->TakeReady(node, update.rank());
-      break;
-    case v1::RankUpdate::kExit:
-      taken =
-          facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age);
-      break;
-    case v1::RankUpdate::kStep:
-      if (update.rank() == 0) TakeStepReport(node, facts, update.step());
-      break;
-    case v1::RankUpdate::kStand:
-      taken = TakeRankStand(node, update, *facts);
-      break;
-    case v1::RankUpdate::EVENT_NOT_SET:
-      break;
-  }
-  const bool unwanted = facts->ranks().empty();  // It came with a registration and is being stopped.
-  if (!taken && !unwanted) {
-    LogWarning("agent speaks of a rank that it does not host node=%s job=%s rank=%d", node, update.job_id(),
-               update.rank());
-  }
-}
-
-void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step) {
-  const NodePart* part = facts->PartOfRank(0);
-  if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
-  facts->stepped = true;
-  LiveJob& live = jobs_.at(facts->ref.job);
-  const v1::StepReport before = live.job.last_step();
-  if (!TakeStep(step, &live.job)) return;
-  facts->pace.Take(before, step, lease_.now());
-  live.unsaved = true;
-  parts_.board->PublishStep(Shown(live));
-}
-
-// An answer that comes when steps go on is of no use any more.
-bool Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& update,
-                               const AttemptFacts& facts) {
-  const NodePart* part = facts.PartOfRank(update.rank());
-  if (part == nullptr || part->node != node) return false;
-  if (!IsCurrent(facts.ref)) return true;
-  LiveJob& live = jobs_.at(facts.ref.job);
-  if (live.job.stalled_since_unix_nanos() != 0 && TakeStand(update.rank(), update.stand().where(), &live.job))
-    live.unsaved = live.new_stands = true;
-  return true;
-}
-
-void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
-  events_.Push([this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}] {
-    if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node);
-  });
-}
-
-void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {
-  events_.Push([this, ref, what] {
-    AttemptFacts* facts = FactsOf(ref);
-    if (facts != nullptr && facts->fault.empty()) facts->fault = what;
-  });
-}
-
 // --- The tick ----------------------------------------------------------------------------------------------
 
 void Reconciler::BeginTick() {
@@ -279,6 +97,13 @@ void Reconciler::BeginTick() {
   for (auto& [ref, facts] : attempts_) facts.WaitAgain(lease_.now());
   LogWarning("the coordinator stood still for %s; agents have %s to come back", absl::FormatDuration(still),
              absl::FormatDuration(options_.reattach_grace));
+}
+
+void Reconciler::ForgetLostNodes() {
+  for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
+    attached_.erase(node);
+    LogInfo("a lost node is forgotten node=%s", node);
+  }
 }
 
 void Reconciler::ReadPresence() {
@@ -313,6 +138,7 @@ void Reconciler::Advance(const std::string& id) {
   if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
@@ -448,8 +274,9 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   } else {
     queue_.erase(place);
   }
-  LogInfo("job %s -> %s job=%s attempt=%d reason=%s", ShortName(live->job.state()), ShortName(next.state()),
-          next.id(), next.attempt(), next.reason());
+  const std::string from = ShortName(live->job.state()), to = ShortName(next.state());
+  LogInfo("job %s job=%s attempt=%d reason=%s", from == to ? to : absl::StrCat(from, " -> ", to), next.id(),
+          next.attempt(), next.reason());
   live->job = std::move(next);
   live->unsaved = !not_on_disk.empty();
   live->not_on_disk = not_on_disk;

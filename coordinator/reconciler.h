@@ -90,9 +90,13 @@ class Reconciler {
     std::string refusal;
   };
   using Jobs = std::map<std::string, LiveJob>;
+
+  // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
+  static constexpr int64_t kStopGraceMs = 10000;
+
   using Edit = std::function<void(v1::Job*)>;
 
-  // Events.
+  // Hearing (hearing.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                   const std::function<void(absl::StatusOr<v1::Job>)>& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
@@ -135,6 +139,7 @@ class Reconciler {
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
+  void ForgetLostNodes();
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
   std::vector<NodeSlots> SlotsNow() const;

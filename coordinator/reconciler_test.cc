@@ -1,11 +1,9 @@
 // Jobs from their submit to their end, with a coordinator that is always there.
 #include "coordinator/reconciler.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <optional>
 
+#include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -321,20 +319,25 @@ TEST_F(ReconcilerTest, RendezvousIsOpenExactlyWhileTheAttemptMayRun) {
   EXPECT_FALSE(rendezvous_->Set(ref, "k", "v").ok());
 }
 
-// No file of this process grows while one lives.
-class FullDisk {
- public:
-  FullDisk() {
-    signal(SIGXFSZ, SIG_IGN);
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const rlimit none = {1, before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
-  }
-  ~FullDisk() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
-
- private:
-  rlimit before_;
-};
+TEST_F(ReconcilerTest, ALaunchThatAStoppingAgentRefusedDoesNotUseUpTheOnlyAttempt) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/1);
+  v1::RankUpdate refused = Update("j", 0);
+  refused.mutable_exit()->set_exit_code(126);
+  refused.mutable_exit()->set_error("launch refused: the agent is stopping");
+  refused.mutable_exit()->set_agent_stopping(true);
+  reconciler_->Told("a", refused, absl::ToUnixNanos(clock_.Wall()));
+  reconciler_->RunOnce();
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(Job("j").refused_launches(), 1);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 does not count, as a did not take it"));
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  Exit("a", "j", 0, 1, /*attempt=*/2);
+  Stopped("a", "j", /*attempt=*/2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
+}
 
 TEST_F(ReconcilerTest, ARunningJobIsCancelledThoughTheStoreCannotWriteAndStoredOnceItCan) {
   RunOn({"a"});

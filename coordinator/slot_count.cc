@@ -12,6 +12,7 @@ NodeSlots IdleSlots(const NodeView& node) {
   slots.slots = node.info.slots();
   slots.bytes_per_slot = node.info.memory_bytes_per_slot();
   slots.env.insert(node.info.allowed_env().begin(), node.info.allowed_env().end());
+  slots.plugins = node.info.plugin_dirs_size() > 0;
   for (int device = 0; device < slots.slots; ++device) slots.free_devices.push_back(device);
   return slots;
 }

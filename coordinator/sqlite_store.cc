@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -35,15 +37,28 @@ constexpr char kSchema[] = R"sql(
   INSERT INTO counters VALUES ('generation', 0);
 )sql";
 
-absl::Status StatusOf(int rc, absl::string_view doing) {
+// A quota, a limit of this process and the shared memory beside a full file are a full disk too.
+bool IsFull(sqlite3* db, int rc) {
+  if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) return true;
+  const int error = sqlite3_system_errno(db);
+  const bool of_a_file = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
+  return of_a_file && (error == ENOSPC || error == EDQUOT || error == EFBIG);
+}
+
+absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
+  const char* known = sqlite3_db_filename(db, "main");
+  const std::string path = known == nullptr ? "a file that could not be opened" : known;
+  if (IsFull(db, rc)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("state store: ", doing, ": the disk of ", path, " is full; free some space"));
+  }
   const std::string message = absl::StrCat("state store: ", doing, ": ", sqlite3_errstr(rc));
   switch (rc & 0xff) {
-    case SQLITE_FULL:
-      return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space"));
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(message);
     case SQLITE_IOERR:
+      return absl::UnavailableError(absl::StrCat(message, " (", path, ")"));
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return absl::UnavailableError(message);
@@ -61,7 +76,7 @@ absl::Status StatusOf(int rc, absl::string_view doing) {
 // One prepared statement for one call. Bind in order, then Step().
 class Statement {
  public:
-  Statement(sqlite3* db, const std::string& sql) {
+  Statement(sqlite3* db, const std::string& sql) : db_(db) {
     rc_ = sqlite3_prepare_v2(db, sql.c_str(), -1, &statement_, nullptr);
   }
   ~Statement() { sqlite3_finalize(statement_); }
@@ -84,6 +99,7 @@ class Statement {
   // SQLITE_ROW, SQLITE_DONE or an error.
   int Step() { return rc_ == SQLITE_OK ? sqlite3_step(statement_) : rc_; }
 
+  sqlite3* db() const { return db_; }
   int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
   std::string Blob(int column) {
     const void* data = sqlite3_column_blob(statement_, column);
@@ -95,6 +111,7 @@ class Statement {
   void Note(int rc) {
     if (rc_ == SQLITE_OK) rc_ = rc;
   }
+  sqlite3* const db_;
   sqlite3_stmt* statement_ = nullptr;
   int rc_ = SQLITE_OK;
   int bound_ = 0;
@@ -102,14 +119,14 @@ class Statement {
 
 absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doing) {
   const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
-  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(sqlite3_extended_errcode(db), doing);
+  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(db, sqlite3_extended_errcode(db), doing);
 }
 
 absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing) {
   Statement statement(db, sql);
   const int rc = statement.Step();
   if (rc != SQLITE_ROW)
-    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(rc, doing);
+    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(db, rc, doing);
   return statement.Int(0);
 }
 
@@ -132,7 +149,7 @@ absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_
     bytes += blob.size();
     FSDPD_ASSIGN_OR_RETURN(page.jobs.emplace_back(), ParseJob(blob));
   }
-  if (rc != SQLITE_DONE) return StatusOf(rc, doing);
+  if (rc != SQLITE_DONE) return StatusOf(statement->db(), rc, doing);
   return page;
 }
 
@@ -171,6 +188,19 @@ struct SqliteStore::Handle {
     sqlite3_close(db);
     if (lock_fd >= 0) close(lock_fd);
   }
+  // `alone`: nobody else may read the file meanwhile, and what readers and writers share lies in this process.
+  absl::Status Connect(const std::string& path, bool alone) {
+    sqlite3_close(std::exchange(db, nullptr));
+    const int rc = sqlite3_open_v2(
+        path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
+    if (rc != SQLITE_OK) return StatusOf(db, rc, absl::StrCat("open ", path));
+    sqlite3_extended_result_codes(db, 1);
+    // Before anything is read: from then on it has no effect.
+    if (alone) FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA locking_mode=EXCLUSIVE", "take the file"));
+    FSDPD_RETURN_IF_ERROR(PrepareSchema(db, path));
+    return Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up");
+  }
+
   sqlite3* db = nullptr;
   int lock_fd = -1;
 };
@@ -185,20 +215,29 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
   const std::string path = dir + "/fsdpd.db";
-  const int rc = sqlite3_open_v2(path.c_str(), &handle->db,
-                                 SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
-  if (rc != SQLITE_OK) return StatusOf(rc, absl::StrCat("open ", path));
-  sqlite3* db = handle->db;
-  sqlite3_extended_result_codes(db, 1);
-  FSDPD_RETURN_IF_ERROR(PrepareSchema(db, path));
-  FSDPD_RETURN_IF_ERROR(Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up"));
-  FSDPD_RETURN_IF_ERROR(
-      Execute(db, "UPDATE counters SET value = value + 1 WHERE name = 'generation'", "count the generation"));
+  absl::Status connected = handle->Connect(path, /*alone=*/false);
+  if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*alone=*/true);
+  FSDPD_RETURN_IF_ERROR(connected);
   auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle)));
-  FSDPD_ASSIGN_OR_RETURN(
-      store->generation_,
-      QueryInt(db, "SELECT value FROM counters WHERE name = 'generation'", "read the generation"));
+  FSDPD_ASSIGN_OR_RETURN(const int64_t last,
+                         QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",
+                                  "read the generation"));
+  store->generation_ = last + 1;
+  const absl::Status counted = store->CountThisLife();
+  if (counted.ok()) return store;
+  if (!absl::IsResourceExhausted(counted) && !absl::IsUnavailable(counted)) return counted;
+  LogWarning("%s. Until then jobs are shown and cancelled, and none is taken or launched", counted.message());
   return store;
+}
+
+// Every write comes after it, so that what a life has stored is never of a generation that comes again.
+absl::Status SqliteStore::CountThisLife() {
+  if (counted_) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(Execute(
+      handle_->db, absl::StrCat("UPDATE counters SET value = ", generation_, " WHERE name = 'generation'"),
+      "count the generation"));
+  counted_ = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
@@ -207,7 +246,7 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
   select.BindText(request_id);
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return std::nullopt;
-  if (rc != SQLITE_ROW) return StatusOf(rc, absl::StrCat("read request ", request_id));
+  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read request ", request_id));
   FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ParseJob(select.Blob(0)));
   if (stored.spec().SerializeAsString() != spec.SerializeAsString()) {
     return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ",
@@ -217,6 +256,7 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
 }
 
 absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
   {
     Statement insert(handle_->db,
                      "INSERT INTO jobs (id, state, create_nanos, request_id, job) VALUES (?,?,?,?,?)");
@@ -228,7 +268,7 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     const int rc = insert.Step();
     if (rc == SQLITE_DONE) return Inserted{job, true};
     if (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty()) {
-      return StatusOf(rc, absl::StrCat("insert job ", job.id()));
+      return StatusOf(handle_->db, rc, absl::StrCat("insert job ", job.id()));
     }
   }
   // The unique request id decided, in the insert's own transaction; rows are never removed, so reading now is
@@ -239,6 +279,7 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
 }
 
 absl::Status SqliteStore::Update(const v1::Job& job) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
   // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
   Statement update(handle_->db, "UPDATE jobs SET state = ?, job = ? WHERE id = ? RETURNING 1");
   update.BindInt(job.state());
@@ -247,11 +288,13 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   int rc = update.Step();
   if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
   if (rc == SQLITE_ROW) rc = update.Step();  // The commit happens in the last step.
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(rc, absl::StrCat("update job ", job.id()));
+  return rc == SQLITE_DONE ? absl::OkStatus()
+                           : StatusOf(handle_->db, rc, absl::StrCat("update job ", job.id()));
 }
 
 // One statement is one transaction; BEGIN and COMMIT would take in what other threads store meanwhile.
 absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
   for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
     const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
     std::string rows = "(?,?,?)";
@@ -265,7 +308,7 @@ absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
       update.BindBlob(jobs[i]->SerializeAsString());
     }
     const int rc = update.Step();
-    if (rc != SQLITE_DONE) return StatusOf(rc, absl::StrCat("update ", end - begin, " jobs"));
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
   }
   return absl::OkStatus();
 }
@@ -275,7 +318,7 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
   select.BindText(id);
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
-  if (rc != SQLITE_ROW) return StatusOf(rc, absl::StrCat("read job ", id));
+  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read job ", id));
   return ParseJob(select.Blob(0));
 }
 

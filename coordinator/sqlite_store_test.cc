@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "base/temp_dir.h"
+#include "coordinator/testing/full_disk.h"
 
 namespace fsdpd {
 namespace {
@@ -49,6 +51,42 @@ TEST(SqliteStore, KeepsJobsOverReopenAndGrowsItsGeneration) {
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->reason(), "all ranks reported");
   EXPECT_EQ(store->LiveJobs()->size(), 1u);
+}
+
+TEST(SqliteStore, OpensOnAFullDiskToReadAndWritesOnceThereIsRoom) {
+  const TempDir dir;
+  const int64_t generation = [&] {
+    const auto store = OpenOrDie(dir.path());
+    EXPECT_TRUE(store->Insert(MakeJob("before", 1)).ok());
+    return store->generation();
+  }();
+  int64_t second_generation = 0;
+  {
+    std::optional<FullDisk> full(std::in_place);
+    auto store = SqliteStore::Open(dir.path());
+    const auto before = store.ok() ? (*store)->Get("before") : store.status();
+    const auto refused = store.ok() ? (*store)->Insert(MakeJob("refused", 2)).status() : store.status();
+    full.reset();
+    ASSERT_TRUE(before.ok()) << before.status();
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("disk"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(dir.path() + "/fsdpd.db"));
+    second_generation = (*store)->generation();
+    EXPECT_GT(second_generation, generation);
+    EXPECT_TRUE((*store)->Insert(MakeJob("after", 3)).ok());
+    EXPECT_EQ((*store)->Get("refused").status().code(), absl::StatusCode::kNotFound);
+  }
+  const auto store = OpenOrDie(dir.path());
+  EXPECT_GT(store->generation(), second_generation);
+  EXPECT_TRUE(store->Get("after").ok());
+}
+
+TEST(SqliteStore, SaysThatANewStateNeedsRoom) {
+  const TempDir dir;
+  std::optional<FullDisk> full(std::in_place);
+  const absl::Status status = SqliteStore::Open(dir.path()).status();
+  full.reset();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the disk of " + dir.path() + "/fsdpd.db is full"));
 }
 
 TEST(SqliteStore, RefusesASecondCoordinator) {

@@ -4,7 +4,7 @@
 // Contract for every implementation:
 //   * Insert() and Update() are on stable storage when they return OK.
 //   * A request id names at most one job for ever; the check and the insert are one step.
-//   * generation() is larger than in every earlier life of the same state: it fences agents' streams.
+//   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
 // stored.

@@ -13,8 +13,8 @@
 namespace fsdpd {
 namespace {
 
-// After an attempt is over, agents have so long to send what its ranks still wrote before following is
-// stopped, and as long again to say "end".
+// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it. When nothing
+// more came for so long following is stopped, and they have as long again to say "end".
 constexpr absl::Duration kDrain = absl::Seconds(2);
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
@@ -63,7 +63,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt), request.tail_lines()},
       nodes);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
-  absl::Time over = absl::InfiniteFuture();
+  absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
   bool asked_to_stop = false;
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
@@ -84,6 +84,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     if (over == absl::InfiniteFuture()) {
       FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
       if (AttemptIsOver(fresh, attempt)) over = now;
+    } else if (!lines.empty() && !asked_to_stop) {
+      over = now;
     }
     if (request.follow() && now - over >= kDrain && !asked_to_stop) {
       parts_.logs->StopFollowing(tail);

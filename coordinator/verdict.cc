@@ -17,6 +17,7 @@ namespace {
 // Failures so close to each other have one cause.
 constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
+constexpr char kAllBack[] = "all agents are connected again";
 constexpr absl::Duration kFirstRetry = absl::Seconds(1);
 constexpr absl::Duration kLongestRetry = absl::Minutes(1);
 // A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
@@ -25,9 +26,11 @@ constexpr int kMaxSwallowedLaunches = 3;
 
 std::string WordsOf(const v1::RankExit& exit) {
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
-  if (!exit.error().empty()) return exit.error();
   // A rank that could not say a word says by its flight page where it was.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it stood in ", exit.stood());
+  // The rank's own word is only that it was told to leave.
+  if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
+  if (!exit.error().empty()) return exit.error();
   if (exit.signal() != 0) {
     const char* name = sigabbrev_np(exit.signal());
     return absl::StrCat("killed by signal ", exit.signal(),
@@ -142,6 +145,15 @@ std::string LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
                       " is lost: what ran there could not be confirmed gone)");
 }
 
+// Nothing of the attempt was at fault, and on that node nothing of it ever ran.
+bool RefusedByAStoppingAgent(const AttemptFacts& facts, int rank) {
+  return rank >= 0 && facts.ranks()[rank].exit.has_value() && facts.ranks()[rank].exit->agent_stopping();
+}
+
+std::string AllRun(const AttemptFacts& facts) {
+  return absl::StrCat("all ", facts.ranks().size(), " ranks run");
+}
+
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                      absl::Time now, const VerdictOptions& options) {
   Verdict verdict;
@@ -150,21 +162,25 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
     verdict.reason = absl::StrCat(ReasonOf(*verdict.failure), "; stopping the attempt");
+    verdict.refused = RefusedByAStoppingAgent(facts, verdict.failure->rank());
     return verdict;
   }
   if (job.state() == v1::JOB_STATE_STARTING && (facts.AllReady() || facts.stepped)) {
-    return {JobEvent::kReady, absl::StrCat("all ", facts.ranks().size(), " ranks run"), std::nullopt};
+    return {JobEvent::kReady, AllRun(facts), std::nullopt};
   }
   std::vector<std::string> away;
   for (const NodePart& part : facts.parts) {
     if (presence(part.node) == Presence::kAway) away.push_back(part.node);
   }
   const bool waited = job.reason().rfind(kWaitsFor, 0) == 0;
+  const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
   if (!away.empty()) {
     verdict.reason = absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "),
                                   " to reconnect; its ranks go on if only the connection broke");
   } else if (waited) {
-    verdict.reason = "all agents are connected again";
+    verdict.reason = kAllBack;
+  } else if (goes_on && job.reason() == kAllBack) {
+    verdict.reason = AllRun(facts);
   }
   if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
   return verdict;
@@ -179,7 +195,19 @@ bool NodeIsToBlame(const v1::Job& job, const AttemptFacts& facts) {
   return exit.has_value() && exit->cancelled();
 }
 
+Verdict AgainSinceRefused(const v1::Job& job) {
+  Verdict verdict;
+  verdict.event = JobEvent::kRetry;
+  verdict.retry_after = RetryDelay(job.refused_launches());
+  verdict.reason = absl::StrCat("attempt ", job.attempt(), " does not count, as ", job.failure().node(),
+                                " did not take it: ", job.failure().error(), "; the next one starts after ",
+                                absl::FormatDuration(verdict.retry_after));
+  return verdict;
+}
+
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+  const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
+  if (told && RefusedByAStoppingAgent(facts, job.failure().rank())) return AgainSinceRefused(job);
   Verdict verdict;
   // An exit that came after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
@@ -189,14 +217,15 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
   const int64_t allowed = FilledSpec(job).restart().max_attempts();
-  if (job.attempt() < allowed) {
+  const int64_t counted = job.attempt() - job.refused_launches();
+  if (counted < allowed) {
     verdict.event = JobEvent::kRetry;
     verdict.retry_after = RetryDelay(job.attempt());
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
-    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why,
+    verdict.reason = absl::StrCat("attempt ", counted, " of ", allowed, " failed", after, ": ", why,
                                   "; the next one starts after ", absl::FormatDuration(verdict.retry_after));
-  } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
+  } else if (facts.recovered && !facts.AnySign() && counted < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
     verdict.reason =

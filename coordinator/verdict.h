@@ -7,6 +7,7 @@
 //     its ranks see it first, by broken connections: while a node is away, their failures are not judged.
 //   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
 //     failures, unless those came long before: an agent without its coordinator stops what a failure left.
+//   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 
@@ -38,6 +39,7 @@ struct Verdict {
   std::optional<JobEvent> event;  // Nothing to do when empty.
   std::string reason;
   std::optional<v1::Job::Failure> failure;            // To be kept in the job.
+  bool refused = false;                               // kFail: the attempt is one more of refused_launches.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 

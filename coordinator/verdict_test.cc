@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <map>
 
@@ -115,6 +116,90 @@ TEST_F(VerdictTest, ARankThatLeftSinceItsPeerHadFailedIsNotTheCause) {
   const Verdict verdict = JudgeNow();
   ASSERT_EQ(verdict.event, JobEvent::kFail);
   EXPECT_EQ(verdict.failure->rank(), 1);
+}
+
+TEST_F(VerdictTest, ARankThatSomebodyTerminatedIsTheCauseThoughItsPeersFailedBeforeItWasGone) {
+  Exit(2, 1, 1'000'000'000);
+  v1::RankExit terminated;
+  terminated.set_exit_code(143);
+  terminated.set_error("left at step 12, as it was told to");
+  terminated.set_stood("step 12: compute in Forward head mb 0");
+  // Its neighbour failed before it was gone, and it was told so.
+  terminated.set_peer_failed(true);
+  ASSERT_TRUE(
+      facts_.TakeExit("node-0", 1, terminated, now_, absl::Seconds(10) - absl::Nanoseconds(1'400'000'000)));
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_EQ(verdict.failure->rank(), 1);
+  EXPECT_EQ(verdict.failure->error(),
+            "SIGTERM from outside, not from its agent; it stood in step 12: compute in Forward head mb 0");
+}
+
+TEST_F(VerdictTest, ARankThatTheKernelKilledIsTheCauseAndOneThatCrashedMayBeAConsequence) {
+  for (const int signal : {SIGKILL, SIGABRT}) {
+    Reset(false);
+    Exit(2, 1, 1'000'000'000);
+    v1::RankExit killed;
+    killed.set_signal(signal);
+    ASSERT_TRUE(
+        facts_.TakeExit("node-0", 1, killed, now_, absl::Seconds(10) - absl::Nanoseconds(1'400'000'000)));
+    EXPECT_EQ(facts_.FirstFailure()->rank(), signal == SIGKILL ? 1 : 2);
+  }
+}
+
+TEST_F(VerdictTest, AKillLongAfterAFailureIsNotItsCause) {
+  Exit(2, 1, 1'000'000'000);
+  Exit(0, 143, 2'100'000'000);
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
+}
+
+TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
+  v1::RankExit refused;
+  refused.set_exit_code(126);
+  refused.set_error("launch refused: the agent is stopping");
+  refused.set_agent_stopping(true);
+  job_.set_state(v1::JOB_STATE_STARTING);
+  for (const int rank : {2, 3})
+    ASSERT_TRUE(facts_.TakeExit("node-1", rank, refused, now_, absl::ZeroDuration()));
+  now_ += options_.settle;
+  const Verdict verdict = JudgeNow();
+  ASSERT_EQ(verdict.event, JobEvent::kFail);
+  EXPECT_TRUE(verdict.refused);
+  *job_.mutable_failure() = *verdict.failure;
+  job_.set_refused_launches(1);
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  EXPECT_EQ(
+      JudgeNow().reason,
+      "attempt 1 does not count, as node-1 did not take it: launch refused: the agent is stopping; the next "
+      "one starts after 1s");
+  // The next one counts, and is the only one that the job has.
+  job_.set_attempt(2);
+  job_.mutable_failure()->set_attempt(2);
+  Reset(false);
+  Exit(2, 1, 5);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+}
+
+TEST_F(VerdictTest, ThatAllAgentsAreBackIsSaidUntilTheNextStep) {
+  presence_["node-1"] = Presence::kAway;
+  job_.set_reason(JudgeNow().reason);
+  presence_["node-1"] = Presence::kConnected;
+  facts_.stepped_since_attached = true;
+  facts_.TakeAttached("node-1", {2, 3}, now_);
+  EXPECT_EQ(JudgeNow().reason, "all agents are connected again");
+  job_.set_reason(JudgeNow().reason);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  facts_.stepped_since_attached = true;
+  EXPECT_EQ(JudgeNow().event, JobEvent::kNote);
+  EXPECT_EQ(JudgeNow().reason, "all 4 ranks run");
+  job_.set_reason(JudgeNow().reason);
+  EXPECT_FALSE(JudgeNow().event.has_value());
 }
 
 TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {

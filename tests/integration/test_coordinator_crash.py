@@ -172,3 +172,33 @@ def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
         request = coordinator.ListJobsRequest(page_size=500)
         known = [job.id for job in cluster.api().ListJobs(request, timeout=60, wait_for_ready=True).jobs]
         assert known[::-1] == kept, "each acknowledged job and no refused one"
+
+
+def test_a_coordinator_starts_on_a_full_disk_and_goes_on_when_there_is_room(small_disk, tmp_path):
+    cluster = Cluster(tmp_path / "cluster", agents=1)
+    cluster.state_dir = small_disk / "state"
+    with cluster:
+        job_id = cluster.submit(one_rank(steps=ENDLESS))
+        cluster.wait_step(job_id, 2)
+        rank = cluster.all_ranks()[0].pid
+        # A clean end leaves nothing beside the database that SQLite could use again.
+        assert cluster.coordinator.stop() == 0
+        filler = fill(small_disk)
+        cluster.start_coordinator(listen=cluster.address)
+        assert "is full; free some space" in cluster.coordinator.text(), cluster.coordinator.text()
+        cluster.wait_nodes(1)
+        step = cluster.job(job_id).last_step.step
+        cluster.wait_step(job_id, step + 2)
+        assert [each.pid for each in cluster.all_ranks()] == [rank], "the rank lives on"
+        with pytest.raises(grpc.RpcError) as refused:
+            cluster.submit(one_rank())
+        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused.value
+        assert f"the disk of {cluster.state_dir}/fsdpd.db is full" in refused.value.details(), refused.value
+        told = cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60).job
+        assert "not on disk yet" in told.reason, told
+        wait_until("its rank is gone", lambda: not cluster.all_ranks())
+        listed = [job for job in cluster.jobs() if job.id == job_id][0]
+        assert (listed.state, listed.reason) == (told.state, told.reason), "a list shows what the job itself does"
+        filler.unlink()
+        cluster.wait_state(job_id, "CANCELLED")
+        cluster.wait_state(cluster.submit(one_rank()), "SUCCEEDED")

@@ -62,3 +62,8 @@ def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
     host = re.escape(socket.gethostname().lower())
     assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=1))
     assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=1)
+
+
+def test_a_plugin_dir_that_is_none_is_a_usage_error(tmp_path):
+    assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", "--plugin-dir", "/no/such/folder", code=2)
+    assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", "--plugin-dir", "/etc/passwd", code=2)

@@ -2,10 +2,11 @@
 
 import os
 import re
+import resource
 import signal
 
 from harness.processes import descendants
-from harness.specs import ENDLESS, corpus, spec
+from harness.specs import ENDLESS, corpus, one_rank, spec
 from harness.stubs import coordinator
 from harness.wait import wait_until
 
@@ -48,6 +49,15 @@ def test_a_killed_rank_is_named_as_the_cause(cluster):
     assert not cluster.all_ranks()
 
 
+def test_a_rank_that_somebody_terminates_is_the_cause_and_not_its_peers(cluster):
+    job_id = start_endless(cluster)
+    victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
+    os.kill(victim.pid, signal.SIGTERM)
+    job = cluster.wait_state(job_id, "FAILED")
+    assert (job.failure.rank, job.failure.exit_code, job.failure.node) == (3, 143, "node-1"), job.failure
+    assert re.search("SIGTERM from outside, not from its agent; it stood in " + A_PLACE, job.failure.error)
+
+
 def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     job_id = start_endless(cluster)
     cluster.wait_step(job_id, 20)
@@ -66,7 +76,8 @@ def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):
     assert re.search(r"^stopped by a signal; .*" + A_PLACE, stands()[stopped]), stands()
     for rank in set(range(4)) - {stopped}:
         assert re.search(r"^step \d+: .*" + IN_A_COLLECTIVE, stands()[rank]), stands()
-    said = f"no step for .*; the rank stands in {re.escape(stands()[stopped])}"
+    place = re.escape(stands()[stopped].removeprefix("stopped by a signal; "))
+    said = f"no step for .*; the rank was stopped by a signal and stands in {place}"
     assert re.search(f"rank={stopped}: {said}", cluster.agents["node-1"].text())
     assert re.search(rf"\[fsdpd-agent: {said}\]", cluster.ctl("logs", job_id, "--rank", stopped).expect(0).out)
     described = cluster.ctl("describe", job_id).expect(0).out
@@ -159,3 +170,28 @@ def test_a_second_agent_of_the_same_name_is_refused(own):
         assert cluster.agents["node-0"].running()
         assert [node.name for node in cluster.nodes() if node.connected] == ["node-0"]
         cluster.wait_state(cluster.submit(spec(resources={"nodes": 1})), "SUCCEEDED")
+
+
+def test_two_agents_do_not_share_a_work_dir(own):
+    with own(agents=1) as cluster:
+        other = cluster.start_agent("other", work_dir=cluster.folder / "node-0.work", expect_serving=False)
+        assert other.wait() == 1
+        assert f"another agent, pid {cluster.agents['node-0'].pid}, keeps its ranks' logs in" in other.text()
+        assert [node.name for node in cluster.nodes()] == ["node-0"]
+
+
+def test_an_agent_out_of_descriptors_says_so_and_goes_on_once_it_has_some(own):
+    with own(agents=1) as cluster:
+        before = cluster.submit(one_rank(steps=2))
+        cluster.wait_state(before, "SUCCEEDED")
+        agent = cluster.agents["node-0"].pid
+        soft, hard = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, hard))  # All of those are open.
+        said = cluster.ctl("logs", before)
+        assert said.code != 0 and "node-0: cannot" in said.err and "Too many open files" in said.err, said
+        job = cluster.wait_state(cluster.submit(one_rank(steps=2)), "FAILED")
+        assert "Too many open files" in job.failure.error, job.failure
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (soft, hard))
+        cluster.wait_state(cluster.submit(one_rank(steps=2)), "SUCCEEDED")
+        assert "fsdpd_" in cluster.scrape("node-0")
+        cluster.ctl("logs", before).expect(0)

@@ -1,15 +1,25 @@
 """A model from a user's shared object: described once, planned without it, loaded by every rank."""
 
 import json
+import pathlib
 import subprocess
 
 import pytest
 
+from harness.cluster import Cluster
 from harness.programs import program
 from harness.specs import corpus, spec
 
 PLUGIN = "examples/plugin/residual_mlp.so"
 ARGS = '{"layers": 2}'
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("plugins"), agents=0) as made:
+        for node in ("node-0", "node-1"):
+            made.start_agent(node, plugin_dir=pathlib.Path(program(PLUGIN)).parent)
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +31,17 @@ def description(tmp_path_factory):
     return path
 
 
-def submit(cluster, description, folder, **plugin):
-    """With fsdpctl, which reads the description."""
+def written(cluster, description, folder, **plugin):
     model = {"llama": None, "plugin": {"path": program(PLUGIN), "description": str(description), **plugin}}
     text = corpus(folder / "corpus.txt")
     made = spec(steps=40, model=model, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
-    return json.loads(cluster.ctl("submit", "-f", cluster.write_spec(made), "-o", "json").expect(0).out)["id"]
+    return cluster.write_spec(made)
+
+
+def submit(cluster, description, folder, **plugin):
+    """With fsdpctl, which reads the description."""
+    path = written(cluster, description, folder, **plugin)
+    return json.loads(cluster.ctl("submit", "-f", path, "-o", "json").expect(0).out)["id"]
 
 
 def test_a_job_with_a_plugin_trains(cluster, description, tmp_path):
@@ -44,3 +59,16 @@ def test_a_rank_refuses_a_plugin_that_is_not_what_was_described(cluster, descrip
 def test_a_plugin_that_no_node_has_is_named(cluster, description, tmp_path):
     job = cluster.wait_state(submit(cluster, description, tmp_path, path="/nowhere/mine.so"), "FAILED")
     assert "/nowhere/mine.so" in job.reason
+
+
+def test_a_plugin_outside_of_the_agents_folder_is_not_loaded(cluster, description, tmp_path):
+    copy = tmp_path / "mine.so"
+    copy.write_bytes(pathlib.Path(program(PLUGIN)).read_bytes())
+    job = cluster.wait_state(submit(cluster, description, tmp_path, path=str(copy)), "FAILED")
+    assert str(copy) in job.reason and "lies outside of its agent's --plugin-dir" in job.reason, job.reason
+
+
+def test_agents_load_no_plugin_unless_they_were_told_a_folder(own, description, tmp_path):
+    with own(agents=1) as cluster:
+        refused = cluster.ctl("submit", "-f", written(cluster, description, tmp_path)).expect(3)
+        assert "model.plugin.path" in refused.err and "--plugin-dir DIR" in refused.err, refused

@@ -1,0 +1,93 @@
+#include "agent/hosted_rank.h"
+
+#include <absl/strings/str_cat.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/flight_page.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+// A rank without a page trains all the same.
+UniqueFd NewFlightPage(const RankId& id) {
+  const absl::StatusOr<int> page = MakeFlightPage();
+  if (page.ok()) return UniqueFd(*page);
+  LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
+  return UniqueFd();
+}
+
+}  // namespace
+
+absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& binary, v1::Device kind,
+                               const absl::StatusOr<UniqueFd>& log) {
+  FSDPD_RETURN_IF_ERROR(log.status());
+  RankCommand command;
+  command.binary = binary;
+  command.mark = absl::StrCat(start.job_id(), "/", start.attempt(), "/", start.rank());
+  command.log_fd = log->get();
+  flight = NewFlightPage(id);
+  command.flight_fd = flight.get();
+  // One thread per rank, unless the node's owner knows better: ranks already share the cores.
+  if (kind == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
+  for (const v1::Variable& variable : start.spec().env())
+    command.variables[variable.name()] = variable.value();
+  FSDPD_ASSIGN_OR_RETURN(process, RankProcess::Spawn(command));
+  link = std::make_unique<RankLink>(process->TakeSocket());
+  v1::AgentToRank message;
+  *message.mutable_launch() = start;
+  Send(message);
+  return absl::OkStatus();
+}
+
+void HostedRank::Send(const v1::AgentToRank& message) {
+  if (link != nullptr) EndLink(link->Send(message));
+}
+
+void HostedRank::EndLink(const absl::Status& status) {
+  if (status.ok() || link == nullptr) return;
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
+    last_word = absl::StrCat("the rank broke its protocol with the agent: ", status.message());
+    LogError("%s: %s", ToString(id), last_word);
+    process->SignalTree(SIGKILL);  // Before its descriptor closes, at which it would exit by itself.
+  }
+  link.reset();
+}
+
+absl::StatusOr<std::string> HostedRank::Where() const {
+  if (!flight.valid()) return absl::NotFoundError("it has no page");
+  return WhereLanesStand(flight.get());
+}
+
+void HostedRank::KeepWhere() {
+  if (stood.empty()) stood = Where().value_or("");
+}
+
+v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
+  v1::RankExit exit;
+  exit.set_exit_code(end.exit_code);
+  exit.set_signal(end.signal);
+  exit.set_error(last_word);
+  // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
+  if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
+    exit.set_error("left with exit code 0 before it had said that it was done");
+  }
+  return exit;
+}
+
+v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& bind_address) {
+  v1::RankLaunch start;
+  start.set_job_id(launch.job_id());
+  start.set_attempt(launch.attempt());
+  *start.mutable_spec() = launch.spec();
+  start.set_rank(launch.first_rank() + index);
+  start.set_world(launch.world());
+  start.set_device(index < launch.devices_size() ? launch.devices(index) : index);
+  start.set_bind_address(bind_address);
+  return start;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,60 @@
+// One rank of this node: its process, the socket to it, the page that shows where it stands, and its last word. It
+// owns how a launch becomes a process, what the end of the socket means and what an exit says of the rank. When any
+// of this happens, and what follows from it for others, is the supervisor's (rank_supervisor.h).
+//
+//   Start -> Send, link->Receive, Where ... -> ExitOf, once its process has ended -> gone
+//
+// Thread safety: none; the supervisor's thread owns it.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "agent/attempt.h"
+#include "agent/rank_link.h"
+#include "agent/rank_process.h"
+#include "agent/unique_fd.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+#include "proto/fsdpd/v1/rank.pb.h"
+
+namespace fsdpd {
+
+struct HostedRank {
+  RankId id;
+  int device = 0;
+  std::unique_ptr<RankProcess> process;  // Null when it could not be started.
+  std::unique_ptr<RankLink> link;        // Null once either side has ended it.
+  UniqueFd flight;                       // Its page; not valid when there is none.
+  std::string stood;                     // For its exit; "" while not known.
+  std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  bool finished = false;                 // RankFinished has come.
+  bool told_of_peer = false;             // That another rank of the attempt has failed.
+  bool exit_reported = false;
+  bool gone = false;  // Nothing of its tree is left.
+
+  // Its process, with `start` as the first message. An error leaves none. `log`: where its output goes.
+  absl::Status Start(const v1::RankLaunch& start, const std::string& binary, v1::Device kind,
+                     const absl::StatusOr<UniqueFd>& log);
+
+  // Nothing is sent once the link has ended.
+  void Send(const v1::AgentToRank& message);
+  // An end of the stream leaves the rank to finish; one that breaks the protocol cannot be worked with and is
+  // killed. Nothing for OK.
+  void EndLink(const absl::Status& status);
+
+  // By its page; "" when it has shown no instruction.
+  absl::StatusOr<std::string> Where() const;
+  // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
+  void KeepWhere();
+
+  // What its process ended with, and its last word. REQUIRES: all that it sent was read.
+  v1::RankExit ExitOf(const ProcessEnd& end) const;
+};
+
+// What the rank at `index` of a launch's ranks is told.
+v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& bind_address);
+
+}  // namespace fsdpd

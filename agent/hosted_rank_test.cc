@@ -1,0 +1,54 @@
+#include "agent/hosted_rank.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
+  v1::Launch launch;
+  launch.set_job_id("job");
+  launch.set_attempt(2);
+  launch.set_world(6);
+  launch.set_first_rank(4);
+  launch.set_ranks(2);
+  launch.add_devices(3);
+  launch.add_devices(1);
+  launch.mutable_spec()->set_name("n");
+  const v1::RankLaunch second = LaunchOf(launch, 1, "10.0.0.7");
+  EXPECT_EQ(second.rank(), 5);
+  EXPECT_EQ(second.device(), 1);
+  EXPECT_EQ(second.world(), 6);
+  EXPECT_EQ(second.attempt(), 2);
+  EXPECT_EQ(second.bind_address(), "10.0.0.7");
+  EXPECT_EQ(second.spec().name(), "n");
+  launch.clear_devices();
+  EXPECT_EQ(LaunchOf(launch, 1, "").device(), 1) << "nobody chose one";
+}
+
+TEST(HostedRank, AnExitWithZeroIsASuccessOnlyAfterTheRankSaidThatItWasDone) {
+  HostedRank rank;
+  EXPECT_EQ(rank.ExitOf({}).error(), "left with exit code 0 before it had said that it was done");
+  rank.finished = true;
+  EXPECT_EQ(rank.ExitOf({}).error(), "");
+  ProcessEnd killed;
+  killed.signal = SIGKILL;
+  rank.finished = false;
+  EXPECT_EQ(rank.ExitOf(killed).error(), "");
+  EXPECT_EQ(rank.ExitOf(killed).signal(), SIGKILL);
+  rank.last_word = "out of memory";
+  EXPECT_EQ(rank.ExitOf({}).error(), "out of memory");
+}
+
+TEST(HostedRank, WithoutALogToWriteItIsNotStarted) {
+  HostedRank rank;
+  const absl::Status started =
+      rank.Start({}, "/bin/true", v1::DEVICE_CPU, absl::UnavailableError("/dev/null: Too many open files"));
+  EXPECT_EQ(std::string(started.message()), "/dev/null: Too many open files");
+  EXPECT_EQ(rank.process, nullptr);
+  rank.Send({});  // Nobody is there.
+}
+
+}  // namespace
+}  // namespace fsdpd

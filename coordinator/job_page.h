@@ -1,0 +1,25 @@
+// A page of jobs as readers see each: what is stored, and what of a live job is newer than that. Steps are stored
+// now and then, and a cancel or a failure that found no room on the disk (reconciler.h) not yet. A query for
+// states asks for those that are shown.
+//
+// Pure.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "coordinator/state_store.h"
+
+namespace fsdpd {
+
+struct ShownPage {
+  std::vector<v1::Job> jobs;  // Newest first, at most as many as the query's limit.
+  bool more = false;
+  JobCursor end;  // Where the next page begins, when there is more.
+};
+
+// `stored`: what the store answered to `query`, after `live`, the board's jobs, had been read.
+ShownPage AsShown(const JobQuery& query, JobPage stored,
+                  const std::vector<std::shared_ptr<const v1::Job>>& live);
+
+}  // namespace fsdpd

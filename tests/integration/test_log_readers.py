@@ -1,0 +1,39 @@
+"""Many readers of large logs: what they do not take waits where it is."""
+
+import pathlib
+import re
+
+from harness.specs import one_rank
+from harness.stubs import coordinator
+
+LINES = 30_000
+LINE = "x" * 1000 + "\n"
+# 20 readers of 30 MB each; a coordinator that reads ahead for them has hundreds of megabytes.
+READERS = 20
+MAX_GROWTH_KIB = 48 << 10
+
+
+def peak_kib(process):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE).group(1))
+
+
+def test_readers_that_do_not_read_cost_the_coordinator_no_memory_and_miss_no_line(own):
+    with own(agents=1) as cluster:
+        job_id = cluster.submit(one_rank(steps=2))
+        cluster.wait_state(job_id, "SUCCEEDED")
+        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        already = len(log.read_text().splitlines())
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(LINE * LINES)
+        before = peak_kib(cluster.coordinator)
+        request = coordinator.TailLogsRequest(id=job_id)
+        slow = [cluster.api().TailLogs(request, timeout=600) for _ in range(READERS)]
+        for reader in slow:
+            next(reader)
+        # The agent serves all in turn: what one of them reads whole, each of the others could have been sent.
+        assert sum(1 for _ in cluster.api().TailLogs(request, timeout=600)) == already + LINES
+        assert peak_kib(cluster.coordinator) - before < MAX_GROWTH_KIB
+        assert 1 + sum(1 for _ in slow[0]) == already + LINES
+        for reader in slow[1:]:
+            reader.cancel()
