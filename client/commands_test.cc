@@ -94,6 +94,28 @@ TEST_F(CommandsTest, MigrateRefusesWhatMegatronRefusesAndWritesNothing) {
   EXPECT_EQ(Run({"migrate", "-f", dir_.File("absent")}), kExitUsage);
 }
 
+// Programs that asked for JSON got nothing to read.
+TEST_F(CommandsTest, ARefusedMigrationIsDataToo) {
+  const std::string refused = std::string(kMegatron) + "\n--micro-batch-size 0 --lr $LR";
+  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "json"}, refused), kExitSpecRefused);
+  EXPECT_NE(out_.find("\"rule\": \"micro_batch_range\",\n    \"severity\": \"error\",\n    \"field\": "
+                      "\"--micro-batch-size\""),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("\"file\": \"<stdin>\",\n    \"line\": 2,\n    \"column\": 1"), std::string::npos)
+      << out_;
+  EXPECT_NE(err_.find("<stdin>:2:1: error: --micro-batch-size: becomes train.micro_batch: micro_batch is 0 "),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(err_.find("<stdin>:2:27: error: --lr: the value of $LR is not in this text"), std::string::npos)
+      << err_;
+  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "yaml"}, refused), kExitSpecRefused);
+  EXPECT_EQ(out_.find("faults:\n"), 0u) << out_;
+  EXPECT_EQ(Run({"migrate", "-f", "-", "--name", "A", "--nodes", "99999"}, kMegatron), kExitSpecRefused);
+  EXPECT_NE(err_.find("--name A: error: name: 'A' may hold only"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--nodes 99999: error: resources.nodes: nodes is 99999 "), std::string::npos) << err_;
+}
+
 TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},

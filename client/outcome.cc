@@ -5,6 +5,7 @@
 #include <absl/strings/str_split.h>
 
 #include "client/coordinator_client.h"
+#include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 
@@ -50,6 +51,18 @@ int ReportFaults(const SpecFaults& faults, Console* console) {
     if (fault.violation.level == FaultLevel::kError) code = kExitSpecRefused;
   }
   return code;
+}
+
+v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
+  v1::ValidateJobResponse response;
+  for (const SpecFault& fault : faults) {
+    v1::Fault* proto = response.add_faults();
+    *proto = ToProto(fault.violation);
+    proto->set_file(fault.place.file);
+    proto->set_line(fault.place.line);
+    proto->set_column(fault.place.column);
+  }
+  return response;
 }
 
 Violation ToViolation(const v1::Fault& fault) {

@@ -31,6 +31,9 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
 // Prints every fault; kExitSpecRefused when one is an error, kExitOk otherwise.
 int ReportFaults(const SpecFaults& faults, Console* console);
 
+// The same for programs, with `file`, `line` and `column` of each.
+v1::ValidateJobResponse ToProto(const SpecFaults& faults);
+
 Violation ToViolation(const v1::Fault& fault);
 
 int ExitCodeOf(v1::JobState ended);

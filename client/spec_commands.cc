@@ -59,15 +59,7 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
   if (line.output == "table" || (code == kExitOk && line.command != "validate")) return code;
-  v1::ValidateJobResponse response;
-  for (const SpecFault& fault : faults) {
-    v1::Fault* proto = response.add_faults();
-    *proto = ToProto(fault.violation);
-    proto->set_file(fault.place.file);
-    proto->set_line(fault.place.line);
-    proto->set_column(fault.place.column);
-  }
-  session->console().out << Rendered(response, line.output);
+  session->console().out << Rendered(ToProto(faults), line.output);
   return code;
 }
 
