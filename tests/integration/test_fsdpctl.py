@@ -170,6 +170,16 @@ def test_output_that_cannot_be_written_is_exit_8_and_said(shared):
     assert result.returncode == 8 and "No space left on device" in result.stderr, result
 
 
+def test_a_closed_stdout_is_exit_8_and_no_other_file_gets_its_output(tmp_path):
+    # What is opened next has the number of stdout then: the trace got the plan's text.
+    path, trace = tmp_path / "job.yaml", tmp_path / "trace.json"
+    path.write_text(yaml.safe_dump(spec()))
+    command = f"exec '{program('client/fsdpctl')}' plan --offline -f '{path}' --trace '{trace}' >&-"
+    result = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 8 and "Bad file descriptor" in result.stderr, result
+    json.loads(trace.read_text())
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_data_has_its_zeros_and_short_names(shared, done, form):
     job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
