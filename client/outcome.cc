@@ -25,8 +25,10 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
                    << "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n";
       return kExitUnavailable;
     case absl::StatusCode::kDeadlineExceeded:
-      console->err << "fsdpctl: the coordinator at " << address
-                   << " did not answer in time; give it longer with --timeout SECONDS\n";
+      console->err
+          << "fsdpctl: the coordinator at " << address
+          << " did not answer in time: it stands still or has much to do; give it longer with --timeout "
+             "SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
       console->err << "fsdpctl: " << message << "; `fsdpctl get` lists the jobs\n";

@@ -19,9 +19,9 @@ enum ExitCode {
   kExitSpecRefused = 3,
   kExitNotFound = 4,
   kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.
-  kExitTimeout = 6,
-  kExitFailed = 7,      // The coordinator refused or failed otherwise; or no profile was measured.
-  kExitNotWritten = 8,  // Stdout did not take what was asked for.
+  kExitTimeout = 6,      // Somebody is there, and did not answer in time.
+  kExitFailed = 7,       // The coordinator refused or failed otherwise; or no profile was measured.
+  kExitNotWritten = 8,   // Stdout did not take what was asked for.
   kExitInterrupted = 130,
 };
 

@@ -90,7 +90,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec)
 }
 
 int RunSubmit(Session* session, const SpecText& spec) {
-  if (const absl::Status status = session->CheckRecord(); !status.ok()) return session->Fail(status);
+  if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
   if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
   const CommandLine& line = session->line();
   Console& console = session->console();
@@ -220,7 +220,10 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
-  return line.file.empty() ? RunJobCommand(line, console) : RunSpecCommand(line, console);
+  for (const char* command : {"submit", "validate", "plan"}) {
+    if (line.command == command) return RunSpecCommand(line, console);
+  }
+  return RunJobCommand(line, console);
 }
 
 }  // namespace fsdpd
