@@ -1,5 +1,5 @@
-// What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request id
-// under which a repeated call finds the same job; the coordinator's JobService takes it from there.
+// What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request
+// id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>

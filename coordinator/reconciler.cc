@@ -1,6 +1,6 @@
-// A job's way through here: Submitted() queues it, PlaceQueued() finds nodes, Launch() stores that it starts and
-// SendLaunch() puts the order into each agent's stream. Told() takes what agents say of ranks; Advance() asks
-// the verdict what that means, and stops, retries or ends the job.
+// A job's way through here: Submitted() queues it, PlaceQueued() finds nodes, Launch() stores that it starts
+// and SendLaunch() puts the order into each agent's stream. Told() takes what agents say of ranks; Advance()
+// asks the verdict what that means, and stops, retries or ends the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/str_cat.h>

@@ -1,6 +1,6 @@
-// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that a
-// sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank with all
-// of them only if what the unit sums really crosses.
+// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that
+// a sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank
+// with all of them only if what the unit sums really crosses.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
