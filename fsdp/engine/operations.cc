@@ -66,6 +66,7 @@ Operations::Operations(const OperationParts& parts)
       micro_batches_(spec().micro_batches_per_step()) {
   const at::NoGradGuard no_grad;
   MakeScalars();
+  MakeInputs();
   MakeBuffers();
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const auto bucket = static_cast<int>(b);
@@ -97,13 +98,20 @@ void Operations::MakeScalars() {
   const double initial_scale = spec().scales_loss() ? spec().loss_scale.initial : 1.0;
   sums_ = at::zeros({kSums}, fp32);
   grad_loss_ = at::zeros({}, fp32);
-  divisor_ = at::ones({}, fp32);
-  not_finite_ = at::zeros({}, fp32);
+  scalars_ = {at::zeros({}, fp32.dtype(at::kDouble)), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
   good_steps_ = at::zeros({}, fp32.dtype(at::kInt));
   for (at::Tensor& result : results_) {
     result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
     if (parts_.device.is_cuda()) result = result.pin_memory();
+  }
+}
+
+void Operations::MakeInputs() {
+  const at::TensorOptions tokens = at::TensorOptions().dtype(at::kLong).device(parts_.device);
+  for (MicroBatch& each : micro_batches_) {
+    for (at::Tensor* input : {&each.input.tokens, &each.input.targets})
+      *input = at::zeros({spec().micro_batch, spec().data.sequence_length}, tokens);
   }
 }
 
@@ -166,7 +174,8 @@ void Operations::BeginStep(int64_t step, double learning_rate, const std::vector
   const at::NoGradGuard no_grad;
   evaluating_ = false;
   result_slot_ = result_slot;
-  optimizer_->BeginStep(step, learning_rate);
+  optimizer_->BeginStep(step);
+  scalars_.learning_rate.fill_(learning_rate);
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -188,11 +197,11 @@ void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
 
 void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
   // From pageable memory the host would wait for the stream, and with it for the step before.
-  const auto load = [&](const at::Tensor& tokens) {
-    return parts_.device.is_cuda() ? tokens.pin_memory().to(parts_.device, /*non_blocking=*/true) : tokens;
+  const auto load = [&](const at::Tensor& from, const at::Tensor& into) {
+    into.copy_(parts_.device.is_cuda() ? from.pin_memory() : from, /*non_blocking=*/true);
   };
-  to->input.tokens = load(batch.tokens);
-  to->input.targets = load(batch.targets);
+  load(batch.tokens, to->input.tokens);
+  load(batch.targets, to->input.targets);
   to->input.hidden = at::Tensor();
   to->grad_hidden = at::Tensor();
 }
@@ -219,8 +228,7 @@ absl::Status Operations::Run(const Instruction& instruction) {
     case Op::kNorm:
       return Norm(instruction);
     case Op::kUpdate:
-      optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), divisor_,
-                         not_finite_);
+      optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), scalars_);
       return absl::OkStatus();
     case Op::kLoss:
       return Loss(instruction);
@@ -351,25 +359,26 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
 }
 
 absl::Status Operations::Norm(const Instruction& instruction) {
+  const auto& [rate, divisor, not_finite] = scalars_;
   const at::Tensor squares = sums_.select(0, kSquares);
   const at::Tensor own = squares_.Sum();
   if (own.defined()) squares.copy_(own);
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
   const at::Tensor unfinished = sums_.isfinite().all().logical_not();
   if (spec().scales_loss()) {
-    not_finite_.copy_(unfinished);
+    not_finite.copy_(unfinished);
   } else {
-    not_finite_.add_(unfinished).clamp_max_(1);
+    not_finite.add_(unfinished).clamp_max_(1);
   }
-  divisor_.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
-  divisor_.mul_(loss_scale_);
-  const at::Tensor norm = squares.sqrt().div_(divisor_);
+  divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
+  divisor.mul_(loss_scale_);
+  const at::Tensor norm = squares.sqrt().div_(divisor);
   if (spec().optimizer.clip_norm > 0) {
-    divisor_.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
+    divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
   PublishResult(norm);
   if (spec().scales_loss()) {
-    at::_amp_update_scale_(loss_scale_, good_steps_, not_finite_, kLossScaleGrowth, kLossScaleBackoff,
+    at::_amp_update_scale_(loss_scale_, good_steps_, not_finite, kLossScaleGrowth, kLossScaleBackoff,
                            spec().loss_scale.growth_interval);
   }
   return absl::OkStatus();
@@ -382,8 +391,8 @@ absl::Status Operations::Loss(const Instruction& instruction) {
 }
 
 void Operations::PublishResult(const at::Tensor& norm) {
-  const at::Tensor result =
-      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale_, not_finite_});
+  const at::Tensor result = at::stack(
+      {norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale_, scalars_.found_nonfinite});
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
 }
 

@@ -91,6 +91,7 @@ class Operations {
 
   void MakeBuffers();
   void MakeScalars();
+  void MakeInputs();
   void MakeSquares();
   void BindUnit(int unit);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
@@ -128,9 +129,8 @@ class Operations {
 
   // fp32 scalars on the device.
   at::Tensor sums_;  // [3]: squares of the gradient, loss, targets that count. Of this rank, then of all.
-  at::Tensor grad_loss_;   // What backward starts from.
-  at::Tensor divisor_;     // What Update divides the gradient by.
-  at::Tensor not_finite_;  // 1: Update does nothing.
+  at::Tensor grad_loss_;  // What backward starts from.
+  StepScalars scalars_;   // What the updates read.
   at::Tensor loss_scale_;
   at::Tensor good_steps_;              // int32: since the loss scale changed.
   std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA: norm, loss, counted, scale, flag.

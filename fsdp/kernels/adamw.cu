@@ -18,10 +18,10 @@ struct Factors {
 };
 
 __device__ Factors MakeFactors(const AdamWArgs& args) {
-  const double steps = *args.steps_taken;
+  const double steps = *args.steps_taken, rate = *args.learning_rate * args.lr_scale;
   const double correction1 = 1 - pow(args.beta1, steps), correction2 = 1 - pow(args.beta2, steps);
-  return {static_cast<float>(1 - args.learning_rate * args.weight_decay),
-          static_cast<float>(args.learning_rate / correction1),
+  return {static_cast<float>(1 - rate * args.weight_decay),
+          static_cast<float>(rate / correction1),
           static_cast<float>(1 / sqrt(correction2)),
           *args.grad_divisor,
           static_cast<float>(args.beta1),

@@ -1,7 +1,8 @@
 // AdamW with decoupled weight decay on one run of parameters, in one pass:
 //
 //   g = grad / *grad_divisor,  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2
-//   param = param (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps),  t = *steps_taken
+//   param = param (1 - lr decay) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+//   lr = *learning_rate lr_scale,  t = *steps_taken
 //
 // Nothing is written where *skip is 1: whether a step counts is known to the device alone. Moments and
 // gradients of 16 bits are widened as they are read, and a moment is rounded to the nearest as it is written.
@@ -26,11 +27,12 @@ struct AdamWArgs {
   const void* grad;
   void* exp_avg;
   void* exp_avg_sq;
-  const float* grad_divisor;  // Scalars of the device.
+  const double* learning_rate;  // Scalars of the device.
+  const float* grad_divisor;
   const float* skip;
   const float* steps_taken;
   int64_t elements;
-  double learning_rate;
+  double lr_scale;
   double beta1;
   double beta2;
   double eps;

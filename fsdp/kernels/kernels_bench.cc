@@ -206,6 +206,7 @@ void BenchAdamW(Bench* bench) {
   const at::Tensor param = at::randn({kShard}, kFp32), grad = at::randn({kShard}, kFp32),
                    m = at::zeros({kShard}, kFp32), v = at::zeros({kShard}, kFp32);
   const at::Tensor one = at::full({}, 1.0f, kFp32), zero = at::full({}, 0.0f, kFp32);
+  const at::Tensor rate = at::full({}, 0.01, kFp32.dtype(at::kDouble));
   // After the first step m / (1 - b1) is the gradient and v / (1 - b2) its square.
   const at::Tensor want = param * (1 - 0.01 * 0.1) - 0.01 * grad / (grad.abs() + 1e-8);
   AdamWArgs args = {param.data_ptr<float>(),
@@ -214,11 +215,12 @@ void BenchAdamW(Bench* bench) {
                     grad.data_ptr(),
                     m.data_ptr(),
                     v.data_ptr(),
+                    rate.data_ptr<double>(),
                     one.data_ptr<float>(),
                     zero.data_ptr<float>(),
                     one.data_ptr<float>(),
                     kShard,
-                    /*learning_rate=*/0.01,
+                    /*lr_scale=*/1,
                     /*beta1=*/0.9,
                     /*beta2=*/0.95,
                     /*eps=*/1e-8,

@@ -7,7 +7,7 @@
 // those, both in row order.
 //
 // Bytes that must move for rows x width numbers of c bytes: forward 2 of them, backward 4 (x, grad_y and
-// residual read, grad_x written) and the parts twice (8 MB at 4096).
+// residual read, grad_x written) and the parts twice (4 MB at 4096).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace fsdpd::kernels {
 
 // Also the number of rows that `parts` needs. Not the device's number of multiprocessors: sums would then
 // differ between devices.
-constexpr int64_t kRmsNormBlocks = 528;
+constexpr int64_t kRmsNormBlocks = 264;
 
 // Whether the kernels take rows of this shape at these addresses (null: none): whole 16-byte packs, few
 // enough for registers.

@@ -18,20 +18,17 @@ class AdamW : public Optimizer {
   // `groups` by bucket.
   AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device);
 
-  void BeginStep(int64_t step, double learning_rate) override;
-  void Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
-              const at::Tensor& found_nonfinite) override;
+  void BeginStep(int64_t step) override;
+  void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 
  private:
-  void UpdateOnCuda(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
-                    const at::Tensor& found_nonfinite) const;
+  void UpdateOnCuda(int bucket, const BucketShard& shard, const StepScalars& scalars) const;
 
   const OptimizerConfig config_;
   const std::vector<std::vector<UpdateGroup>> groups_;
   at::Tensor steps_taken_;  // Scalar fp32: exact up to 2^24 steps, and what the kernel reads.
   bool started_ = false;
   bool counted_ = false;  // steps_taken_ has this step's part.
-  double learning_rate_ = 0;
 };
 
 }  // namespace fsdpd

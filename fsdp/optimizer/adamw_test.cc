@@ -12,6 +12,7 @@
 
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/optimizer/testing/step_scalars.h"
 
 namespace fsdpd {
 namespace {
@@ -44,12 +45,10 @@ bool SameBits(const BucketShard& a, const BucketShard& b) {
   return same;
 }
 
-at::Tensor Scalar(double value) { return at::full({}, value, at::kFloat); }
-
 void Step(AdamW& adamw, int step, const BucketShard& shard, double divisor = 1,
           bool found_nonfinite = false) {
-  adamw.BeginStep(step, 1e-2);
-  adamw.Update(0, shard, Scalar(divisor), Scalar(found_nonfinite));
+  adamw.BeginStep(step);
+  adamw.Update(0, shard, ScalarsOf(1e-2, divisor, found_nonfinite));
 }
 
 // AdamW as its paper and PyTorch's documentation write it, in double.
@@ -87,8 +86,8 @@ TEST(AdamW, EqualsTheFormulaInDoubleOverTenSteps) {
       references[i].Step(config, step, decays ? lr / 2 : lr, decays ? 0.1 : 0,
                          shard.grad[i].item<double>() / divisor);
     }
-    adamw.BeginStep(step, lr);
-    adamw.Update(0, shard, Scalar(divisor), Scalar(0));
+    adamw.BeginStep(step);
+    adamw.Update(0, shard, ScalarsOf(lr, divisor));
   }
   for (int i = 0; i < kElements; ++i) {
     if (i >= 150 && i < 160) {
@@ -107,8 +106,8 @@ TEST(AdamW, GivesTorchOptimsNumbers) {
   AdamW adamw(OptimizerConfig{}, {{{0.1, 1, {{0, 3}}}}}, at::kCPU);
   for (int step = 1; step <= 3; ++step) {
     shard.grad = at::tensor({1.0f, -3.0f, 0.25f}) * step;
-    adamw.BeginStep(step, 0.1);
-    adamw.Update(0, shard, Scalar(1), Scalar(0));
+    adamw.BeginStep(step);
+    adamw.Update(0, shard, ScalarsOf(0.1));
   }
   EXPECT_NEAR(shard.main[0].item<double>(), 0.682997415899, 1e-6);
   EXPECT_NEAR(shard.main[1].item<double>(), -1.653296414561, 1e-6);
@@ -187,11 +186,11 @@ TEST(AdamW, ABucketOfPaddingAloneIsLeftAloneAndTheStepCountsOnce) {
   BucketShard alone = Copy(first);
   for (int step = 1; step <= 2; ++step) {
     const at::Tensor grad = at::randn({kElements});
-    three_buckets.BeginStep(step, 1e-2);
+    three_buckets.BeginStep(step);
     int bucket = 0;
     for (BucketShard shard : {padding, first, second}) {
       shard.grad = grad.clone();
-      three_buckets.Update(bucket++, shard, Scalar(1), Scalar(0));
+      three_buckets.Update(bucket++, shard, ScalarsOf(1e-2));
     }
     alone.grad = grad.clone();
     Step(one_bucket, step, alone);
@@ -223,9 +222,9 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
       AdamW two({}, {group(cut), group(n - cut)}, at::kCPU);
       for (int step = 1; step <= 2; ++step) {
         both.grad = grads[step - 1].clone();
-        two.BeginStep(step, 1e-2);
-        two.Update(0, part(both, 0, cut), Scalar(3), Scalar(0));
-        two.Update(1, part(both, cut, n - cut), Scalar(3), Scalar(0));
+        two.BeginStep(step);
+        two.Update(0, part(both, 0, cut), ScalarsOf(1e-2, 3));
+        two.Update(1, part(both, cut, n - cut), ScalarsOf(1e-2, 3));
       }
       ASSERT_TRUE(SameBits(whole, both)) << n << " elements cut at " << cut;
     }

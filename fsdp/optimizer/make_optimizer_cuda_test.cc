@@ -11,6 +11,7 @@
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/optimizer/testing/step_scalars.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -68,12 +69,10 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
     cpu.grad = at::randn({kElements}).to(ScalarTypeOf(spec.precision.main_grads));
     if (skip) cpu.grad.fill_(std::numeric_limits<float>::infinity());
     gpu.grad = cpu.grad.cuda();
-    const at::Tensor divisor = at::full({}, 3.0f);
-    const at::Tensor found_nonfinite = at::full({}, skip ? 1.0f : 0.0f);
-    cpu_optimizer->BeginStep(step, 1e-2);
-    cpu_optimizer->Update(0, cpu, divisor, found_nonfinite);
-    gpu_optimizer->BeginStep(step, 1e-2);
-    gpu_optimizer->Update(0, gpu, divisor.cuda(), found_nonfinite.cuda());
+    cpu_optimizer->BeginStep(step);
+    cpu_optimizer->Update(0, cpu, ScalarsOf(1e-2, 3, skip));
+    gpu_optimizer->BeginStep(step);
+    gpu_optimizer->Update(0, gpu, ScalarsOf(1e-2, 3, skip, at::kCUDA));
     EXPECT_EQ(gpu.main.equal(before), skip) << step;
     // A moment in bf16 may round to its neighbour where fp32 differs in the last bit.
     const double allowed = spec.precision.moments == DType::kFp32 ? 1e-6 : 1e-3;
@@ -112,12 +111,11 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
       for (int step = 1; step <= 5; ++step) {
         const at::Tensor before = halved.halves.Read();
         whole.grad = halved.grad = at::randn({kElements}).to(ScalarTypeOf(narrow)).cuda();
-        const at::Tensor divisor = at::full({}, 3.0f).cuda();
-        const at::Tensor skip = at::full({}, step == 3 ? 1.0f : 0.0f).cuda();
-        of_whole->BeginStep(step, 1e-2);
-        of_whole->Update(0, whole, divisor, skip);
-        of_halves->BeginStep(step, 1e-2);
-        of_halves->Update(0, halved, divisor, skip);
+        const StepScalars scalars = ScalarsOf(1e-2, 3, /*found_nonfinite=*/step == 3, at::kCUDA);
+        of_whole->BeginStep(step);
+        of_whole->Update(0, whole, scalars);
+        of_halves->BeginStep(step);
+        of_halves->Update(0, halved, scalars);
         whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
         const at::Tensor read = halved.halves.Read();
         ASSERT_TRUE(read.equal(whole.main.cpu())) << step;

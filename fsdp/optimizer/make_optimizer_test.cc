@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/optimizer/testing/step_scalars.h"
 
 namespace fsdpd {
 namespace {
@@ -30,8 +31,8 @@ at::Tensor AfterOneStep(const Spec& spec, const Layout& layout, MeshPosition pos
   BucketShard shard{at::ones({elements}), {}, at::ones({elements})};
   for (int i = 0; i < spec.optimizer.moments(); ++i) shard.moments.push_back(at::zeros({elements}));
   const auto optimizer = MakeOptimizer(spec, layout, position, at::kCPU);
-  optimizer->BeginStep(1, 1);
-  optimizer->Update(0, shard, at::full({}, 1.0f), at::full({}, 0.0f));
+  optimizer->BeginStep(1);
+  optimizer->Update(0, shard, ScalarsOf(1));
   return shard.main;
 }
 

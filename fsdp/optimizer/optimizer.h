@@ -3,8 +3,9 @@
 //
 // A bucket's main piece is cut into runs of parameters with equal decay and rate (update_groups.h), and every
 // distinct pair of the two is one call of a fused kernel: one pass over parameters, moments and gradient.
-// Whether the step is skipped is known to the device only, so found_nonfinite goes to the kernel, and the
-// state that counts steps advances on the device. Nothing is read back and nothing waits.
+// What changes from step to step is read from scalars at fixed places on the device (StepScalars), and the
+// state that counts steps advances there: an update that was captured once is right for every step. Nothing is
+// read back and nothing waits.
 //
 // An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
 // pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
@@ -27,24 +28,27 @@ namespace fsdpd {
 
 struct BucketShard;
 
+// Of a step, on the device of its shards. Each stays the same tensor over all steps.
+struct StepScalars {
+  at::Tensor learning_rate;  // fp64, as the schedule computes it; a group's factor comes on top.
+  at::Tensor grad_divisor;   // fp32: clipping, loss scale, targets that do not count.
+  at::Tensor
+      found_nonfinite;  // fp32: exactly 0 or 1 (kernels compare with 1); the same in all of a step's updates.
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
   // Before a step's first Update. `step` counts from 1 and rises; steps that the device skipped count too.
-  virtual void BeginStep(int64_t step, double learning_rate) = 0;
+  virtual void BeginStep(int64_t step) = 0;
 
-  // Takes the gradient divided by `grad_divisor` (clipping, loss scale). Where `found_nonfinite` is 1, main
-  // parameters, moments and the optimizer's own state keep every bit. The gradient's values are undefined
-  // afterwards. REQUIRES:
+  // Takes the gradient divided by the divisor. Where `found_nonfinite` is 1, main parameters, moments and the
+  // optimizer's own state keep every bit. The gradient's values are undefined afterwards. REQUIRES:
   //   1. shard.main, moments and grad have the bucket's main_elements each; main is fp32, or in halves, which
   //      AdamW on CUDA takes and nobody else;
-  //   2. there are as many moments as OptimizerConfig::moments(), zero before the first step;
-  //   3. grad_divisor and found_nonfinite are fp32 scalars on the device; found_nonfinite is exactly 0 or 1
-  //      (kernels compare with 1: a sum over ranks has to be brought back first) and the same in all of a
-  //      step's updates.
-  virtual void Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
-                      const at::Tensor& found_nonfinite) = 0;
+  //   2. there are as many moments as OptimizerConfig::moments(), zero before the first step.
+  virtual void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) = 0;
 };
 
 }  // namespace fsdpd

@@ -10,10 +10,9 @@ namespace fsdpd {
 Sgd::Sgd(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups)
     : config_(config), groups_(std::move(groups)) {}
 
-void Sgd::BeginStep(int64_t step, double learning_rate) { learning_rate_ = learning_rate; }
+void Sgd::BeginStep(int64_t step) {}
 
-void Sgd::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
-                 const at::Tensor& found_nonfinite) {
+void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalars) {
   const bool has_momentum = config_.momentum > 0;
   FSDPD_CHECK(shard.moments.size() == (has_momentum ? 1 : 0));
   const at::Tensor grad = InFp32(shard.grad);
@@ -23,9 +22,14 @@ void Sgd::Update(int bucket, const BucketShard& shard, const at::Tensor& grad_di
     // Without momentum the kernel wants no list at all.
     const std::vector<at::Tensor> momenta =
         has_momentum ? RunsOf(group, momentum) : std::vector<at::Tensor>();
-    at::_fused_sgd_(main, RunsOf(group, grad), momenta, group.weight_decay, config_.momentum,
-                    learning_rate_ * group.lr_scale, /*dampening=*/0, config_.nesterov,
-                    /*maximize=*/false, /*is_first_step=*/false, grad_divisor, found_nonfinite);
+    const auto update = [&](const auto& learning_rate) {
+      at::_fused_sgd_(main, RunsOf(group, grad), momenta, group.weight_decay, config_.momentum, learning_rate,
+                      /*dampening=*/0, config_.nesterov, /*maximize=*/false, /*is_first_step=*/false,
+                      scalars.grad_divisor, scalars.found_nonfinite);
+    };
+    const at::Tensor learning_rate = scalars.learning_rate.mul(group.lr_scale);
+    // CUDA's kernel reads it on the device, in fp32.
+    grad.is_cuda() ? update(learning_rate.to(at::kFloat)) : update(learning_rate.item<double>());
     StoreTails(group, main, shard.main);
     if (has_momentum) StoreTails(group, momenta, momentum);
   }

@@ -19,14 +19,12 @@ class Sgd : public Optimizer {
   // `groups` by bucket.
   Sgd(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups);
 
-  void BeginStep(int64_t step, double learning_rate) override;
-  void Update(int bucket, const BucketShard& shard, const at::Tensor& grad_divisor,
-              const at::Tensor& found_nonfinite) override;
+  void BeginStep(int64_t step) override;
+  void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 
  private:
   const OptimizerConfig config_;
   const std::vector<std::vector<UpdateGroup>> groups_;
-  double learning_rate_ = 0;
 };
 
 }  // namespace fsdpd

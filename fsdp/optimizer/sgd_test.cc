@@ -9,6 +9,7 @@
 
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/optimizer/testing/step_scalars.h"
 
 namespace fsdpd {
 namespace {
@@ -33,12 +34,10 @@ BucketShard MakeShard(const OptimizerConfig& config, at::ScalarType moments = at
   return shard;
 }
 
-at::Tensor Scalar(double value) { return at::full({}, value, at::kFloat); }
-
 void Step(Sgd& sgd, int step, const BucketShard& shard, double lr, double divisor = 1,
           bool found_nonfinite = false) {
-  sgd.BeginStep(step, lr);
-  sgd.Update(0, shard, Scalar(divisor), Scalar(found_nonfinite));
+  sgd.BeginStep(step);
+  sgd.Update(0, shard, ScalarsOf(lr, divisor, found_nonfinite));
 }
 
 // As PyTorch's documentation writes it, in double, dampening 0: the first step's momentum is its gradient.
@@ -104,12 +103,12 @@ TEST_P(SgdForms, AnyCutGivesTheSameBits) {
       std::vector<std::vector<UpdateGroup>> groups;
       for (const int64_t elements : parts) groups.push_back(group(elements));
       Sgd sgd(GetParam(), groups);
-      sgd.BeginStep(1, 1e-2);
+      sgd.BeginStep(1);
       int64_t begin = 0;
       for (size_t i = 0; i < parts.size(); begin += parts[i++]) {
         BucketShard part = {all.main.narrow(0, begin, parts[i]), {}, all.grad.narrow(0, begin, parts[i])};
         if (GetParam().momentum > 0) part.moments = {all.moments[0].narrow(0, begin, parts[i])};
-        sgd.Update(static_cast<int>(i), part, Scalar(3), Scalar(0));
+        sgd.Update(static_cast<int>(i), part, ScalarsOf(1e-2, 3));
       }
       return all;
     };

@@ -91,7 +91,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="fsdpd-peer-loss-") as folder:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"]["steps"] = 1_000_000
-        spec["resources"]["device"] = options.device
+        spec["resources"] = {"nodes": 2, "ranks_per_node": 1, "device": options.device}
         endless = pathlib.Path(folder) / "endless.yaml"
         endless.write_text(yaml.safe_dump(spec))
         with cluster(pathlib.Path(folder), options.device, agents=2, slots=1) as (server, _):

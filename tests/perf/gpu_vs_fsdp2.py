@@ -27,7 +27,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def ours(spec_path, spec, world):
-    command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", world, "--warm-up", WARM_UP, spec_path]
+    resources = spec["resources"]
+    command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", resources["nodes"], "--slots",
+               resources["ranks_per_node"], "--warm-up", WARM_UP, spec_path]
     line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
     line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
     return {"who": "fsdpd", **line}

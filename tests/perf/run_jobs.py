@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs job specs through a coordinator and agents on this machine and prints one JSON line for each.
 
-    tests/perf/run_jobs.py --device cuda --agents 2 SPEC.yaml ...
+    tests/perf/run_jobs.py --device cuda --slots 2 SPEC.yaml ...
 
 The line holds the losses, the median step after --warm-up, planned and measured memory, device mallocs in steady state, overlap, and
-what the agents' /metrics said at the end. With --device cuda each agent sees one GPU (CUDA_VISIBLE_DEVICES), so that
-ranks meet across agents as they do across nodes. Needs the built programs only (FSDPD_BIN: where they are).
-Timings are printed and decide nothing; a job that fails ends the run with exit code 1 and the ends of its logs.
+what the agents' /metrics said at the end. With --device cuda and several agents each sees its own --slots GPUs
+(CUDA_VISIBLE_DEVICES), as in pods. Ranks that do not see each other's GPUs pay for it: copies between them are slower
+(docs/bench/2026-11-22-whole-nodes.md), so one agent with all GPUs is what to measure. Needs the built programs only
+(FSDPD_BIN: where they are). Timings are printed and decide nothing; a job that fails ends the run with exit code 1 and the ends of its logs.
 """
 
 import argparse
@@ -53,7 +54,8 @@ def cluster(folder, device, agents, slots):
         daemons.append(coordinator)
         metrics = []
         for index in range(agents):
-            env = {"CUDA_VISIBLE_DEVICES": str(index)} if device == "cuda" else {}
+            own = ",".join(str(index * slots + slot) for slot in range(slots))
+            env = {"CUDA_VISIBLE_DEVICES": own} if device == "cuda" and agents > 1 else {}
             agent, address = start([BIN / "agent/fsdpd-agent", "--coordinator", server, "--node", f"node-{index}",
                                     "--device", device, "--slots", slots, "--work-dir", folder / f"node-{index}.work",
                                     "--rank-binary", BIN / "fsdp/fsdpd-rank"], folder, f"node-{index}", env)
@@ -116,8 +118,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--agents", type=int, default=2)
-    parser.add_argument("--slots", type=int, default=1, help="ranks of each agent")
+    parser.add_argument("--agents", type=int, default=1)
+    parser.add_argument("--slots", type=int, default=2, help="ranks of each agent")
     parser.add_argument("--warm-up", type=int, default=2, help="steps that are not timed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as folder:

@@ -13,7 +13,7 @@ namespace fsdpd {
 
 // The head computes logits and loss for so many tokens at a time, so a vocabulary's logits never exist for a
 // whole micro-batch.
-constexpr int64_t kLossChunkTokens = 1024;
+constexpr int64_t kLossChunkTokens = 2048;
 
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
