@@ -1,5 +1,5 @@
-// What flows between the agent's parts. Down: Received() gives launches and stops to the supervisor. Up: what it
-// says of ranks (RankReady, RankStepped, RankExited) goes to /metrics and to the coordinator.
+// What flows between the agent's parts. Down: Received() gives launches and stops to the supervisor. Up: what
+// it says of ranks (RankReady, RankStepped, RankExited) goes to /metrics and to the coordinator.
 #include "agent/agent.h"
 
 #include <absl/strings/match.h>

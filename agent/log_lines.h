@@ -1,7 +1,7 @@
 // Text of rank logs: bytes become lines that fit a message and are valid UTF-8. It owns what a reader sees of
 // a line that is too long (its beginning and a mark with the count of cut bytes) or that is no text (U+FFFD
-// for each invalid byte), where "the last N lines" of a file begin, and how the agent's own words stand among a
-// rank's.
+// for each invalid byte), where "the last N lines" of a file begin, and how the agent's own words stand among
+// a rank's.
 //
 // Thread safety: none.
 #pragma once

@@ -14,11 +14,13 @@
 // blame. The rest is the coordinator's, which sends Stop. When the coordinator has been away for kAloneTime,
 // what is left is stopped here: a collective without one of its ranks would only hold the devices.
 //
-// Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and for
-// its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves runs on.
+// Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and
+// for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
+// runs on.
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
-// Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are events.
+// Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are
+// events.
 #pragma once
 
 #include <absl/time/time.h>

@@ -18,7 +18,8 @@ struct HostPort {
 // or "[::]" names all of a machine's. Names are not resolved.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
-// A name or an address that this machine has, as who is to be reached at it must. INVALID_ARGUMENT says why not.
+// A name or an address that this machine has, as who is to be reached at it must. INVALID_ARGUMENT says why
+// not.
 absl::Status CheckOwnAddress(const std::string& host);
 
 // As ParseHostPort reads it.

@@ -1,5 +1,5 @@
-// A proto enum's value as people write and read it: DEVICE_CUDA is "cuda". What is cut off is the prefix that the
-// enum's zero shows, DEVICE_UNSPECIFIED.
+// A proto enum's value as people write and read it: DEVICE_CUDA is "cuda". What is cut off is the prefix that
+// the enum's zero shows, DEVICE_UNSPECIFIED.
 #pragma once
 
 #include <google/protobuf/descriptor.h>

@@ -38,8 +38,8 @@ constexpr size_t kWordsAt = kFlightWordBytes;
 constexpr size_t kNamesAt = kWordsAt + kMaxFlightLanes * kFlightWordBytes;
 constexpr size_t kPageBytes = kNamesAt + kMaxFlightNames * sizeof(Name);
 
-// A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 32 bits of step. One of the first
-// two is set.
+// A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 32 bits of step. One of the
+// first two is set.
 constexpr uint64_t kInside = 1, kAfter = 2, kEvaluation = 4;
 constexpr int kInstructionAt = 3, kInstructionBits = 29, kStepAt = kInstructionAt + kInstructionBits;
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
@@ -79,8 +79,8 @@ absl::StatusOr<Header> ReadHeader(int fd) {
   return header;
 }
 
-// A kernel may copy eight bytes in two parts while they are stored to. What is seen twice was stored; a lane that
-// is faster than that stands nowhere, and its newest word is as good as any.
+// A kernel may copy eight bytes in two parts while they are stored to. What is seen twice was stored; a lane
+// that is faster than that stands nowhere, and its newest word is as good as any.
 absl::StatusOr<uint64_t> ReadWord(int fd, uint32_t lane) {
   constexpr int kTries = 100;
   uint64_t word = 0, again = 0;

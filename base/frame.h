@@ -13,8 +13,8 @@
 
 namespace fsdpd {
 
-// For a writer with an event loop: the frame's bytes, to be sent as the socket takes them. INVALID_ARGUMENT, and
-// nothing appended, for a message over the limit.
+// For a writer with an event loop: the frame's bytes, to be sent as the socket takes them. INVALID_ARGUMENT,
+// and nothing appended, for a message over the limit.
 absl::Status AppendFrame(const google::protobuf::MessageLite& message, std::string* bytes);
 
 // Blocks until all bytes are written. Never raises SIGPIPE.

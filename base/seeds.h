@@ -1,6 +1,6 @@
-// How many random cases a property test tries: what it says, times FSDPD_SEED_FACTOR (1 when unset), so that a
-// night tries more of them and a sanitizer fewer, in one place. A test that calls this has the tag `seeds` in
-// its BUILD file, by which `tests/run nightly` finds it.
+// How many random cases a property test tries: what it says, times FSDPD_SEED_FACTOR (1 when unset), so that
+// a night tries more of them and a sanitizer fewer, in one place. A test that calls this has the tag `seeds`
+// in its BUILD file, by which `tests/run nightly` finds it.
 #pragma once
 
 #include <algorithm>

@@ -63,7 +63,8 @@ bool ReadSome(int fd, std::string* text) {
   return n > 0 || (n < 0 && errno == EINTR);
 }
 
-std::string ReadAll(const Pipe& out, const Pipe& err, std::ostream* passed_on) {
+std::string ReadAll(const Pipe& out, const Pipe& err,
+                    const std::function<void(absl::string_view)>& on_words) {
   std::string output;
   pollfd pipes[] = {{out.ends[0], POLLIN, 0}, {err.ends[0], POLLIN, 0}};
   while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
@@ -71,7 +72,7 @@ std::string ReadAll(const Pipe& out, const Pipe& err, std::ostream* passed_on) {
     if (pipes[0].revents != 0 && !ReadSome(pipes[0].fd, &output)) pipes[0].fd = -1;
     std::string words;
     if (pipes[1].revents != 0 && !ReadSome(pipes[1].fd, &words)) pipes[1].fd = -1;
-    *passed_on << words << std::flush;
+    if (!words.empty()) on_words(words);
   }
   return output;
 }
@@ -79,7 +80,7 @@ std::string ReadAll(const Pipe& out, const Pipe& err, std::ostream* passed_on) {
 }  // namespace
 
 absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interrupt* interrupt,
-                                     std::ostream* err) {
+                                     const std::function<void(absl::string_view)>& on_words) {
   Pipe out, messages;
   int error = 0;
   const pid_t child = Spawn(&arguments, out, messages, &error);
@@ -93,7 +94,7 @@ absl::StatusOr<ChildResult> RunChild(std::vector<std::string> arguments, Interru
     Interrupt never;
     const Interrupt::Scope scope(interrupt == nullptr ? &never : interrupt,
                                  [child] { kill(child, SIGKILL); });
-    result.output = ReadAll(out, messages, err);
+    result.output = ReadAll(out, messages, on_words);
     siginfo_t ended;
     while (waitid(P_PID, child, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
     }

@@ -9,7 +9,7 @@ namespace {
 
 absl::StatusOr<ChildResult> Shell(const std::string& script, std::ostream* err,
                                   Interrupt* interrupt = nullptr) {
-  return RunChild({"/bin/sh", "-c", script}, interrupt, err);
+  return RunChild({"/bin/sh", "-c", script}, interrupt, [err](absl::string_view words) { *err << words; });
 }
 
 TEST(ChildProcess, ItsOutputComesBackAndItsMessagesArePassedOn) {
@@ -37,8 +37,7 @@ TEST(ChildProcess, ASignalIsTold) {
 }
 
 TEST(ChildProcess, WhatIsNotThereIsNotFound) {
-  std::ostringstream err;
-  const auto result = RunChild({"/no/such/program"}, nullptr, &err);
+  const auto result = RunChild({"/no/such/program"}, nullptr, [](absl::string_view) {});
   EXPECT_EQ(result.status(), absl::NotFoundError("/no/such/program: No such file or directory"));
 }
 

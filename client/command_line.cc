@@ -1,15 +1,19 @@
 #include "client/command_line.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 
 #include "base/text.h"
 #include "client/outcome.h"
+#include "client/spec_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -36,7 +40,13 @@ Environment:
   NO_COLOR      any value: no colors
   COLUMNS       width of the screen, where the terminal does not say)";
 
+constexpr int kMostProfiled = 1024;  // Ranks are threads that all measure at once.
+constexpr int kMostSeconds = 24 * 60 * 60;
+
 std::string CheckServer(std::string& server) {
+  if (absl::StrContains(server, "://")) {
+    return absl::StrCat("'", server, "' is an URL; write HOST:PORT alone, as in 127.0.0.1:7777");
+  }
   const size_t colon = server.rfind(':');
   int port = 0;
   if (colon != std::string::npos && colon > 0 &&
@@ -46,19 +56,26 @@ std::string CheckServer(std::string& server) {
   return absl::StrCat("'", server, "' is not HOST:PORT");
 }
 
+// `--file ""`, which a script with an unset variable says, is no file.
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string { return text.empty() ? "is empty; write a value after it" : ""; },
+      "");
+}
+
 std::string CheckSeconds(std::string& text) {
   double seconds = 0;
-  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= 86400) return "";
-  return absl::StrCat("'", text, "' is not a number of seconds above 0");
+  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostSeconds) return "";
+  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
 }
 
 // A whole number from `least`; in words, where CLI11's own check prints the largest double.
-CLI::Validator WholeNumber(int least) {
+CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()) {
   return CLI::Validator(
-      [least](std::string& text) -> std::string {
+      [least, most](std::string& text) -> std::string {
         int value = 0;
-        if (absl::SimpleAtoi(text, &value) && value >= least) return "";
-        return absl::StrCat("'", text, "' is not a whole number from ", least);
+        if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return "";
+        return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
       },
       "");
 }
@@ -74,6 +91,7 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
 void AddSpecFlags(CLI::App* command, CommandLine* line) {
   command->add_option("-f,--file", line->file, "The spec, YAML or JSON; - reads stdin")
       ->required()
+      ->check(NotEmpty())
       ->type_name("FILE");
   command
       ->add_option("--set", line->sets, "Replace a value of the spec, as in train.steps=20; may be repeated")
@@ -97,6 +115,7 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   submit
       ->add_option("--record", line->record, "With --follow: append each step's report to FILE as JSON lines")
       ->needs(follow)
+      ->check(NotEmpty())
       ->type_name("FILE");
   CLI::App* validate =
       AddCommand(app, "validate", "Check a spec and report all its faults, without submitting it.",
@@ -117,10 +136,13 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   plan->add_flag("--program", line->program, "List every instruction of the step");
   plan->add_option("--profile", line->profile,
                    "The device to predict for: cpu, h100, h200, or a file; its memory is the budget too")
+      ->check(NotEmpty())
       ->type_name("NAME|FILE");
   plan->add_option("--trace", line->trace, "Write the predicted step for Perfetto or chrome://tracing")
+      ->check(NotEmpty())
       ->type_name("FILE");
   plan->add_option("--picture", line->picture, "Write the predicted step as SVG: lanes and memory over time")
+      ->check(NotEmpty())
       ->type_name("FILE");
 }
 
@@ -133,6 +155,7 @@ void AddMigrateCommand(CLI::App* app, CommandLine* line) {
       "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
   migrate->add_option("-f,--file", line->file, "run_config.yaml, or arguments; - reads stdin")
       ->required()
+      ->check(NotEmpty())
       ->type_name("FILE");
   migrate->add_option("--nodes", line->nodes, "Nodes of the job; default: torchrun's --nnodes, or 1")
       ->check(WholeNumber(1))
@@ -158,14 +181,15 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
       ->capture_default_str()
       ->type_name("KIND");
   profile->add_option("--ranks", line->ranks, "Ranks at once; default: 2 on CPU, every device on CUDA")
-      ->check(WholeNumber(1))
+      ->check(WholeNumber(1, kMostProfiled))
       ->type_name("N");
   profile->add_option("--rank-binary", line->rank_binary, "fsdpd-rank; default: the one beside fsdpctl")
+      ->check(NotEmpty())
       ->type_name("PATH");
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {
-  command->add_option("JOB", line->job, "The job's id")->required()->type_name("");
+  command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
 }
 
 void AddWatchCommands(CLI::App* app, CommandLine* line) {
@@ -173,7 +197,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
                              "  fsdpctl get\n"
                              "  fsdpctl get --state running,queued\n"
                              "  fsdpctl get tiny-llama-k3x9q2 -o yaml");
-  get->add_option("JOB", line->jobs, "Ids of jobs; none: all")->type_name("");
+  get->add_option("JOB", line->jobs, "Ids of jobs; none: all")->check(NotEmpty())->type_name("");
   get->add_option("--state", line->states, "Only jobs in these states")
       ->delimiter(',')
       ->type_name("STATE")
@@ -192,6 +216,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
                                "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
   AddJobArgument(watch, line);
   watch->add_option("--record", line->record, "Append each step's report to FILE as JSON lines")
+      ->check(NotEmpty())
       ->type_name("FILE");
 }
 
@@ -238,9 +263,10 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->capture_default_str();
 }
 
-// The command or flag that the first unknown word was meant to be, as " (did you mean X?)", or "".
+// The command or flag that the first unknown word was meant to be, as "; did you mean X?", or "".
 std::string Suggestion(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> candidates;
+  const bool has_command = !app.get_subcommands().empty();
+  std::vector<std::string> candidates = {"--help"};
   if (absl::string_view(word).substr(0, 1) == "-") {
     const auto collect = [&](const CLI::App& of) {
       for (const CLI::Option* option : of.get_options()) {
@@ -249,8 +275,19 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     };
     collect(app);
     for (const CLI::App* command : app.get_subcommands()) collect(*command);
-  } else if (app.get_subcommands().empty()) {
+  }
+  if (!has_command) {
     for (const CLI::App* command : app.get_subcommands(nullptr)) candidates.push_back(command->get_name());
+    // `--version` is a command here, and `help` a flag.
+    const std::string bare(absl::StripPrefix(word, "--"));
+    for (const std::string& each : candidates) {
+      if (bare == absl::StripPrefix(each, "--")) return absl::StrCat("; did you mean ", each, "?");
+    }
+  } else if (word[0] != '-') {
+    // A file where commands take it by a flag.
+    const CLI::App* command = app.get_subcommands().front();
+    const CLI::Option* file = command->get_option_no_throw("--file");
+    return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
   }
   const std::string nearest = Nearest(word.substr(0, word.find('=')), candidates);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
@@ -264,12 +301,13 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
   console->err << "fsdpctl: ";
   if (!unknown.empty()) {
     const char* kind = unknown.front()[0] == '-' ? "flag" : has_command ? "argument" : "command";
-    console->err << "unknown " << kind << " '" << unknown.front() << "'" << Suggestion(app, unknown.front());
+    console->err << "unknown " << kind << " '" << Escaped(unknown.front()) << "'"
+                 << Escaped(Suggestion(app, unknown.front()));
   } else if (!has_command) {
     console->err << "no command; one of";
     for (const CLI::App* command : chosen) console->err << " " << command->get_name();
   } else {
-    console->err << error.what();
+    console->err << Escaped(error.what());
   }
   console->err << "\nrun `fsdpctl " << (has_command ? app.get_subcommands().front()->get_name() + " " : "")
                << "--help` for usage\n";

@@ -3,6 +3,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -94,14 +96,51 @@ TEST_F(CommandsTest, MigrateRefusesWhatMegatronRefusesAndWritesNothing) {
   EXPECT_EQ(Run({"migrate", "-f", dir_.File("absent")}), kExitUsage);
 }
 
+// Programs that asked for JSON got nothing to read.
+TEST_F(CommandsTest, ARefusedMigrationIsDataToo) {
+  const std::string refused = std::string(kMegatron) + "\n--micro-batch-size 0 --lr $LR";
+  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "json"}, refused), kExitSpecRefused);
+  EXPECT_NE(out_.find("\"rule\": \"micro_batch_range\",\n    \"severity\": \"error\",\n    \"field\": "
+                      "\"--micro-batch-size\""),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("\"file\": \"<stdin>\",\n    \"line\": 2,\n    \"column\": 1"), std::string::npos)
+      << out_;
+  EXPECT_NE(err_.find("<stdin>:2:1: error: --micro-batch-size: becomes train.micro_batch: micro_batch is 0 "),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(err_.find("<stdin>:2:27: error: --lr: the value of $LR is not in this text"), std::string::npos)
+      << err_;
+  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "yaml"}, refused), kExitSpecRefused);
+  EXPECT_EQ(out_.find("faults:\n"), 0u) << out_;
+  EXPECT_EQ(Run({"migrate", "-f", "-", "--name", "A", "--nodes", "99999"}, kMegatron), kExitSpecRefused);
+  EXPECT_NE(err_.find("--name A: error: name: 'A' may hold only"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--nodes 99999: error: resources.nodes: nodes is 99999 "), std::string::npos) << err_;
+}
+
 TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
       {{"get", "--ouput", "json"}, "fsdpctl: unknown flag '--ouput'; did you mean --output?\n"},
-      {{"logs", "j", "--rank", "many"}, "fsdpctl: --rank: 'many' is not a whole number from 0\n"},
+      {{"logs", "j", "--rank", "many"},
+       "fsdpctl: --rank: 'many' is not a whole number from 0 to 2147483647\n"},
+      {{"profile-device", "--ranks", "1025"},
+       "fsdpctl: --ranks: '1025' is not a whole number from 1 to 1024\n"},
       {{"describe"}, "fsdpctl: JOB is required\n"},
       {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT\n"},
-      {{"nodes", "--timeout", "0"}, "fsdpctl: --timeout: '0' is not a number of seconds above 0\n"},
+      {{"submit", "-f", ""}, "fsdpctl: --file: is empty; write a value after it\n"},
+      {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; write a value after it\n"},
+      {{"describe", ""}, "fsdpctl: JOB: is empty; write a value after it\n"},
+      {{"--version"}, "fsdpctl: unknown flag '--version'; did you mean version?\n"},
+      {{"help"}, "fsdpctl: unknown command 'help'; did you mean --help?\n"},
+      {{"validate", "job.yaml"}, "fsdpctl: unknown argument 'job.yaml'; did you mean -f job.yaml?\n"},
+      {{"get\x1b[31m"}, "fsdpctl: unknown command 'get\\x1b[31m'"},
+      {{"nodes", "--server", "http://a:1"},
+       "fsdpctl: --server: 'http://a:1' is an URL; write HOST:PORT alone"},
+      {{"nodes", "--timeout", "0"},
+       "fsdpctl: --timeout: '0' is not a number of seconds above 0, at most 86400 (a day)\n"},
+      {{"nodes", "--timeout", "86401"},
+       "fsdpctl: --timeout: '86401' is not a number of seconds above 0, at most 86400 (a day)\n"},
   };
   for (const auto& [arguments, message] : cases) {
     EXPECT_EQ(Run(arguments), kExitUsage);
@@ -456,6 +495,33 @@ TEST_F(CommandsTest, WatchShowsTheJobAndEndsWithItsResult) {
   EXPECT_EQ(out_, "good running\ngood succeeded after 0 steps\n");
   EXPECT_EQ(Run({"watch", "bad"}), kExitJobFailed);
   EXPECT_NE(out_.find("boom"), std::string::npos);
+}
+
+// It was opened to see whether it can be, closed, and opened again: the reader of a pipe took that for the
+// end.
+TEST_F(CommandsTest, TheRecordIsOpenedOnce) {
+  const std::string record = dir_.File("steps.jsonl");
+  std::ofstream(record).close();
+  server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
+    response->mutable_job()->set_id("a-1");
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_revision(1);
+    update.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  const int watch = inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(inotify_add_watch(watch, record.c_str(), IN_OPEN | IN_CLOSE_WRITE), 0);
+  EXPECT_EQ(Run({"submit", "-f", file_, "--follow", "--record", record}), 0) << err_;
+  inotify_event events[8];  // Without names: it is no folder that is watched.
+  EXPECT_EQ(read(watch, events, sizeof(events)), static_cast<ssize_t>(2 * sizeof(inotify_event)))
+      << "one open, one close";
+  close(watch);
 }
 
 TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {

@@ -17,6 +17,8 @@ struct Console {
   bool terminal = false;  // `out` is one: lines may be drawn over.
   bool color = false;
   std::function<int()> width = [] { return 0; };  // Columns now; 0 when `out` is no terminal: nothing is cut.
+  bool err_terminal = false;                      // `err` is one.
+  std::function<int()> err_width = [] { return 0; };  // Its columns now.
   Interrupt* interrupt = nullptr;
   Clock* clock = Clock::Real();
 };

@@ -1,5 +1,6 @@
 #include "client/coordinator_client.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
 #include <absl/time/clock.h>
@@ -17,6 +18,7 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
 
@@ -63,10 +65,25 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 // gRPC wraps the reason: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1:
 // Connection refused". The end of it is what a person needs.
 std::string ShortReason(const std::string& message) {
+  if (absl::StartsWith(message, "DNS resolution failed")) return "the host's name is unknown";
+  if (absl::StrContains(message, "HTTP/2")) return "what listens there is no coordinator";
   const size_t last = message.rfind(": ");
   const std::string lead = "last error: ";
   if (message.find(lead) == std::string::npos || last == std::string::npos) return message;
   return message.substr(last + 2);
+}
+
+// Who takes the connection and says nothing (a process that is stopped, a host behind a wall that swallows
+// packets) is there as far as anybody can tell, and did not answer in time. gRPC has words for it, and no
+// code.
+bool IsSilence(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) ||
+         (absl::IsUnavailable(status) && (absl::StrContains(status.message(), "timed out") ||
+                                          absl::StrContains(status.message(), "Timeout occurred")));
+}
+
+absl::Status Silence(const absl::Status& status) {
+  return IsSilence(status) ? absl::DeadlineExceededError("no answer in time") : status;
 }
 
 template <typename Request, typename Response>
@@ -84,7 +101,7 @@ absl::StatusOr<Response> Call(v1::Coordinator::Stub* stub, CallStub<Request, Res
     const absl::Status status = FromGrpc((stub->*method)(&context, request, &response));
     if (status.ok()) return response;
     const absl::Duration wait = PauseAfter(status, pause);
-    if (!idempotent || !absl::IsUnavailable(status) || absl::Now() + wait >= deadline) return status;
+    if (!idempotent || !absl::IsUnavailable(status) || absl::Now() + wait >= deadline) return Silence(status);
     absl::SleepFor(wait);
     pause = std::min(2 * pause, kLongestPause);
   }
@@ -134,21 +151,22 @@ CoordinatorClient::CoordinatorClient(std::string address, Options options)
       stub_(v1::Coordinator::NewStub(channel_)) {}
 
 absl::Status CoordinatorClient::Connect() {
-  const absl::Time deadline = absl::Now() + std::min(options_.connect_timeout, options_.call_timeout);
-  if (channel_->WaitForConnected(absl::ToChronoTime(deadline))) return absl::OkStatus();
-  // A call on a channel that failed tells why it failed; on one that still tries, that nobody answers.
-  if (channel_->GetState(false) != GRPC_CHANNEL_CONNECTING) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200)));
-    v1::GetVersionResponse response;
-    const grpc::Status status = stub_->GetVersion(&context, {}, &response);
-    if (status.ok()) return absl::OkStatus();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-      return absl::UnavailableError(ShortReason(status.error_message()));
+  const absl::Time deadline = absl::Now() + options_.call_timeout;
+  while (true) {
+    if (channel_->WaitForConnected(
+            absl::ToChronoTime(std::min(absl::Now() + options_.connect_timeout, deadline)))) {
+      return absl::OkStatus();
     }
+    // A call on a channel that failed tells at once why it failed; on one that still tries, it waits too.
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + kReasonWithin)));
+    v1::GetVersionResponse response;
+    const absl::Status status = FromGrpc(stub_->GetVersion(&context, {}, &response));
+    // An answer of any kind is one: what it is will be told of the call that was meant.
+    if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
+    if (!IsSilence(status)) return absl::UnavailableError(ShortReason(std::string(status.message())));
+    if (absl::Now() >= deadline) return Silence(status);
   }
-  return absl::UnavailableError(
-      absl::StrCat("no answer within ", absl::FormatDuration(options_.connect_timeout)));
 }
 
 absl::StatusOr<v1::SubmitJobResponse> CoordinatorClient::SubmitJob(const v1::SubmitJobRequest& request) {

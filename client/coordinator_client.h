@@ -47,7 +47,8 @@ class CoordinatorClient {
 
   CoordinatorClient(std::string address, Options options);  // "HOST:PORT"
 
-  // UNAVAILABLE, with the reason of the last attempt, when nothing answers within connect_timeout.
+  // UNAVAILABLE, with the reason of the last attempt, when nobody could be reached for connect_timeout.
+  // DEADLINE_EXCEEDED when somebody may be there and said nothing for call_timeout.
   absl::Status Connect();
 
   absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request);

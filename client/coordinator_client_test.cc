@@ -1,11 +1,16 @@
 #include "client/coordinator_client.h"
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <thread>
 
+#include "base/check.h"
 #include "client/testing/scripted_api.h"
 
 namespace fsdpd {
@@ -105,6 +110,45 @@ TEST_F(CoordinatorClientTest, SaysThatNobodyListens) {
   EXPECT_EQ(status.message(), "Connection refused");
   server_.Start();
   EXPECT_TRUE(CoordinatorClient(server_.address(), {}).Connect().ok());
+}
+
+// As a process that is stopped: the kernel takes connections for it, and nobody ever reads them.
+class SilentListener {
+ public:
+  SilentListener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    FSDPD_CHECK(bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(socket_, 16) == 0);
+    FSDPD_CHECK(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~SilentListener() { close(socket_); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  const int socket_;
+  int port_ = 0;
+};
+
+// It was UNAVAILABLE, as if nobody were there: gRPC gives an attempt up after a second, and says so in words
+// only.
+TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInTime) {
+  SilentListener silent;
+  for (const absl::Duration timeout : {absl::Milliseconds(200), absl::Milliseconds(2500)}) {
+    CoordinatorClient client(silent.address(), {timeout, /*connect_timeout=*/absl::Milliseconds(1200)});
+    const absl::Status connected = client.Connect();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(connected)) << timeout << ": " << connected;
+    const absl::Status answered = client.ListNodes({}).status();
+    EXPECT_TRUE(absl::IsDeadlineExceeded(answered)) << timeout << ": " << answered;
+  }
+}
+
+TEST_F(CoordinatorClientTest, SaysWhyNobodyIsThereInWordsOfAPerson) {
+  CoordinatorClient unknown("no-such-host.invalid:1", Patience(absl::Milliseconds(500)));
+  EXPECT_EQ(unknown.Connect(), absl::UnavailableError("the host's name is unknown"));
 }
 
 TEST_F(CoordinatorClientTest, ReadsAStreamToItsEnd) {

@@ -1,4 +1,5 @@
 // fsdpctl: the process around client/commands.h. It owns signals, the terminal and the exit code.
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -19,13 +20,29 @@ namespace {
 
 constexpr char kShowCursor[] = "\x1b[?25h";
 
-int TerminalWidth() {
+int WidthOf(int terminal) {
   winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  if (ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0) {
     return std::atoi(columns);
   }
   return 80;
+}
+
+// A file or socket that is opened later must not become the stdout of somebody who closed it, and get what is
+// printed. What stands in fails as a closed one does: nothing can be written to it, or everything is lost.
+void KeepStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest number that is free is this stream's.
+    (void)!open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// Lines can be drawn over there: it is a terminal, and knows how to move the cursor.
+bool CanDraw(int stream) {
+  const char* kind = std::getenv("TERM");
+  return isatty(stream) != 0 && kind != nullptr && *kind != '\0' && std::strcmp(kind, "dumb") != 0;
 }
 
 // REQUIRES: no other thread was started, so that all inherit the mask and only this one takes the signals.
@@ -51,13 +68,16 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  KeepStandardStreams();
+  const bool terminal = CanDraw(STDOUT_FILENO);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.
   WatchSignals(&interrupt, terminal);
   fsdpd::Console console{std::cin, std::cout, std::cerr};
   console.terminal = terminal;
   console.color = terminal && std::getenv("NO_COLOR") == nullptr;
-  if (terminal) console.width = TerminalWidth;
+  if (isatty(STDOUT_FILENO) != 0) console.width = [] { return WidthOf(STDOUT_FILENO); };
+  console.err_terminal = CanDraw(STDERR_FILENO);
+  console.err_width = [] { return WidthOf(STDERR_FILENO); };
   console.interrupt = &interrupt;
   const int code = fsdpd::RunFsdpctl(std::vector<std::string>(argv + 1, argv + argc), &console);
   errno = 0;

@@ -1,4 +1,11 @@
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <tuple>
+
 #include "client/commands.h"
+#include "client/message_output.h"
+#include "client/migrate/field_origins.h"
 #include "client/migrate/job_of_megatron.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
@@ -13,11 +20,37 @@ void Append(SpecFaults* faults, const SpecFaults& more) {
   faults->insert(faults->end(), more.begin(), more.end());
 }
 
-// Faults of the spec that was made, which has no lines yet: they carry its fields.
-SpecFaults FaultsOf(const v1::JobSpec& job, const std::vector<std::string>& unread) {
+// What migrate's own command line says of the spec.
+FieldPlaces PlacesOf(const CommandLine& line) {
+  FieldPlaces places = {{"name", {absl::StrCat("--name ", line.name), 0, 0}}};
+  if (line.nodes.has_value()) places["resources.nodes"] = {absl::StrCat("--nodes ", *line.nodes), 0, 0};
+  if (line.ranks_per_node.has_value()) {
+    places["resources.ranks_per_node"] = {absl::StrCat("--ranks-per-node ", *line.ranks_per_node), 0, 0};
+  }
+  return places;
+}
+
+// Faults of the spec that was made, where what it was made of is written.
+SpecFaults FaultsOf(const v1::JobSpec& job, const CommandLine& line, const std::string& file,
+                    const SpecFaults& told, Settings* settings) {
   SpecFaults faults;
-  for (const Violation& violation : CheckJob(job, unread)) faults.push_back({{}, violation});
+  const FieldPlaces own = PlacesOf(line);
+  for (const Violation& violation : CheckJob(job, UnreadFields(told))) {
+    SpecFault fault = Locate(violation, own);
+    if (fault.place.file.empty()) fault = AtOrigin(violation, file, settings);
+    // Of what nobody wrote nothing can be said where a part of what was written is not here.
+    if (fault.place.file == file && fault.place.line == 0 && settings->incomplete()) continue;
+    faults.push_back(std::move(fault));
+  }
   return faults;
+}
+
+// In the order of the file; what belongs to no place of it comes last.
+void Sort(SpecFaults* faults) {
+  std::stable_sort(faults->begin(), faults->end(), [](const SpecFault& a, const SpecFault& b) {
+    return std::tuple(a.place.line == 0, a.place.line, a.place.column) <
+           std::tuple(b.place.line == 0, b.place.line, b.place.column);
+  });
 }
 
 }  // namespace
@@ -36,10 +69,15 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
     faults = CheckMegatron(&settings);
     Append(&faults, JobOfMegatron(&settings, {line.nodes, line.ranks_per_node}, file, &job));
     job.set_name(line.name);
-    Append(&faults, FaultsOf(job, UnreadFields(faults)));
+    Append(&faults, FaultsOf(job, line, file, faults, &settings));
+    Sort(&faults);
   }
   const int code = ReportFaults(faults, console);
-  if (code == kExitOk) console->out << (line.output == "json" ? ToJson(job) : ToYaml(job));
+  if (code != kExitOk) {
+    if (line.output != "table") console->out << Rendered(ToProto(faults), line.output);
+    return code;
+  }
+  console->out << (line.output == "json" ? ToJson(job) : ToYaml(job));
   return code;
 }
 

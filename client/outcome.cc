@@ -5,6 +5,7 @@
 #include <absl/strings/str_split.h>
 
 #include "client/coordinator_client.h"
+#include "fsdp/plan/plan.h"
 
 namespace fsdpd {
 
@@ -24,8 +25,10 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
                    << "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n";
       return kExitUnavailable;
     case absl::StatusCode::kDeadlineExceeded:
-      console->err << "fsdpctl: the coordinator at " << address
-                   << " did not answer in time; give it longer with --timeout SECONDS\n";
+      console->err
+          << "fsdpctl: the coordinator at " << address
+          << " did not answer in time: it stands still or has much to do; give it longer with --timeout "
+             "SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
       console->err << "fsdpctl: " << message << "; `fsdpctl get` lists the jobs\n";
@@ -50,6 +53,18 @@ int ReportFaults(const SpecFaults& faults, Console* console) {
     if (fault.violation.level == FaultLevel::kError) code = kExitSpecRefused;
   }
   return code;
+}
+
+v1::ValidateJobResponse ToProto(const SpecFaults& faults) {
+  v1::ValidateJobResponse response;
+  for (const SpecFault& fault : faults) {
+    v1::Fault* proto = response.add_faults();
+    *proto = ToProto(fault.violation);
+    proto->set_file(fault.place.file);
+    proto->set_line(fault.place.line);
+    proto->set_column(fault.place.column);
+  }
+  return response;
 }
 
 Violation ToViolation(const v1::Fault& fault) {

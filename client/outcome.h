@@ -19,9 +19,9 @@ enum ExitCode {
   kExitSpecRefused = 3,
   kExitNotFound = 4,
   kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.
-  kExitTimeout = 6,
-  kExitFailed = 7,      // The coordinator refused or failed otherwise; or no profile was measured.
-  kExitNotWritten = 8,  // Stdout did not take what was asked for.
+  kExitTimeout = 6,      // Somebody is there, and did not answer in time.
+  kExitFailed = 7,       // The coordinator refused or failed otherwise; or no profile was measured.
+  kExitNotWritten = 8,   // Stdout did not take what was asked for.
   kExitInterrupted = 130,
 };
 
@@ -30,6 +30,9 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
 
 // Prints every fault; kExitSpecRefused when one is an error, kExitOk otherwise.
 int ReportFaults(const SpecFaults& faults, Console* console);
+
+// The same for programs, with `file`, `line` and `column` of each.
+v1::ValidateJobResponse ToProto(const SpecFaults& faults);
 
 Violation ToViolation(const v1::Fault& fault);
 

@@ -8,6 +8,7 @@
 #include "client/commands.h"
 #include "client/outcome.h"
 #include "client/profile_file.h"
+#include "client/stage_screen.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
@@ -58,7 +59,10 @@ std::string Yaml(const DeviceProfile& profile) {
 
 int RunProfileCommand(const CommandLine& line, Console* console) {
   const std::vector<std::string> arguments = Arguments(line);
-  const absl::StatusOr<ChildResult> child = RunChild(arguments, console->interrupt, &console->err);
+  StageScreen screen(console);
+  const absl::StatusOr<ChildResult> child =
+      RunChild(arguments, console->interrupt, [&](absl::string_view words) { screen.Take(words); });
+  screen.End();
   if (absl::IsCancelled(child.status())) return kExitInterrupted;
   if (!child.ok()) {
     return Fail(console, kExitUsage,

@@ -107,6 +107,14 @@ std::string ProgressBar(const Progress& progress, int width) {
   return absl::StrCat(head, absl::StrJoin(texts, ""));
 }
 
+std::string StageBar(int number, int of, const std::string& what, int width) {
+  Progress done;
+  done.step = number - 1;
+  done.total_steps = of;
+  const std::string line = absl::StrCat(Bar(done, 10), " ", number, "/", of, "  ", what);
+  return line.substr(0, static_cast<size_t>(std::max(0, width - 1)));
+}
+
 std::string OverlapText(double overlap) {
   return overlap < 0 ? "-" : absl::StrFormat("%.0f%%", overlap * 100);
 }

@@ -30,6 +30,10 @@ std::string ProgressLine(const Progress& progress);
 // does not fit is left out, least wanted first.
 std::string ProgressBar(const Progress& progress, int width);
 
+// A bar for stages of unknown length, of which `number` (from 1) has begun: "[===>      ] 4/9  what", in less
+// than `width` columns.
+std::string StageBar(int number, int of, const std::string& what, int width);
+
 std::string OverlapText(double overlap);  // "84%", "-" below 0.
 
 // All that was seen of an attempt, for its summary. The first two steps warm caches and allocators up and are

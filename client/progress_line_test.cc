@@ -78,5 +78,12 @@ TEST(StepHistory, IsZeroWithoutSteps) {
   EXPECT_LT(StepHistory().overlap(), 0);
 }
 
+TEST(ProgressLine, AStageIsDrawnWithinTheScreen) {
+  EXPECT_EQ(StageBar(1, 9, "ranks begin", 80), "[          ] 1/9  ranks begin");
+  EXPECT_EQ(StageBar(4, 9, "attention", 80), "[==>       ] 4/9  attention");
+  EXPECT_EQ(StageBar(4, 9, "attention", 20), "[==>       ] 4/9  a");
+  EXPECT_EQ(StageBar(4, 9, "attention", 0), "");
+}
+
 }  // namespace
 }  // namespace fsdpd

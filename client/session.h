@@ -8,6 +8,7 @@
 #include "client/command_line.h"
 #include "client/console.h"
 #include "client/coordinator_client.h"
+#include "client/follow_screen.h"
 
 namespace fsdpd {
 
@@ -22,15 +23,19 @@ class Session {
   // Tells the error; the exit code.
   int Fail(const absl::Status& status);
 
-  // That --record's file can be written: asked before a job is submitted whose steps it is to hold.
-  absl::Status CheckRecord() const;
-  // Shows a job until it has ended; the exit code. Interrupted, it says how to find the job again.
+  // Opens --record's file, once, for Follow(): before a job is submitted whose steps it is to hold. An error
+  // says why it cannot be written.
+  absl::Status OpenRecord();
+  // Shows a job until it has ended, and records its steps; the exit code. Once. Interrupted, it says how to
+  // find the job again.
   int Follow(const std::string& job_id, bool submitted_now);
 
  private:
   const CommandLine& line_;
   Console& console_;
   CoordinatorClient client_;
+  FollowScreen screen_;
+  bool recording_ = false;
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request id
-// under which a repeated call finds the same job; the coordinator's JobService takes it from there.
+// What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request
+// id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -59,15 +59,7 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
   if (line.output == "table" || (code == kExitOk && line.command != "validate")) return code;
-  v1::ValidateJobResponse response;
-  for (const SpecFault& fault : faults) {
-    v1::Fault* proto = response.add_faults();
-    *proto = ToProto(fault.violation);
-    proto->set_file(fault.place.file);
-    proto->set_line(fault.place.line);
-    proto->set_column(fault.place.column);
-  }
-  session->console().out << Rendered(response, line.output);
+  session->console().out << Rendered(ToProto(faults), line.output);
   return code;
 }
 
@@ -98,7 +90,7 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec)
 }
 
 int RunSubmit(Session* session, const SpecText& spec) {
-  if (const absl::Status status = session->CheckRecord(); !status.ok()) return session->Fail(status);
+  if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
   if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
   const CommandLine& line = session->line();
   Console& console = session->console();
@@ -228,7 +220,10 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
-  return line.file.empty() ? RunJobCommand(line, console) : RunSpecCommand(line, console);
+  for (const char* command : {"submit", "validate", "plan"}) {
+    if (line.command == command) return RunSpecCommand(line, console);
+  }
+  return RunJobCommand(line, console);
 }
 
 }  // namespace fsdpd

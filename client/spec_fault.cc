@@ -27,6 +27,26 @@ const char* NameOf(FaultLevel level) {
   return "error";
 }
 
+// Longer than names and most paths are.
+constexpr size_t kLongestWord = 300, kShownOfIt = 80;
+
+std::string WithoutLongWords(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end - begin <= kLongestWord) {
+      out += text.substr(begin, end - begin);
+    } else {
+      size_t shown = kShownOfIt;
+      while ((static_cast<unsigned char>(text[begin + shown]) & 0xC0) == 0x80) --shown;  // Whole characters.
+      absl::StrAppend(&out, text.substr(begin, shown), "... (", end - begin, " bytes)");
+    }
+    if (end < text.size()) out += ' ';
+    begin = end + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 SpecFault Locate(const Violation& violation, const FieldPlaces& places) {
@@ -74,7 +94,7 @@ std::string Render(const SpecFault& fault) {
   if (v.level == FaultLevel::kAdjust) absl::StrAppend(&text, " (", v.before, " -> ", v.after, ")");
   if (!v.fix.empty()) absl::StrAppend(&text, absl::EndsWith(text, ".") ? " " : "; ", v.fix);
   if (!v.rule.empty()) absl::StrAppend(&text, " [", v.rule, "]");
-  return Escaped(text);
+  return WithoutLongWords(Escaped(text));
 }
 
 }  // namespace fsdpd

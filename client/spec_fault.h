@@ -31,7 +31,7 @@ SpecFault Locate(const Violation& violation, const FieldPlaces& places);
 bool HasErrors(const SpecFaults& faults);
 
 // One line, whatever stands in a spec: control characters are escaped ("\\x1b"), so that no name draws on a
-// terminal.
+// terminal, and of a word that nobody would read to its end the beginning is shown.
 // "job.yaml:4:9: error: unknown field fsdp.stratgy; did you mean strategy? [unknown_field]"
 std::string Render(const SpecFault& fault);
 

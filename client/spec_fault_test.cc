@@ -38,5 +38,20 @@ TEST(SpecFault, NoNameDrawsOnATerminal) {
   EXPECT_EQ(Render(fault), "error: 'a\\x1b[2J\\nb\\x7f\\u009b' is no name, \xc3\xa4 is fine");
 }
 
+// A name of 5000 letters filled the screen.
+TEST(SpecFault, NoWordFillsTheScreen) {
+  const auto render = [](const std::string& reason) {
+    return Render({{"f", 1, 1}, {"r", FaultLevel::kError, "name", reason, "mend it", "", ""}});
+  };
+  const std::string text = render("'" + std::string(5000, 'x') + "' is too long");
+  EXPECT_LT(text.size(), 200u) << text;
+  EXPECT_NE(text.find("xxx... (5002 bytes) is too long; mend it [r]"), std::string::npos) << text;
+  std::string umlauts = "a";
+  for (int i = 0; i < 1000; ++i) umlauts += "\xc3\xbc";
+  EXPECT_NE(render(umlauts).find("\xc3\xbc... (2002 bytes)"), std::string::npos) << render(umlauts);
+  const std::string path = "/" + std::string(280, 'p');
+  EXPECT_NE(render(path + " is not there").find(path + " is not there"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
 // A message as people write it (the inverse of spec_text.h) and as programs read it. YAML in blocks, or JSON;
 // enums by short name, sizes as plain numbers, fields ordered by number. Any message of this project can be
-// printed. One walk writes both forms; yaml-cpp's emitter leaves the texts "no" and "123" without quotes, so that
-// they read back as something else, and writes 0.1 as 0.10000000000000001.
+// printed. One walk writes both forms; yaml-cpp's emitter leaves the texts "no" and "123" without quotes, so
+// that they read back as something else, and writes 0.1 as 0.10000000000000001.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -79,8 +79,9 @@ TEST(SpecPrint, DataHasEveryFieldThatAlwaysHasAValue) {
   EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\n") << "weight is not set and has no value";
   file.set_weight(0);
   EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\"}");
-  EXPECT_EQ(ToJsonData(v1::Train()), "{\n  \"steps\": 0,\n  \"frozen\": []\n}\n");
-  EXPECT_EQ(ToYamlData(v1::Data()), "tokens: []\nsequence_length: 0\nvalidation: []\n");
+  EXPECT_EQ(ToJsonData(v1::Checkpoint()),
+            "{\n  \"dir\": \"\",\n  \"every_steps\": 0,\n  \"format\": \"\",\n  \"load\": \"\"\n}\n");
+  EXPECT_EQ(ToYamlData(v1::Telemetry()), "trace_steps: []\nmemory_snapshot: false\n");
   file.set_weight(std::nan(""));
   EXPECT_NE(ToJsonLine(file).find("\"weight\": \"NaN\""), std::string::npos);
   EXPECT_NE(ToYamlData(file).find("weight: .nan"), std::string::npos);

@@ -318,8 +318,7 @@ class SpecReader {
     if (IsDecimal(node.text) && absl::SimpleAtod(node.text, &number)) {
       // 1e4 and 2.0 are whole; beyond 2^53 a double no longer says which integer was meant.
       if (std::abs(number) > 9007199254740992.0) {
-        OutOfRange(node, path,
-                   "-9223372036854775808 and 9223372036854775807, in digits where it is above 2^53");
+        OutOfRange(node, path, "all digits of a whole number, 18 at most");
         return false;
       }
       *value = static_cast<int64_t>(number);
@@ -341,14 +340,14 @@ class SpecReader {
       return false;
     }
     if (std::isfinite(*value)) return true;
-    OutOfRange(node, path, "-1.7e308 and 1.7e308");
+    OutOfRange(node, path, "a number of at most 308 digits");
     return false;
   }
 
-  void OutOfRange(const TextNode& node, const std::string& path, const char* bounds) {
+  void OutOfRange(const TextNode& node, const std::string& path, const char* instead) {
     Unread(path);
     Fault(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"),
-          absl::StrCat("write a number between ", bounds));
+          absl::StrCat("write ", instead));
   }
 
   SpecText& out_;

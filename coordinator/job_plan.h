@@ -1,6 +1,7 @@
 // The plan that a job is launched with: its resolved spec and what that needs of memory, made once and kept
 // in the job, so that every node, every attempt and every reader has the same. While too few nodes are there
-// to know what a rank may fill (placer.h, MemoryOffer), it stays open, and is made anew when there are enough.
+// to know what a rank may fill (placer.h, MemoryOffer), it stays open, and is made anew when there are
+// enough.
 //
 // Pure.
 #pragma once

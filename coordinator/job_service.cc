@@ -1,5 +1,5 @@
-// SubmitJob here: Admission says all faults or makes the plan, the store has the job on disk, the reconciler is
-// told, the client gets its answer. Nothing is launched in this file: the reconciler does, when it places.
+// SubmitJob here: Admission says all faults or makes the plan, the store has the job on disk, the reconciler
+// is told, the client gets its answer. Nothing is launched in this file: the reconciler does, when it places.
 #include "coordinator/job_service.h"
 
 #include <absl/strings/ascii.h>

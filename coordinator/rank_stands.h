@@ -1,5 +1,5 @@
-// Where the ranks of a job stand that makes no step, as a person wants it: ranks that wait at the same place are one
-// entry, so that of a thousand the one that stands elsewhere is seen. Pure.
+// Where the ranks of a job stand that makes no step, as a person wants it: ranks that wait at the same place
+// are one entry, so that of a thousand the one that stands elsewhere is seen. Pure.
 #pragma once
 
 #include <string>

@@ -1,8 +1,6 @@
 #include "fsdp/fsdp.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
 #include <gmock/gmock.h>
@@ -12,41 +10,40 @@
 #include <thread>
 
 #include "base/temp_dir.h"
+#include "fsdp/model/testing/plain_ends.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kVocab = 11;
-constexpr int64_t kWidth = 6;
-
 // A head that borrows the embedding, so that a user's model has all that ours have.
 class Chain : public UserModel {
  public:
   ModelDescription Describe() const override {
     ModelDescription model;
-    model.vocab_size = kVocab;
-    model.units = {{"embedding", {{"weight", {kVocab, kWidth}}}, "", 0, 0, 0, kWidth},
-                   {"mix", {{"w", {kWidth, kWidth}}, {"b", {kWidth}, false}}, "", 2 * kWidth, 0, 0, kWidth},
-                   {"head", {{"bias", {kVocab}, false}}, "embedding", kWidth + kVocab}};
+    model.vocab_size = kPlainVocab;
+    model.units = {{"embedding", {{"weight", {kPlainVocab, kPlainWidth}}}, "", 0, 0, 0, kPlainWidth},
+                   {"mix",
+                    {{"w", {kPlainWidth, kPlainWidth}}, {"b", {kPlainWidth}, false}},
+                    "",
+                    2 * kPlainWidth,
+                    0,
+                    0,
+                    kPlainWidth},
+                   {"head", {{"bias", {kPlainVocab}, false}}, "embedding", kPlainWidth + kPlainVocab}};
     return model;
   }
 
   std::vector<std::unique_ptr<Unit>> MakeUnits(const ModelFacts& facts,
                                                at::Device /*device*/) const override {
     const UnitForward forwards[] = {
-        [](const UnitInput& in, const std::vector<at::Tensor>& p) {
-          return UnitOutput{at::embedding(p[0], in.tokens), {}};
-        },
+        PlainEmbedding,
         [](const UnitInput& in, const std::vector<at::Tensor>& p) {
           return UnitOutput{in.hidden + at::tanh(at::linear(in.hidden, p[0], p[1])), {}};
         },
         [](const UnitInput& in, const std::vector<at::Tensor>& p) {
-          const at::Tensor logits = at::linear(in.hidden, p[1], p[0]).view({-1, kVocab});
-          return UnitOutput{
-              {},
-              at::cross_entropy_loss(logits, in.targets.view({-1}), {}, at::Reduction::Sum, kIgnoredTarget)};
+          return PlainLoss(in, at::linear(in.hidden, p[1], p[0]));
         }};
     std::vector<std::unique_ptr<Unit>> units;
     for (size_t u = 0; u < facts.units.size(); ++u) {
@@ -85,8 +82,8 @@ TEST(Library, TrainsTheProgramsOwnModel) {
   const auto named = ByName(*plan, &*weights);
   ASSERT_EQ(named.size(), 4u);
   EXPECT_EQ(named[1].first, "mix.w");
-  EXPECT_EQ(named[1].second.sizes(), at::IntArrayRef({kWidth, kWidth}));
-  EXPECT_EQ(named[3].second.data_ptr<float>(), weights->data() + weights->size() - kVocab);
+  EXPECT_EQ(named[1].second.sizes(), at::IntArrayRef({kPlainWidth, kPlainWidth}));
+  EXPECT_EQ(named[3].second.data_ptr<float>(), weights->data() + weights->size() - kPlainVocab);
 }
 
 TEST(Library, ShardedIsUnsharded) {

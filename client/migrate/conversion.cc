@@ -3,11 +3,15 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
+#include <limits>
+
 namespace fsdpd {
 
 void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
                        const std::string& fix) {
   const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
+  if (found == nullptr && *setting != '\0' && settings.incomplete()) return;
+  if (found != nullptr && found->value_is_open()) return;
   SpecFault fault;
   fault.place = found != nullptr ? found->place : Place{file_, 0, 0};
   fault.violation = {rule, level, found != nullptr ? found->written : setting, reason, fix, "", ""};
@@ -16,9 +20,16 @@ void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, 
 
 void Conversion::Adjust(const char* rule, const char* setting, const std::string& reason,
                         const std::string& before, const std::string& after) {
+  const size_t told = faults.size();
   Fault(rule, FaultLevel::kAdjust, setting, reason, "");
+  if (faults.size() == told) return;
   faults.back().violation.before = before;
   faults.back().violation.after = after;
+}
+
+int64_t Conversion::Times(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
 }
 
 int64_t Conversion::Required(const char* name) {

@@ -1,6 +1,6 @@
 // One run of the conversion: the settings that it reads, the job that it writes, and what it has to tell. The
-// parts of it (model_of_megatron.h, training_of_megatron.h, job_of_megatron.cc) take it in turn; a later part may
-// read what an earlier one wrote into the job.
+// parts of it (model_of_megatron.h, training_of_megatron.h, job_of_megatron.cc) take it in turn; a later part
+// may read what an earlier one wrote into the job.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class Conversion {
   Conversion(Settings* read, std::string file, v1::JobSpec* written)
       : settings(*read), job(*written), file_(std::move(file)) {}
 
-  // At the setting's place and under the name that it was written with.
+  // At the setting's place and under the name that it was written with. Nothing of a value that nobody here
+  // knows, or of a setting that is missing where not all of them are in the text.
   void Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
              const std::string& fix);
   void Error(const char* rule, const char* setting, const std::string& reason, const std::string& fix) {
@@ -32,8 +33,12 @@ class Conversion {
   // 0 and a fault where it is not set.
   int64_t Required(const char* name);
 
-  // A length that Megatron counts in steps or in samples; samples become whole steps of the job's global batch.
+  // A length that Megatron counts in steps or in samples; samples become whole steps of the job's global
+  // batch.
   std::optional<int64_t> Steps(const char* iterations, const char* samples);
+
+  // The product, or the largest number where it is more: what people write has no bound.
+  static int64_t Times(int64_t a, int64_t b);
 
   Settings& settings;
   v1::JobSpec& job;

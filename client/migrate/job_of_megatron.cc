@@ -5,9 +5,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_replace.h>
 
-#include <map>
 #include <set>
 
 #include "client/migrate/conversion.h"
@@ -244,32 +242,6 @@ class Converter {
 SpecFaults JobOfMegatron(Settings* settings, const Cluster& cluster, const std::string& file,
                          v1::JobSpec* job) {
   return Converter(settings, file, job).Run(cluster);
-}
-
-std::vector<std::string> UnreadFields(const SpecFaults& faults) {
-  static const auto* fields = new std::map<std::string, std::vector<std::string>>{
-      {"vocab_size", {"model.llama.vocab_size", "model.gpt2.vocab_size"}},
-      {"hidden_size", {"model.llama.hidden_size", "model.gpt2.hidden_size", "model.llama.intermediate_size"}},
-      {"num_layers", {"model.llama.layers", "model.gpt2.layers"}},
-      {"num_attention_heads", {"model.llama.heads", "model.gpt2.heads"}},
-      {"max_position_embeddings", {"model.llama.positions", "model.gpt2.positions"}},
-      {"seq_length", {"data.sequence_length"}},
-      {"train_iters", {"train.steps"}},
-      {"lr", {"optimizer.adamw.lr", "optimizer.sgd.lr"}},
-  };
-  std::vector<std::string> unread;
-  for (const SpecFault& fault : faults) {
-    bool missing = false;
-    for (const char* rule : {"required", "no_value", "not_a_number", "not_a_whole_number"}) {
-      missing |= fault.violation.rule == rule;
-    }
-    if (!missing) continue;
-    std::string name = absl::StrReplaceAll(fault.violation.field, {{"--", ""}, {"-", "_"}});
-    name = name.substr(name.rfind('.') + 1);
-    const auto found = fields->find(name);
-    if (found != fields->end()) unread.insert(unread.end(), found->second.begin(), found->second.end());
-  }
-  return unread;
 }
 
 }  // namespace fsdpd

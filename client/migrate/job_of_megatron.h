@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "client/migrate/settings.h"
 #include "proto/fsdpd/v1/job.pb.h"
@@ -25,9 +24,5 @@ struct Cluster {  // Empty: what torchrun's --nnodes and --nproc-per-node say, o
 // Call after CheckMegatron, which adjusts. `file` is where faults are that belong to no setting.
 SpecFaults JobOfMegatron(Settings* settings, const Cluster& cluster, const std::string& file,
                          v1::JobSpec* job);
-
-// The fields of the spec that are missing because of what `faults` say already: what the spec's rules would say
-// of them again is nothing that a person wrote.
-std::vector<std::string> UnreadFields(const SpecFaults& faults);
 
 }  // namespace fsdpd

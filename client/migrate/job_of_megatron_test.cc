@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include "client/migrate/field_origins.h"
 #include "client/migrate/megatron_rules.h"
 #include "fsdp/plan/rules/rules.h"
 

@@ -1,6 +1,6 @@
-// What becomes of the settings that no rule (megatron_rules.cc) reads and no field of a spec takes: by the one
-// name that option_names.h gives, * is the rest of a name. Made from the files that megatron_option_names.h
-// names; a test holds the two together.
+// What becomes of the settings that no rule (megatron_rules.cc) reads and no field of a spec takes: by the
+// one name that option_names.h gives, * is the rest of a name. Made from the files that
+// megatron_option_names.h names; a test holds the two together.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,5 +1,5 @@
-// What becomes of a setting that nobody read, by the lists of megatron_option_lists.h; who is on none of them is
-// not called harmless.
+// What becomes of a setting that nobody read, by the lists of megatron_option_lists.h; who is on none of them
+// is not called harmless.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -23,8 +23,8 @@ OptionKind KindOf(const Setting& setting);
 // What is not supported, for a message: "multi-latent attention". Empty when the name has to do.
 absl::string_view MeaningOf(const Setting& setting);
 
-// The option that an unknown one may have been meant to be, written as it was; empty when none is near. `read`:
-// the names that rules and fields asked for.
+// The option that an unknown one may have been meant to be, written as it was; empty when none is near.
+// `read`: the names that rules and fields asked for.
 std::string MeantOption(const Setting& setting, const std::set<std::string>& read);
 
 }  // namespace fsdpd

@@ -2,8 +2,8 @@
 // the settings that people bring: a run that would have been refused there is refused here with the same
 // reason, and a value that would have been changed there is changed here, and told.
 //
-// Rules that are about this project's own job spec are fsdp/plan/rules/rules.h; docs/migrate.md lists which of
-// Megatron's rules are where, and which have no meaning here.
+// Rules that are about this project's own job spec are fsdp/plan/rules/rules.h; docs/migrate.md lists which
+// of Megatron's rules are where, and which have no meaning here.
 #pragma once
 
 #include <string>

@@ -25,7 +25,7 @@ class ModelConverter {
     const bool gated = s_.Flag("swiglu");
     const bool llama = gated && norm == "rmsnorm" && positions == "rope";
     const bool gpt2 = !gated && norm == "layernorm" && positions == "learned_absolute";
-    if (!llama && !gpt2) {
+    if (!llama && !gpt2 && FamilyIsKnown()) {
       c_.Error("model_family", gated ? "swiglu" : "normalization",
                absl::StrCat("a model with ", norm, ", ", positions, " positions and ",
                             gated ? "a gated" : "a plain", " feed-forward is of no family that is known"),
@@ -39,6 +39,15 @@ class ModelConverter {
   }
 
  private:
+  // What would make it another family is in the text.
+  bool FamilyIsKnown() {
+    for (const char* name : {"normalization", "position_embedding_type", "swiglu"}) {
+      const Setting* setting = s_.Find(name);
+      if (setting == nullptr ? s_.incomplete() : setting->open) return false;
+    }
+    return true;
+  }
+
   void Llama() {
     v1::Llama* llama = c_.job.mutable_model()->mutable_llama();
     llama->set_vocab_size(Vocabulary(0));
@@ -88,7 +97,7 @@ class ModelConverter {
     if (groups > 0 && groups != heads)
       refuse("num_query_groups", "a key and a value head for each query head");
     const std::optional<int64_t> head = s_.Integer("kv_channels");
-    if (head.has_value() && heads > 0 && *head * heads != gpt2->hidden_size()) {
+    if (head.has_value() && heads > 0 && Conversion::Times(*head, heads) != gpt2->hidden_size()) {
       refuse("kv_channels", "heads of hidden size / heads");
     }
   }
@@ -179,10 +188,11 @@ class ModelConverter {
 
   // Megatron pads the embedding; the rows exist and train.
   int64_t Padded(int64_t size) {
-    const int64_t multiple = s_.Integer("make_vocab_size_divisible_by").value_or(128) *
-                             s_.Integer("tensor_model_parallel_size").value_or(1);
+    const int64_t multiple = Conversion::Times(s_.Integer("make_vocab_size_divisible_by").value_or(128),
+                                               s_.Integer("tensor_model_parallel_size").value_or(1));
     const bool pads = s_.Flag("should_pad_vocab", true) && s_.Flag("pad_vocab_size", true);
-    return !pads || multiple <= 0 ? size : (size + multiple - 1) / multiple * multiple;
+    if (!pads || multiple <= 0 || size % multiple == 0) return size;
+    return Conversion::Times(size / multiple + 1, multiple);
   }
 
   Conversion& c_;

@@ -16,8 +16,8 @@ struct OptionName {
 // `written` without the two hyphens, with _ for -.
 OptionName NameOfFlag(const std::string& written);
 
-// `key` of `section`, which is empty for a setting outside of one. Sections that use a name for something else
-// than the rest do (tokenizer.rank, nvrx_straggler.enabled) are part of the name.
+// `key` of `section`, which is empty for a setting outside of one. Sections that use a name for something
+// else than the rest do (tokenizer.rank, nvrx_straggler.enabled) are part of the name.
 OptionName NameOfKey(const std::string& section, const std::string& key);
 
 }  // namespace fsdpd

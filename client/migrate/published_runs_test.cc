@@ -1,5 +1,5 @@
-// Whole runs: that every option of Megatron-LM and every setting of Megatron Bridge ends in a place of its own,
-// and what becomes of published examples, to the last line that is told.
+// Whole runs: that every option of Megatron-LM and every setting of Megatron Bridge ends in a place of its
+// own, and what becomes of published examples, to the last line that is told.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -304,9 +304,9 @@ TEST(PublishedRuns, Qwen3Of30BIsRefusedForItsExpertsAndFp8) {
             }));
 }
 
-// Megatron Bridge's recipe for Llama 3.2 1B (recipes/llama/llama3.py at 0d5f5558c16fc7b3eec45698768522e74f1a87a2,
-// common.py at 0eca073e6f1415c0e62a608b70b96f712f0d364d, the sizes from its Hugging Face configuration), as a
-// run_config.yaml has it: with what the classes set by themselves.
+// Megatron Bridge's recipe for Llama 3.2 1B (recipes/llama/llama3.py at
+// 0d5f5558c16fc7b3eec45698768522e74f1a87a2, common.py at 0eca073e6f1415c0e62a608b70b96f712f0d364d, the sizes
+// from its Hugging Face configuration), as a run_config.yaml has it: with what the classes set by themselves.
 constexpr char kBridgeLlama[] = R"(
 _target_: megatron.bridge.training.config.ConfigContainer
 checkpoint: {_target_: megatron.bridge.training.config.CheckpointConfig, async_save: false, ckpt_format: torch_dist,

@@ -7,6 +7,7 @@
 #include <absl/strings/str_replace.h>
 #include <absl/strings/strip.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "client/migrate/option_names.h"
@@ -113,12 +114,23 @@ bool IsAssignment(const std::string& word) {
 // Megatron's pretraining scripts, or one's own that is started like them.
 bool IsScript(const std::string& word) { return absl::EndsWith(word, ".py"); }
 
+// The faults of a word's variables are those of the setting that it belongs to.
+void Name(const ShellWord& word, const std::string& setting, SpecFaults* faults) {
+  for (SpecFault& fault : *faults) {
+    for (const Place& place : word.variables) {
+      if (fault.place.line == place.line && fault.place.column == place.column)
+        fault.violation.field = setting;
+    }
+  }
+}
+
 // What stands before the first flag is the command; an array's brackets are of the script around it.
-void AddWords(const std::vector<ShellWord>& words, Settings* settings) {
+void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFaults* faults) {
   for (size_t i = 0; i < words.size();) {
     const std::string& text = words[i].text;
     const size_t equals = text.find('=');
     if (!IsFlag(text)) {
+      if (words[i].open() && !IsAssignment(text)) settings->SetIncomplete();
       if (IsAssignment(text)) {
         const std::string name = text.substr(0, equals);
         settings->AddVariable({name, name, {text.substr(equals + 1)}, words[i].place, false});
@@ -131,19 +143,36 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings) {
     Setting setting{"", text.substr(0, equals), {}, words[i].place, false};
     const OptionName name = NameOfFlag(absl::StrReplaceAll(setting.written.substr(2), {{"-", "_"}}));
     if (equals != std::string::npos) setting.values.push_back(text.substr(equals + 1));
-    ++i;
+    const auto look = [&](const ShellWord& word) {
+      if (!word.open()) return;
+      setting.open = true;
+      Name(word, setting.written, faults);
+    };
+    look(words[i++]);
     const bool complete = equals != std::string::npos || name.negated;
     while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
            !IsScript(words[i].text)) {
-      setting.values.push_back(words[i++].text);
+      if (words[i].spreads) {  // The setting's values, or what comes after a flag that has none.
+        settings->SetIncomplete();
+        setting.open |= setting.values.empty();
+      } else {
+        look(words[i]);
+        setting.values.push_back(words[i].text);
+      }
+      ++i;
     }
     AddNamed(name, std::move(setting), settings);
   }
 }
 
-// The command in `bash -c "..."` is words too; their place is the quotation's. And a list as Python prints it,
-// ['--lr', '1'], is words with brackets and commas about them.
-void Unwrap(std::vector<ShellWord>* words) {
+bool AreVariables(const SpecFaults& faults) {
+  return std::all_of(faults.begin(), faults.end(),
+                     [](const SpecFault& fault) { return fault.violation.rule == kShellVariable; });
+}
+
+// The command in `bash -c "..."` is words too; their place is the quotation's. And a list as Python prints
+// it, ['--lr', '1'], is words with brackets and commas about them.
+void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
   std::vector<ShellWord> plain;
   const bool listed = !words->empty() && absl::StartsWith(words->front().text, "[--");
   for (size_t i = 0; i < words->size(); ++i) {
@@ -151,8 +180,18 @@ void Unwrap(std::vector<ShellWord>* words) {
     std::vector<ShellWord> inner;
     const bool quoted = i > 0 && absl::StartsWith((*words)[i - 1].text, "-") &&
                         absl::EndsWith((*words)[i - 1].text, "c") && absl::StrContains(word.text, " --");
-    if (quoted && SplitShellWords(word.text, word.place.file, &inner).empty()) {
-      for (ShellWord& each : inner) plain.push_back({std::move(each.text), word.place});
+    if (const SpecFaults of_inner =
+            quoted ? SplitShellWords(word.text, word.place.file, &inner) : SpecFaults();
+        quoted && AreVariables(of_inner)) {
+      // In double quotes its variables were seen already, each at its place.
+      for (const SpecFault& fault : of_inner) {
+        if (!word.open()) faults->push_back({word.place, fault.violation});
+      }
+      for (ShellWord& each : inner) {
+        each.place = word.place;
+        for (Place& place : each.variables) place = word.place;
+        plain.push_back(std::move(each));
+      }
       continue;
     }
     if (listed) {
@@ -216,7 +255,7 @@ void Settings::ValueFault(const Setting& setting, const char* rule, const std::s
 
 std::optional<std::string> Settings::Text(absl::string_view name) {
   const Setting* setting = Find(name);
-  if (setting == nullptr) return std::nullopt;
+  if (setting == nullptr || setting->open) return std::nullopt;
   if (!setting->values.empty()) return setting->values.front();
   ValueFault(*setting, "no_value", "it has no value", "write one after it, or leave it out");
   return std::nullopt;
@@ -229,12 +268,13 @@ std::optional<std::string> Settings::Lower(absl::string_view name) {
 
 bool Settings::Flag(absl::string_view name, bool otherwise) {
   const Setting* setting = Find(name);
-  if (setting == nullptr) return otherwise;
+  if (setting == nullptr || setting->value_is_open()) return otherwise;
   return setting->values.empty() || !IsFalse(setting->values.front());
 }
 
 bool Settings::AnyFlag(absl::string_view name) {
   for (const Setting* setting : FindAll(name)) {
+    if (setting->value_is_open()) continue;
     if (setting->values.empty() || (!IsFalse(setting->values.front()) && setting->values.front() != "None")) {
       return true;
     }
@@ -280,10 +320,13 @@ std::vector<const Setting*> Settings::unused() const {
 SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
   std::vector<ShellWord> words;
   SpecFaults faults = SplitShellWords(text, file, &words);
-  Unwrap(&words);
+  ExpandAssigned(&words, &faults);
+  Unwrap(&words, &faults);
   if (LooksLikeArguments(words)) {
-    if (faults.empty()) AddWords(words, settings);
-    return faults;
+    if (!AreVariables(faults)) return faults;
+    AddWords(words, settings, &faults);
+    for (SpecFault& fault : faults) settings->AddValueFault(std::move(fault));
+    return {};
   }
   TextNode root;
   faults = ParseYaml(text, file, &root);

@@ -25,6 +25,9 @@ struct Setting {
   std::vector<std::string> values;  // Empty for a flag without a value; a Python object's name for an object.
   Place place;
   bool used = false;
+  bool open = false;  // A shell variable is in its values: nobody here knows them, and that has been told.
+
+  bool value_is_open() const { return open && !values.empty(); }
 };
 
 class Settings {
@@ -36,7 +39,8 @@ class Settings {
   // Every one of that name: Bridge has some in several sections.
   std::vector<const Setting*> FindAll(absl::string_view name);
 
-  // A setting that needs a value and has none is a fault, as is one that needs a number and has another.
+  // A setting that needs a value and has none is a fault, as is one that needs a number and has another. One
+  // that is open has no value, and no second fault.
   std::optional<std::string> Text(absl::string_view name);
   std::optional<std::string> Lower(absl::string_view name);  // In lower case, for names of choices.
   bool Flag(absl::string_view name, bool otherwise = false);
@@ -56,9 +60,14 @@ class Settings {
   const Setting* script() const { return script_.has_value() ? &*script_ : nullptr; }
   void SetScript(Setting script) { script_ = std::move(script); }
 
+  // There are words that may be settings, and are not in the text: that one is not set cannot be said then.
+  bool incomplete() const { return incomplete_; }
+  void SetIncomplete() { incomplete_ = true; }
+
   std::vector<const Setting*> unused() const;
   const std::set<std::string>& asked() const { return asked_; }  // Every name that anybody looked for.
   const SpecFaults& value_faults() const { return value_faults_; }
+  void AddValueFault(SpecFault fault) { value_faults_.push_back(std::move(fault)); }
 
  private:
   Setting* Last(absl::string_view name);
@@ -69,10 +78,11 @@ class Settings {
   std::optional<Setting> script_;
   std::set<std::string> asked_;
   SpecFaults value_faults_;
+  bool incomplete_ = false;
 };
 
 // Reads `text` by its look: arguments when its first word that counts is a flag or an assignment, else YAML.
-// A fault leaves `*settings` unusable.
+// A fault leaves `*settings` unusable. Shell variables do not: they are among its value_faults().
 SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings);
 
 }  // namespace fsdpd

@@ -141,9 +141,33 @@ TEST(Settings, AFlagOfAnySectionCounts) {
 }
 
 TEST(Settings, TextOfNeitherFormIsRefused) {
-  for (const std::string text : {"", "hello", "- a\n- b", "a: [", "--lr $LR"}) {
+  for (const std::string text : {"", "hello", "- a\n- b", "a: [", "--lr '1"}) {
     Settings settings;
     EXPECT_EQ(ReadSettings(text, "in", &settings).size(), 1u) << text;
+  }
+}
+
+TEST(Settings, AVariableOfAShellLeavesTheOthersToBeRead) {
+  Settings settings = Read("--lr $LR --bf16 $MORE --seed 7 x${A[@]} --swiglu ${B[@]}");
+  EXPECT_EQ(settings.value_faults().size(), 4u);
+  EXPECT_EQ(settings.value_faults()[0].violation.field, "--lr");
+  EXPECT_NE(settings.Find("lr"), nullptr);
+  EXPECT_EQ(settings.Real("lr"), std::nullopt);
+  EXPECT_EQ(settings.Integer("seed"), 7);
+  EXPECT_TRUE(settings.Flag("swiglu")) << "what follows is no value of it";
+  EXPECT_TRUE(settings.incomplete());
+  EXPECT_EQ(settings.value_faults().size(), 4u) << "none is told twice";
+  EXPECT_FALSE(Read("--lr $LR").incomplete());
+  EXPECT_TRUE(Read("$ARGS --lr 1").incomplete());
+}
+
+// It stayed one word, and nothing in it was read.
+TEST(Settings, AVariableInAQuotedCommandIsToldOnce) {
+  for (const char* quote : {"\"", "'"}) {
+    Settings settings = Read(std::string("srun bash -c ") + quote + "x.py --lr $LR --seed 7" + quote);
+    EXPECT_EQ(settings.value_faults().size(), 1u) << quote;
+    EXPECT_EQ(settings.Integer("seed"), 7) << quote;
+    EXPECT_EQ(settings.Real("lr"), std::nullopt) << quote;
   }
 }
 

@@ -1,7 +1,14 @@
 #include "client/migrate/shell_words.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 
 namespace fsdpd {
 namespace {
@@ -12,7 +19,8 @@ class Splitter {
 
   SpecFaults Run(std::vector<ShellWord>* words) {
     while (SkipBlank()) {
-      ShellWord word{"", {file_, line_, column_}};
+      ShellWord word;
+      word.place = {file_, line_, column_};
       ReadWord(&word);
       words->push_back(std::move(word));
     }
@@ -67,7 +75,7 @@ class Splitter {
         if (next == '\n') return;
         word->text += next;
       } else {
-        if (c == '$') Variable(place);
+        if (c == '$') Variable(place, word);
         word->text += c;
       }
     }
@@ -78,19 +86,22 @@ class Splitter {
       const Place place{file_, line_, column_};
       const char c = Take();
       if (c == quote) return;
-      if (quote == '"' && c == '$') Variable(place);
+      if (quote == '"' && c == '$') Variable(place, word);
       word->text += quote == '"' && c == '\\' && !AtEnd() ? Take() : c;
     }
     Fault("open_quote", opened, "the quote that is opened here is not closed", "close it");
   }
 
-  void Variable(const Place& place) {
+  void Variable(const Place& place, ShellWord* word) {
     // ${NAME:-otherwise}, $NAME, $(command)
     size_t end = at_ + (!AtEnd() && Peek() == '{' ? 1 : 0);
     const size_t begin = end;
     while (end < text_.size() && (absl::ascii_isalnum(text_[end]) || text_[end] == '_')) ++end;
-    const absl::string_view name = text_.substr(begin, end - begin);
-    Fault("shell_variable", place,
+    const absl::string_view name = text_.substr(begin, end - begin), rest = text_.substr(end);
+    word->variables.push_back(place);
+    word->spreads |= absl::StartsWith(rest, "[@]") || absl::StartsWith(rest, "[*]");
+    word->spreads |= name.empty() && (absl::StartsWith(rest, "@") || absl::StartsWith(rest, "*"));
+    Fault(kShellVariable, place,
           name.empty() ? "the shell puts something here that is not in this text"
                        : absl::StrCat("the value of $", name, " is not in this text"),
           "write it here, or paste what `echo` prints of the arguments");
@@ -108,7 +119,103 @@ class Splitter {
   SpecFaults faults_;
 };
 
+bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
+
+// What the text has assigned so far, as a shell goes through it.
+class Assigned {
+ public:
+  // `next`: the word after it, which begins an array's.
+  void Read(const ShellWord& word, absl::string_view next) {
+    const size_t equals = word.text.find('=');
+    if (equals == std::string::npos) return;
+    absl::string_view name = absl::string_view(word.text).substr(0, equals);
+    const bool adds = absl::ConsumeSuffix(&name, "+");
+    if (name.empty() || !std::all_of(name.begin(), name.end(), IsNameChar)) return;
+    const std::string value = word.text.substr(equals + 1);
+    values_.erase(std::string(name));
+    if (value.empty() && next == "(") {
+      arrays_.insert(std::string(name));
+    } else if (!word.open() && !adds) {
+      values_[std::string(name)] = value;
+    }
+  }
+
+  // "${ARGS[@]}" alone, of an array whose words are in the text.
+  bool HasWordsOf(const ShellWord& word) const {
+    absl::string_view name = word.text;
+    return absl::ConsumePrefix(&name, "${") &&
+           (absl::ConsumeSuffix(&name, "[@]}") || absl::ConsumeSuffix(&name, "[*]}")) &&
+           arrays_.count(std::string(name)) > 0;
+  }
+
+  // The text with its variables replaced; empty when one is not known.
+  std::optional<std::string> Replaced(const ShellWord& word) const {
+    const std::string& text = word.text;
+    // A dollar in single quotes is none of them, and nothing tells which it is.
+    if (std::count(text.begin(), text.end(), '$') != static_cast<std::ptrdiff_t>(word.variables.size())) {
+      return std::nullopt;
+    }
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      if (text[at] != '$') {
+        out += text[at++];
+        continue;
+      }
+      const bool braces = at + 1 < text.size() && text[at + 1] == '{';
+      const size_t begin = at + (braces ? 2 : 1);
+      size_t end = begin;
+      while (end < text.size() && IsNameChar(text[end])) ++end;
+      const auto found = values_.find(text.substr(begin, end - begin));
+      if (found == values_.end() || (braces && (end == text.size() || text[end] != '}'))) return std::nullopt;
+      out += found->second;
+      at = end + (braces ? 1 : 0);
+    }
+    return out;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::set<std::string> arrays_;
+};
+
+void Drop(const std::vector<Place>& places, SpecFaults* faults) {
+  const auto is_of = [&](const SpecFault& fault) {
+    return std::any_of(places.begin(), places.end(), [&](const Place& place) {
+      return place.line == fault.place.line && place.column == fault.place.column;
+    });
+  };
+  faults->erase(std::remove_if(faults->begin(), faults->end(), is_of), faults->end());
+}
+
 }  // namespace
+
+void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults) {
+  Assigned assigned;
+  std::vector<ShellWord> expanded;
+  for (size_t i = 0; i < words->size(); ++i) {
+    ShellWord word = (*words)[i];
+    const bool is_variable = absl::StartsWith(word.text, "$");
+    if (word.open() && assigned.HasWordsOf(word)) {
+      Drop(word.variables, faults);
+      continue;
+    }
+    if (const auto text = word.open() ? assigned.Replaced(word) : std::nullopt; text.has_value()) {
+      Drop(word.variables, faults);
+      word.variables.clear();
+      word.text = *text;
+    }
+    assigned.Read(word, i + 1 < words->size() ? (*words)[i + 1].text : "");
+    std::vector<ShellWord> several;
+    // A shell makes words of what a variable had without quotes; a value with blanks was meant so.
+    if (is_variable && !word.open() && absl::StrContains(word.text, ' ') &&
+        SplitShellWords(word.text, word.place.file, &several).empty()) {
+      for (ShellWord& each : several) expanded.push_back({std::move(each.text), word.place});
+    } else {
+      expanded.push_back(std::move(word));
+    }
+  }
+  *words = std::move(expanded);
+}
 
 SpecFaults SplitShellWords(absl::string_view text, const std::string& file, std::vector<ShellWord>* words) {
   return Splitter(text, file).Run(words);

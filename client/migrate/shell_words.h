@@ -1,5 +1,6 @@
 // The words of a shell command as people paste it: quotes, backslashes, comments and line ends are the
-// shell's. Nothing is expanded: a variable is a fault at its place, since its value is elsewhere.
+// shell's. A variable is a fault at its place, since its value is elsewhere, and its word is open: the others
+// can be judged all the same.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -11,10 +12,20 @@
 
 namespace fsdpd {
 
+constexpr char kShellVariable[] = "shell_variable";  // The rule of a variable's fault.
+
 struct ShellWord {
-  std::string text;
+  std::string text;  // A variable stands in it as it was written.
   Place place;
+  std::vector<Place> variables = {};  // Where they are, as their faults say it.
+  bool spreads = false;               // "${ARGS[@]}", "$@": the shell makes any number of words of it.
+
+  bool open() const { return !variables.empty(); }
 };
+
+// Puts in what the text itself assigns before: `TP=8`, `ARGS="--lr 1"`, and drops `${ARGS[@]}` of an array
+// whose words stand in the text. The faults of those variables go.
+void ExpandAssigned(std::vector<ShellWord>* words, SpecFaults* faults);
 
 SpecFaults SplitShellWords(absl::string_view text, const std::string& file, std::vector<ShellWord>* words);
 

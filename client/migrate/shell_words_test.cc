@@ -46,5 +46,28 @@ TEST(ShellWords, RefuseWhatIsNotInTheText) {
   EXPECT_EQ(quote[0].place.column, 8);
 }
 
+// "The value of $TP is not in this text" was said of a script that sets it in its first line.
+TEST(ShellWords, PutInWhatTheTextAssigns) {
+  const auto expanded = [](const std::string& text, size_t left) {
+    std::vector<ShellWord> words;
+    SpecFaults faults = SplitShellWords(text, "args.sh", &words);
+    ExpandAssigned(&words, &faults);
+    EXPECT_EQ(faults.size(), left) << text;
+    Texts texts;
+    for (const ShellWord& word : words) texts.push_back(word.text);
+    return texts;
+  };
+  EXPECT_EQ(expanded("TP=8 --tp $TP --x=\"a${TP}b\"", 0), (Texts{"TP=8", "--tp", "8", "--x=a8b"}));
+  EXPECT_EQ(expanded("A=1\nB=${A}0\nx $B", 0), (Texts{"A=1", "B=10", "x", "10"}));
+  EXPECT_EQ(expanded("ARGS=\"--lr 1 --bf16\" x $ARGS", 0),
+            (Texts{"ARGS=--lr 1 --bf16", "x", "--lr", "1", "--bf16"}));
+  EXPECT_EQ(expanded("M=(--lr 1) x ${M[@]} \"${M[@]}\" --y", 0),
+            (Texts{"M=", "(", "--lr", "1", ")", "x", "--y"}));
+  EXPECT_EQ(expanded("$TP TP=8", 1), (Texts{"$TP", "TP=8"})) << "not yet";
+  EXPECT_EQ(expanded("TP=$1 --tp $TP", 2), (Texts{"TP=$1", "--tp", "$TP"}));
+  EXPECT_EQ(expanded("TP=8 --tp ${TP:-4} ${M[@]} '$TP'$TP", 3),
+            (Texts{"TP=8", "--tp", "${TP:-4}", "${M[@]}", "$TP$TP"}));
+}
+
 }  // namespace
 }  // namespace fsdpd

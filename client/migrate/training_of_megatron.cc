@@ -25,7 +25,7 @@ class TrainingConverter {
  private:
   void Files(const char* setting, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
     const Setting* paths = s_.Find(setting);
-    if (paths == nullptr) return;
+    if (paths == nullptr || paths->open) return;
     double weight = 0;
     for (const std::string& value : paths->values) {
       double number = 0;
@@ -79,9 +79,10 @@ class TrainingConverter {
 
   void Train() {
     v1::Train* train = job_.mutable_train();
-    const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
+    const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
     train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
-    train->set_global_batch(s_.Integer("global_batch_size").value_or(train->micro_batch() * world));
+    train->set_global_batch(
+        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world)));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
     train->set_seed(s_.Integer("seed").value_or(1234));
@@ -98,7 +99,8 @@ class TrainingConverter {
     }
     v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
     evaluation->set_every_steps(every);
-    if (rounds.has_value() && !all) evaluation->set_samples(*rounds * job_.train().global_batch());
+    if (rounds.has_value() && !all)
+      evaluation->set_samples(Conversion::Times(*rounds, job_.train().global_batch()));
   }
 
   void Optimizer() {
@@ -168,13 +170,18 @@ class TrainingConverter {
               absl::StrCat(here));
   }
 
+  // Cut to what a spec can say: a fraction has no bound there.
+  static int64_t Whole(double steps) {
+    constexpr double kExact = 9007199254740992.0;  // 2^53
+    return static_cast<int64_t>(std::max(-kExact, std::min(kExact, steps)));
+  }
+
   // A fraction is one of the steps that the rate falls over, not of the run's.
   int64_t WarmUp(int64_t decay_steps) {
     const double from = s_.Real("lr_warmup_init").value_or(0);
     const int64_t warmup = c_.Steps("lr_warmup_iters", "lr_warmup_samples").value_or(0);
     const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
-    const int64_t steps =
-        fraction.has_value() ? static_cast<int64_t>(*fraction * static_cast<double>(decay_steps)) : warmup;
+    const int64_t steps = fraction.has_value() ? Whole(*fraction * static_cast<double>(decay_steps)) : warmup;
     if (from != 0 && steps > 0) {
       c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up rises from 0", absl::StrCat(from), "0");
     }

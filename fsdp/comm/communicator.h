@@ -47,10 +47,10 @@ class Communicator {
 
   virtual absl::Status Barrier() = 0;
 
-  // Says that what later AllGather and AllToAll calls read and write, and narrow ReduceScatter calls exchange, lies
-  // in `bytes` of `memory`, which MakeWindow() gave (window.h) and which the communicator keeps alive. Collective, with as many bytes
-  // on every rank. A transport that can then move them without the device's processors does; others ignore
-  // it.
+  // Says that what later AllGather and AllToAll calls read and write, and narrow ReduceScatter calls
+  // exchange, lies in `bytes` of `memory`, which MakeWindow() gave (window.h) and which the communicator
+  // keeps alive. Collective, with as many bytes on every rank. A transport that can then move them without
+  // the device's processors does; others ignore it.
   virtual absl::Status Register(std::shared_ptr<void> /*memory*/, int64_t /*bytes*/) {
     return absl::OkStatus();
   }

@@ -6,8 +6,9 @@
 // the host may submit the next step before it collects, so that the device never waits for the host; at most
 // kMaxInFlight steps are open. Evaluate runs one round from start to end, while no step is open.
 //
-// With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it waited for
-// is done, and again when it has ended. A lane that says what it has ended waits for the next one's turn.
+// With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it
+// waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
+// one's turn.
 //
 // An error of one lane stops the submission, aborts all communicators (so that no lane stays blocked in a
 // collective) and comes back with step and instruction in its text.

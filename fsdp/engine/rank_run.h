@@ -2,8 +2,8 @@
 // the program, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
 // on the calling thread.
 //
-// REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads, too. The
-// trainer lives within the call: who keeps a pointer to it drops that in on_leaving.
+// REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads,
+// too. The trainer lives within the call: who keeps a pointer to it drops that in on_leaving.
 //
 // Errors: those of agreement.h, comm/mesh.h and trainer.h, and the hooks'. After any, the communicators are
 // aborted, so that no other rank waits for this one. Thread safety: one thread a rank.

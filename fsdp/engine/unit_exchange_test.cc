@@ -1,10 +1,8 @@
-// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that a
-// sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank with all
-// of them only if what the unit sums really crosses.
+// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that
+// a sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank
+// with all of them only if what the unit sums really crosses.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,15 +13,13 @@
 #include "fsdp/engine/testing/test_job.h"
 #include "fsdp/fsdp.h"
 #include "fsdp/model/autograd/autograd_unit.h"
+#include "fsdp/model/testing/plain_ends.h"
 #include "fsdp/plan/program/fingerprint.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr int64_t kVocab = 11;
-constexpr int64_t kWidth = 6;
 
 // y = x w, less its mean over the world's tokens.
 class Centre : public Unit {
@@ -67,24 +63,21 @@ class Centred : public UserModel {
  public:
   ModelDescription Describe() const override {
     ModelDescription model;
-    model.vocab_size = kVocab;
-    model.units = {{"embedding", {{"weight", {kVocab, kWidth}}}, "", 0, 0, 0, kWidth},
-                   {"centre", {{"w", {kWidth}}}, "", kWidth, 0, 0, kWidth},
-                   {"head", {{"output", {kVocab, kWidth}}}, "", kWidth + kVocab}};
+    model.vocab_size = kPlainVocab;
+    model.units = {{"embedding", {{"weight", {kPlainVocab, kPlainWidth}}}, "", 0, 0, 0, kPlainWidth},
+                   {"centre", {{"w", {kPlainWidth}}}, "", kPlainWidth, 0, 0, kPlainWidth},
+                   {"head", {{"output", {kPlainVocab, kPlainWidth}}}, "", kPlainWidth + kPlainVocab}};
     return model;
   }
 
   std::vector<std::unique_ptr<Unit>> MakeUnits(const ModelFacts& facts,
                                                at::Device /*device*/) const override {
-    const auto embed = [](const UnitInput& in, const std::vector<at::Tensor>& p) {
-      return UnitOutput{at::embedding(p[0], in.tokens), {}};
-    };
     const auto loss = [](const UnitInput& in, const std::vector<at::Tensor>& p) {
-      const at::Tensor logits = at::linear(in.hidden, p[0]).view({-1, kVocab});
-      return UnitOutput{{}, at::cross_entropy_loss(logits, in.targets.view({-1}), {}, at::Reduction::Sum)};
+      return PlainLoss(in, at::linear(in.hidden, p[0]));
     };
     std::vector<std::unique_ptr<Unit>> units;
-    units.push_back(std::make_unique<AutogradUnit>(facts.units[0], DefaultInits(facts.units[0]), embed));
+    units.push_back(
+        std::make_unique<AutogradUnit>(facts.units[0], DefaultInits(facts.units[0]), PlainEmbedding));
     units.push_back(std::make_unique<Centre>());
     units.push_back(std::make_unique<AutogradUnit>(facts.units[2], DefaultInits(facts.units[2]), loss));
     return units;
@@ -100,7 +93,8 @@ Plan PlanOf(int ranks, const std::vector<Group>& groups) {
                            std::to_string(ranks) + "}}",
                        Centred());
   FSDPD_CHECK_OK(plan.status());
-  for (const Group group : groups) plan->layout.units[1].exchanges.push_back({group, kWidth, kWidth});
+  for (const Group group : groups)
+    plan->layout.units[1].exchanges.push_back({group, kPlainWidth, kPlainWidth});
   return *std::move(plan);
 }
 

@@ -2,9 +2,9 @@
 // nearest bf16 (ties to even: what a cast gives), `low` the number's own lower half.
 //
 // The nearest bf16 is the upper half, or one more where the lower half is above 0x8000. At 0x8000 it is the
-// even one of the two, so 65537 numbers round to each even bf16: one more than 16 bits can tell apart. The one
-// too many, a tie that rounds up, is stored as its neighbour away from zero: of 131072 numbers one moves by
-// its last bit. All others come back bit for bit, what was stored once always, infinities too; a NaN comes
+// even one of the two, so 65537 numbers round to each even bf16: one more than 16 bits can tell apart. The
+// one too many, a tie that rounds up, is stored as its neighbour away from zero: of 131072 numbers one moves
+// by its last bit. All others come back bit for bit, what was stored once always, infinities too; a NaN comes
 // back as the one that casts give.
 //
 // For CPU and device code.

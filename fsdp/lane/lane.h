@@ -1,6 +1,6 @@
 // A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or
-// the calling thread itself. Marks have three faces: Wait is order, SecondsSince is timing, and Progress says to
-// others, in another process too, how far the lane has come, also when this process is stopped or dead.
+// the calling thread itself. Marks have three faces: Wait is order, SecondsSince is timing, and Progress says
+// to others, in another process too, how far the lane has come, also when this process is stopped or dead.
 //
 //   compute   CPU: the trainer's own thread.   CUDA: a stream.
 //   gather    CPU: a worker thread.            CUDA: a stream of high priority.
@@ -52,8 +52,9 @@ class Lane {
   // error: the device's streams cannot store to it; the lane works without, and Progress does nothing.
   static constexpr int64_t kProgressBytes = 4096;
   virtual absl::Status ShowProgress(std::atomic<uint64_t>* word) = 0;
-  // Stored in the lane's order, after the work before and before the work after; not once the lane has an error,
-  // so that the word stays where the lane failed. On a stream the device stores, and no host takes part.
+  // Stored in the lane's order, after the work before and before the work after; not once the lane has an
+  // error, so that the word stays where the lane failed. On a stream the device stores, and no host takes
+  // part.
   virtual void Progress(uint64_t value) = 0;
 
   virtual absl::Status Synchronize() = 0;  // Host waits for all work so far.

@@ -7,8 +7,8 @@
 namespace fsdpd {
 namespace {
 
-// The versions that brought the functions, by which their types are chosen. The driver's library is not linked:
-// a rank for GPUs starts, and says what is missing, where there is none.
+// The versions that brought the functions, by which their types are chosen. The driver's library is not
+// linked: a rank for GPUs starts, and says what is missing, where there is none.
 constexpr unsigned int kAttributeVersion = 2000;
 constexpr unsigned int kWriteValueVersion = 11070;
 

@@ -1,9 +1,9 @@
-// A word of host memory that streams of a device store to, in their order and without the host: by the driver's
-// write-value, which a stream's front end does by itself, so that no kernel is launched and it works while all
-// multiprocessors are taken. It can be captured into a graph.
+// A word of host memory that streams of a device store to, in their order and without the host: by the
+// driver's write-value, which a stream's front end does by itself, so that no kernel is launched and it works
+// while all multiprocessors are taken. It can be captured into a graph.
 //
-// The store is fenced: what the stream wrote before is visible before it. Nobody needs that here, but the driver has
-// no write-value without it any more (flags of its second version).
+// The store is fenced: what the stream wrote before is visible before it. Nobody needs that here, but the
+// driver has no write-value without it any more (flags of its second version).
 //
 // The word's memory stays registered with the device while this lives. Built with --config=cuda alone.
 // Thread safety: none. Errors: UNIMPLEMENTED where device or driver cannot, INTERNAL by CUDA's word.
@@ -21,7 +21,8 @@ namespace fsdpd {
 
 class StreamWord {
  public:
-  // `word`: at the head of `bytes` of page-aligned memory of its own, which outlives this. Of the current device.
+  // `word`: at the head of `bytes` of page-aligned memory of its own, which outlives this. Of the current
+  // device.
   static absl::StatusOr<std::unique_ptr<StreamWord>> Make(std::atomic<uint64_t>* word, int64_t bytes);
   ~StreamWord();
   StreamWord(const StreamWord&) = delete;

@@ -177,9 +177,13 @@ absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DTy
 
 absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention) {
   ComputeRates rates;
+  rank->Begin("matrix products in fp32");
   FSDPD_ASSIGN_OR_RETURN(rates.fp32_matmul_flops, MeasureProduct(rank, sizes, DType::kFp32));
+  rank->Begin("matrix products in bf16");
   FSDPD_ASSIGN_OR_RETURN(rates.half_matmul_flops, MeasureProduct(rank, sizes, DType::kBf16));
+  rank->Begin(absl::StrCat("attention in ", NameOf(attention)));
   FSDPD_RETURN_IF_ERROR(MeasureAttention(rank, sizes, attention, &rates));
+  rank->Begin("memory");
   FSDPD_ASSIGN_OR_RETURN(rates.memory_bytes_per_second, MeasureMemory(rank, sizes.elements));
   return rates;
 }

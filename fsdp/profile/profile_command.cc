@@ -40,12 +40,15 @@ bool IsProfileCommand(const std::vector<std::string>& arguments) {
 }
 
 int RunProfileCommand(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err) {
-  const std::optional<ProfileOptions> options = Parse(arguments);
+  std::optional<ProfileOptions> options = Parse(arguments);
   if (!options.has_value()) {
     *err << "usage: fsdpd-rank --profile-device cpu|cuda [--ranks N]\n";
     return 2;
   }
   if (options->device == DeviceKind::kCpu) PrepareCpu();
+  options->on_stage = [err](const Stage& stage) {
+    *err << "measuring " << stage.number << "/" << stage.of << ": " << stage.what << "\n" << std::flush;
+  };
   const absl::StatusOr<MeasuredProfile> measured = ProfileDevice(*options);
   if (!measured.ok()) {
     *err << "fsdpd-rank: cannot profile the device: " << measured.status().message() << "\n";

@@ -1,5 +1,6 @@
 // `fsdpd-rank --profile-device cpu|cuda [--ranks N]`, which fsdpctl profile-device runs: the profile as JSON
-// on `out`, everything else on `err`.
+// on `out`, everything else on `err`: "measuring 3/9: what" before each part (client/stage_screen.h reads
+// it), and notes.
 #pragma once
 
 #include <ostream>

@@ -26,7 +26,9 @@ TEST(ProfileCommand, PrintsTheProfileAloneOnStdout) {
   EXPECT_EQ(result.out.find("{\n  \"name\": \"measured cpu x2\",\n  \"fp32_matmul_flops\": "), 0u)
       << result.out;
   EXPECT_EQ(result.out.substr(result.out.size() - 2), "}\n");
-  EXPECT_EQ(result.err.find("note: "), 0u);
+  EXPECT_EQ(result.err.find("measuring 1/9: 2 ranks begin\nmeasuring 2/9: matrix products in fp32\n"), 0u);
+  EXPECT_NE(result.err.find("measuring 9/9: "), std::string::npos);
+  EXPECT_NE(result.err.find("\nnote: "), std::string::npos);
 }
 
 TEST(ProfileCommand, WrongUseIsTold) {

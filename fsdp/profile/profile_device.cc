@@ -22,6 +22,8 @@ namespace {
 
 constexpr absl::Duration kRendezvousTimeout = absl::Minutes(1);
 constexpr int kCpuRanks = 2;
+// That ranks begin, what a device computes, and what ranks exchange.
+constexpr int kStagesOfOneRank = 1 + 4, kStages = kStagesOfOneRank + 4;
 
 struct Rates {
   ComputeRates compute;
@@ -66,12 +68,15 @@ absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* ben
   const DType type = UsualType(options.device);
   FSDPD_ASSIGN_OR_RETURN(rates->compute, MeasureCompute(bench, options.compute, type));
   if (options.ranks == 1) return absl::OkStatus();
+  bench->Begin("latency of collectives");
   FSDPD_ASSIGN_OR_RETURN(rates->latency_seconds, MeasureLatency(bench, options.links, type));
   // Both wires are verified; the usual one, which comes last, counts.
   for (const DType wire : {type == DType::kFp32 ? DType::kBf16 : DType::kFp32, type}) {
+    bench->Begin(absl::StrCat("gathers and reductions in ", NameOf(wire)));
     FSDPD_ASSIGN_OR_RETURN(rates->links, MeasureLinks(bench, options.links, wire, rates->latency_seconds,
                                                       rates->compute.memory_bytes_per_second));
   }
+  bench->Begin("computing beside communication");
   FSDPD_ASSIGN_OR_RETURN(rates->slowdowns, MeasureSlowdowns(bench, options.compute, options.links, type));
   return absl::OkStatus();
 }
@@ -97,6 +102,13 @@ absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
   }
   LocalStore store;
   std::vector<RankBench> benches(options.ranks);
+  Stage stage{0, options.ranks > 1 ? kStages : kStagesOfOneRank, ""};
+  benches[0].on_stage = [&](const std::string& what) {
+    ++stage.number;
+    stage.what = what;
+    if (options.on_stage) options.on_stage(stage);
+  };
+  benches[0].Begin(options.ranks == 1 ? "one rank begins" : absl::StrCat(options.ranks, " ranks begin"));
   std::vector<Rates> rates(options.ranks);
   FSDPD_RETURN_IF_ERROR(OnEachRank(
       options.ranks, [&](int rank) { return ConnectRank(options, rank, &store, &benches[rank]); }));

@@ -31,6 +31,23 @@ TEST(ProfileDevice, TwoRanksGiveAProfileThatPredictionsTake) {
   EXPECT_NE(measured->notes[0].find("profile cpu"), std::string::npos);
 }
 
+// It said nothing for as long as it took.
+TEST(ProfileDevice, EachStageIsToldBeforeItBegins) {
+  for (const int ranks : {1, 2}) {
+    ProfileOptions options = Small(ranks);
+    std::vector<Stage> stages;
+    options.on_stage = [&](const Stage& stage) { stages.push_back(stage); };
+    ASSERT_TRUE(ProfileDevice(options).ok());
+    ASSERT_EQ(stages.size(), ranks == 1 ? 5u : 9u);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      EXPECT_EQ(stages[i].number, static_cast<int>(i + 1));
+      EXPECT_EQ(stages[i].of, static_cast<int>(stages.size()));
+      EXPECT_NE(stages[i].what, "");
+    }
+    EXPECT_EQ(stages[1].what, "matrix products in fp32");
+  }
+}
+
 TEST(ProfileDevice, OneRankHasNoLinksToMeasure) {
   const auto measured = ProfileDevice(Small(1));
   ASSERT_TRUE(measured.ok()) << measured.status();

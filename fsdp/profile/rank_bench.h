@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/lane/lane.h"
@@ -24,6 +25,12 @@ struct RankBench {
   std::unique_ptr<Lane> compute;
   std::unique_ptr<Lane> communication;
   int runs = 1;  // Of which the median counts.
+  // Told what is measured from now on: "matrix products in fp32". On one rank, or on none.
+  std::function<void(const std::string& what)> on_stage;
+
+  void Begin(const std::string& what) const {
+    if (on_stage) on_stage(what);
+  }
 };
 
 using Work = std::function<absl::Status()>;

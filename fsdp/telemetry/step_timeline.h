@@ -1,5 +1,5 @@
-// A measured step as a timeline for people (fsdp/plan/predict/timeline.h): what a prediction is drawn like, with the
-// times that were measured. A track per lane, a slice per instruction.
+// A measured step as a timeline for people (fsdp/plan/predict/timeline.h): what a prediction is drawn like,
+// with the times that were measured. A track per lane, a slice per instruction.
 //
 // A rank's times count from its own step's begin: what ranks did at the same moment is alike to within how
 // far apart they began. Gathers that began in the step before have times below 0. Pure.

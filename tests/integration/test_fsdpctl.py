@@ -1,6 +1,7 @@
 """Every command of fsdpctl: what it prints, in which form, and with which exit code it ends."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import subprocess
 import pytest
 import yaml
 
-from harness.cluster import fsdpctl
+from harness.cluster import Cluster, fsdpctl
 from harness.programs import ROOT, program
 from harness.specs import ENDLESS, spec
 from harness.wait import wait_until
@@ -170,6 +171,16 @@ def test_output_that_cannot_be_written_is_exit_8_and_said(shared):
     assert result.returncode == 8 and "No space left on device" in result.stderr, result
 
 
+def test_a_closed_stdout_is_exit_8_and_nothing_else_gets_its_output(tmp_path):
+    # What is opened next has the number of stdout then, and gets what is printed.
+    path, trace = tmp_path / "job.yaml", tmp_path / "trace.json"
+    path.write_text(yaml.safe_dump(spec()))
+    command = f"exec '{program('client/fsdpctl')}' plan --offline -f '{path}' --trace '{trace}' >&-"
+    result = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 8 and "Bad file descriptor" in result.stderr, result
+    json.loads(trace.read_text())
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_data_has_its_zeros_and_short_names(shared, done, form):
     job = parse(shared.ctl("get", done, "-o", form).expect(0), form)
@@ -201,6 +212,19 @@ def test_no_server_is_exit_5_with_the_address(arguments):
     # Port 1 is reserved and nothing listens there.
     result = fsdpctl(*arguments, server="127.0.0.1:1").expect(5)
     assert "127.0.0.1:1" in result.err and not result.out.strip() or arguments == ["version"], result
+
+
+@pytest.mark.parametrize("arguments", [["get"], ["nodes"], ["version"], ["cancel", "x-000000"], ["watch", "x-000000"]],
+                         ids=" ".join)
+def test_a_coordinator_that_stands_still_is_exit_6(tmp_path, arguments):
+    with Cluster(tmp_path, start=False) as cluster:
+        cluster.start_coordinator()
+        os.kill(cluster.coordinator.pid, signal.SIGSTOP)
+        try:
+            result = cluster.ctl(*arguments, "--timeout", 2).expect(6)
+        finally:
+            os.kill(cluster.coordinator.pid, signal.SIGCONT)
+        assert cluster.address in result.err and "--timeout" in result.err, result
 
 
 def test_a_missing_spec_file_is_named(shared):

@@ -3,6 +3,8 @@
 import os
 import pathlib
 
+import pytest
+
 from harness.programs import ROOT, program
 from harness.specs import ENDLESS, corpus, spec
 from harness.terminal import Screen, Terminal
@@ -32,6 +34,14 @@ def test_a_followed_job_shows_its_progress_and_how_it_ended(cluster, tmp_path):
     # A bar that moved was drawn over itself, not below itself.
     assert len(screen.lines) < 60, screen.text()
     assert terminal.raw.count("/120") > screen.text().count("/120")
+
+
+@pytest.mark.parametrize("kind", ["dumb", ""])
+def test_a_terminal_that_cannot_draw_gets_lines(cluster, kind):
+    made = cluster.write_spec(spec(steps=20))
+    with fsdpctl(cluster, "submit", "-f", made, "--follow", environment={"TERM": kind}) as terminal:
+        assert terminal.run_until("the job ends") == 0
+    assert "\x1b" not in terminal.raw and "20/20" in terminal.raw, terminal.raw
 
 
 def test_ctrl_c_gives_the_terminal_back(cluster):

@@ -1,4 +1,5 @@
-"""Comments are wrapped where the text says so: no line ends far too early, as one does that a formatter tore."""
+"""Comments are wrapped where the text says so: no line ends far too early, as one does that a formatter tore, and none
+goes on beyond the width of its file, which no formatter mends."""
 
 import re
 
@@ -13,6 +14,10 @@ FAR_TOO_EARLY = 20
 
 _COMMENT = re.compile(r"""^(?P<code>(?:[^"'/]|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|/(?!/))*?)//(?P<text>.*)$""")
 _SENTENCE_ENDS = (".", ":", "?", "!", ".)", ".\"")
+
+
+# What clang-format holds code to, comments beside it too. Protos have no formatter and are as wide as docs and Python.
+WIDTHS = {".proto": 120}
 
 
 def first_word(text):
@@ -51,6 +56,23 @@ def test_no_comment_line_is_torn():
     assert not faults, "\n".join(faults)
 
 
+def too_long(lines, width):
+    """Numbers of the lines that a comment makes longer than `width`, unless it is one word: a link cannot be broken."""
+    for number, line in enumerate(lines, 1):
+        comment = _COMMENT.match(line)
+        if comment and len(line) > width and len(comment["text"].split()) > 1:
+            yield number
+
+
+def test_no_comment_line_is_too_long():
+    faults = []
+    for path in repository.own_cpp() + repository.with_suffix(".proto"):
+        width = WIDTHS.get(path.suffix, WIDTH)
+        faults += [f"{path}:{number}: a comment ends beyond column {width}: wrap it"
+                   for number in too_long(repository.text(path).splitlines(), width)]
+    assert not faults, "\n".join(faults)
+
+
 LONG = "// A line that its author made as long as lines may be, since there is so much to say about what follows; a"
 
 
@@ -66,3 +88,13 @@ LONG = "// A line that its author made as long as lines may be, since there is s
 ])
 def test_torn_lines_are_told_from_sentences_and_tables(lines, expected):
     assert list(torn(lines)) == expected
+
+
+@pytest.mark.parametrize("lines, expected", [
+    ([LONG + "xxx", LONG + "xxxx"], [2]),
+    (["  int x;  " + LONG], [1]),
+    (["// https://" + 120 * "a"], []),
+    (['const char* text = "' + LONG + '";'], []),
+])
+def test_long_comments_are_told_from_long_code(lines, expected):
+    assert list(too_long(lines, WIDTH)) == expected

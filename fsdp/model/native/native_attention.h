@@ -23,8 +23,9 @@ namespace fsdpd {
 
 enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
 
-// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie further
-// apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads divides heads.
+// q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie
+// further apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads
+// divides heads.
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;

@@ -1,7 +1,8 @@
 // A decoder block of the Llama family: x + attention(norm(x)), then the same with SwiGLU.
 //
 // What Forward keeps, for T tokens, widths hidden H, query Q, key K, intermediate I, c bytes an element in
-// the compute type, h query heads and g key heads (the memory plan, fsdp/plan/model/model_facts.cc, says the same):
+// the compute type, h query heads and g key heads (the memory plan, fsdp/plan/model/model_facts.cc, says the
+// same):
 //
 //   kAll        T c (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + h)    [qk_norm: + T c (Q + K) + 4 T (h + g)]
 //               x, its norm, q, k, v, attention's output, the residual sum, its norm, gate, up, their

@@ -370,7 +370,8 @@ TEST(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     const at::Tensor out = block.unit->Forward(0, packed, keep).hidden;
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
-    // The second document where it would stand by itself: at the row's start. What follows it does not reach it.
+    // The second document where it would stand by itself: at the row's start. What follows it does not reach
+    // it.
     const at::Tensor own = at::zeros({1, kSequence, block.input.hidden.size(2)}),
                      own_grad = at::zeros_like(own);
     const int64_t count = kSequence - kFirst;

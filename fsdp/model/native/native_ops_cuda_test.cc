@@ -85,7 +85,8 @@ TEST_P(NativeOpsCuda, RotationEqualsItsTwinBothWays) {
   }
 }
 
-// As a gradient that was summed over the query heads of one key head comes: its axis of one has another stride.
+// As a gradient that was summed over the query heads of one key head comes: its axis of one has another
+// stride.
 TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
   LlamaConfig config;
   config.head_size = 16;

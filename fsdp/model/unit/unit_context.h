@@ -1,7 +1,7 @@
 // What a unit may use beside its parameters: the ranks that it shares a model with. It is the only way out of
 // its rank, so that the plan knows what a unit sends: which groups it sums over, and how much, stands in its
-// facts (UnitFacts::exchanges), and a group that does not stand there is refused. No built-in model exchanges yet,
-// and a plug-in's description cannot say that its units do.
+// facts (UnitFacts::exchanges), and a group that does not stand there is refused. No built-in model exchanges
+// yet, and a plug-in's description cannot say that its units do.
 //
 // Call order: within a call of the unit, the same on all ranks of the group. Thread safety: that of the unit.
 #pragma once

@@ -136,8 +136,8 @@ struct LayoutOptions {
   Quantum quantum = Quantum::kElement;
 };
 
-// Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own, in
-// one pass; the squares for the norm too, where no replica adds anything afterwards.
+// Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own,
+// in one pass; the squares for the norm too, where no replica adds anything afterwards.
 bool SumsInOneKernel(const Spec& spec, const Bucket& bucket);
 bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket);
 

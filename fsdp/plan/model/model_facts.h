@@ -44,8 +44,8 @@ struct KeptBytes {
   int64_t With(Recompute recompute) const;
 };
 
-// What a unit sums over a group of ranks through its context (fsdp/model/unit/unit_context.h), in fp32 numbers
-// of one micro-batch. Recompute runs the forward's again.
+// What a unit sums over a group of ranks through its context (fsdp/model/unit/unit_context.h), in fp32
+// numbers of one micro-batch. Recompute runs the forward's again.
 struct UnitExchange {
   Group group = Group::kSelf;
   int64_t forward_elements = 0;

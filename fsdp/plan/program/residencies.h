@@ -1,9 +1,9 @@
 // When a unit's parameters are there, and when their gathers may start: the schedule of a program's parameter
 // side, as pure functions of the order in which units run.
 //
-// A pass is one unit's forward, backward or both on one micro-batch. A residency is a run of passes over which
-// a unit's buckets stay: as long as each next pass needs them (the first unit from its backward to the next
-// micro-batch's forward), or from first to last use where they are kept.
+// A pass is one unit's forward, backward or both on one micro-batch. A residency is a run of passes over
+// which a unit's buckets stay: as long as each next pass needs them (the first unit from its backward to the
+// next micro-batch's forward), or from first to last use where they are kept.
 #pragma once
 
 #include <cstdint>

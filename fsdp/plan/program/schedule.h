@@ -17,8 +17,8 @@ struct Pass {
 
 using Schedule = std::vector<Pass>;
 
-// Each micro-batch goes forward through the units and back, before the next one starts. The last unit does both
-// at once.
+// Each micro-batch goes forward through the units and back, before the next one starts. The last unit does
+// both at once.
 Schedule TrainingSchedule(int units, int micro_batches);
 
 // One micro-batch forward.

@@ -42,10 +42,9 @@ const Rule kRules[] = {
      }},
     {"sequence_length_range", kError, "data.sequence_length", "sequence_length is positive and at most 2^20",
      [](const Facts& f) -> Findings {
-       const int64_t length = f.job.data().sequence_length();
-       if (length >= 1 && length <= kMaxSequence) return {};
-       return {{absl::StrCat("sequence_length is ", length, " and must be between 1 and ", kMaxSequence),
-                "write for example sequence_length: 2048"}};
+       const char* fix = "write for example sequence_length: 2048";
+       if (!f.job.data().has_sequence_length()) return Missing("sequence_length", fix);
+       return Between(f.job.data().sequence_length(), kMaxSequence, "sequence_length", fix);
      }},
     {"token_path_required", kError, "data.tokens", "each token file has a path",
      [](const Facts& f) {

@@ -25,16 +25,22 @@ constexpr int64_t kMaxPositions = 1 << 20;
 bool HasLlama(const Facts& f) { return f.job.model().has_llama(); }
 bool HasGpt2(const Facts& f) { return f.job.model().has_gpt2(); }
 
-Findings InRange(const char* name, int64_t value, int64_t most, const char* example) {
-  return Between(value, most, name, absl::StrCat("write for example ", name, ": ", example));
+struct Size {
+  bool written;
+  int64_t value;
+};
+
+Findings InRange(const char* name, const Size& size, int64_t most, const char* example) {
+  const std::string fix = absl::StrCat("write for example ", name, ": ", example);
+  return size.written ? Between(size.value, most, name, fix) : Missing(name, fix);
 }
 
-Findings LlamaSize(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
-  return HasLlama(f) ? InRange(name, value, most, example) : Findings{};
+Findings LlamaSize(const Facts& f, const char* name, const Size& size, int64_t most, const char* example) {
+  return HasLlama(f) ? InRange(name, size, most, example) : Findings{};
 }
 
-Findings Gpt2Size(const Facts& f, const char* name, int64_t value, int64_t most, const char* example) {
-  return HasGpt2(f) ? InRange(name, value, most, example) : Findings{};
+Findings Gpt2Size(const Facts& f, const char* name, const Size& size, int64_t most, const char* example) {
+  return HasGpt2(f) ? InRange(name, size, most, example) : Findings{};
 }
 
 Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
@@ -49,9 +55,10 @@ Findings ChecksRopeScaling(const Facts& f) {
   const auto field = [](const char* name) { return absl::StrCat("model.llama.rope_scaling.", name); };
   Findings findings;
   if (!std::isfinite(scaling.factor()) || scaling.factor() < 1) {
-    findings.push_back(
-        {absl::StrCat("factor is ", scaling.factor(), " and stretches wavelengths, so it is at least 1"),
-         "write for example factor: 8, or leave rope_scaling out", field("factor")});
+    findings.push_back({scaling.has_factor() ? absl::StrCat("factor is ", scaling.factor(),
+                                                            " and stretches wavelengths, so it is at least 1")
+                                             : "factor is missing, and it has no default",
+                        "write for example factor: 8, or leave rope_scaling out", field("factor")});
   }
   const double low = scaling.low_freq_factor(), high = scaling.high_freq_factor();
   if (!std::isfinite(low) || !std::isfinite(high) || low <= 0 || high <= low) {
@@ -73,9 +80,13 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const absl::Status status = CheckName(f.job.name());
        if (status.ok()) return {};
+       const char* fix = "write lower-case letters, digits and '-', for example: tiny-llama";
+       if (f.job.name().empty()) {
+         return {{"the name is missing; the job's id, folders and metric labels are made from it", fix}};
+       }
        return {{absl::StrCat("'", f.job.name(), "' ", status.message(),
                              "; the job's id, folders and metric labels are made from it"),
-                "write lower-case letters, digits and '-', for example: tiny-llama"}};
+                fix}};
      }},
     {"model_required", kError, "model", "exactly one model source is set",
      [](const Facts& f) -> Findings {
@@ -105,22 +116,34 @@ const Rule kRules[] = {
      }},
     {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) {
-       return LlamaSize(f, "vocab_size", f.job.model().llama().vocab_size(), kMaxVocab, "32000");
+       return LlamaSize(f, "vocab_size",
+                        {f.job.model().llama().has_vocab_size(), f.job.model().llama().vocab_size()},
+                        kMaxVocab, "32000");
      }},
     {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size is positive and at most 2^17",
      [](const Facts& f) {
-       return LlamaSize(f, "hidden_size", f.job.model().llama().hidden_size(), kMaxHidden, "4096");
+       return LlamaSize(f, "hidden_size",
+                        {f.job.model().llama().has_hidden_size(), f.job.model().llama().hidden_size()},
+                        kMaxHidden, "4096");
      }},
     {"intermediate_size_range", kError, "model.llama.intermediate_size",
      "intermediate_size is positive and at most 2^20",
      [](const Facts& f) {
-       return LlamaSize(f, "intermediate_size", f.job.model().llama().intermediate_size(), kMaxIntermediate,
-                        "14336");
+       return LlamaSize(
+           f, "intermediate_size",
+           {f.job.model().llama().has_intermediate_size(), f.job.model().llama().intermediate_size()},
+           kMaxIntermediate, "14336");
      }},
     {"layers_range", kError, "model.llama.layers", "layers is positive and at most 1024",
-     [](const Facts& f) { return LlamaSize(f, "layers", f.job.model().llama().layers(), kMaxLayers, "32"); }},
+     [](const Facts& f) {
+       return LlamaSize(f, "layers", {f.job.model().llama().has_layers(), f.job.model().llama().layers()},
+                        kMaxLayers, "32");
+     }},
     {"heads_range", kError, "model.llama.heads", "heads is positive and at most 1024",
-     [](const Facts& f) { return LlamaSize(f, "heads", f.job.model().llama().heads(), kMaxHeads, "32"); }},
+     [](const Facts& f) {
+       return LlamaSize(f, "heads", {f.job.model().llama().has_heads(), f.job.model().llama().heads()},
+                        kMaxHeads, "32");
+     }},
     {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads is positive and at most 1024",
      [](const Facts& f) -> Findings {
        if (!f.job.model().llama().has_kv_heads()) return {};
@@ -181,19 +204,31 @@ const Rule kRules[] = {
      "rope_scaling stretches, between two frequencies", ChecksRopeScaling},
     {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size is positive and at most 2^24",
      [](const Facts& f) {
-       return Gpt2Size(f, "vocab_size", f.job.model().gpt2().vocab_size(), kMaxVocab, "50257");
+       return Gpt2Size(f, "vocab_size",
+                       {f.job.model().gpt2().has_vocab_size(), f.job.model().gpt2().vocab_size()}, kMaxVocab,
+                       "50257");
      }},
     {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size", "hidden_size is positive and at most 2^17",
      [](const Facts& f) {
-       return Gpt2Size(f, "hidden_size", f.job.model().gpt2().hidden_size(), kMaxHidden, "768");
+       return Gpt2Size(f, "hidden_size",
+                       {f.job.model().gpt2().has_hidden_size(), f.job.model().gpt2().hidden_size()},
+                       kMaxHidden, "768");
      }},
     {"gpt2_layers_range", kError, "model.gpt2.layers", "layers is positive and at most 1024",
-     [](const Facts& f) { return Gpt2Size(f, "layers", f.job.model().gpt2().layers(), kMaxLayers, "12"); }},
+     [](const Facts& f) {
+       return Gpt2Size(f, "layers", {f.job.model().gpt2().has_layers(), f.job.model().gpt2().layers()},
+                       kMaxLayers, "12");
+     }},
     {"gpt2_heads_range", kError, "model.gpt2.heads", "heads is positive and at most 1024",
-     [](const Facts& f) { return Gpt2Size(f, "heads", f.job.model().gpt2().heads(), kMaxHeads, "12"); }},
+     [](const Facts& f) {
+       return Gpt2Size(f, "heads", {f.job.model().gpt2().has_heads(), f.job.model().gpt2().heads()},
+                       kMaxHeads, "12");
+     }},
     {"gpt2_positions_range", kError, "model.gpt2.positions", "positions is positive and at most 2^20",
      [](const Facts& f) {
-       return Gpt2Size(f, "positions", f.job.model().gpt2().positions(), kMaxPositions, "1024");
+       return Gpt2Size(f, "positions",
+                       {f.job.model().gpt2().has_positions(), f.job.model().gpt2().positions()},
+                       kMaxPositions, "1024");
      }},
     {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
      "intermediate_size is positive and at most 2^20",

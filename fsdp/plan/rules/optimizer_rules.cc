@@ -99,6 +99,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const double lr = f.job.optimizer().sgd().lr();
        if (!f.job.optimizer().has_sgd() || (std::isfinite(lr) && lr > 0)) return {};
+       if (!f.job.optimizer().sgd().has_lr()) return Missing("lr", "write for example lr: 0.1");
        return {{absl::StrCat("lr is ", lr, " and must be a positive, finite number; SGD has no usual one"),
                 "write for example lr: 0.1"}};
      }},

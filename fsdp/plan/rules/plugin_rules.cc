@@ -190,9 +190,8 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const int64_t vocab = PluginOf(f).vocab_size();
        if (!f.job.model().has_plugin() || !PluginOf(f).description().empty()) return {};
-       if (vocab >= 1 && vocab <= kMaxVocab) return {};
-       return {
-           {absl::StrCat("vocab_size is ", vocab, " and must be between 1 and ", kMaxVocab), kDescribeAgain}};
+       if (!PluginOf(f).has_vocab_size()) return Missing("vocab_size", kDescribeAgain);
+       return Between(vocab, kMaxVocab, "vocab_size", kDescribeAgain);
      }},
     {"plugin_sequence_range", kError, "model.plugin.max_sequence_length",
      "max_sequence_length is not negative (0: any)",

@@ -78,5 +78,7 @@ const std::vector<Rule>& EnvRules();        // env
 Findings NotNegative(double value, const char* name, const char* fix);
 Findings Positive(double value, const char* name, const std::string& fix);
 Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // From 1.
+// Of a field that has no default: nobody wrote it, which is another fault than a 0.
+Findings Missing(const char* name, const std::string& fix);
 
 }  // namespace fsdpd

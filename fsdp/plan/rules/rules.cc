@@ -106,6 +106,10 @@ Findings Between(int64_t value, int64_t most, const char* name, const std::strin
   return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most), fix}};
 }
 
+Findings Missing(const char* name, const std::string& fix) {
+  return {{absl::StrCat(name, " is missing, and it has no default"), fix}};
+}
+
 Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread) {
   Violations found;
   const Facts facts(job, unread, found);

@@ -70,10 +70,9 @@ Findings ChecksFrozen(const Facts& f) {
 const Rule kRules[] = {
     {"steps_range", kError, "train.steps", "steps is positive and at most 10^9",
      [](const Facts& f) -> Findings {
-       const int64_t steps = f.job.train().steps();
-       if (steps >= 1 && steps <= kMaxSteps) return {};
-       return {{absl::StrCat("steps is ", steps, " and must be between 1 and ", kMaxSteps),
-                "write how many optimizer steps to take, for example steps: 1000"}};
+       const char* fix = "write how many optimizer steps to take, for example steps: 1000";
+       if (!f.job.train().has_steps()) return Missing("steps", fix);
+       return Between(f.job.train().steps(), kMaxSteps, "steps", fix);
      }},
     {"micro_batch_range", kError, "train.micro_batch", "micro_batch is positive and at most 2^20",
      [](const Facts& f) {
@@ -152,8 +151,9 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const int64_t every = f.job.train().evaluation().every_steps();
        if (!f.job.train().has_evaluation() || every >= 1) return {};
-       return {{absl::StrCat("every_steps is ", every, " and must be at least 1"),
-                "write for example every_steps: 100, or leave evaluation out"}};
+       const char* fix = "write for example every_steps: 100, or leave evaluation out";
+       if (!f.job.train().evaluation().has_every_steps()) return Missing("every_steps", fix);
+       return {{absl::StrCat("every_steps is ", every, " and must be at least 1"), fix}};
      }},
     {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples is positive",
      [](const Facts& f) -> Findings {
@@ -194,9 +194,12 @@ const Rule kRules[] = {
        if (!f.job.schedule().has_wsd() || !f.Sound({"train.steps", "schedule"})) return {};
        const int64_t most = f.job.train().steps() - wsd.warmup_steps();
        if (wsd.decay_steps() >= 1 && wsd.decay_steps() <= most) return {};
+       const std::string fix =
+           absl::StrCat("write for example decay_steps: ", std::max<int64_t>(1, most / 10));
+       if (!wsd.has_decay_steps()) return Missing("decay_steps", fix);
        return {{absl::StrCat("decay_steps is ", wsd.decay_steps(), " and must be between 1 and ", most,
                              ", the steps after the warm-up"),
-                absl::StrCat("write for example decay_steps: ", std::max<int64_t>(1, most / 10))}};
+                fix}};
      }},
     {"min_lr_ratio_range", kError, "schedule", "min_lr_ratio is between 0 and 1",
      [](const Facts& f) -> Findings {

@@ -1,0 +1,189 @@
+#include "client/migrate/field_origins.h"
+
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "client/migrate/job_of_megatron.h"
+#include "client/migrate/megatron_rules.h"
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr char kLlama[] =
+    "--use-megatron-fsdp --num-layers 2 --hidden-size 64 --num-attention-heads 4 --ffn-hidden-size 128 "
+    "--swiglu "
+    "--group-query-attention --num-query-groups 2 --kv-channels 16 --max-position-embeddings 64 "
+    "--qk-layernorm "
+    "--rotary-base 500000 --norm-epsilon 1e-5 --untie-embeddings-and-output-weights --add-qkv-bias "
+    "--use-rope-scaling --rope-scaling-factor 8 "
+    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --vocab-size 256 "
+    "--seq-length 64 --attention-dropout 0 --hidden-dropout 0 --train-iters 9 --lr 1e-3 --fp16 "
+    "--initial-loss-scale 1024 --loss-scale-window 10 --data-path /a --valid-data-path /b --eval-interval 3 "
+    "--eval-iters 2 --micro-batch-size 1 --global-batch-size 8 --clip-grad 1 --seed 1 --adam-beta1 0.9 "
+    "--adam-beta2 0.95 --adam-eps 1e-8 --weight-decay 0.1 --min-lr 1e-4 --lr-warmup-iters 1 "
+    "--init-method-std 0.02 --embedding-init-method-std 0.02 --decoupled-lr 1e-3 "
+    "--data-parallel-sharding-strategy optim_grads_params --suggested-communication-unit-size 1000 "
+    "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "
+    "--num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim --save /c --save-interval 2 "
+    "--load /d --tensor-model-parallel-size 1 --context-parallel-size 1 --expert-model-parallel-size 1 "
+    "--pipeline-model-parallel-size 1 --exp-avg-dtype fp32 --megatron-fsdp-main-params-dtype fp32 "
+    "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype fp32 "
+    "torchrun --nnodes 1 --nproc-per-node 8 ";
+
+struct Result {
+  Settings settings;
+  v1::JobSpec job;
+  SpecFaults faults;  // Those of the spec's rules too.
+
+  explicit Result(const std::string& text) {
+    EXPECT_TRUE(ReadSettings(text, "in", &settings).empty());
+    faults = CheckMegatron(&settings);
+    const SpecFaults more = JobOfMegatron(&settings, {}, "in", &job);
+    faults.insert(faults.end(), more.begin(), more.end());
+    for (const Violation& violation : CheckJob(job, UnreadFields(faults))) {
+      faults.push_back(AtOrigin(violation, "in", &settings));
+    }
+  }
+
+  std::string All() const {
+    std::string all;
+    for (const SpecFault& fault : faults) {
+      if (fault.violation.level == FaultLevel::kError) absl::StrAppend(&all, Render(fault), "\n");
+    }
+    return all;
+  }
+};
+
+// "data.tokens[0].path" of every field that is set.
+void AddSet(const Message& message, const std::string& path, std::vector<std::string>* fields) {
+  std::vector<const FieldDescriptor*> set;
+  message.GetReflection()->ListFields(message, &set);
+  for (const FieldDescriptor* field : set) {
+    const std::string name = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    const auto& reflection = *message.GetReflection();
+    const int size = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < size; ++i) {
+      const std::string each = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
+      if (field->message_type() == nullptr) {
+        fields->push_back(each);
+      } else if (field->is_repeated()) {
+        AddSet(reflection.GetRepeatedMessage(message, field, i), each, fields);
+      } else {
+        AddSet(reflection.GetMessage(message, field), each, fields);
+      }
+    }
+  }
+}
+
+TEST(FieldOrigins, EveryFieldThatIsCarriedOverHasASettingWithAPlace) {
+  for (const std::string style :
+       {"--lr-decay-style constant", "--lr-decay-style linear", "--lr-decay-style cosine",
+        "--lr-decay-style WSD --lr-wsd-decay-iters 3", "--optimizer sgd"}) {
+    Result result(kLlama + style);
+    std::vector<std::string> fields;
+    AddSet(result.job, "", &fields);
+    for (const std::string& field : fields) {
+      // The first is migrate's own flag's, the second is CUDA always; momentum is one that nobody wrote.
+      if (field == "name" || field == "resources.device" || field == "optimizer.sgd.momentum") continue;
+      const Setting* origin = OriginOf(field, &result.settings);
+      ASSERT_NE(origin, nullptr) << field << " with " << style;
+      EXPECT_GT(origin->place.line, 0) << field;
+    }
+  }
+}
+
+TEST(FieldOrigins, AreFieldsOfTheSpec) {
+  for (const std::string& origin : FieldsWithOrigin()) {
+    const Descriptor* type = v1::JobSpec::descriptor();
+    const FieldDescriptor* field = nullptr;
+    const std::regex name("[a-z0-9_]+(\\[[0-9]\\])?");
+    for (std::sregex_iterator it(origin.begin(), origin.end(), name), end; it != end; ++it) {
+      ASSERT_NE(type, nullptr) << origin;
+      field = type->FindFieldByName(it->str().substr(0, it->str().find('[')));
+      ASSERT_NE(field, nullptr) << origin;
+      type = field->message_type();
+    }
+  }
+}
+
+// They had no file and no place, and did not say what to change.
+TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
+  const std::string all =
+      Result(kLlama + std::string("\n--adam-beta1 2 --micro-batch-size 3\n--data-path a")).All();
+  EXPECT_NE(all.find("in:2:1: error: --adam-beta1: becomes optimizer.adamw.betas[0]: the decay rate is 2 "),
+            std::string::npos)
+      << all;
+  EXPECT_NE(all.find(": error: --global-batch-size: becomes train.global_batch: "), std::string::npos) << all;
+  EXPECT_NE(all.find("in:3:1: error: --data-path: becomes data.tokens[0].path: 'a' is relative"),
+            std::string::npos)
+      << all;
+  EXPECT_NE(all.find(": error: --save: becomes checkpoint.dir: "), std::string::npos) << all;
+}
+
+// The first `$TP` hid everything else.
+TEST(FieldOrigins, AShellVariableIsOneFaultAmongTheOthers) {
+  const std::string all =
+      Result(kLlama + std::string("\n--tensor-model-parallel-size $TP --adam-beta1 2\n--seq-length ${SEQ} "
+                                  "--use-tp-pp-dp-mapping --lr=\"$LR\" --optimizer lion"))
+          .All();
+  EXPECT_NE(all.find("in:2:30: error: --tensor-model-parallel-size: the value of $TP is not in this text"),
+            std::string::npos)
+      << all;
+  EXPECT_NE(all.find("in:3:14: error: --seq-length: the value of $SEQ is not"), std::string::npos) << all;
+  EXPECT_NE(all.find("error: --lr: the value of $LR is not"), std::string::npos) << all;
+  EXPECT_NE(all.find("in:2:34: error: --adam-beta1: "), std::string::npos) << all;
+  EXPECT_NE(all.find("[rank_order]"), std::string::npos) << all;
+  EXPECT_NE(all.find("[optimizer_known]"), std::string::npos) << all;
+  for (const char* consequence : {"sequence_length_range", "tensor_parallel", "[required]", "lr_positive"}) {
+    EXPECT_EQ(all.find(consequence), std::string::npos) << all;
+  }
+}
+
+// What stands in for any number of arguments hides which are set: that one is missing is not said.
+TEST(FieldOrigins, OfArgumentsThatAreElsewhereNoneIsMissing) {
+  const std::string all =
+      Result("torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --swiglu --adam-beta1 2")
+          .All();
+  EXPECT_NE(all.find("the value of $DISTRIBUTED_ARGS is not in this text"), std::string::npos) << all;
+  EXPECT_NE(all.find("the value of $MODEL_ARGS is not in this text"), std::string::npos) << all;
+  EXPECT_NE(all.find("error: --adam-beta1: "), std::string::npos) << all;
+  for (const char* absent : {"[required]", "model_family"}) {
+    EXPECT_EQ(all.find(absent), std::string::npos) << all;
+  }
+}
+
+// Products of what people write left 63 bits, and faults had negative numbers.
+TEST(FieldOrigins, NumbersThatNobodyShouldWriteStayWhatTheyAre) {
+  const std::regex flag("--[a-z0-9-]+ [0-9][0-9.e-]*"), negative("(^|[^\\w.])-[0-9]");
+  const std::string base = kLlama;
+  int told = 0;
+  for (std::sregex_iterator it(base.begin(), base.end(), flag), end; it != end; ++it) {
+    const std::string name = it->str().substr(0, it->str().find(' '));
+    for (const char* value : {"1e30", "9e15", "1e308", "0", "9007199254740992", "99999999999999999999"}) {
+      for (const char* more :
+           {"", " --eval-iters 9e15 --global-batch-size 9e15", " --nnodes 9223372036854775807",
+            " --tensor-model-parallel-size 9e15 --lr-warmup-fraction 1e300"}) {
+        for (const SpecFault& fault : Result(absl::StrCat(base, more, " ", name, " ", value)).faults) {
+          ++told;
+          EXPECT_FALSE(std::regex_search(fault.violation.fix, negative))
+              << name << " " << value << ": " << Render(fault);
+          EXPECT_FALSE(std::regex_search(fault.violation.reason, negative))
+              << name << " " << value << more << ": " << Render(fault);
+        }
+      }
+    }
+  }
+  EXPECT_GT(told, 1000);
+}
+
+}  // namespace
+}  // namespace fsdpd

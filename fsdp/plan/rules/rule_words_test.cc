@@ -1,0 +1,141 @@
+// What faults say to a person, over specs with numbers that nobody should write: a missing field is missing
+// and not a 0, and what is advised can be written.
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <regex>
+
+#include "base/seeds.h"
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+const int kSeeds = Seeds(2000);
+
+std::string ReasonAt(const Violations& found, const std::string& field) {
+  for (const Violation& violation : found) {
+    if (violation.field == field) return violation.reason;
+  }
+  return "";
+}
+
+// It said "steps is 0", which nobody had written.
+TEST(RuleWords, AMissingFieldIsToldFromAZero) {
+  v1::JobSpec job;
+  job.mutable_model()->mutable_llama()->mutable_rope_scaling();
+  job.mutable_train()->mutable_evaluation();
+  job.mutable_optimizer()->mutable_sgd();
+  const v1::JobSpec missing = job;
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(0);
+  llama->set_hidden_size(0);
+  llama->set_intermediate_size(0);
+  llama->set_layers(0);
+  llama->set_heads(0);
+  llama->mutable_rope_scaling()->set_factor(0);
+  job.mutable_train()->set_steps(0);
+  job.mutable_train()->mutable_evaluation()->set_every_steps(0);
+  job.mutable_data()->set_sequence_length(0);
+  job.mutable_optimizer()->mutable_sgd()->set_lr(0);
+  const Violations of_missing = CheckJob(missing), of_zeros = CheckJob(job);
+  for (const char* name :
+       {"train.steps", "train.evaluation.every_steps", "data.sequence_length", "optimizer.sgd.lr",
+        "model.llama.vocab_size", "model.llama.hidden_size", "model.llama.intermediate_size",
+        "model.llama.layers", "model.llama.heads", "model.llama.rope_scaling.factor"}) {
+    EXPECT_NE(ReasonAt(of_missing, name).find(" is missing"), std::string::npos) << name;
+    EXPECT_NE(ReasonAt(of_zeros, name).find(" is 0 "), std::string::npos) << name;
+  }
+  EXPECT_NE(ReasonAt(of_missing, "name").find("the name is missing"), std::string::npos);
+}
+
+TEST(RuleWords, AMissingSizeOfTheOtherModelsIsMissingToo) {
+  v1::JobSpec job;
+  job.mutable_model()->mutable_gpt2();
+  for (const char* name : {"vocab_size", "hidden_size", "layers", "heads", "positions"}) {
+    EXPECT_EQ(ReasonAt(CheckJob(job), absl::StrCat("model.gpt2.", name)),
+              absl::StrCat(name, " is missing, and it has no default"));
+  }
+  job.mutable_model()->mutable_plugin();
+  EXPECT_NE(ReasonAt(CheckJob(job), "model.plugin.vocab_size").find(" is missing"), std::string::npos);
+  job.mutable_data()->set_sequence_length(8);
+  job.mutable_train()->set_steps(10);
+  job.mutable_schedule()->mutable_wsd();
+  EXPECT_NE(ReasonAt(CheckJob(job), "schedule.wsd.decay_steps").find(" is missing"), std::string::npos);
+}
+
+constexpr int64_t kWhole[] = {0,
+                              1,
+                              2,
+                              7,
+                              8,
+                              64,
+                              512,
+                              -1,
+                              -1000,
+                              1 << 14,
+                              1000,
+                              1 << 20,
+                              1 << 24,
+                              1 << 30,
+                              1000'003,
+                              1LL << 31,
+                              1LL << 40,
+                              1LL << 53,
+                              std::numeric_limits<int64_t>::max(),
+                              std::numeric_limits<int64_t>::min(),
+                              std::numeric_limits<int64_t>::max() - 1};
+constexpr double kReal[] = {0, 1, -1, 0.5, 1e-300, 1e30, -1e30, 1e308};
+
+template <typename T, size_t n>
+T Of(const T (&values)[n], std::mt19937* random) {
+  return values[std::uniform_int_distribution<size_t>(0, n - 1)(*random)];
+}
+
+// Writes into some fields of every message of the spec, whatever it means.
+void Scribble(Message* message, std::mt19937* random) {
+  const auto& reflection = *message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message->GetDescriptor()->field(i);
+    const bool shared = field->real_containing_oneof() != nullptr;
+    if (std::uniform_int_distribution<int>(0, shared ? 4 : 1)(*random) != 0) continue;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Scribble(field->is_repeated() ? reflection.AddMessage(message, field)
+                                    : reflection.MutableMessage(message, field),
+               random);
+    } else if (field->is_repeated()) {
+      continue;
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+      reflection.SetInt64(message, field, Of(kWhole, random));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+      reflection.SetDouble(message, field, Of(kReal, random));
+    }
+  }
+}
+
+TEST(RuleWords, NoAdviceHasANegativeOrAnOverflowedNumber) {
+  const std::regex negative("(^|[^\\w.])-[0-9]"), too_many("[0-9]{17}|[0-9]e\\+|\\binf\\b|\\bnan\\b");
+  int advised = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    std::mt19937 random(seed);
+    v1::JobSpec job;
+    Scribble(&job, &random);
+    if (seed % 2 == 0) job.mutable_model()->set_preset("tiny");
+    for (const Violation& fault : CheckJob(job)) {
+      advised += fault.fix.empty() ? 0 : 1;
+      EXPECT_FALSE(std::regex_search(fault.fix, negative) || std::regex_search(fault.fix, too_many))
+          << "seed " << seed << ": " << fault.rule << ": " << fault.reason << "; " << fault.fix;
+    }
+  }
+  EXPECT_GT(advised, kSeeds);
+}
+
+}  // namespace
+}  // namespace fsdpd
