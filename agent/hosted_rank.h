@@ -1,6 +1,7 @@
-// One rank of this node: its process, the socket to it, the page that shows where it stands, and its last word. It
-// owns how a launch becomes a process, what the end of the socket means and what an exit says of the rank. When any
-// of this happens, and what follows from it for others, is the supervisor's (rank_supervisor.h).
+// One rank of this node: its process, the socket to it, the page that shows where it stands, and its last
+// word. It owns how a launch becomes a process, what the end of the socket means and what an exit says of the
+// rank. When any of this happens, and what follows from it for others, is the supervisor's
+// (rank_supervisor.h).
 //
 //   Start -> Send, link->Receive, Where ... -> ExitOf, once its process has ended -> gone
 //

@@ -8,8 +8,8 @@
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
 //
-// An ask with a window is answered as far as that reaches, and goes on with each grant of more: what its reader has
-// not taken stays in the files.
+// An ask with a window is answered as far as that reaches, and goes on with each grant of more: what its
+// reader has not taken stays in the files.
 //
 // Thread safety: all methods. `deliver` may block and returns false when the stream has gone, which ends the
 // request.
@@ -43,9 +43,9 @@ class LogKeeper {
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr);
   ~LogKeeper();  // Ends all requests.
 
-  // Creates the work folder, proves that it can be written, and takes it for this process for as long as what it
-  // returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION names the
-  // process that has it.
+  // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
+  // it returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION names
+  // the process that has it.
   static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
   std::string PathOf(const RankId& id) const;

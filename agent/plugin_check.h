@@ -1,5 +1,5 @@
-// Whether a job's plug-in may be loaded on this node. A shared object runs its submitter's code as the agent's
-// user, which is as much as an account there: so an agent loads none unless its owner named folders
+// Whether a job's plug-in may be loaded on this node. A shared object runs its submitter's code as the
+// agent's user, which is as much as an account there: so an agent loads none unless its owner named folders
 // (--plugin-dir), and then only what lies in one of them, wherever a path or a link leads. Who may write into
 // these folders decides what runs; between this look and the rank's own it may change there, not outside.
 #pragma once

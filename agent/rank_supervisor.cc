@@ -178,8 +178,8 @@ void RankSupervisor::PollOnce() {
       ended.push_back(sources[i]);
     }
   }
-  // Of ranks that were found dead together, one that was killed, or told to end, took those with it that failed
-  // by themselves.
+  // Of ranks that were found dead together, one that was killed, or told to end, took those with it that
+  // failed by themselves.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
     return end.has_value() && (end->signal != 0 || end->exit_code == kTerminatedCode);

@@ -22,9 +22,10 @@ constexpr int kMaxWorld = 16384;
 constexpr int kLogTailLines = 40;
 constexpr int kMaxLogLineBytes = 16 << 10;
 
-// Lines of rank logs between agents and who reads them. A window is what agents may have sent of one reader's lines
-// that it has not taken: a few round trips of a fast one. The bound is over all readers of a coordinator: twice what
-// the 512 that it serves at once may have under way, as one that reads more than 8 nodes has a larger window.
+// Lines of rank logs between agents and who reads them. A window is what agents may have sent of one reader's
+// lines that it has not taken: a few round trips of a fast one. The bound is over all readers of a
+// coordinator: twice what the 512 that it serves at once may have under way, as one that reads more than 8
+// nodes has a larger window.
 constexpr int64_t kLogWindowBytes = 128 << 10;          // A reader, over its nodes.
 constexpr int64_t kMinLogSourceWindowBytes = 16 << 10;  // One of its nodes: the longest line.
 constexpr int64_t kMaxLogReaderBytes = 128 << 20;

@@ -38,8 +38,8 @@ void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<Node
   }
 }
 
-// As little as with variables can a rule know who loads plug-ins. Without a node of the kind there is nobody to
-// ask: the job waits for one that does.
+// As little as with variables can a rule know who loads plug-ins. Without a node of the kind there is nobody
+// to ask: the job waits for one that does.
 void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
                  Violations* faults) {
   bool any = false, takes = false;

@@ -74,9 +74,9 @@ class AttemptFacts {
   bool AllSucceeded() const;  // Every rank exited with code 0.
   bool AnySign() const;       // Any rank was ever ready, hosted or ended, as far as is known.
   // The failed exit that came first (RankFacts::ended); those of ranks that were told to stop, or that a peer
-  // had failed, count only when there is no other. A rank that was ended from outside comes before what failed
-  // by itself within kLeavingTime before it: it takes its leave while its peers lose it already. Null when no
-  // rank failed.
+  // had failed, count only when there is no other. A rank that was ended from outside comes before what
+  // failed by itself within kLeavingTime before it: it takes its leave while its peers lose it already. Null
+  // when no rank failed.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while a rank's end is not known.
 

@@ -1,5 +1,6 @@
-// Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs and facts.
-// Only a cancel and a registration are acted on at once; what follows from the rest is the tick's to ask.
+// Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
+// and facts. Only a cancel and a registration are acted on at once; what follows from the rest is the tick's
+// to ask.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>

@@ -1,13 +1,13 @@
 // Brings ranks' log lines from agents to those who read them. A tail asks every node that holds a part of the
 // attempt and merges what comes, in order per rank.
 //
-// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window (ReadLogs in
-// agent.proto) and gets the next grant for what the reader has written to its client, so that lines wait in the
-// files where they are, neither here nor in an agent's stream, which carries more than logs. What all tails hold
-// together is bounded too: the tail for whose lines there is no room is ended.
+// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window (ReadLogs
+// in agent.proto) and gets the next grant for what the reader has written to its client, so that lines wait
+// in the files where they are, neither here nor in an agent's stream, which carries more than logs. What all
+// tails hold together is bounded too: the tail for whose lines there is no room is ended.
 //
-// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and lives
-// longer.
+// Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and
+// lives longer.
 #pragma once
 
 #include <absl/status/status.h>
@@ -46,8 +46,8 @@ class LogTail {
  public:
   enum class Got { kLines, kNothingYet, kEnd };
 
-  // Waits at most `timeout`; takes all lines there are. kEnd once every node has ended and all was taken. Those
-  // of the call before are then with the client.
+  // Waits at most `timeout`; takes all lines there are. kEnd once every node has ended and all was taken.
+  // Those of the call before are then with the client.
   Got Next(absl::Duration timeout, std::deque<v1::LogLines::Line>* lines);
   // Faults of nodes so far, worst first: UNAVAILABLE for a node that is not connected or went away,
   // RESOURCE_EXHAUSTED when there was no room, NOT_FOUND for what an agent says it does not have,

@@ -3,8 +3,8 @@
 // A stream gets an epoch when it attaches. Epochs grow over streams and over lives of the coordinator (the
 // store's generation is their upper half), so a message of an earlier stream is never taken for one of the
 // present. A second agent of a name whose stream is up is refused; the same agent (same `instance`) that
-// reconnects replaces its stream. Whose lease has expired (agent_lease.h) has no stream, and is lost: it is shown
-// for a day, in which somebody may miss it, and then forgotten, as an agent's name may never come back.
+// reconnects replaces its stream. Whose lease has expired (agent_lease.h) has no stream, and is lost: it is
+// shown for a day, in which somebody may miss it, and then forgotten, as an agent's name may never come back.
 //
 // Thread-safe.
 #pragma once
@@ -30,7 +30,8 @@ namespace fsdpd {
 constexpr size_t kMaxNodes = 4096;
 
 constexpr absl::Duration kLostNodeKept = absl::Hours(24);
-// The longest lost ones go first: the names of a cluster whose nodes are new each time leave room for the others.
+// The longest lost ones go first: the names of a cluster whose nodes are new each time leave room for the
+// others.
 constexpr size_t kMaxLostNodes = 1024;
 
 struct NodeView {

@@ -1,6 +1,7 @@
-// A job's way through here: Submitted() queues it (hearing.cc), PlaceQueued() finds nodes (placing.cc), Launch()
-// stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what agents say of
-// ranks (hearing.cc); Advance() asks the verdict what that means, and stops, retries or ends the job.
+// A job's way through here: Submitted() queues it (hearing.cc), PlaceQueued() finds nodes (placing.cc),
+// Launch() stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what
+// agents say of ranks (hearing.cc); Advance() asks the verdict what that means, and stops, retries or ends
+// the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/str_cat.h>

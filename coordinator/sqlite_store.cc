@@ -188,7 +188,8 @@ struct SqliteStore::Handle {
     sqlite3_close(db);
     if (lock_fd >= 0) close(lock_fd);
   }
-  // `alone`: nobody else may read the file meanwhile, and what readers and writers share lies in this process.
+  // `alone`: nobody else may read the file meanwhile, and what readers and writers share lies in this
+  // process.
   absl::Status Connect(const std::string& path, bool alone) {
     sqlite3_close(std::exchange(db, nullptr));
     const int rc = sqlite3_open_v2(

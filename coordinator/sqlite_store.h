@@ -5,12 +5,13 @@
 // FAILED_PRECONDITION. A file of a newer schema is refused with FAILED_PRECONDITION, one that is not a
 // database or is damaged with DATA_LOSS; it is never changed then.
 //
-// A full disk does not keep a coordinator from starting: its agents would stop healthy ranks, and nobody could cancel a
-// job. SQLite needs a file of 32 KiB (-shm) beside a database that others may read meanwhile; where there is no
-// room for it, the file is opened for this process alone until it ends, which needs none. Then everything can be
-// read, a write is refused as the contract says, and the first for which there is room counts the generation
-// first. Until one has, the generation may be that of an earlier life which could write nothing either: there is
-// nothing of it that could be taken for this one's, as streams end with their process. A new state needs room.
+// A full disk does not keep a coordinator from starting: its agents would stop healthy ranks, and nobody
+// could cancel a job. SQLite needs a file of 32 KiB (-shm) beside a database that others may read meanwhile;
+// where there is no room for it, the file is opened for this process alone until it ends, which needs none.
+// Then everything can be read, a write is refused as the contract says, and the first for which there is room
+// counts the generation first. Until one has, the generation may be that of an earlier life which could write
+// nothing either: there is nothing of it that could be taken for this one's, as streams end with their
+// process. A new state needs room.
 //
 // Thread-safe without a lock of its own: every call is one statement, and SQLite serializes them (FULLMUTEX).
 #pragma once

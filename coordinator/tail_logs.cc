@@ -13,8 +13,8 @@
 namespace fsdpd {
 namespace {
 
-// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it. When nothing
-// more came for so long following is stopped, and they have as long again to say "end".
+// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it. When
+// nothing more came for so long following is stopped, and they have as long again to say "end".
 constexpr absl::Duration kDrain = absl::Seconds(2);
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {

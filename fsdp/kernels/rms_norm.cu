@@ -16,7 +16,8 @@ constexpr int kBackwardThreads = 512;
 constexpr int kColumns = 32;
 constexpr int kSlices = 16;
 
-// The same value in every thread of a block of 32 * kWarps. `scratch`: its two calls in a row take another one.
+// The same value in every thread of a block of 32 * kWarps. `scratch`: its two calls in a row take another
+// one.
 template <int kWarps>
 __device__ float BlockSum(float x, float (&scratch)[kWarps]) {
   x = WarpSum(x);

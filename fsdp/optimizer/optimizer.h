@@ -4,8 +4,8 @@
 // A bucket's main piece is cut into runs of parameters with equal decay and rate (update_groups.h), and every
 // distinct pair of the two is one call of a fused kernel: one pass over parameters, moments and gradient.
 // What changes from step to step is read from scalars at fixed places on the device (StepScalars), and the
-// state that counts steps advances there: an update that was captured once is right for every step. Nothing is
-// read back and nothing waits.
+// state that counts steps advances there: an update that was captured once is right for every step. Nothing
+// is read back and nothing waits.
 //
 // An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
 // pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
