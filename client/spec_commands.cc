@@ -228,6 +228,7 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
+  if (line.command == "ckpt") return RunCkptCommand(line, console);
   return line.file.empty() ? RunJobCommand(line, console) : RunSpecCommand(line, console);
 }
 

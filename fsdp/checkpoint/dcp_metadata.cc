@@ -16,6 +16,9 @@ namespace {
 
 // Five times those of 80 layers with two moments each, cut for 4096 ranks.
 constexpr int64_t kMaxChunks = 16 << 20;
+// Values of a pickle can be shared, so what is looked at for each entry is small: fields of an object (torch's have 5),
+// dimensions (torch's own limit), bytes of a name.
+constexpr size_t kMaxFields = 32, kMaxDimensions = 64, kMaxNameBytes = 4096;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 constexpr char kStorageModule[] = "torch.distributed.checkpoint.filesystem";
@@ -207,10 +210,17 @@ absl::Status Bad(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("not the metadata of a checkpoint: ", what));
 }
 
+// A text that can be shown; null where it is none.
+const PickleValue* TextOnly(const PickleValue* value) {
+  const bool is_text = value != nullptr && value->kind == PickleKind::kString &&
+                       value->text.size() <= kMaxNameBytes && IsUtf8(value->text);
+  return is_text ? value : nullptr;
+}
+
 // What a key of an object's state holds; null when it has none.
 const PickleValue* Field(const PickleValue& object, absl::string_view key) {
-  return object.kind == PickleKind::kObject && object.state() != nullptr ? object.state()->Find(key)
-                                                                         : nullptr;
+  if (object.kind != PickleKind::kObject || object.state() == nullptr) return nullptr;
+  return object.state()->items.size() <= 2 * kMaxFields ? object.state()->Find(key) : nullptr;
 }
 
 const PickleValue* FieldOf(const PickleValue& object, absl::string_view key, PickleKind kind) {
@@ -224,6 +234,7 @@ bool ReadSize(const PickleValue* value, std::vector<int64_t>* size) {
   if (value->IsObject("torch", "Size") && value->arguments().items.size() == 1)
     value = value->arguments().items[0];
   if (value->kind != PickleKind::kTuple && value->kind != PickleKind::kList) return false;
+  if (value->items.size() > kMaxDimensions) return false;
   size->clear();
   for (const PickleValue* number : value->items) {
     if (number->kind != PickleKind::kInt) return false;
@@ -247,7 +258,7 @@ class MetadataReader {
       FSDPD_RETURN_IF_ERROR(ReadPlace(*places->items[i], *places->items[i + 1]));
     }
     for (size_t i = 0; i < entries->items.size(); i += 2) {
-      if (entries->items[i]->kind != PickleKind::kString) return Bad("a name that is no text");
+      if (TextOnly(entries->items[i]) == nullptr) return Bad("a name that is no text");
       FSDPD_RETURN_IF_ERROR(ReadEntry(std::string(entries->items[i]->text), *entries->items[i + 1]));
     }
     const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
@@ -258,8 +269,8 @@ class MetadataReader {
 
  private:
   absl::Status ReadPlace(const PickleValue& key, const PickleValue& info) {
-    const PickleValue* name = FieldOf(key, "fqn", PickleKind::kString);
-    const PickleValue* file = FieldOf(info, "relative_path", PickleKind::kString);
+    const PickleValue* name = TextOnly(Field(key, "fqn"));
+    const PickleValue* file = TextOnly(Field(info, "relative_path"));
     const PickleValue* begin = FieldOf(info, "offset", PickleKind::kInt);
     const PickleValue* bytes = FieldOf(info, "length", PickleKind::kInt);
     if (name == nullptr || file == nullptr || begin == nullptr || bytes == nullptr) {
@@ -273,9 +284,8 @@ class MetadataReader {
     DcpPlace place = {FileNumber(std::string(file->text)), begin->integer, bytes->integer, ""};
     const PickleValue* transforms = Field(info, "transform_descriptors");
     if (transforms != nullptr && transforms->kind != PickleKind::kNone) {
-      place.transform = transforms->items.empty() || transforms->items[0]->kind != PickleKind::kString
-                            ? "?"
-                            : std::string(transforms->items[0]->text);
+      const PickleValue* first = transforms->items.empty() ? nullptr : TextOnly(transforms->items[0]);
+      place.transform = first == nullptr ? "?" : std::string(first->text);
     }
     if (!places_.emplace(PlaceKey(name->text, offsets), std::move(place)).second) {
       return Bad(absl::StrCat("two places of one chunk of ", name->text));
@@ -302,7 +312,7 @@ class MetadataReader {
     const PickleValue* state =
         properties != nullptr && properties->kind == PickleKind::kObject ? properties->state() : nullptr;
     if (state == nullptr || state->kind != PickleKind::kTuple || state->items.empty() ||
-        state->items[0]->kind != PickleKind::kClass) {
+        state->items[0]->kind != PickleKind::kClass || !IsUtf8(state->items[0]->name)) {
       return Bad(absl::StrCat("the type of ", name));
     }
     tensor.type_name = std::string(state->items[0]->name);

@@ -460,6 +460,10 @@ class Parser {
   std::vector<size_t> marks_;
 };
 
+std::string ClassName(const PickleValue& value) {
+  return IsUtf8(value.text) && IsUtf8(value.name) ? absl::StrCat(value.text, ".", value.name) : "(no text)";
+}
+
 }  // namespace
 
 bool PickleValue::IsClass(absl::string_view module, absl::string_view class_name) const {
@@ -491,6 +495,25 @@ absl::StatusOr<Pickle> Pickle::Parse(std::string bytes, const PickleLimits& limi
   return pickle;
 }
 
+bool IsUtf8(absl::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const auto first = static_cast<uint8_t>(text[at]);
+    const size_t more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    if ((first >= 0x80 && first < 0xc2) || first > 0xf4 || text.size() - at <= more) return false;
+    uint32_t point = more == 0 ? first : first & (0x3f >> more);
+    for (size_t i = 1; i <= more; ++i) {
+      const auto next = static_cast<uint8_t>(text[at + i]);
+      if ((next & 0xc0) != 0x80) return false;
+      point = point << 6 | (next & 0x3f);
+    }
+    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
+    at += more + 1;
+  }
+  return true;
+}
+
 std::string DescribePickled(const PickleValue& value) {
   switch (value.kind) {
     case PickleKind::kNone:
@@ -516,9 +539,9 @@ std::string DescribePickled(const PickleValue& value) {
     case PickleKind::kDict:
       return "a dict";
     case PickleKind::kClass:
-      return absl::StrCat("the class ", value.text, ".", value.name);
+      return absl::StrCat("the class ", ClassName(value));
     case PickleKind::kObject:
-      return absl::StrCat(value.of().text, ".", value.of().name);
+      return ClassName(value.of());
     case PickleKind::kOutside:
       return "a storage";
   }

@@ -86,6 +86,9 @@ class Pickle {
   const PickleValue* root_ = nullptr;
 };
 
+// No overlong form, no surrogate, nothing beyond U+10FFFF: what may be shown and put into a message.
+bool IsUtf8(absl::string_view text);
+
 // "collections.OrderedDict", "a list", "text": for messages.
 std::string DescribePickled(const PickleValue& value);
 

@@ -146,6 +146,25 @@ TEST(Pickle, ACircleIsRefused) {
               HasSubstr("used elsewhere already"));
 }
 
+TEST(Pickle, NamesOfClassesAreShownWhereTheyAreText) {
+  EXPECT_EQ(DescribePickled(Parsed("\x80\x02"
+                                   "cgr\xc3\xb6sse\nK\n.")
+                                .root()),
+            "the class gr\xc3\xb6sse.K");
+  EXPECT_EQ(DescribePickled(Parsed("\x80\x02"
+                                   "c\xff\nK\n.")
+                                .root()),
+            "the class (no text)");
+  for (const char* good : {"", "a", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+                           "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_TRUE(IsUtf8(good)) << good;
+  }
+  for (const char* bad : {"\x80", "\xc1\xbf", "\xc2", "\xc2g", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                          "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xe2\x82"}) {
+    EXPECT_FALSE(IsUtf8(bad)) << bad;
+  }
+}
+
 TEST(Pickle, EveryLimitHolds) {
   PickleLimits limits;
   limits.bytes = 8;

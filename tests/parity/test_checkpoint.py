@@ -4,7 +4,10 @@ what torch wrote, and torch.save would have written the same bytes. Bits are com
 
 import collections
 import io
+import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -252,3 +255,64 @@ def test_torch_reads_a_tensor_of_more_than_4_gib(tmp_path):
     assert path.stat().st_blocks * 512 < 1 << 20 < 4 << 30 < path.stat().st_size
     tensor = torch.load(path, mmap=True)
     assert tensor.shape == (1100000000,) and tensor[-1] == 0
+
+
+def ckpt(action, folder, form="json"):
+    """(exit code, its data)."""
+    done = subprocess.run([program("client/fsdpctl"), "ckpt", action, folder, "-o", form], capture_output=True, timeout=60)
+    return done.returncode, json.loads(done.stdout) if done.stdout and form == "json" else done.stdout.decode()
+
+
+def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
+    folder, expected = fsdp2
+    code, shown = ckpt("inspect", folder)
+    assert code == 0 and not shown["faults"] and not shown["sums"]
+    assert {tensor["name"]: (tensor["type"], tensor["shape"]) for tensor in shown["tensors"]} == {
+        name: (name_of(tensor.dtype), list(tensor.shape)) for name, tensor in expected.items()}
+    assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a text"}
+    weight = next(tensor for tensor in shown["tensors"] if tensor["name"] == "model.0.weight")
+    assert [(chunk["offsets"], chunk["sizes"]) for chunk in weight["chunks"]] == [([0, 0], [4, 5]), ([4, 0], [3, 5])]
+    code, verified = ckpt("verify", folder)
+    assert code == 0 and verified["verified"] and not verified["faults"]
+
+
+def damaged(folder, scratch, file, change):
+    """A copy of `folder` in which `change` made other bytes of a file."""
+    copy = scratch / "damaged"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    (copy / file).write_bytes(change(bytearray((copy / file).read_bytes())))
+    return copy
+
+
+def flip(at):
+    def change(content):
+        content[at] ^= 1 << at % 8
+        return content
+    return change
+
+
+def test_damaged_numbers_that_torch_wrote_are_told(fsdp2, tmp_path):
+    folder, _ = fsdp2
+    _, shown = ckpt("inspect", folder)
+    for tensor in shown["tensors"]:
+        for chunk in tensor["chunks"]:
+            if 0 in chunk["sizes"]:
+                continue
+            content = (folder / chunk["file"]).read_bytes()
+            storage = zipfile.ZipFile(io.BytesIO(content[chunk["begin"]:chunk["begin"] + chunk["bytes"]])).read("archive/data/0")
+            at = content.index(storage, content.index(b"data/0FB", chunk["begin"]))
+            code, verified = ckpt("verify", damaged(folder, tmp_path, chunk["file"], flip(at)))
+            assert code == 9 and [fault["where"] for fault in verified["faults"]] == [tensor["name"]]
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
+def test_no_damage_of_what_torch_wrote_crashes_us(fsdp2, file, tmp_path):
+    folder, _ = fsdp2
+    size = (folder / file).stat().st_size
+    places = random.Random(1).sample(range(size), 60)
+    codes = collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, flip(at)), "table")[0] for at in places)
+    codes += collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, lambda content, at=at: content[:at]), "table")[0]
+                                 for at in places[:20])
+    # 0: what no reader sees, like padding and dates; or another name, which nothing contradicts.
+    assert codes.keys() == {0, 9} and codes[9] > 30, codes
