@@ -1,17 +1,22 @@
 #include "fsdp/checkpoint/dcp_writer.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/ids.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/torch_save.h"
@@ -22,6 +27,7 @@ namespace {
 // Summed, then written while it is still in the cache.
 constexpr int64_t kStretch = 1 << 20;
 constexpr size_t kMaxFaultsTold = 5;
+constexpr char kPart[] = ".part";
 
 iovec PieceOf(const void* bytes, int64_t size) {
   return {const_cast<void*>(bytes), static_cast<size_t>(size)};
@@ -32,6 +38,19 @@ absl::Status CheckOpen(const std::string& folder) {
   const std::string metadata = absl::StrCat(folder, "/", kDcpMetadataName);
   if (access(metadata.c_str(), F_OK) != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(folder, " has a committed checkpoint already"));
+}
+
+// What an attempt before left of this file.
+absl::Status RemoveParts(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string found = entry.path().filename().string();
+    if (!absl::StartsWith(found, name + ".") || !absl::EndsWith(found, kPart)) continue;
+    if (unlink(entry.path().c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(absl::StrCat("remove ", entry.path().string()));
+    }
+  }
+  return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
 }
 
 absl::Status Reserve(int fd, const std::string& path, int64_t bytes) {
@@ -47,8 +66,9 @@ absl::Status Reserve(int fd, const std::string& path, int64_t bytes) {
 
 }  // namespace
 
-DcpWriter::DcpWriter(std::string path, const DcpFile& layout, int fd)
+DcpWriter::DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd)
     : path_(std::move(path)),
+      part_path_(std::move(part_path)),
       layout_(layout),
       fd_(fd),
       pieces_(layout.pieces.size()),
@@ -60,12 +80,13 @@ absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& 
                                                              const DcpFile& layout) {
   FSDPD_CHECK(IsPlainFileName(layout.name));
   FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
+  FSDPD_RETURN_IF_ERROR(RemoveParts(folder, layout.name));
   const std::string path = absl::StrCat(folder, "/", layout.name);
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(absl::StrCat("remove ", path));
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("create ", path));
-  std::unique_ptr<DcpWriter> writer(new DcpWriter(path, layout, fd));
-  FSDPD_RETURN_IF_ERROR(Reserve(fd, path, layout.bytes));
+  const std::string part_path = absl::StrCat(path, ".", NewToken(), kPart);
+  const int fd = open(part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
+  std::unique_ptr<DcpWriter> writer(new DcpWriter(path, part_path, layout, fd));
+  FSDPD_RETURN_IF_ERROR(Reserve(fd, part_path, layout.bytes));
   FSDPD_RETURN_IF_ERROR(writer->WriteValues());
   return writer;
 }
@@ -74,7 +95,7 @@ absl::Status DcpWriter::WriteValues() {
   for (size_t i = 0; i < values_.size(); ++i) {
     const std::string& record = layout_.values[i].record;
     const auto bytes = static_cast<int64_t>(record.size());
-    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, path_, layout_.value_begins[i], {PieceOf(record)}));
+    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, layout_.value_begins[i], {PieceOf(record)}));
     values_[i] = {true, layout_.value_begins[i], bytes, Crc32(record.data(), bytes)};
   }
   return absl::OkStatus();
@@ -95,14 +116,14 @@ absl::Status DcpWriter::Write(size_t piece, const void* numbers) {
     done += stretch;
     if (done == frame.data_bytes) break;  // With the tail.
     const int64_t next = layout_.piece_begins[piece] + head_bytes + done;
-    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, path_, at, std::move(pending)));
+    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
     pending.clear();
     at = next;
   }
   const std::string tail = TailOf(*written.type, written.at.sizes, data_crc32);
   FSDPD_CHECK(static_cast<int64_t>(tail.size()) == frame.tail_bytes);
   pending.push_back(PieceOf(tail));
-  FSDPD_RETURN_IF_ERROR(WriteAt(fd_, path_, at, std::move(pending)));
+  FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
   uint32_t crc32 = Crc32Joined(Crc32(frame.head.data(), head_bytes), data_crc32, frame.data_bytes);
   crc32 = Crc32(tail.data(), frame.tail_bytes, crc32);
   pieces_[piece] = {true, layout_.piece_begins[piece], frame.bytes(), crc32};
@@ -121,7 +142,8 @@ absl::StatusOr<DcpSum> DcpWriter::Finish() {
   for (const Record& record : values_) append(record);
   for (const Record& record : pieces_) append(record);
   FSDPD_CHECK(sum.bytes == layout_.bytes);
-  if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", path_));
+  if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", part_path_));
+  if (rename(part_path_.c_str(), path_.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", part_path_));
   return sum;
 }
 

@@ -7,8 +7,9 @@
 //   CommitDcp() on one rank, with the layouts of all files (each rank can make all of them) and their sums (which have
 //             to be sent): writes `.metadata` last, by a rename. Until then the folder is no checkpoint for any reader.
 //
-// A file that is left from an attempt before is replaced by a new one, so a process that still writes the old one harms
-// nothing. A folder that has a `.metadata` is done and is not written to: FAILED_PRECONDITION. Other errors: what the
+// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. Files that an attempt
+// before left are removed and replaced by new ones, so a process of it that still writes harms nothing: its Finish()
+// fails. A folder that has a `.metadata` is done and is not written to: FAILED_PRECONDITION. Other errors: what the
 // system answered, with the path (UNAVAILABLE: a full disk is one).
 #pragma once
 
@@ -45,11 +46,11 @@ class DcpWriter {
     uint32_t crc32 = 0;
   };
 
-  DcpWriter(std::string path, const DcpFile& layout, int fd);
+  DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd);
 
   absl::Status WriteValues();
 
-  const std::string path_;
+  const std::string path_, part_path_;  // part_path_ until Finish().
   const DcpFile& layout_;
   const int fd_;
   std::vector<Record> pieces_, values_;  // Each touched by the one thread that writes it.

@@ -68,6 +68,25 @@ TEST(DcpWriter, FilesOfAnAttemptBeforeAreReplaced) {
   EXPECT_EQ(ReadFileOf(dir.File("held by the process before")), old_bytes) << "another file took its name";
 }
 
+TEST(DcpWriter, AFileHasItsNameWhenItIsComplete) {
+  TempDir dir;
+  const TestTensor tensor = MakeTestTensor("w", "float32", {9});
+  const DcpFile layout = LayOut("__0_0.distcp", PiecesOfRun("w", tensor.type, {9}, 0, 9));
+  const auto before = DcpWriter::Create(dir.path(), layout);  // A process that does not know that it is late.
+  ASSERT_TRUE(before.ok()) << before.status();
+  const auto writer = DcpWriter::Create(dir.path(), layout);
+  ASSERT_TRUE((*before)->Write(0, tensor.numbers.data()).ok());
+  EXPECT_TRUE(absl::IsNotFound((*before)->Finish().status()));
+  ASSERT_TRUE((*writer)->Write(0, tensor.numbers.data()).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir.File("__0_0.distcp")));
+  const absl::StatusOr<DcpSum> sum = (*writer)->Finish();
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  ASSERT_TRUE(CommitDcp(dir.path(), {&layout}, {*sum}).ok());
+  EXPECT_TRUE(ReadBack(dir.path(), {tensor}).ok());
+  // The file, .metadata and the sums, and nothing else.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 3);
+}
+
 TEST(DcpWriter, ACommittedCheckpointIsNotWrittenTo) {
   TempDir dir;
   const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 1);
