@@ -3,6 +3,7 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/str_cat.h>
 
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -50,9 +51,13 @@ DcpFile LayOut(std::string name, std::vector<DcpPiece> pieces, std::vector<DcpSm
     file.value_begins.push_back(Aligned(end));
     end = Aligned(end) + static_cast<int64_t>(value.record.size());
   }
+  // Layers are alike: of thousands of pieces few differ in size, and one rank lays out the files of all.
+  std::map<std::pair<const TensorType*, std::vector<int64_t>>, int64_t> known_bytes;
   for (const DcpPiece& piece : file.pieces) {
+    int64_t& bytes = known_bytes[{piece.type, piece.at.sizes}];
+    if (bytes == 0) bytes = FrameOf(*piece.type, piece.at.sizes).bytes();
     file.piece_begins.push_back(Aligned(end));
-    file.piece_bytes.push_back(FrameOf(*piece.type, piece.at.sizes).bytes());
+    file.piece_bytes.push_back(bytes);
     end = Aligned(end) + file.piece_bytes.back();
   }
   file.bytes = end;

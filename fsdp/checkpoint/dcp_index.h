@@ -57,7 +57,7 @@ struct DcpFault {
 };
 
 // All of them; none for an index whose every tensor can be read as far as the index knows. Takes n log n for chunks that
-// are runs of numbers, as ours are; a tensor whose other chunks are too many to be compared is a fault too.
+// are runs of numbers, as ours are; where others are too many to be compared with each other, that is a fault too.
 std::vector<DcpFault> CheckIndex(const DcpIndex& index);
 
 // That it is one name in a folder, and no way out of it.

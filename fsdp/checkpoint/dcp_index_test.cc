@@ -104,6 +104,16 @@ TEST(DcpIndex, NoFileOutsideOfTheFolderIsNamed) {
   }
 }
 
+// Or a hostile index would be compared for hours.
+TEST(DcpIndex, ChunksThatAreTooManyToBeComparedAreTold) {
+  std::vector<Rectangle> columns;
+  for (int64_t column = 0; column < 40000; ++column) columns.push_back({{0, column}, {2, 1}});
+  EXPECT_EQ(FaultOf({2, 40000}, columns),
+            "w: has 40000 chunks that are no runs of numbers: too many to be compared");
+  columns.resize(2000);
+  EXPECT_EQ(FaultOf({2, 2000}, columns), "");
+}
+
 TEST(DcpIndex, AnUnknownTypeIsTold) {
   DcpIndex index = IndexWith({4}, {{{0}, {4}}});
   index.tensors[0].type_name = "qint8";
