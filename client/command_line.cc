@@ -33,7 +33,7 @@ Examples:
 Exit codes:
   0 ok   1 the followed job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
   5 server or node unavailable   6 timeout   7 any other refusal or failure   8 output not written
-  130 interrupted
+  9 damaged checkpoint   130 interrupted
 
 Environment:
   FSDPD_SERVER  the coordinator's HOST:PORT, where --server is not given
@@ -188,6 +188,22 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
       ->type_name("PATH");
 }
 
+void AddCkptCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* ckpt =
+      AddCommand(app, "ckpt",
+                 "Look into a checkpoint in PyTorch's distributed format, whoever wrote it. Nothing "
+                 "that is pickled in it is ever run.",
+                 "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
+                 "  fsdpctl ckpt verify runs/7/iter_0001000");
+  ckpt->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about) {
+    CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
+    command->add_option("DIR", line->file, "The folder with .metadata")->required()->type_name("");
+  };
+  add("inspect", "Show tensors, values and files, and what is wrong as far as .metadata shows it.");
+  add("verify", "Read all of it, compare it with its checksums, and tell every fault.");
+}
+
 void AddJobArgument(CLI::App* command, CommandLine* line) {
   command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
 }
@@ -326,6 +342,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   AddSpecCommands(&app, line);
   AddMigrateCommand(&app, line);
   AddProfileCommand(&app, line);
+  AddCkptCommand(&app, line);
   AddWatchCommands(&app, line);
   AddOtherCommands(&app, line);
   try {
@@ -336,7 +353,9 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   } catch (const CLI::ParseError& error) {
     return ExplainUsage(app, error, console);
   }
-  line->command = app.get_subcommands().front()->get_name();
+  const CLI::App* command = app.get_subcommands().front();
+  line->command = command->get_name();
+  if (!command->get_subcommands().empty()) line->action = command->get_subcommands().front()->get_name();
   return std::nullopt;
 }
 

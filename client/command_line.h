@@ -12,11 +12,12 @@ namespace fsdpd {
 
 struct CommandLine {
   std::string command;  // "submit", "get", ...
+  std::string action;   // ckpt; "inspect", "verify"
   std::string server = "127.0.0.1:7777";
   std::string output = "table";  // table, json, yaml
   double timeout_seconds = 10;   // Of a unary call.
 
-  std::string file;                       // submit, validate, plan, migrate
+  std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
   std::vector<std::string> sets;          // submit, validate, plan
   bool offline = false;                   // validate, plan
   bool program = false;                   // plan

@@ -21,6 +21,9 @@ int RunMigrateCommand(const CommandLine& line, Console* console);
 // Measures this node, in a process of its own: profile-device.
 int RunProfileCommand(const CommandLine& line, Console* console);
 
+// Reads checkpoints, without a coordinator: ckpt.
+int RunCkptCommand(const CommandLine& line, Console* console);
+
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);
 

@@ -55,15 +55,15 @@ class CommandsTest : public testing::Test {
 
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {
   EXPECT_EQ(Run({"--help"}), 0);
-  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "get", "describe",
-                              "watch", "logs", "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "ckpt", "get",
+                              "describe", "watch", "logs", "cancel", "nodes", "version"}) {
     EXPECT_NE(out_.find(absl::StrCat("\n  ", command, " ")), std::string::npos) << command;
   }
 }
 
 TEST_F(CommandsTest, EveryCommandHasExamples) {
-  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "get", "describe",
-                              "watch", "logs", "cancel", "nodes", "version"}) {
+  for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "ckpt", "get",
+                              "describe", "watch", "logs", "cancel", "nodes", "version"}) {
     EXPECT_EQ(Run({command, "--help"}), 0);
     EXPECT_NE(out_.find(absl::StrCat("Examples:\n  fsdpctl ", command)), std::string::npos) << out_;
   }

@@ -22,6 +22,7 @@ enum ExitCode {
   kExitTimeout = 6,      // Somebody is there, and did not answer in time.
   kExitFailed = 7,       // The coordinator refused or failed otherwise; or no profile was measured.
   kExitNotWritten = 8,   // Stdout did not take what was asked for.
+  kExitDamaged = 9,      // A checkpoint has a fault.
   kExitInterrupted = 130,
 };
 

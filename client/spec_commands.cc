@@ -220,6 +220,7 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
+  if (line.command == "ckpt") return RunCkptCommand(line, console);
   for (const char* command : {"submit", "validate", "plan"}) {
     if (line.command == command) return RunSpecCommand(line, console);
   }

@@ -41,7 +41,7 @@ LONGER = "--test_timeout=600,1800,1800,3600"
 
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
             "//examples/plugin:residual_mlp.so"]
-PARITY_PROGRAMS = ["//fsdp/engine:train_local", "//client:fsdpctl"]
+PARITY_PROGRAMS = ["//fsdp/engine:train_local", "//client:fsdpctl", "//fsdp/checkpoint/testing:dcp_program"]
 
 
 class Interrupted(Exception):
@@ -240,7 +240,8 @@ PARTS = {
     "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
     "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
     "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
-    "parity": Part("the engine against PyTorch FSDP2 and transformers", run_with(PARITY_PROGRAMS, "parity", "not nightly")),
+    "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
+                   run_with(PARITY_PROGRAMS, "parity", "not nightly")),
     "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
     "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
     "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan"), True),

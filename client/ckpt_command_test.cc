@@ -1,0 +1,114 @@
+// fsdpctl ckpt on checkpoints of ours, whole and damaged. Those that PyTorch wrote are in tests/parity.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CkptCommandTest : public ::testing::Test {
+ protected:
+  CkptCommandTest() {
+    EXPECT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), SmallTensors(), 2)).ok());
+  }
+
+  int Run(std::vector<std::string> arguments) {
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  TempDir dir_;
+  Interrupt interrupt_;
+  std::string out_, err_;
+};
+
+TEST_F(CkptCommandTest, InspectShowsWhatIsThere) {
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk);
+  EXPECT_EQ(err_, "");
+  EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry, "));
+  EXPECT_THAT(out_, HasSubstr("TENSOR   TYPE      SHAPE      CHUNKS  BYTES\n"
+                              "model.b  bfloat16  [11]       2       22 B\n"
+                              "model.c  int64     [2, 3, 4]  2       192 B\n"
+                              "model.w  float32   [5, 7]     4       140 B\n"
+                              "none     float32   [0, 4]     1       0 B\n"
+                              "step     float32   []         1       4 B\n"));
+  EXPECT_THAT(out_, HasSubstr("ENTRY      CONTENT  BYTES\niteration  7"));
+}
+
+TEST_F(CkptCommandTest, ProgramsGetEverything) {
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path(), "-o", "json"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr(R"("name": "model.w")"));
+  EXPECT_THAT(out_, HasSubstr(R"("file": "__1_0.distcp")"));
+  EXPECT_THAT(out_, HasSubstr(R"("verified": false)"));
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.path(), "-o", "yaml"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("verified: true"));
+  EXPECT_THAT(out_, HasSubstr("faults: []"));
+}
+
+TEST_F(CkptCommandTest, VerifySaysThatACheckpointIsWhole) {
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr(" in 2 files: whole\n"));
+  EXPECT_EQ(err_, "");
+}
+
+TEST_F(CkptCommandTest, EveryFaultIsALineAndTheExitCodeIs9) {
+  std::string bytes = ReadFileOf(dir_.File("__1_0.distcp"));
+  bytes[bytes.size() / 2] ^= 1;
+  WriteFileOf(dir_.File("__1_0.distcp"), bytes);
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr(dir_.path() + ": error: __1_0.distcp: is not what was committed"));
+  EXPECT_EQ(out_, "");
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitOk) << "which does not read numbers";
+  std::filesystem::remove(dir_.File("__0_0.distcp"));
+  for (const char* action : {"inspect", "verify"}) {
+    EXPECT_EQ(Run({"ckpt", action, dir_.path(), "-o", "json"}), kExitDamaged);
+    EXPECT_THAT(err_, HasSubstr("error: __0_0.distcp: "));
+    EXPECT_THAT(out_, HasSubstr(R"("where": "__0_0.distcp")"));
+  }
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitDamaged);
+  EXPECT_THAT(out_, HasSubstr("model.w")) << "what can be shown is";
+  EXPECT_THAT(out_, HasSubstr("iteration  ?"));
+}
+
+TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
+  EXPECT_EQ(Run({"ckpt", "inspect", dir_.File("absent")}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("absent/.metadata: open: No such file"));
+  WriteFileOf(dir_.File(".metadata"), "\x80\x04]q.");
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("/.metadata: pickle, byte "));
+  EXPECT_EQ(Run({"ckpt"}), kExitUsage);
+  EXPECT_EQ(Run({"ckpt", "verify"}), kExitUsage);
+  EXPECT_EQ(Run({"ckpt", "repair", dir_.path()}), kExitUsage);
+}
+
+TEST_F(CkptCommandTest, AnInterruptEndsVerify) {
+  interrupt_.Fire();
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitInterrupted);
+}
+
+// What a name holds cannot move the cursor.
+TEST_F(CkptCommandTest, ControlCharactersOfNamesAreEscaped) {
+  TempDir dir;
+  const std::vector<TestTensor> tensors = {MakeTestTensor("a\x1b[2Jb", "float32", {3})};
+  ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), tensors, 1)).ok());
+  EXPECT_EQ(Run({"ckpt", "inspect", dir.path()}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("a\\x1b[2Jb"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,100 @@
+#include "fsdp/checkpoint/dcp_contents.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/dcp_metadata.h"
+#include "fsdp/checkpoint/pickle.h"
+#include "fsdp/checkpoint/zip.h"
+#include "fsdp/data/input_file.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kMaxSumsBytes = 64 << 20;  // A line for each file.
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
+  if (file->size() > limit)
+    return absl::DataLossError(absl::StrCat(path, ": ", file->size(), " bytes are too many"));
+  std::string bytes(file->size(), '\0');
+  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), bytes.data()));
+  return bytes;
+}
+
+void LoadSums(const std::string& folder, DcpContents* contents) {
+  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kDcpSumsName), kMaxSumsBytes);
+  if (absl::IsNotFound(text.status())) return;  // Somebody else's checkpoint.
+  const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
+  if (sums.ok()) {
+    contents->sums = *sums;
+  } else {
+    contents->faults.push_back({kDcpSumsName, std::string(sums.status().message())});
+  }
+}
+
+void CheckFile(const std::string& folder, size_t number, DcpContents* contents) {
+  const std::string& name = contents->index.files[number];
+  if (!IsPlainFileName(name)) return;  // CheckIndex() says so.
+  const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(absl::StrCat(folder, "/", name));
+  if (!file.ok()) {
+    contents->faults.push_back({name, std::string(file.status().message())});
+    return;
+  }
+  contents->file_bytes[number] = (*file)->size();
+  if (!contents->sums.has_value()) return;
+  const auto sum = contents->sums->find(name);
+  if (sum == contents->sums->end()) {
+    contents->faults.push_back({name, "has no checksum, though others have"});
+  } else if (sum->second.bytes != (*file)->size()) {
+    contents->faults.push_back({name, absl::StrCat("has ", (*file)->size(), " bytes, and had ",
+                                                   sum->second.bytes, " when it was committed")});
+  }
+}
+
+void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* contents) {
+  if (place.file < 0 || place.begin < 0 || place.bytes <= 0) return;  // CheckIndex() says so.
+  const int64_t there = contents->file_bytes[place.file];
+  if (there < 0 || (place.begin <= there && place.bytes <= there - place.begin)) return;
+  contents->faults.push_back({name, absl::StrCat("its record of ", place.bytes, " bytes at byte ",
+                                                 place.begin, " of ", contents->index.files[place.file],
+                                                 " is not whole: the file has ", there, " bytes")});
+}
+
+}  // namespace
+
+absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
+  DcpContents contents;
+  LoadSums(folder, &contents);
+  FSDPD_ASSIGN_OR_RETURN(std::string metadata,
+                         ReadWhole(absl::StrCat(folder, "/", kDcpMetadataName), PickleLimits().bytes));
+  if (contents.sums.has_value()) {
+    const auto bytes = static_cast<int64_t>(metadata.size());
+    const auto sum = contents.sums->find(kDcpMetadataName);
+    if (sum == contents.sums->end() || sum->second.bytes != bytes ||
+        sum->second.crc32 != Crc32(metadata.data(), bytes)) {
+      contents.faults.push_back({kDcpMetadataName, "is not what was committed: its checksum is another"});
+    }
+  }
+  absl::StatusOr<DcpIndex> index = ReadMetadata(std::move(metadata));
+  if (!index.ok()) {
+    return absl::Status(index.status().code(),
+                        absl::StrCat(folder, "/", kDcpMetadataName, ": ", index.status().message()));
+  }
+  contents.index = *std::move(index);
+  contents.file_bytes.assign(contents.index.files.size(), -1);
+  for (size_t i = 0; i < contents.index.files.size(); ++i) CheckFile(folder, i, &contents);
+  for (const DcpTensor& tensor : contents.index.tensors) {
+    for (const DcpChunk& chunk : tensor.chunks) {
+      if (!IsEmpty(chunk.at)) CheckEnd(tensor.name, chunk.place, &contents);
+    }
+  }
+  for (const DcpValue& value : contents.index.values) CheckEnd(value.name, value.place, &contents);
+  for (DcpFault& fault : CheckIndex(contents.index)) contents.faults.push_back(std::move(fault));
+  return contents;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,197 @@
+#include "fsdp/checkpoint/dcp_index.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+// Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from tensor parallelism, a few
+// hundred for a tensor.
+constexpr int64_t kMaxPairs = 400'000'000;
+
+bool Within(const Rectangle& chunk, const std::vector<int64_t>& shape) {
+  if (chunk.offsets.size() != shape.size() || chunk.sizes.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (chunk.offsets[d] < 0 || chunk.sizes[d] < 0 || chunk.sizes[d] > shape[d] ||
+        chunk.offsets[d] > shape[d] - chunk.sizes[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Numbers that follow each other in the tensor: one row of one dimension, whole in those after it.
+bool IsRun(const Rectangle& chunk, const std::vector<int64_t>& shape) {
+  size_t d = 0;
+  while (d < shape.size() && chunk.sizes[d] == 1) ++d;
+  for (++d; d < shape.size(); ++d) {
+    if (chunk.sizes[d] != shape[d]) return false;
+  }
+  return true;
+}
+
+int64_t FirstOf(const Rectangle& chunk, const std::vector<int64_t>& shape) {
+  int64_t first = 0;
+  for (size_t d = 0; d < shape.size(); ++d) first = first * shape[d] + chunk.offsets[d];
+  return first;
+}
+
+bool Overlap(const Rectangle& a, const Rectangle& b) {
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
+  }
+  return true;
+}
+
+std::string RectangleText(const Rectangle& at) {
+  return absl::StrCat(ShapeText(at.sizes), " at ", ShapeText(at.offsets));
+}
+
+std::string OverlapText(const Rectangle& a, const Rectangle& b) {
+  return absl::StrCat("the chunks ", RectangleText(a), " and ", RectangleText(b), " lie over each other");
+}
+
+// What is wrong between the chunks of a tensor, which are all within it; empty when they are apart.
+std::string OverlapIn(const std::vector<int64_t>& shape, std::vector<const Rectangle*> chunks,
+                      int64_t* pairs_left) {
+  const bool runs =
+      std::all_of(chunks.begin(), chunks.end(), [&](const Rectangle* chunk) { return IsRun(*chunk, shape); });
+  if (runs) {
+    std::sort(chunks.begin(), chunks.end(), [&](const Rectangle* a, const Rectangle* b) {
+      return FirstOf(*a, shape) < FirstOf(*b, shape);
+    });
+    for (size_t i = 1; i < chunks.size(); ++i) {
+      if (FirstOf(*chunks[i], shape) < FirstOf(*chunks[i - 1], shape) + chunks[i - 1]->elements()) {
+        return OverlapText(*chunks[i - 1], *chunks[i]);
+      }
+    }
+    return "";
+  }
+  const auto count = static_cast<int64_t>(chunks.size());
+  const int64_t pairs = count * (count - 1) / 2;
+  *pairs_left -= std::min(pairs, *pairs_left + 1);
+  if (pairs > 0 && *pairs_left < 0) {
+    return absl::StrCat("has ", count, " chunks that are no runs of numbers: too many to be compared");
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    for (size_t j = i + 1; j < chunks.size(); ++j) {
+      if (Overlap(*chunks[i], *chunks[j])) return OverlapText(*chunks[i], *chunks[j]);
+    }
+  }
+  return "";
+}
+
+class Checker {
+ public:
+  explicit Checker(const DcpIndex& index) : index_(index) {}
+
+  std::vector<DcpFault> Run() {
+    for (const std::string& file : index_.files) {
+      if (!IsPlainFileName(file)) Fault(file, "is no name of a file in the checkpoint's folder");
+    }
+    for (const DcpTensor& tensor : index_.tensors) CheckTensor(tensor);
+    for (const DcpValue& value : index_.values) CheckPlace(value.name, value.place);
+    CheckApart();
+    return std::move(faults_);
+  }
+
+ private:
+  void Fault(const std::string& where, std::string what) { faults_.push_back({where, std::move(what)}); }
+
+  void CheckTensor(const DcpTensor& tensor) {
+    if (tensor.type == nullptr) {
+      return Fault(tensor.name, absl::StrCat("numbers of type ", tensor.type_name, " are not read"));
+    }
+    const absl::StatusOr<int64_t> bytes = BytesOf(*tensor.type, tensor.shape);
+    if (!bytes.ok()) return Fault(tensor.name, absl::StrCat("has the shape ", ShapeText(tensor.shape)));
+    std::vector<const Rectangle*> filled;
+    int64_t stored = 0;
+    bool all_within = true;
+    for (const DcpChunk& chunk : tensor.chunks) {
+      if (!Within(chunk.at, tensor.shape)) {
+        all_within = false;
+        Fault(tensor.name, absl::StrCat("the chunk ", RectangleText(chunk.at), " is not within the tensor's ",
+                                        ShapeText(tensor.shape)));
+      } else if (!IsEmpty(chunk.at)) {
+        CheckPlace(tensor.name, chunk.place);
+        filled.push_back(&chunk.at);
+        // Overlapping chunks could have more numbers than 63 bits count.
+        if (__builtin_add_overflow(stored, chunk.at.elements(), &stored))
+          return Fault(tensor.name, "has too many chunks");
+      }
+    }
+    if (!all_within) return;
+    const std::string overlap = OverlapIn(tensor.shape, std::move(filled), &pairs_left_);
+    if (!overlap.empty()) return Fault(tensor.name, overlap);
+    const int64_t numbers = *bytes / tensor.type->bytes;
+    if (stored != numbers) {
+      Fault(tensor.name,
+            absl::StrCat("has a hole: ", numbers - stored, " of its ", numbers, " numbers are in no chunk"));
+    }
+  }
+
+  void CheckPlace(const std::string& name, const DcpPlace& place) {
+    if (place.file < 0) return Fault(name, "a chunk of it is said to be nowhere");
+    if (!place.transform.empty()) {
+      return Fault(name, absl::StrCat("was written through '", place.transform, "', which is not read"));
+    }
+    if (place.begin < 0 || place.bytes <= 0 || place.bytes > INT64_MAX - place.begin) {
+      return Fault(name, absl::StrCat("is said to be ", place.bytes, " bytes at byte ", place.begin));
+    }
+    places_.push_back({&place, &name});
+  }
+
+  void CheckApart() {
+    std::sort(places_.begin(), places_.end(), [](const Placed& a, const Placed& b) {
+      return std::tie(a.place->file, a.place->begin) < std::tie(b.place->file, b.place->begin);
+    });
+    for (size_t i = 1; i < places_.size(); ++i) {
+      const DcpPlace& before = *places_[i - 1].place;
+      const DcpPlace& place = *places_[i].place;
+      if (place.file == before.file && place.begin < before.begin + before.bytes) {
+        Fault(*places_[i].name,
+              absl::StrCat("its record at byte ", place.begin, " of ", index_.files[place.file],
+                           " lies over one of ", *places_[i - 1].name));
+      }
+    }
+  }
+
+  struct Placed {
+    const DcpPlace* place;
+    const std::string* name;
+  };
+
+  const DcpIndex& index_;
+  int64_t pairs_left_ = kMaxPairs;
+  std::vector<Placed> places_;
+  std::vector<DcpFault> faults_;
+};
+
+}  // namespace
+
+bool DcpPlace::operator==(const DcpPlace& other) const {
+  return std::tie(file, begin, bytes, transform) ==
+         std::tie(other.file, other.begin, other.bytes, other.transform);
+}
+
+std::vector<DcpFault> CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
+
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+bool IsEmpty(const Rectangle& at) { return std::count(at.sizes.begin(), at.sizes.end(), 0) > 0; }
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+}  // namespace fsdpd

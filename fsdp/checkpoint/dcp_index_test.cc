@@ -1,0 +1,125 @@
+#include "fsdp/checkpoint/dcp_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Sizes = std::vector<int64_t>;
+
+// A tensor of fp32 with these chunks, records one after the other in one file.
+DcpIndex IndexWith(Sizes shape, const std::vector<Rectangle>& chunks) {
+  DcpIndex index;
+  index.files = {"__0_0.distcp"};
+  index.tensors.push_back({"w", "float32", FindTensorType("float32"), std::move(shape), {}});
+  for (const Rectangle& chunk : chunks) {
+    const auto begin = static_cast<int64_t>(index.tensors[0].chunks.size()) * 100;
+    index.tensors[0].chunks.push_back({chunk, {0, begin, 100, ""}});
+  }
+  return index;
+}
+
+// What is wrong, with one fault; empty: nothing.
+std::string FaultOf(const DcpIndex& index) {
+  const std::vector<DcpFault> faults = CheckIndex(index);
+  if (faults.empty()) return "";
+  EXPECT_EQ(faults.size(), 1u) << faults[0].what << "; " << faults[faults.size() - 1].what;
+  return faults[0].where + ": " + faults[0].what;
+}
+
+std::string FaultOf(const Sizes& shape, const std::vector<Rectangle>& chunks) {
+  return FaultOf(IndexWith(shape, chunks));
+}
+
+TEST(DcpIndex, WholeTensorsHaveNoFault) {
+  EXPECT_EQ(FaultOf({}, {{{}, {}}}), "");
+  EXPECT_EQ(FaultOf({0, 4}, {{{0, 0}, {0, 4}}}), "");
+  EXPECT_EQ(FaultOf({0, 4}, {}), "");
+  EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {4, 1}}, {{0, 1}, {4, 3}}}), "");
+  // As a shard cuts it, in any order.
+  EXPECT_EQ(FaultOf({3, 4}, {{{1, 2}, {1, 2}}, {{0, 0}, {1, 4}}, {{2, 0}, {1, 4}}, {{1, 0}, {1, 2}}}), "");
+  // No cut goes through: a pinwheel.
+  EXPECT_EQ(
+      FaultOf({3, 3},
+              {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}),
+      "");
+}
+
+TEST(DcpIndex, EmptyChunksMayShareAPlaceOrHaveNone) {
+  DcpIndex index = IndexWith({2, 4}, {{{0, 0}, {2, 4}}, {{2, 0}, {0, 4}}, {{2, 0}, {0, 4}}});
+  index.tensors[0].chunks[2].place = index.tensors[0].chunks[1].place;
+  EXPECT_EQ(FaultOf(index), "");
+  index.tensors[0].chunks[1].place = DcpPlace();
+  EXPECT_EQ(FaultOf(index), "");
+}
+
+TEST(DcpIndex, HolesAndOverlapsAreTold) {
+  EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {2, 4}}}), "w: has a hole: 8 of its 16 numbers are in no chunk");
+  EXPECT_EQ(FaultOf({4, 4}, {}), "w: has a hole: 16 of its 16 numbers are in no chunk");
+  EXPECT_EQ(FaultOf({4, 4}, {{{0, 0}, {3, 4}}, {{2, 0}, {1, 4}}, {{3, 0}, {1, 4}}}),
+            "w: the chunks [3, 4] at [0, 0] and [1, 4] at [2, 0] lie over each other");
+  // As many numbers as the tensor has, and yet a hole.
+  EXPECT_THAT(FaultOf({4, 4}, {{{0, 0}, {4, 2}}, {{0, 1}, {4, 2}}}), HasSubstr("lie over each other"));
+}
+
+TEST(DcpIndex, ChunksOutsideOfTheirTensorAreTold) {
+  constexpr int64_t kHuge = INT64_MAX;
+  for (const Rectangle& chunk : std::vector<Rectangle>{{{1, 0}, {4, 4}},
+                                                       {{0}, {16}},
+                                                       {{0, 0}, {4, 5}},
+                                                       {{-1, 0}, {4, 4}},
+                                                       {{0, 0}, {-4, -4}},
+                                                       {{kHuge, 0}, {kHuge, kHuge}}}) {
+    EXPECT_THAT(FaultOf({4, 4}, {chunk}), HasSubstr("is not within the tensor's [4, 4]"));
+  }
+  EXPECT_EQ(FaultOf({kHuge, kHuge}, {{{0, 0}, {kHuge, kHuge}}}),
+            "w: has the shape [9223372036854775807, 9223372036854775807]");
+  EXPECT_EQ(FaultOf({-1}, {}), "w: has the shape [-1]");
+}
+
+TEST(DcpIndex, PlacesAreJudged) {
+  const auto with_place = [](const DcpPlace& place) {
+    DcpIndex index = IndexWith({4}, {{{0}, {2}}, {{2}, {2}}});
+    index.tensors[0].chunks[1].place = place;
+    return FaultOf(index);
+  };
+  EXPECT_EQ(with_place({0, 100, 5, ""}), "");
+  EXPECT_EQ(with_place({0, 99, 5, ""}), "w: its record at byte 99 of __0_0.distcp lies over one of w");
+  EXPECT_EQ(with_place({}), "w: a chunk of it is said to be nowhere");
+  EXPECT_EQ(with_place({0, 100, 5, "zstd"}), "w: was written through 'zstd', which is not read");
+  EXPECT_THAT(with_place({0, -1, 5, ""}), HasSubstr("is said to be 5 bytes at byte -1"));
+  EXPECT_THAT(with_place({0, INT64_MAX, INT64_MAX, ""}), HasSubstr("is said to be"));
+}
+
+TEST(DcpIndex, NoFileOutsideOfTheFolderIsNamed) {
+  for (const char* name : {"../secret", "/etc/passwd", "a/b", "..", ".", ""}) {
+    DcpIndex index = IndexWith({4}, {{{0}, {4}}});
+    index.files[0] = name;
+    EXPECT_THAT(FaultOf(index), HasSubstr("is no name of a file in the checkpoint's folder")) << name;
+  }
+}
+
+// Or a hostile index would be compared for hours.
+TEST(DcpIndex, ChunksThatAreTooManyToBeComparedAreTold) {
+  std::vector<Rectangle> columns;
+  for (int64_t column = 0; column < 40000; ++column) columns.push_back({{0, column}, {2, 1}});
+  EXPECT_EQ(FaultOf({2, 40000}, columns),
+            "w: has 40000 chunks that are no runs of numbers: too many to be compared");
+  columns.resize(2000);
+  EXPECT_EQ(FaultOf({2, 2000}, columns), "");
+}
+
+TEST(DcpIndex, AnUnknownTypeIsTold) {
+  DcpIndex index = IndexWith({4}, {{{0}, {4}}});
+  index.tensors[0].type_name = "qint8";
+  index.tensors[0].type = nullptr;
+  EXPECT_EQ(FaultOf(index), "w: numbers of type qint8 are not read");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,144 @@
+// That what is written is read again, and by torch, is shown by dcp_writer_test and tests/parity; here is what is refused.
+#include "fsdp/checkpoint/dcp_metadata.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "fsdp/checkpoint/pickle_writer.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
+
+// A Metadata with these dicts, each written between its braces.
+std::string Metadata(const std::function<void(PickleWriter*)>& entries,
+                     const std::function<void(PickleWriter*)>& places) {
+  PickleWriter writer;
+  writer.Class(kModule, "Metadata");
+  writer.EmptyTuple();
+  writer.NewObject();
+  writer.EmptyDict();
+  writer.Mark();
+  for (const auto& [key, write] :
+       {std::make_pair("state_dict_metadata", entries), std::make_pair("storage_data", places)}) {
+    writer.Text(key);
+    writer.EmptyDict();
+    writer.Mark();
+    write(&writer);
+    writer.SetItems();
+  }
+  writer.SetItems();
+  writer.Build();
+  return writer.Take();
+}
+
+void Object(PickleWriter* writer, const char* name, const std::function<void()>& state) {
+  writer->Class(kModule, name);
+  writer->EmptyTuple();
+  writer->NewObject();
+  writer->EmptyDict();
+  writer->Mark();
+  state();
+  writer->SetItems();
+  writer->Build();
+}
+
+void Place(PickleWriter* writer, const std::string& name, const std::string& file = "f") {
+  Object(writer, "MetadataIndex", [&] {
+    writer->Text("fqn");
+    writer->Text(name);
+  });
+  Object(writer, "_StorageInfo", [&] {
+    writer->Text("relative_path");
+    writer->Text(file);
+    for (const char* key : {"offset", "length"}) {
+      writer->Text(key);
+      writer->Int(7);
+    }
+  });
+}
+
+void Value(PickleWriter* writer, const std::string& name) {
+  writer->Text(name);
+  Object(writer, "BytesStorageMetadata", [] {});
+}
+
+const auto kNone = [](PickleWriter*) {};
+
+std::string ErrorOf(const std::string& bytes) {
+  const absl::StatusOr<DcpIndex> index = ReadMetadata(bytes);
+  EXPECT_TRUE(absl::IsDataLoss(index.status())) << index.status();
+  return std::string(index.status().message());
+}
+
+TEST(DcpMetadata, EntriesAndPlacesAreMatchedByName) {
+  const auto index = ReadMetadata(Metadata(
+      [](PickleWriter* writer) {
+        Value(writer, "b");
+        Value(writer, "a");
+      },
+      [](PickleWriter* writer) { Place(writer, "a"); }));
+  ASSERT_TRUE(index.ok()) << index.status();
+  ASSERT_EQ(index->values.size(), 2u);
+  EXPECT_EQ(index->values[0].name, "a");
+  EXPECT_EQ(index->values[0].place, (DcpPlace{0, 7, 7, ""}));
+  EXPECT_EQ(index->values[1].place, DcpPlace()) << "which CheckIndex tells";
+}
+
+TEST(DcpMetadata, OtherPicklesAreRefused) {
+  EXPECT_THAT(ErrorOf("\x80\x02}."), HasSubstr("it is a dict"));
+  EXPECT_THAT(ErrorOf("\x80\x02"
+                      "cos\nsystem\n)R."),
+              HasSubstr("it is os.system"));
+  EXPECT_THAT(ErrorOf(absl::StrCat("\x80\x02"
+                                   "c",
+                                   kModule, "\nMetadata\n)\x81.")),
+              HasSubstr("nothing about entries"));
+}
+
+TEST(DcpMetadata, WhatContradictsItselfIsRefused) {
+  const auto twice = [](PickleWriter* writer) {
+    Place(writer, "a");
+    Place(writer, "a", "g");
+  };
+  EXPECT_THAT(ErrorOf(Metadata(kNone, twice)), HasSubstr("two places of one chunk of a"));
+  const auto same_name = [](PickleWriter* writer) {
+    Value(writer, "a");
+    Value(writer, "a");
+  };
+  EXPECT_THAT(ErrorOf(Metadata(same_name, kNone)), HasSubstr("two entries of the name a"));
+}
+
+TEST(DcpMetadata, NamesThatCannotBeShownAreRefused) {
+  EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, "\xff"); }, kNone)),
+              HasSubstr("a name that is no text"));
+  EXPECT_THAT(ErrorOf(Metadata([](PickleWriter* writer) { Value(writer, std::string(5000, 'n')); }, kNone)),
+              HasSubstr("a name that is no text"));
+  EXPECT_THAT(ErrorOf(Metadata(kNone, [](PickleWriter* writer) { Place(writer, "a", "\xff"); })),
+              HasSubstr("a place without name, file"));
+}
+
+// Shared by as many objects it would be a search without end.
+TEST(DcpMetadata, AStateOfManyFieldsIsNotSearched) {
+  const auto many = [](PickleWriter* writer) {
+    Object(writer, "MetadataIndex", [&] {
+      writer->Text("fqn");
+      writer->Text("a");
+      for (int i = 0; i < 100; ++i) {
+        writer->Text(absl::StrCat(i));
+        writer->None();
+      }
+    });
+    writer->None();
+  };
+  EXPECT_THAT(ErrorOf(Metadata(kNone, many)), HasSubstr("a place without name"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,131 @@
+#include "fsdp/checkpoint/dcp_verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+
+#include "base/seeds.h"
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/dcp_metadata.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DcpVerifyTest : public ::testing::Test {
+ protected:
+  DcpVerifyTest() {
+    EXPECT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), SmallTensors(), 2)).ok());
+  }
+
+  // With `bytes` as this file: whether it was told. What is read must be right or an error, told or not.
+  bool Told(const std::string& file, const std::string& bytes) {
+    const std::string path = dir_.File(file);
+    const std::string good = ReadFileOf(path);
+    WriteFileOf(path, bytes);
+    const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
+    ReadBack(dir_.path(), SmallTensors()).IgnoreError();  // A wrong number is a failed expectation.
+    WriteFileOf(path, good);
+    return !verdict.ok() || !verdict->faults.empty();
+  }
+
+  TempDir dir_;
+  std::mt19937 random_{1};
+};
+
+TEST_F(DcpVerifyTest, AWholeCheckpointHasNoFaultAndIsReadOnce) {
+  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 3);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
+  EXPECT_EQ(verdict->bytes_read, static_cast<int64_t>(std::filesystem::file_size(dir_.File("__0_0.distcp")) +
+                                                      std::filesystem::file_size(dir_.File("__1_0.distcp"))));
+}
+
+TEST_F(DcpVerifyTest, EveryFlippedByteIsToldAndNeverReadAsAnotherNumber) {
+  for (const char* file : {kDcpMetadataName, kDcpSumsName, "__0_0.distcp", "__1_0.distcp"}) {
+    const std::string good = ReadFileOf(dir_.File(file));
+    ASSERT_GT(good.size(), 100u);
+    for (int i = 0; i < Seeds(150); ++i) {
+      const size_t at = random_() % good.size();
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random_() % 8));
+      EXPECT_TRUE(Told(file, bad)) << file << ", byte " << at;
+    }
+  }
+}
+
+TEST_F(DcpVerifyTest, EveryTornFileIsTold) {
+  for (const char* file : {kDcpMetadataName, kDcpSumsName, "__0_0.distcp", "__1_0.distcp"}) {
+    const std::string good = ReadFileOf(dir_.File(file));
+    for (int i = 0; i < Seeds(30); ++i) {
+      const size_t size = random_() % good.size();
+      EXPECT_TRUE(Told(file, good.substr(0, size))) << file << ", " << size << " bytes";
+      // The length is there, the end was never written.
+      std::string zeros = good;
+      std::fill(zeros.begin() + static_cast<int64_t>(size), zeros.end(), '\0');
+      EXPECT_TRUE(zeros == good || Told(file, zeros)) << file << ", zeros from byte " << size;
+    }
+  }
+}
+
+// As if torch had written it: no checksums of ours.
+TEST_F(DcpVerifyTest, WithoutSumsTheRecordsOwnChecksumsSayWhichTensorIsDamaged) {
+  std::filesystem::remove(dir_.File(kDcpSumsName));
+  EXPECT_TRUE(VerifyDcp(dir_.path(), 1)->faults.empty());
+  const absl::StatusOr<DcpContents> contents = LoadContents(dir_.path());
+  for (const DcpTensor& tensor : contents->index.tensors) {
+    for (const DcpChunk& chunk : tensor.chunks) {
+      if (IsEmpty(chunk.at)) continue;
+      const std::string path = dir_.File(contents->index.files[chunk.place.file]);
+      const std::string good = ReadFileOf(path);
+      std::string bad = good;
+      // The first of the numbers: the record's only data that is long enough to be no name.
+      const size_t data = bad.find("data/0FB", chunk.place.begin);
+      ASSERT_NE(data, std::string::npos);
+      const auto number =
+          static_cast<size_t>(chunk.place.begin) + (data - chunk.place.begin + 10 + 63) / 64 * 64;
+      bad[number] = static_cast<char>(bad[number] ^ 1);
+      WriteFileOf(path, bad);
+      const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
+      ASSERT_EQ(verdict->faults.size(), 1u);
+      EXPECT_EQ(verdict->faults[0].where, tensor.name);
+      EXPECT_THAT(verdict->faults[0].what, HasSubstr("archive/data/0 is not what was written"));
+      EXPECT_TRUE(absl::IsDataLoss(ReadBack(dir_.path(), SmallTensors())));
+      WriteFileOf(path, good);
+    }
+  }
+}
+
+TEST_F(DcpVerifyTest, WithoutSumsDamageAnywhereNeverCrashesAndIsNeverAnotherNumber) {
+  std::filesystem::remove(dir_.File(kDcpSumsName));
+  for (const char* file : {kDcpMetadataName, "__0_0.distcp", "__1_0.distcp"}) {
+    const std::string good = ReadFileOf(dir_.File(file));
+    for (int i = 0; i < Seeds(150); ++i) {
+      const size_t at = random_() % good.size();
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random_() % 8));
+      Told(file, bad);
+    }
+  }
+}
+
+TEST_F(DcpVerifyTest, AllFaultsAreToldAtOnce) {
+  std::filesystem::remove(dir_.File("__0_0.distcp"));
+  std::filesystem::resize_file(dir_.File("__1_0.distcp"), 700);
+  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  std::vector<std::string> where;
+  for (const DcpFault& fault : verdict->faults) where.push_back(fault.where);
+  EXPECT_THAT(where, ::testing::IsSupersetOf({"__0_0.distcp", "__1_0.distcp", "model.w", "model.c"}));
+}
+
+TEST_F(DcpVerifyTest, AnInterruptEndsIt) {
+  EXPECT_TRUE(absl::IsCancelled(VerifyDcp(dir_.path(), 2, [] { return true; }).status()));
+}
+
+}  // namespace
+}  // namespace fsdpd

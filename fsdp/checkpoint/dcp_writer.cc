@@ -1,0 +1,184 @@
+#include "fsdp/checkpoint/dcp_writer.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/ids.h"
+#include "fsdp/checkpoint/dcp_metadata.h"
+#include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+// Summed, then written while it is still in the cache.
+constexpr int64_t kStretch = 1 << 20;
+constexpr size_t kMaxFaultsTold = 5;
+constexpr char kPart[] = ".part";
+
+iovec PieceOf(const void* bytes, int64_t size) {
+  return {const_cast<void*>(bytes), static_cast<size_t>(size)};
+}
+iovec PieceOf(const std::string& bytes) { return PieceOf(bytes.data(), static_cast<int64_t>(bytes.size())); }
+
+absl::Status CheckOpen(const std::string& folder) {
+  const std::string metadata = absl::StrCat(folder, "/", kDcpMetadataName);
+  if (access(metadata.c_str(), F_OK) != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(folder, " has a committed checkpoint already"));
+}
+
+// What an attempt before left of this file.
+absl::Status RemoveParts(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string found = entry.path().filename().string();
+    if (!absl::StartsWith(found, name + ".") || !absl::EndsWith(found, kPart)) continue;
+    if (unlink(entry.path().c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(absl::StrCat("remove ", entry.path().string()));
+    }
+  }
+  return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
+}
+
+absl::Status Reserve(int fd, const std::string& path, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  int result = 0;
+  do {
+    result = fallocate(fd, 0, 0, bytes);
+  } while (result != 0 && errno == EINTR);
+  // Without the file system's help the disk may turn out to be full later.
+  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, bytes);
+  return result == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("reserve ", bytes, " bytes of ", path));
+}
+
+}  // namespace
+
+DcpWriter::DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd)
+    : path_(std::move(path)),
+      part_path_(std::move(part_path)),
+      layout_(layout),
+      fd_(fd),
+      pieces_(layout.pieces.size()),
+      values_(layout.values.size()) {}
+
+DcpWriter::~DcpWriter() { close(fd_); }
+
+absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& folder,
+                                                             const DcpFile& layout) {
+  FSDPD_CHECK(IsPlainFileName(layout.name));
+  FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
+  FSDPD_RETURN_IF_ERROR(RemoveParts(folder, layout.name));
+  const std::string path = absl::StrCat(folder, "/", layout.name);
+  const std::string part_path = absl::StrCat(path, ".", NewToken(), kPart);
+  const int fd = open(part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
+  std::unique_ptr<DcpWriter> writer(new DcpWriter(path, part_path, layout, fd));
+  FSDPD_RETURN_IF_ERROR(Reserve(fd, part_path, layout.bytes));
+  FSDPD_RETURN_IF_ERROR(writer->WriteValues());
+  return writer;
+}
+
+absl::Status DcpWriter::WriteValues() {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const std::string& record = layout_.values[i].record;
+    const auto bytes = static_cast<int64_t>(record.size());
+    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, layout_.value_begins[i], {PieceOf(record)}));
+    values_[i] = {true, layout_.value_begins[i], bytes, Crc32(record.data(), bytes)};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DcpWriter::Write(size_t piece, const void* numbers) {
+  const DcpPiece& written = layout_.pieces[piece];
+  const TorchSaveFrame frame = FrameOf(*written.type, written.at.sizes);
+  const auto* bytes = static_cast<const char*>(numbers);
+  const auto head_bytes = static_cast<int64_t>(frame.head.size());
+  int64_t at = layout_.piece_begins[piece];
+  uint32_t data_crc32 = 0;
+  std::vector<iovec> pending = {PieceOf(frame.head)};
+  for (int64_t done = 0; done < frame.data_bytes;) {
+    const int64_t stretch = std::min(kStretch, frame.data_bytes - done);
+    data_crc32 = Crc32(bytes + done, stretch, data_crc32);
+    pending.push_back(PieceOf(bytes + done, stretch));
+    done += stretch;
+    if (done == frame.data_bytes) break;  // With the tail.
+    const int64_t next = layout_.piece_begins[piece] + head_bytes + done;
+    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
+    pending.clear();
+    at = next;
+  }
+  const std::string tail = TailOf(*written.type, written.at.sizes, data_crc32);
+  FSDPD_CHECK(static_cast<int64_t>(tail.size()) == frame.tail_bytes);
+  pending.push_back(PieceOf(tail));
+  FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
+  uint32_t crc32 = Crc32Joined(Crc32(frame.head.data(), head_bytes), data_crc32, frame.data_bytes);
+  crc32 = Crc32(tail.data(), frame.tail_bytes, crc32);
+  pieces_[piece] = {true, layout_.piece_begins[piece], frame.bytes(), crc32};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DcpSum> DcpWriter::Finish() {
+  DcpSum sum;
+  const std::string gap(64, '\0');
+  const auto append = [&](const Record& record) {
+    FSDPD_CHECK(record.written && record.begin - sum.bytes < static_cast<int64_t>(gap.size()));
+    sum.crc32 = Crc32(gap.data(), record.begin - sum.bytes, sum.crc32);
+    sum.crc32 = Crc32Joined(sum.crc32, record.crc32, record.bytes);
+    sum.bytes = record.begin + record.bytes;
+  };
+  for (const Record& record : values_) append(record);
+  for (const Record& record : pieces_) append(record);
+  FSDPD_CHECK(sum.bytes == layout_.bytes);
+  if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", part_path_));
+  if (rename(part_path_.c_str(), path_.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", part_path_));
+  return sum;
+}
+
+absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFile*>& files,
+                       const std::vector<DcpSum>& sums) {
+  FSDPD_CHECK(files.size() == sums.size());
+  FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
+  FSDPD_ASSIGN_OR_RETURN(const DcpIndex index, IndexOf(files));
+  if (const std::vector<DcpFault> faults = CheckIndex(index); !faults.empty()) {
+    std::vector<std::string> told;
+    for (size_t i = 0; i < std::min(faults.size(), kMaxFaultsTold); ++i) {
+      told.push_back(absl::StrCat(faults[i].where, ": ", faults[i].what));
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("no whole checkpoint, ", faults.size(), " faults: ", absl::StrJoin(told, "; ")));
+  }
+  DcpSums named;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string path = absl::StrCat(folder, "/", files[i]->name);
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) return ErrnoStatus(absl::StrCat("stat ", path));
+    if (info.st_size != files[i]->bytes || sums[i].bytes != files[i]->bytes) {
+      return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes, its rank wrote ",
+                                              sums[i].bytes, ", and its layout has ", files[i]->bytes));
+    }
+    named[files[i]->name] = sums[i];
+  }
+  const std::string metadata = MetadataOf(index);
+  const auto bytes = static_cast<int64_t>(metadata.size());
+  named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kDcpSumsName, SumsText(named)));
+  // The names of all files, before the one that makes a checkpoint of them.
+  FSDPD_RETURN_IF_ERROR(SyncFolder(folder));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kDcpMetadataName, metadata));
+  return SyncFolder(folder);
+}
+
+}  // namespace fsdpd

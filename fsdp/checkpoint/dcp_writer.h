@@ -1,0 +1,64 @@
+// Writes one file of a checkpoint, as dcp_file.h laid it out, and commits a checkpoint when all of its files are there.
+//
+//   Create()  makes the file and reserves its bytes on disk, so that a full disk is known before the first one.
+//   Write()   once for each piece, in any order, from any number of threads at once: the numbers are written from where
+//             they lie and are not copied. They must stay as they are until Write() returns.
+//   Finish()  when every Write() has returned: all is on disk, and this is its sum.
+//   CommitDcp() on one rank, with the layouts of all files (each rank can make all of them) and their sums (which have
+//             to be sent): writes `.metadata` last, by a rename. Until then the folder is no checkpoint for any reader.
+//
+// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. Files that an attempt
+// before left are removed and replaced by new ones, so a process of it that still writes harms nothing: its Finish()
+// fails. A folder that has a `.metadata` is done and is not written to: FAILED_PRECONDITION. Other errors: what the
+// system answered, with the path (UNAVAILABLE: a full disk is one).
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/dcp_file.h"
+#include "fsdp/checkpoint/dcp_sums.h"
+
+namespace fsdpd {
+
+class DcpWriter {
+ public:
+  // `layout` must outlive it. REQUIRES: the folder exists.
+  static absl::StatusOr<std::unique_ptr<DcpWriter>> Create(const std::string& folder, const DcpFile& layout);
+  ~DcpWriter();
+  DcpWriter(const DcpWriter&) = delete;
+  DcpWriter& operator=(const DcpWriter&) = delete;
+
+  // The numbers of layout.pieces[piece].
+  absl::Status Write(size_t piece, const void* numbers);
+
+  // REQUIRES: every piece was written.
+  absl::StatusOr<DcpSum> Finish();
+
+ private:
+  struct Record {
+    bool written = false;
+    int64_t begin = 0;
+    int64_t bytes = 0;
+    uint32_t crc32 = 0;
+  };
+
+  DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd);
+
+  absl::Status WriteValues();
+
+  const std::string path_, part_path_;  // part_path_ until Finish().
+  const DcpFile& layout_;
+  const int fd_;
+  std::vector<Record> pieces_, values_;  // Each touched by the one thread that writes it.
+};
+
+// Refused with every fault, and the folder left as it was, where the files together are no whole checkpoint
+// (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS).
+absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFile*>& files,
+                       const std::vector<DcpSum>& sums);
+
+}  // namespace fsdpd

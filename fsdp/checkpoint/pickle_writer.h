@@ -1,0 +1,59 @@
+// Writes pickles that Python reads, one opcode at a call, in protocol 2 as torch.save does: the opcodes are those that
+// torch's weights_only reader knows too.
+//
+// Containers are written as Python writes them: EmptyDict(); Mark(); key; value; ...; SetItems(). An object is a
+// Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Texts and classes that come again
+// are fetched from the memo. Take() ends the pickle.
+//
+// Thread safety: none. No errors: what is called is what is written.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fsdpd {
+
+class PickleWriter {
+ public:
+  PickleWriter();
+
+  void None() { bytes_ += 'N'; }
+  void Bool(bool value) { bytes_ += value ? '\x88' : '\x89'; }
+  void Int(int64_t value);
+  void Float(double value);
+  void Text(absl::string_view text);  // REQUIRES: UTF-8, under 4 GiB.
+  void Class(absl::string_view module, absl::string_view name);
+
+  void Mark() { bytes_ += '('; }
+  void EmptyTuple() { bytes_ += ')'; }
+  void Tuple() { bytes_ += 't'; }                                         // Of what lies above the mark.
+  void TupleOf(int count) { bytes_ += static_cast<char>(0x84 + count); }  // Of the last 1 to 3.
+  void EmptyList() { bytes_ += ']'; }
+  void Appends() { bytes_ += 'e'; }
+  void EmptyDict() { bytes_ += '}'; }
+  void SetItems() { bytes_ += 'u'; }
+
+  void NewObject() { bytes_ += '\x81'; }  // Class, tuple: cls.__new__(cls, *tuple).
+  void Reduce() { bytes_ += 'R'; }        // Class, tuple: cls(*tuple).
+  void Build() { bytes_ += 'b'; }         // Object, state.
+  void Outside() { bytes_ += 'Q'; }       // The name of something that is kept elsewhere.
+
+  // The number under which what was written last can be had again.
+  int64_t Remember();
+  void Again(int64_t remembered);
+
+  std::string Take();  // What was written, and nothing may follow.
+
+ private:
+  void AppendUnsigned(uint64_t value, int width);
+  bool Known(const std::string& key);
+
+  std::string bytes_;
+  absl::flat_hash_map<std::string, int64_t> known_;
+  int64_t remembered_ = 0;
+};
+
+}  // namespace fsdpd

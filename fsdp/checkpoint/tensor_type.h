@@ -1,0 +1,22 @@
+// The types of numbers that checkpoints hold: PyTorch's, with the names that its formats have for them. What a plan
+// computes with (fsdp/plan/spec/dtype.h) is a few of these; a checkpoint has step counters and masks as well.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+
+namespace fsdpd {
+
+struct TensorType {
+  absl::string_view name;     // torch's: "bfloat16".
+  absl::string_view storage;  // Of the class in a torch.save file: "BFloat16Storage"; empty: none of its own.
+  absl::string_view safetensors;  // "BF16"; empty: the format has none.
+  int64_t bytes = 0;              // Of one number.
+};
+
+// Null when there is none. There is one object for each type, so pointers can be compared.
+const TensorType* FindTensorType(absl::string_view name);
+const TensorType* FindTensorTypeOfStorage(absl::string_view storage);
+
+}  // namespace fsdpd

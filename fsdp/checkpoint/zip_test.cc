@@ -1,0 +1,111 @@
+#include "fsdp/checkpoint/zip.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string SmallArchive() {
+  ZipWriter writer;
+  writer.Add("a/one", "1");
+  writer.Add("a/none", "");
+  writer.Add("a/numbers", std::string(1000, 'n'));
+  writer.Finish();
+  const int64_t position = writer.position();
+  std::string bytes = writer.Take();
+  EXPECT_EQ(position, static_cast<int64_t>(bytes.size()));
+  return bytes;
+}
+
+std::string ErrorOf(const std::string& bytes) {
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  EXPECT_TRUE(absl::IsDataLoss(members.status())) << members.status();
+  return std::string(members.status().message());
+}
+
+TEST(Zip, ReadsWhatTheWriterWrites) {
+  const std::string bytes = SmallArchive();
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  ASSERT_TRUE(members.ok()) << members.status();
+  ASSERT_EQ(members->size(), 3u);
+  EXPECT_EQ((*members)[0].name, "a/one");
+  EXPECT_EQ(*ReadZipMember((*members)[0], ReadAtOf(bytes)), "1");
+  EXPECT_EQ((*members)[1].size, 0);
+  EXPECT_EQ(*ReadZipMember((*members)[2], ReadAtOf(bytes)), std::string(1000, 'n'));
+  for (const ZipMember& member : *members) EXPECT_EQ(member.begin % 64, 0) << member.name;
+}
+
+// An archive of more than 4 GiB, whose large member is nowhere: reads of it are zeros.
+TEST(Zip, KnowsSizesAndPlacesBeyond32Bits) {
+  constexpr int64_t kLarge = int64_t{5} << 30;
+  ZipWriter writer;
+  writer.Begin("large", kLarge);
+  const std::string head = writer.Take();
+  writer.End(0x12345678);
+  writer.Add("after", "here");
+  writer.Finish();
+  const std::string tail = writer.Take();
+  const auto head_bytes = static_cast<int64_t>(head.size());
+  const int64_t size = writer.position();
+  EXPECT_EQ(size, head_bytes + kLarge + static_cast<int64_t>(tail.size()));
+  const ReadAt read = [&](int64_t begin, int64_t bytes, void* out) {
+    for (int64_t i = 0; i < bytes; ++i) {
+      const int64_t at = begin + i;
+      static_cast<char*>(out)[i] = at < head_bytes            ? head[at]
+                                   : at < head_bytes + kLarge ? '\0'
+                                                              : tail[at - head_bytes - kLarge];
+    }
+    return absl::OkStatus();
+  };
+  const auto members = ReadZip(size, read);
+  ASSERT_TRUE(members.ok()) << members.status();
+  EXPECT_EQ((*members)[0].size, kLarge);
+  EXPECT_EQ((*members)[0].crc32, 0x12345678u);
+  EXPECT_EQ((*members)[1].begin % 64, 0);
+  EXPECT_EQ(*ReadZipMember((*members)[1], read), "here");
+}
+
+TEST(Zip, EveryPrefixIsRefused) {
+  const std::string bytes = SmallArchive();
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_NE(ErrorOf(bytes.substr(0, size)), "") << size;
+}
+
+TEST(Zip, SaysWhatItDoesNotRead) {
+  const std::string good = SmallArchive();
+  const size_t entry = good.find("PK\x01\x02");
+  const auto changed = [&](size_t at, char to) {
+    std::string bytes = good;
+    bytes[at] = to;
+    return bytes;
+  };
+  EXPECT_THAT(ErrorOf(changed(entry + 10, 8)), HasSubstr("compressed"));
+  EXPECT_THAT(ErrorOf(changed(entry + 8, 1)), HasSubstr("encrypted"));
+  EXPECT_THAT(ErrorOf(changed(entry + 24, 2)), HasSubstr("two sizes"));
+  EXPECT_THAT(ErrorOf(changed(entry + 46, 'b')), HasSubstr("not the header of b/one"));
+  EXPECT_THAT(ErrorOf(changed(0, 'Q')), HasSubstr("no header of a/one"));
+  EXPECT_THAT(ErrorOf(changed(good.size() - 2, 1)), HasSubstr("a comment"));
+  EXPECT_THAT(ErrorOf(good + "x"), HasSubstr("no end of an archive"));
+}
+
+TEST(Zip, ADamagedMemberIsTold) {
+  std::string bytes = SmallArchive();
+  bytes[bytes.find("nnnn")] = 'm';
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  ASSERT_TRUE(members.ok());
+  EXPECT_THAT(std::string(ReadZipMember((*members)[2], ReadAtOf(bytes)).status().message()),
+              HasSubstr("the checksum of a/numbers is another"));
+}
+
+TEST(Zip, SumsOfPiecesJoin) {
+  const std::string first = "first", second(70000, 's');
+  const std::string both = first + second;
+  EXPECT_EQ(Crc32Joined(Crc32(first.data(), 5), Crc32(second.data(), 70000), 70000),
+            Crc32(both.data(), 70005));
+  EXPECT_EQ(Crc32("123456789", 9), 0xcbf43926u);  // The check value of CRC-32.
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,318 @@
+"""Checkpoints against PyTorch's own: torch.distributed.checkpoint reads what fsdp/checkpoint wrote, fsdp/checkpoint reads
+what torch wrote, and torch.save would have written the same bytes. Bits are compared.
+"""
+
+import collections
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import numpy
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import SerializationFormat
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from harness.programs import ROOT, program
+
+RANK = ROOT / "tests/parity/dcp_rank.py"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64,
+          "int64": torch.int64, "int32": torch.int32, "uint8": torch.uint8, "bool": torch.bool,
+          "float8_e4m3fn": torch.float8_e4m3fn, "uint16": torch.uint16}
+
+
+def ours(*arguments, input=""):
+    done = subprocess.run([program("fsdp/checkpoint/testing/dcp_program"), *map(str, arguments)], input=input.encode(),
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def sizes(numbers):
+    return ",".join(map(str, numbers)) or "-"
+
+
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def make(dtype, shape, seed=0):
+    """A tensor of random bits, NaNs among them."""
+    count = int(numpy.prod(shape, dtype=int))
+    drawn = numpy.random.default_rng(seed).integers(0, 256, count * dtype.itemsize, dtype=numpy.uint8)
+    return of_bytes((drawn % 2 if dtype == torch.bool else drawn).tobytes(), dtype, shape)
+
+
+def of_bytes(numbers, dtype, shape):
+    tensor = torch.empty(shape, dtype=dtype)
+    if numbers:
+        tensor.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
+    return tensor
+
+
+def raw(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def same(first, second):
+    assert first.dtype == second.dtype and first.shape == second.shape
+    assert raw(first) == raw(second)
+
+
+TENSORS = {
+    "model.w": make(torch.float32, (5, 7)),
+    "model.b": make(torch.bfloat16, (11,), 1),
+    "model.cube": make(torch.int64, (2, 3, 4), 2),
+    "optimizer.step": make(torch.float32, (), 3),
+    "model.none": make(torch.float32, (0, 4), 4),
+    **{f"type.{name}": make(dtype, (3, 2), 5) for name, dtype in DTYPES.items()},
+}
+
+
+def write_ours(folder, tensors, cuts, scratch, numbers=None):
+    """Each tensor flattened and cut at any number, as shards are."""
+    lines = []
+    for part in range(cuts):
+        lines.append(f"file __{part}_0.distcp")
+        if part == 0:
+            lines += [f"number {name} {number}" for name, number in (numbers or {"iteration": 1234567890123}).items()]
+        for name, tensor in tensors.items():
+            count = tensor.numel()
+            begin, end = count * part // cuts, count * (part + 1) // cuts
+            path = scratch / f"{name}.{part}"
+            path.write_bytes(raw(tensor)[begin * tensor.itemsize:end * tensor.itemsize])
+            if count:
+                lines.append(f"run {name} {name_of(tensor.dtype)} {sizes(tensor.shape)} {begin} {end - begin} {path}")
+            elif part == 0:
+                lines.append(f"part {name} {name_of(tensor.dtype)} {sizes(tensor.shape)} {sizes([0] * tensor.dim())} "
+                             f"{sizes(tensor.shape)} {path}")
+    folder.mkdir(exist_ok=True)
+    ours("write", folder, input="\n".join(lines))
+
+
+def read_ours(folder, out):
+    """({name: tensor}, {name: what the value is})."""
+    out.mkdir(exist_ok=True)
+    tensors, values = {}, {}
+    for line in ours("read", folder, out).decode().splitlines():
+        name, kind, rest = line.split(" ", 2)
+        if kind == "value":
+            values[name] = rest
+            continue
+        shape = [] if rest == "-" else [int(size) for size in rest.split(",")]
+        tensors[name] = of_bytes((out / name).read_bytes(), getattr(torch, kind), shape)
+    return tensors, values
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 7])
+def test_torch_reads_what_we_wrote(cuts, tmp_path):
+    write_ours(tmp_path / "ours", TENSORS, cuts, tmp_path)
+    state = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
+    state["iteration"] = 0
+    dcp.load(state, checkpoint_id=tmp_path / "ours", no_dist=True)
+    assert state.pop("iteration") == 1234567890123
+    for name, tensor in state.items():
+        same(tensor, TENSORS[name])
+
+
+def test_torch_nests_and_converts_what_we_wrote(tmp_path):
+    write_ours(tmp_path / "ours", TENSORS, 3, tmp_path)
+    nested = {"model": {"w": torch.zeros(5, 7), "b": torch.zeros(11, dtype=torch.bfloat16)}}
+    dcp.load(nested, checkpoint_id=tmp_path / "ours", no_dist=True)
+    same(nested["model"]["w"], TENSORS["model.w"])
+    # The tool that makes one file of a checkpoint, without a model to load into.
+    dcp_to_torch_save(tmp_path / "ours", tmp_path / "one.pt")
+    whole = torch.load(tmp_path / "one.pt", weights_only=False)
+    assert whole.pop("iteration") == 1234567890123
+    assert whole.keys() == TENSORS.keys()
+    for name, tensor in whole.items():
+        same(tensor, TENSORS[name])
+
+
+def test_metadata_is_of_torchs_classes(tmp_path):
+    write_ours(tmp_path / "ours", TENSORS, 2, tmp_path)
+    metadata = FileSystemReader(tmp_path / "ours").read_metadata()
+    w = metadata.state_dict_metadata["model.w"]
+    assert w.size == torch.Size((5, 7)) and w.properties.dtype == torch.float32
+    assert w.properties.layout == torch.strided and w.properties.memory_format == torch.contiguous_format
+    # 35 numbers in two: two rows and three numbers, four numbers and two rows.
+    assert [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in w.chunks] == [
+        ((0, 0), (2, 7)), ((2, 0), (1, 3)), ((2, 3), (1, 4)), ((3, 0), (2, 7))]
+    assert metadata.version == "1.0.0"
+
+
+def run_ranks(action, world, folder, scratch):
+    """The whole tensors that rank 0 saw."""
+    out, rendezvous = scratch / f"{action}.pt", scratch / f"{action}.rendezvous"
+    ranks = [subprocess.Popen([sys.executable, RANK, action, folder, rendezvous, out], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT,
+                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"})
+             for rank in range(world)]
+    outputs = [rank.communicate(timeout=100)[0].decode() for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
+    return torch.load(out)
+
+
+@pytest.fixture(scope="module")
+def fsdp2(tmp_path_factory):
+    """(a checkpoint that FSDP2 saved on two ranks, its whole tensors by name)."""
+    folder = tmp_path_factory.mktemp("fsdp2")
+    return folder / "saved", run_ranks("save", 2, folder / "saved", folder)
+
+
+def test_we_read_what_fsdp2_saved(fsdp2, tmp_path):
+    folder, expected = fsdp2
+    tensors, values = read_ours(folder, tmp_path / "read")
+    assert tensors.keys() == expected.keys() and len(tensors) > 20
+    for name, tensor in tensors.items():
+        same(tensor, expected[name])
+    assert values == {"step": "11", "note.who": "a text"}
+
+
+def test_fsdp2_reads_ours(fsdp2, tmp_path):
+    _, tensors = fsdp2
+    write_ours(tmp_path / "ours", tensors, 3, tmp_path, {"step": 11, "note.who": 5})
+    loaded = run_ranks("load", 3, tmp_path / "ours", tmp_path)
+    assert loaded.keys() == tensors.keys()
+    for name, tensor in loaded.items():
+        same(tensor, tensors[name])
+
+
+def test_we_read_what_torch_saved_of_plain_states(tmp_path):
+    transposed = make(torch.float32, (6, 4), 7).t()
+    state = {**TENSORS, "transposed": transposed, "part": make(torch.float32, (8, 8), 8)[2:5, 1:7],
+             "nested": {"list": [make(torch.int64, (3,), 9), 1.5, None], "parameter": torch.nn.Parameter(torch.ones(2, 3))},
+             "number": -7, "large": 2**70, "text": "é", "bytes": b"\0\1", "set": {1, 2},
+             "ordered": collections.OrderedDict(a=1)}
+    dcp.save(state, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    tensors, values = read_ours(tmp_path / "theirs", tmp_path / "read")
+    expected = {**TENSORS, "transposed": transposed, "part": state["part"], "nested.list.0": state["nested"]["list"][0],
+                "nested.parameter": state["nested"]["parameter"]}
+    assert tensors.keys() == expected.keys()
+    for name, tensor in tensors.items():
+        same(tensor, expected[name])
+    # As pickles of protocol 2 have bytes and sets.
+    assert values == {"number": "-7", "large": "an integer of more than 64 bits", "text": "a text", "bytes": "_codecs.encode",
+                      "set": "__builtin__.set", "ordered.a": "1", "nested.list.1": "1.5", "nested.list.2": "None"}
+    # A rectangle of a chunk that is not in row-major order.
+    part = ours("part", tmp_path / "theirs", "transposed", "1,2", "3,3")
+    assert part == raw(transposed[1:4, 2:5])
+
+
+def test_classes_that_we_do_not_know_are_named_and_not_made(tmp_path):
+    class_state = {"args": io.StringIO("x"), "w": torch.ones(2)}
+    dcp.save(class_state, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    assert read_ours(tmp_path / "theirs", tmp_path / "read")[1] == {"args": "_io.StringIO"}
+
+
+def test_several_files_of_a_rank_are_read(tmp_path):
+    dcp.save(dict(TENSORS), storage_writer=FileSystemWriter(tmp_path / "theirs", thread_count=3), no_dist=True)
+    assert len(list((tmp_path / "theirs").glob("*.distcp"))) == 3
+    for name, tensor in read_ours(tmp_path / "theirs", tmp_path / "read")[0].items():
+        same(tensor, TENSORS[name])
+
+
+def test_what_torch_itself_cannot_load_is_refused(tmp_path):
+    """DCP's safetensors form says offset 0 for every tensor; its own FileSystemReader does not read it."""
+    writer = FileSystemWriter(tmp_path / "theirs", serialization_format=SerializationFormat.SAFETENSORS)
+    dcp.save({"w": torch.ones(2), "v": torch.ones(3)}, storage_writer=writer, no_dist=True)
+    with pytest.raises(AssertionError, match="lies over one of|no end of an archive"):
+        ours("read", tmp_path / "theirs", tmp_path)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 4), (2, 300), (2, 3, 4), (2, 1, 3, 2)], ids=sizes)
+def test_torch_save_would_write_the_same_bytes(name, shape):
+    buffer = io.BytesIO()
+    torch.save(torch.zeros(shape, dtype=DTYPES[name]), buffer)
+    theirs = bytearray(buffer.getvalue())
+    written = bytearray(ours("frame", name, sizes(shape)))
+    # An id of theirs, of 40 digits, and its checksums.
+    archive = zipfile.ZipFile(io.BytesIO(theirs))
+    entry = archive.getinfo("archive/.data/serialization_id")
+    for one in (theirs, written):
+        checksum = zipfile.ZipFile(io.BytesIO(one)).getinfo(entry.filename).CRC.to_bytes(4, "little")
+        digits = one.index(b"serialization_idFB") + len(b"serialization_idFB")
+        begin = digits + 2 + int.from_bytes(one[digits:digits + 2], "little")
+        one[begin:begin + 40] = b"0" * 40
+        while (at := one.find(checksum, begin)) >= 0:
+            one[at:at + 4] = b"\0\0\0\0"
+    assert written == theirs
+    assert archive.testzip() is None
+
+
+def test_torch_reads_a_tensor_of_more_than_4_gib(tmp_path):
+    """The file has a hole where its zeros are."""
+    path = tmp_path / "large.pt"
+    ours("sparse", "float32", "1100000000", path)
+    assert path.stat().st_blocks * 512 < 1 << 20 < 4 << 30 < path.stat().st_size
+    tensor = torch.load(path, mmap=True)
+    assert tensor.shape == (1100000000,) and tensor[-1] == 0
+
+
+def ckpt(action, folder, form="json"):
+    """(exit code, its data)."""
+    done = subprocess.run([program("client/fsdpctl"), "ckpt", action, folder, "-o", form], capture_output=True, timeout=60)
+    return done.returncode, json.loads(done.stdout) if done.stdout and form == "json" else done.stdout.decode()
+
+
+def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
+    folder, expected = fsdp2
+    code, shown = ckpt("inspect", folder)
+    assert code == 0 and not shown["faults"] and not shown["sums"]
+    assert {tensor["name"]: (tensor["type"], tensor["shape"]) for tensor in shown["tensors"]} == {
+        name: (name_of(tensor.dtype), list(tensor.shape)) for name, tensor in expected.items()}
+    assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a text"}
+    weight = next(tensor for tensor in shown["tensors"] if tensor["name"] == "model.0.weight")
+    assert [(chunk["offsets"], chunk["sizes"]) for chunk in weight["chunks"]] == [([0, 0], [4, 5]), ([4, 0], [3, 5])]
+    code, verified = ckpt("verify", folder)
+    assert code == 0 and verified["verified"] and not verified["faults"]
+
+
+def damaged(folder, scratch, file, change):
+    """A copy of `folder` in which `change` made other bytes of a file."""
+    copy = scratch / "damaged"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    (copy / file).write_bytes(change(bytearray((copy / file).read_bytes())))
+    return copy
+
+
+def flip(at):
+    def change(content):
+        content[at] ^= 1 << at % 8
+        return content
+    return change
+
+
+def test_damaged_numbers_that_torch_wrote_are_told(fsdp2, tmp_path):
+    folder, _ = fsdp2
+    _, shown = ckpt("inspect", folder)
+    for tensor in shown["tensors"]:
+        for chunk in tensor["chunks"]:
+            if 0 in chunk["sizes"]:
+                continue
+            content = (folder / chunk["file"]).read_bytes()
+            storage = zipfile.ZipFile(io.BytesIO(content[chunk["begin"]:chunk["begin"] + chunk["bytes"]])).read("archive/data/0")
+            at = content.index(storage, content.index(b"data/0FB", chunk["begin"]))
+            code, verified = ckpt("verify", damaged(folder, tmp_path, chunk["file"], flip(at)))
+            assert code == 9 and [fault["where"] for fault in verified["faults"]] == [tensor["name"]]
+
+
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
+def test_no_damage_of_what_torch_wrote_crashes_us(fsdp2, file, tmp_path):
+    folder, _ = fsdp2
+    size = (folder / file).stat().st_size
+    places = random.Random(1).sample(range(size), 60)
+    codes = collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, flip(at)), "table")[0] for at in places)
+    codes += collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, lambda content, at=at: content[:at]), "table")[0]
+                                 for at in places[:20])
+    # 0: what no reader sees, like padding and dates; or another name, which nothing contradicts.
+    assert codes.keys() == {0, 9} and codes[9] > 30, codes
