@@ -1,5 +1,5 @@
-// fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify). Reads the folder itself; no
-// coordinator is asked.
+// fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify). Reads the folder itself;
+// no coordinator is asked.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 

@@ -1,5 +1,6 @@
-// Damaged and made-up bytes through every parser of a checkpoint: each is read or refused, and nothing else happens (the
-// sanitizers of a night see to that). What can be read is walked. The seed that is printed brings a case back.
+// Damaged and made-up bytes through every parser of a checkpoint: each is read or refused, and nothing else
+// happens (the sanitizers of a night see to that). What can be read is walked. The seed that is printed
+// brings a case back.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,5 +1,6 @@
-// What a folder with a checkpoint is found to hold: its index, and all that is wrong with it short of reading its
-// numbers. For who restores a fault is a refusal (dcp_reader.h); for who looks (`fsdpctl ckpt`) it is what to show.
+// What a folder with a checkpoint is found to hold: its index, and all that is wrong with it short of reading
+// its numbers. For who restores a fault is a refusal (dcp_reader.h); for who looks (`fsdpctl ckpt`) it is
+// what to show.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,6 +1,6 @@
-// One file of a checkpoint, laid out before a byte of it is there: where each piece of a rank goes follows from names,
-// types and shapes alone. So every rank can compute the layout of every other, and the one who commits has to be told
-// no more than that a file is complete, and its sum (dcp_commit.h).
+// One file of a checkpoint, laid out before a byte of it is there: where each piece of a rank goes follows
+// from names, types and shapes alone. So every rank can compute the layout of every other, and the one who
+// commits has to be told no more than that a file is complete, and its sum (dcp_commit.h).
 //
 // Thread safety: plain data.
 #pragma once
@@ -23,8 +23,8 @@ struct DcpPiece {
   Rectangle at;
 };
 
-// Numbers [begin, begin + elements) of a flattened tensor, as a shard has them, as pieces: in order, so that in memory
-// one begins where the other ends. REQUIRES: they are within `shape`.
+// Numbers [begin, begin + elements) of a flattened tensor, as a shard has them, as pieces: in order, so that
+// in memory one begins where the other ends. REQUIRES: they are within `shape`.
 std::vector<DcpPiece> PiecesOfRun(const std::string& name, const TensorType* type,
                                   const std::vector<int64_t>& shape, int64_t begin, int64_t elements);
 
@@ -44,13 +44,14 @@ struct DcpFile {
   int64_t bytes = 0;
 };
 
-// As torch names the file `number` of a rank: "__3_0.distcp". A rank that writes with several files at once has several.
+// As torch names the file `number` of a rank: "__3_0.distcp". A rank that writes with several files at once
+// has several.
 std::string DcpFileName(int rank, int number = 0);
 
 DcpFile LayOut(std::string name, std::vector<DcpPiece> pieces, std::vector<DcpSmall> values = {});
 
-// What a checkpoint of these files holds. INVALID_ARGUMENT where two of them contradict each other about a tensor, or
-// have a name in common. CheckIndex() tells the rest.
+// What a checkpoint of these files holds. INVALID_ARGUMENT where two of them contradict each other about a
+// tensor, or have a name in common. CheckIndex() tells the rest.
 absl::StatusOr<DcpIndex> IndexOf(const std::vector<const DcpFile*>& files);
 
 }  // namespace fsdpd

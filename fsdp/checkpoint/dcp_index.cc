@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-// Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from tensor parallelism, a few
-// hundred for a tensor.
+// Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from
+// tensor parallelism, a few hundred for a tensor.
 constexpr int64_t kMaxPairs = 400'000'000;
 
 bool Within(const Rectangle& chunk, const std::vector<int64_t>& shape) {

@@ -1,9 +1,10 @@
-// What is in a checkpoint of torch.distributed.checkpoint (DCP), and where: plain data, as its `.metadata` says it and as
-// the layouts of its files make it (dcp_file.h).
+// What is in a checkpoint of torch.distributed.checkpoint (DCP), and where: plain data, as its `.metadata`
+// says it and as the layouts of its files make it (dcp_file.h).
 //
-// A checkpoint is a folder. Each chunk of a tensor, and each value that is no tensor, is a record of a file of it: what
-// torch.save writes (torch_save.h). CheckIndex() owns what makes an index whole: chunks within their tensor, each number
-// in exactly one, records apart from each other. What an index says may be damaged or hostile until then.
+// A checkpoint is a folder. Each chunk of a tensor, and each value that is no tensor, is a record of a file
+// of it: what torch.save writes (torch_save.h). CheckIndex() owns what makes an index whole: chunks within
+// their tensor, each number in exactly one, records apart from each other. What an index says may be damaged
+// or hostile until then.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ struct DcpTensor {
   std::vector<DcpChunk> chunks;
 };
 
-// Something that is no tensor: a number, a text, a state of some class. It is pickled, and only looked into when asked.
+// Something that is no tensor: a number, a text, a state of some class. It is pickled, and only looked into
+// when asked.
 struct DcpValue {
   std::string name;
   DcpPlace place;
@@ -56,8 +58,9 @@ struct DcpFault {
   std::string what;
 };
 
-// All of them; none for an index whose every tensor can be read as far as the index knows. Takes n log n for chunks that
-// are runs of numbers, as ours are; where others are too many to be compared with each other, that is a fault too.
+// All of them; none for an index whose every tensor can be read as far as the index knows. Takes n log n for
+// chunks that are runs of numbers, as ours are; where others are too many to be compared with each other,
+// that is a fault too.
 std::vector<DcpFault> CheckIndex(const DcpIndex& index);
 
 // That it is one name in a folder, and no way out of it.

@@ -16,8 +16,8 @@ namespace {
 
 // Five times those of 80 layers with two moments each, cut for 4096 ranks.
 constexpr int64_t kMaxChunks = 16 << 20;
-// Values of a pickle can be shared, so what is looked at for each entry is small: fields of an object (torch's have 5),
-// dimensions (torch's own limit), bytes of a name.
+// Values of a pickle can be shared, so what is looked at for each entry is small: fields of an object
+// (torch's have 5), dimensions (torch's own limit), bytes of a name.
 constexpr size_t kMaxFields = 32, kMaxDimensions = 64, kMaxNameBytes = 4096;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";

@@ -1,4 +1,5 @@
-// That what is written is read again, and by torch, is shown by dcp_writer_test and tests/parity; here is what is refused.
+// That what is written is read again, and by torch, is shown by dcp_writer_test and tests/parity; here is
+// what is refused.
 #include "fsdp/checkpoint/dcp_metadata.h"
 
 #include <absl/strings/str_cat.h>

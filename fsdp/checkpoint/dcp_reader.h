@@ -1,11 +1,11 @@
 // Reads a checkpoint: any rectangle of its tensors, whatever chunks they lie in, and values.
 //
-// Open() refuses a folder with any fault that shows without reading numbers (dcp_contents.h), so a tensor that is in
-// index() is whole. Numbers that are read with all of their chunk are compared with the chunk's checksum; others are
-// not, and `VerifyDcp` is for who wants to know first.
+// Open() refuses a folder with any fault that shows without reading numbers (dcp_contents.h), so a tensor
+// that is in index() is whole. Numbers that are read with all of their chunk are compared with the chunk's
+// checksum; others are not, and `VerifyDcp` is for who wants to know first.
 //
-// Thread safety: const methods may run on any number of threads. Errors: DATA_LOSS and UNIMPLEMENTED name file and byte;
-// NOT_FOUND where there is no checkpoint.
+// Thread safety: const methods may run on any number of threads. Errors: DATA_LOSS and UNIMPLEMENTED name
+// file and byte; NOT_FOUND where there is no checkpoint.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,7 +29,8 @@ class DcpReader {
   const DcpTensor* FindTensor(const std::string& name) const;  // Null: there is none.
   const DcpValue* FindValue(const std::string& name) const;
 
-  // The numbers of `part` into `out`, in row-major order. REQUIRES: it is within the tensor, which is one of index()'s.
+  // The numbers of `part` into `out`, in row-major order. REQUIRES: it is within the tensor, which is one of
+  // index()'s.
   absl::Status Read(const DcpTensor& tensor, const Rectangle& part, void* out) const;
 
   // Numbers [begin, begin + elements) of the flattened tensor, as a shard wants them. REQUIRES: likewise.

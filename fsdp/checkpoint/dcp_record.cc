@@ -14,7 +14,8 @@ namespace {
 
 // What stands before and after a tensor's numbers, for all but the longest names, is less than this.
 constexpr int64_t kEndBytes = 4096;
-// Bytes between two runs that are cheaper read than passed over, and the most that are read at once to be handed out.
+// Bytes between two runs that are cheaper read than passed over, and the most that are read at once to be
+// handed out.
 constexpr int64_t kMaxGap = 32 << 10, kMaxSpan = 8 << 20;
 
 // The rectangle in which two meet, empty in some dimension where they do not.

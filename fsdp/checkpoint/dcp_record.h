@@ -1,7 +1,8 @@
-// One record of a checkpoint's file, read where it lies: its frame in few reads, and the numbers of its tensor.
+// One record of a checkpoint's file, read where it lies: its frame in few reads, and the numbers of its
+// tensor.
 //
-// Thread safety: const. Errors: DATA_LOSS with file, byte of the record and what is wrong; UNIMPLEMENTED for what
-// torch.save can write and is not read (torch_save.h).
+// Thread safety: const. Errors: DATA_LOSS with file, byte of the record and what is wrong; UNIMPLEMENTED for
+// what torch.save can write and is not read (torch_save.h).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,9 +27,9 @@ class DcpRecord {
 
   absl::StatusOr<Pickle> ReadValue() const;
 
-  // The part of a chunk that lies within `wanted`, a rectangle of the same tensor, to its places in `out`, which has the
-  // numbers of `wanted` in row-major order. A chunk that is read whole is compared with its checksum. REQUIRES: `saved`
-  // is from OpenChunk().
+  // The part of a chunk that lies within `wanted`, a rectangle of the same tensor, to its places in `out`,
+  // which has the numbers of `wanted` in row-major order. A chunk that is read whole is compared with its
+  // checksum. REQUIRES: `saved` is from OpenChunk().
   absl::Status ReadPart(const SavedTensor& saved, const Rectangle& chunk, const Rectangle& wanted,
                         char* out) const;
 

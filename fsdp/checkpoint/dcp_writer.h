@@ -1,16 +1,20 @@
-// Writes one file of a checkpoint, as dcp_file.h laid it out, and commits a checkpoint when all of its files are there.
+// Writes one file of a checkpoint, as dcp_file.h laid it out, and commits a checkpoint when all of its files
+// are there.
 //
-//   Create()  makes the file and reserves its bytes on disk, so that a full disk is known before the first one.
-//   Write()   once for each piece, in any order, from any number of threads at once: the numbers are written from where
-//             they lie and are not copied. They must stay as they are until Write() returns.
-//   Finish()  when every Write() has returned: all is on disk, and this is its sum.
-//   CommitDcp() on one rank, with the layouts of all files (each rank can make all of them) and their sums (which have
-//             to be sent): writes `.metadata` last, by a rename. Until then the folder is no checkpoint for any reader.
+//   Create()     makes the file and reserves its bytes on disk, so that a full disk is known before the first
+//                one.
+//   Write()      once for each piece, in any order, from any number of threads at once: the numbers are
+//                written from where they lie and are not copied. They must stay as they are until it returns.
+//   Finish()     when every Write() has returned: all is on disk, and this is its sum.
+//   CommitDcp()  on one rank, with the layouts of all files (each rank can make all of them) and their sums
+//                (which have to be sent): writes `.metadata` last, by a rename. Until then the folder is no
+//                checkpoint for any reader.
 //
-// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. Files that an attempt
-// before left are removed and replaced by new ones, so a process of it that still writes harms nothing: its Finish()
-// fails. A folder that has a `.metadata` is done and is not written to: FAILED_PRECONDITION. Other errors: what the
-// system answered, with the path (UNAVAILABLE: a full disk is one).
+// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. Files that an
+// attempt before left are removed and replaced by new ones, so a process of it that still writes harms
+// nothing: its Finish() fails. A folder that has a `.metadata` is done and is not written to:
+// FAILED_PRECONDITION. Other errors: what the system answered, with the path (UNAVAILABLE: a full disk is
+// one).
 #pragma once
 
 #include <absl/status/statusor.h>

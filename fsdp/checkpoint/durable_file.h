@@ -1,5 +1,5 @@
-// Writing files so that they survive: a new content appears under its name whole, and stays when the machine stops.
-// Errors are ErrnoStatus's, with the path: a full disk is UNAVAILABLE.
+// Writing files so that they survive: a new content appears under its name whole, and stays when the machine
+// stops. Errors are ErrnoStatus's, with the path: a full disk is UNAVAILABLE.
 #pragma once
 
 #include <absl/status/status.h>
@@ -15,8 +15,8 @@ namespace fsdpd {
 // All of `pieces`, one after the other, at byte `begin` of `fd`.
 absl::Status WriteAt(int fd, const std::string& path, int64_t begin, std::vector<iovec> pieces);
 
-// `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The rename itself
-// is on disk after SyncFolder().
+// `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
+// rename itself is on disk after SyncFolder().
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content);
 
 absl::Status SyncFolder(const std::string& folder);

@@ -1,13 +1,15 @@
-// Python's pickles as plain values: the part of the format that torch.save and torch.distributed.checkpoint write.
+// Python's pickles as plain values: the part of the format that torch.save and torch.distributed.checkpoint
+// write.
 //
-// Nothing is ever run. A class is its two names; an object is the class that would be called, the arguments of the
-// call, the state and items that it would be given. Whoever reads a pickle asks for the classes that it knows, and
-// passes over the rest. Opcodes are protocol 2 to 5 without extension codes, out-of-band buffers and the text forms of
-// protocol 0; any other is refused by name.
+// Nothing is ever run. A class is its two names; an object is the class that would be called, the arguments
+// of the call, the state and items that it would be given. Whoever reads a pickle asks for the classes that
+// it knows, and passes over the rest. Opcodes are protocol 2 to 5 without extension codes, out-of-band
+// buffers and the text forms of protocol 0; any other is refused by name.
 //
-// Values form a tree in which parts may be shared, and never a circle: what was fetched from the memo cannot change
-// any more. Texts are views of the bytes that were parsed. Every count is bounded (PickleLimits), and memory is at most
-// a constant times the bytes; a walk over shared parts is not bounded by that, so a reader counts what it visits.
+// Values form a tree in which parts may be shared, and never a circle: what was fetched from the memo cannot
+// change any more. Texts are views of the bytes that were parsed. Every count is bounded (PickleLimits), and
+// memory is at most a constant times the bytes; a walk over shared parts is not bounded by that, so a reader
+// counts what it visits.
 //
 // Thread safety: const. Errors: DATA_LOSS with the byte, for all that is wrong with the bytes.
 #pragma once
@@ -25,18 +27,18 @@ namespace fsdpd {
 
 enum class PickleKind : uint8_t {
   kNone,
-  kBool,    // integer
-  kInt,     // integer
-  kBigInt,  // text: little-endian two's complement of more than 8 bytes
-  kFloat,   // real
-  kString,  // text; UTF-8 is not checked
-  kBytes,   // text
-  kList,    // items
-  kTuple,   // items
-  kSet,     // items
-  kDict,    // items: key, value, key, value ...; a repeated key is kept
-  kClass,   // text: module, name
-  kObject,  // items: class, arguments, state (null when none), then what was appended or set as in a list or dict
+  kBool,     // integer
+  kInt,      // integer
+  kBigInt,   // text: little-endian two's complement of more than 8 bytes
+  kFloat,    // real
+  kString,   // text; UTF-8 is not checked
+  kBytes,    // text
+  kList,     // items
+  kTuple,    // items
+  kSet,      // items
+  kDict,     // items: key, value, key, value ...; a repeated key is kept
+  kClass,    // text: module, name
+  kObject,   // items: class, arguments, state (or null), then what was appended or set, as of a list or dict
   kOutside,  // items: the name under which it is kept elsewhere (torch.save's storages)
 };
 
@@ -61,7 +63,8 @@ struct PickleValue {
   const PickleValue& arguments() const { return *items[1]; }  // A tuple.
   const PickleValue* state() const { return items[2]; }
 
-  // The value of a text key, as Python would find it: the last one. Null when it is not there, or this is no dict.
+  // The value of a text key, as Python would find it: the last one. Null when it is not there, or this is no
+  // dict.
   const PickleValue* Find(absl::string_view key) const;
 };
 

@@ -1,9 +1,9 @@
-// Writes pickles that Python reads, one opcode at a call, in protocol 2 as torch.save does: the opcodes are those that
-// torch's weights_only reader knows too.
+// Writes pickles that Python reads, one opcode at a call, in protocol 2 as torch.save does: the opcodes are
+// those that torch's weights_only reader knows too.
 //
-// Containers are written as Python writes them: EmptyDict(); Mark(); key; value; ...; SetItems(). An object is a
-// Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Texts and classes that come again
-// are fetched from the memo. Take() ends the pickle.
+// Containers are written as Python writes them: EmptyDict(); Mark(); key; value; ...; SetItems(). An object
+// is a Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Texts and classes
+// that come again are fetched from the memo. Take() ends the pickle.
 //
 // Thread safety: none. No errors: what is called is what is written.
 #pragma once

@@ -1,5 +1,6 @@
-// The types of numbers that checkpoints hold: PyTorch's, with the names that its formats have for them. What a plan
-// computes with (fsdp/plan/spec/dtype.h) is a few of these; a checkpoint has step counters and masks as well.
+// The types of numbers that checkpoints hold: PyTorch's, with the names that its formats have for them. What
+// a plan computes with (fsdp/plan/spec/dtype.h) is a few of these; a checkpoint has step counters and masks
+// as well.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,12 +1,12 @@
-// The file that torch.save makes of one tensor, and of one value: what torch.distributed.checkpoint keeps for each chunk
-// of a tensor and for each thing that is none.
+// The file that torch.save makes of one tensor, and of one value: what torch.distributed.checkpoint keeps for
+// each chunk of a tensor and for each thing that is none.
 //
-// A tensor's is written around data that stays where it is: head, the numbers in row-major order, tail. It is what
-// torch 2.11 would write, byte for byte, except the 40 digits of `serialization_id`, which nothing reads. Its length
-// follows from type and shape, so places in a file are known before a number is.
+// A tensor's is written around data that stays where it is: head, the numbers in row-major order, tail. It is
+// what torch 2.11 would write, byte for byte, except the 40 digits of `serialization_id`, which nothing
+// reads. Its length follows from type and shape, so places in a file are known before a number is.
 //
-// Thread safety: const. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a tensor of a kind that is not
-// read (sparse, quantized, of a type without a name here), each with what was found.
+// Thread safety: const. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a tensor of a kind that
+// is not read (sparse, quantized, of a type without a name here), each with what was found.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,12 +1,12 @@
-// Zip archives as torch.save writes them: members stored as they are, with names in UTF-8, and zip64 where 4 GiB are
-// not enough. Compression, encryption, several disks and comments are refused.
+// Zip archives as torch.save writes them: members stored as they are, with names in UTF-8, and zip64 where 4
+// GiB are not enough. Compression, encryption, several disks and comments are refused.
 //
-// The writer makes what stands around the data of members, byte for byte as torch does: data begins at multiples of 64
-// bytes from the archive's start, and a member's checksum follows it. So a caller can write tensors from where they
-// lie, in pieces, and never has them here.
+// The writer makes what stands around the data of members, byte for byte as torch does: data begins at
+// multiples of 64 bytes from the archive's start, and a member's checksum follows it. So a caller can write
+// tensors from where they lie, in pieces, and never has them here.
 //
-// Thread safety: none for the writer. Errors of the reader: DATA_LOSS, with the byte within the archive, or what `read`
-// returned.
+// Thread safety: none for the writer. Errors of the reader: DATA_LOSS, with the byte within the archive, or
+// what `read` returned.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -62,7 +62,8 @@ struct ZipMember {
 using ReadAt = std::function<absl::Status(int64_t begin, int64_t size, void* out)>;
 ReadAt ReadAtOf(absl::string_view bytes);  // Which must outlive it.
 
-// The members of an archive of `size` bytes, each within it and none over another; their contents are not read.
+// The members of an archive of `size` bytes, each within it and none over another; their contents are not
+// read.
 absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read);
 
 // The content of a small member, its checksum compared. REQUIRES: `member` is of the archive.

@@ -1,9 +1,11 @@
 // Reads and writes checkpoints for tests in Python, which hold them against torch's.
 //
-//   write FOLDER < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": numbers [BEGIN, BEGIN +
-//                           COUNT) of a tensor, whose bytes are in the file PATH; "part NAME TYPE SHAPE OFFSETS SIZES PATH";
-//                           "number NAME INTEGER". Commits. Sizes are "2,3", and "-" for none.
-//   read FOLDER OUT         Every tensor's bytes to OUT/NAME, and a line "NAME TYPE SHAPE" for each; "NAME value TEXT".
+//   write FOLDER < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": numbers
+//                           [BEGIN, BEGIN + COUNT) of a tensor, whose bytes are in the file PATH;
+//                           "part NAME TYPE SHAPE OFFSETS SIZES PATH"; "number NAME INTEGER". Commits. Sizes
+//                           are "2,3", and "-" for none.
+//   read FOLDER OUT         Every tensor's bytes to OUT/NAME, and a line "NAME TYPE SHAPE" for each;
+//                           "NAME value TEXT".
 //   part FOLDER NAME OFFSETS SIZES   The bytes of a rectangle to stdout.
 //   frame TYPE SHAPE        What torch.save would write of a tensor of zeros, to stdout.
 //   sparse TYPE SHAPE PATH  The same into a file, with a hole for the zeros.

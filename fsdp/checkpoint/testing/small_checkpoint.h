@@ -1,4 +1,5 @@
-// A checkpoint of two files for tests: what a shard cut at any number looks like, in types and shapes of all kinds.
+// A checkpoint of two files for tests: what a shard cut at any number looks like, in types and shapes of all
+// kinds.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ TestTensor MakeTestTensor(const std::string& name, const char* type, const std::
 // Of one to three dimensions, a scalar, an empty one, and of several types.
 std::vector<TestTensor> SmallTensors();
 
-// Writes the tensors, each flattened and cut at `cuts` parts' bounds, to as many files, and the value "iteration" = 7.
-// Files are written by several threads. Does not commit.
+// Writes the tensors, each flattened and cut at `cuts` parts' bounds, to as many files, and the value
+// "iteration" = 7. Files are written by several threads. Does not commit.
 struct WrittenFiles {
   std::vector<DcpFile> files;
   std::vector<DcpSum> sums;
@@ -33,7 +34,8 @@ WrittenFiles WriteTestFiles(const std::string& folder, const std::vector<TestTen
 
 absl::Status CommitTestFiles(const std::string& folder, const WrittenFiles& written);
 
-// Reads all tensors whole, and compares. An error of the reader's, or OK; a difference is a failed expectation.
+// Reads all tensors whole, and compares. An error of the reader's, or OK; a difference is a failed
+// expectation.
 absl::Status ReadBack(const std::string& folder, const std::vector<TestTensor>& tensors);
 
 std::string ReadFileOf(const std::string& path);
