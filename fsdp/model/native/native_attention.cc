@@ -30,13 +30,12 @@ namespace {
 constexpr double kNoDropout = 0;
 constexpr bool kCausal = true;
 
-// Kernels want [batch, heads, sequence, head_size], as a view.
-at::Tensor HeadsFirst(const at::Tensor& x) { return x.transpose(1, 2); }
-at::Tensor TokensFirstView(const at::Tensor& x) { return x.transpose(1, 2); }
-at::Tensor TokensFirst(const at::Tensor& x) { return TokensFirstView(x).contiguous(); }
+// Between [batch, tokens, heads, head_size] and what kernels want, [batch, heads, tokens, head_size]: a view.
+at::Tensor Swapped(const at::Tensor& x) { return x.transpose(1, 2); }
+at::Tensor TokensFirst(const at::Tensor& x) { return Swapped(x).contiguous(); }
 
 AttentionInput HeadsFirst(const AttentionInput& input) {
-  return {HeadsFirst(input.q), HeadsFirst(input.k), HeadsFirst(input.v)};
+  return {Swapped(input.q), Swapped(input.k), Swapped(input.v)};
 }
 
 // Key or value heads, [batch, kv_heads, ...], once for each query head that reads them, and the way back.
@@ -139,7 +138,7 @@ AttentionOutput RunForward(const AttentionInput& x, AttentionKernel kernel) {
 // With heads first.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& grad, const AttentionInput& x,
                                                            const AttentionOutput& y) {
-  const at::Tensor out = HeadsFirst(y.out), none;
+  const at::Tensor out = Swapped(y.out), none;
   const int64_t sequence = x.q.size(2);
   switch (y.kernel) {
     case AttentionKernel::kHost:
@@ -217,7 +216,7 @@ AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<
   ForEachDocument(document_starts, input.q, [&](size_t /*number*/, int64_t begin, int64_t count) {
     const AttentionInput of = TokensOf(input, begin, count);
     AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
-    TokensOf(output.out, begin, count).copy_(TokensFirstView(own.out));
+    TokensOf(output.out, begin, count).copy_(Swapped(own.out));
     own.out = at::Tensor();
     output.documents.push_back(std::move(own));
   });
@@ -227,7 +226,7 @@ AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                  const AttentionOutput& output, const std::vector<int64_t>& document_starts) {
   if (document_starts.empty()) {
-    const auto [q, k, v] = RunBackward(HeadsFirst(grad_out), HeadsFirst(input), output);
+    const auto [q, k, v] = RunBackward(Swapped(grad_out), HeadsFirst(input), output);
     return {TokensFirst(q), TokensFirst(k), TokensFirst(v)};
   }
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
@@ -236,11 +235,11 @@ AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInpu
     AttentionOutput own = output.documents.at(number);
     own.out = TokensOf(output.out, begin, count);
     const AttentionInput into = TokensOf(grads, begin, count);
-    const auto [q, k, v] = RunBackward(HeadsFirst(TokensOf(grad_out, begin, count)),
+    const auto [q, k, v] = RunBackward(Swapped(TokensOf(grad_out, begin, count)),
                                        HeadsFirst(TokensOf(input, begin, count)), own);
-    into.q.copy_(TokensFirstView(q));
-    into.k.copy_(TokensFirstView(k));
-    into.v.copy_(TokensFirstView(v));
+    into.q.copy_(Swapped(q));
+    into.k.copy_(Swapped(k));
+    into.v.copy_(Swapped(v));
   });
   return grads;
 }
