@@ -199,9 +199,19 @@ void LogKeeper::Read(const v1::ReadLogs& ask) {
   changed_.SignalAll();
 }
 
+void LogKeeper::Grant(const v1::LogGrant& grant) {
+  {
+    MutexLock lock(&mutex_);
+    if (requests_.count(grant.request()) == 0) return;
+    granted_.push_back(grant);
+  }
+  changed_.SignalAll();
+}
+
 void LogKeeper::DropAll() {
   MutexLock lock(&mutex_);
   asked_.clear();
+  granted_.clear();
   requests_.clear();
 }
 
@@ -303,14 +313,6 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   return true;
 }
 
-// A request that has sent all it had needs no more.
-absl::Status LogKeeper::Grant(const v1::ReadLogs& ask) {
-  MutexLock lock(&mutex_);
-  const auto it = requests_.find(ask.request());
-  if (it != requests_.end()) it->second->credit += ask.more_bytes();
-  return absl::OkStatus();
-}
-
 absl::Status LogKeeper::Begin(const v1::ReadLogs& ask) {
   std::shared_ptr<Request> opened;
   if (!ask.stop()) {
@@ -333,12 +335,17 @@ bool LogKeeper::Admit(bool idle) {
   {
     MutexLock lock(&mutex_);
     while (!stopping_ && asked_.empty() && requests_.empty()) changed_.Wait(&mutex_);
-    if (!stopping_ && asked_.empty() && idle) changed_.WaitFor(&mutex_, kFollowInterval);
+    if (!stopping_ && asked_.empty() && granted_.empty() && idle) changed_.WaitFor(&mutex_, kFollowInterval);
     if (stopping_) return false;
     asked.swap(asked_);
+    for (const v1::LogGrant& grant : granted_) {
+      const auto it = requests_.find(grant.request());
+      if (it != requests_.end()) it->second->credit += grant.bytes();
+    }
+    granted_.clear();
   }
   for (const v1::ReadLogs& ask : asked) {
-    const absl::Status taken = ask.more_bytes() > 0 ? Grant(ask) : Begin(ask);
+    const absl::Status taken = Begin(ask);
     if (!taken.ok()) Fail(ask.request(), taken);
   }
   return true;

@@ -6,7 +6,8 @@
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
-//   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
+//   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets a request with a window go
+//   on; DropAll when the asker has gone.
 //
 // An ask with a window is answered as far as that reaches, and goes on with each grant of more: what its
 // reader has not taken stays in the files.
@@ -56,6 +57,7 @@ class LogKeeper {
   std::vector<std::string> Tail(const RankId& id, int lines) const;
 
   void Read(const v1::ReadLogs& ask);
+  void Grant(const v1::LogGrant& grant);  // For a request that has ended it is nothing.
   void DropAll();
 
  private:
@@ -65,7 +67,6 @@ class LogKeeper {
   void Serve();
   bool Admit(bool idle);
   absl::Status Begin(const v1::ReadLogs& ask);
-  absl::Status Grant(const v1::ReadLogs& ask);
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
   void ReadMore(Request* request, LogFile* file);
@@ -81,6 +82,7 @@ class LogKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<RankId> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ReadLogs> asked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::LogGrant> granted_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Last: it uses all of the above.
 };

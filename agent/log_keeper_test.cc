@@ -179,13 +179,13 @@ TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
   other.set_request(2);
   keeper_.Read(other);
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n");
-  v1::ReadLogs grant;
+  v1::LogGrant grant;
   grant.set_request(1);
-  grant.set_more_bytes(10 * LogLineCost(5));
-  keeper_.Read(grant);
+  grant.set_bytes(10 * LogLineCost(5));
+  keeper_.Grant(grant);
   EXPECT_EQ(reader_.AwaitEnds(2), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n3:three\n3:four\n");
   // A grant that comes too late begins nothing.
-  keeper_.Read(grant);
+  keeper_.Grant(grant);
   other.set_request(3);
   keeper_.Read(other);
   reader_.AwaitEnds(3);
