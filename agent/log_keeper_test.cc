@@ -1,5 +1,6 @@
 #include "agent/log_keeper.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -190,6 +191,97 @@ TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
   keeper_.Read(other);
   reader_.AwaitEnds(3);
   EXPECT_EQ(reader_.error(), "");
+}
+
+TEST_F(LogKeeperTest, RanksTakeTurnsAtAWindowThatIsSmallerThanWhatTheyHave) {
+  for (const int rank : {1, 2, 3}) {
+    const UniqueFd log = Open({{"job", 2}, rank});
+    Write(log, "a\nb\n");
+    keeper_.RankEnded({{"job", 2}, rank});
+  }
+  v1::ReadLogs ask = Ask(-1);
+  ask.set_window_bytes(LogLineCost(1));
+  keeper_.Read(ask);
+  v1::LogGrant grant;
+  grant.set_request(1);
+  grant.set_bytes(LogLineCost(1));
+  std::string expected = "1:a\n";
+  EXPECT_EQ(reader_.AwaitText(expected), expected);
+  for (const char* next : {"2:a\n", "3:a\n", "1:b\n", "2:b\n", "3:b\n"}) {
+    keeper_.Grant(grant);
+    expected += next;
+    EXPECT_EQ(reader_.AwaitText(next), expected);
+  }
+  keeper_.Grant(grant);
+  EXPECT_EQ(reader_.AwaitEnd(), expected);
+}
+
+// Seen by what a file says only after its reader could have been ahead.
+TEST_F(LogKeeperTest, WhatTheWindowDoesNotReachIsReadOnlyOnceItDoes) {
+  const std::string lines(1000, 'x');
+  std::string before;
+  for (int line = 0; line < 100; ++line) before += lines + "\n";
+  for (const int rank : {1, 2}) {
+    const UniqueFd log = Open({{"job", 2}, rank});
+    Write(log, before);
+    keeper_.RankEnded({{"job", 2}, rank});
+  }
+  v1::ReadLogs ask = Ask(-1);
+  ask.set_window_bytes(LogLineCost(1000));
+  keeper_.Read(ask);
+  reader_.AwaitText("1:x");
+  // Once this is answered, the first request has had its turn at both files.
+  v1::ReadLogs other = Ask(1);
+  other.set_request(2);
+  other.set_tail_lines(1);
+  keeper_.Read(other);
+  reader_.AwaitEnd();
+  for (const int rank : {1, 2}) {
+    const UniqueFd log(open(keeper_.PathOf({{"job", 2}, rank}).c_str(), O_WRONLY | O_CLOEXEC));
+    const off_t from = rank == 1 ? kMaxLogLineBytes : 0;
+    ASSERT_EQ(pwrite(log.get(), "new", 3, from), 3);
+  }
+  v1::LogGrant grant;
+  grant.set_request(1);
+  grant.set_bytes(1 << 20);
+  keeper_.Grant(grant);
+  const std::string text = reader_.AwaitEnds(2);
+  EXPECT_NE(text.find("2:newx"), std::string::npos) << "rank 2 was read ahead of its turn";
+  EXPECT_NE(text.find("xnewx"), std::string::npos) << "rank 1 was read beyond its window";
+}
+
+TEST_F(LogKeeperTest, ALogThatBreaksOffWhereItCannotBeReadSaysSo) {
+  std::filesystem::create_directories(keeper_.PathOf(kRank));  // Opens, and reads as an error.
+  keeper_.Read(Ask(3));
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "cannot read " + keeper_.PathOf(kRank) + ": Is a directory");
+}
+
+TEST_F(LogKeeperTest, AnAskThatIsBeingOpenedWhenAllAreDroppedBeginsNothing) {
+  Write(Open(kRank), "one\n");
+  keeper_.RankEnded(kRank);
+  // Asks for rank 9 fail, which calls back between the asks that are taken in together.
+  const auto ask_for = [](int64_t request, int rank) {
+    v1::ReadLogs ask = Ask(rank);
+    ask.set_request(request);
+    return ask;
+  };
+  std::unique_ptr<LogKeeper> keeper;
+  Reader reader;
+  const auto deliver = [&](v1::LogLines lines) {
+    const int64_t request = lines.request();
+    if (request == 1) {
+      keeper->Read(ask_for(2, 9));
+      keeper->Read(ask_for(3, kRank.rank));
+    } else if (request == 2) {
+      keeper->DropAll();
+      keeper->Read(ask_for(4, 9));
+    }
+    return reader.Take(std::move(lines));
+  };
+  keeper = std::make_unique<LogKeeper>(dir_.path(), deliver);
+  keeper->Read(ask_for(1, 9));
+  EXPECT_EQ(reader.AwaitEnds(3), "");
 }
 
 TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
