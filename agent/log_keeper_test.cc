@@ -1,5 +1,8 @@
 #include "agent/log_keeper.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -9,6 +12,20 @@
 
 #include "base/limits.h"
 #include "base/temp_dir.h"
+
+namespace {
+
+// After how many entries listing a folder fails, as on a network's file system; no local one does. < 0: never.
+std::atomic<int> listing_fails_after{-1};
+
+}  // namespace
+
+extern "C" dirent* readdir(DIR* folder) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  if (listing_fails_after < 0 || listing_fails_after-- > 0) return real(folder);
+  errno = EIO;
+  return nullptr;
+}
 
 namespace fsdpd {
 namespace {
@@ -255,6 +272,15 @@ TEST_F(LogKeeperTest, ALogThatBreaksOffWhereItCannotBeReadSaysSo) {
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();
   EXPECT_EQ(reader_.error(), "cannot read " + keeper_.PathOf(kRank) + ": Is a directory");
+}
+
+TEST_F(LogKeeperTest, AFolderWhoseListingBreaksOffEndsTheAskAndNotTheAgent) {
+  for (const int rank : {1, 2, 3}) Write(Open({{"job", 2}, rank}), "one\n");
+  listing_fails_after = 3;  // Of five, with "." and "..".
+  keeper_.Read(Ask(-1));
+  reader_.AwaitEnd();
+  listing_fails_after = -1;
+  EXPECT_EQ(reader_.error(), "cannot look into " + dir_.path() + "/job/attempt-2: Input/output error");
 }
 
 TEST_F(LogKeeperTest, AnAskThatIsBeingOpenedWhenAllAreDroppedBeginsNothing) {
