@@ -6,8 +6,8 @@
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
-//   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets a request with a window go
-//   on; DropAll when the asker has gone: nothing that was asked before it begins after it.
+//   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
+//   DropAll when the asker has gone: nothing that was asked before it begins after it.
 //
 // An ask with a window is answered as far as that reaches, and goes on with each grant of more, its ranks in
 // turn: what its reader has not taken stays in the files. A file that cannot be read ends the request, with

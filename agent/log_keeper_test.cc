@@ -15,7 +15,7 @@
 
 namespace {
 
-// After how many entries listing a folder fails, as on a network's file system; no local one does. < 0: never.
+// After how many entries listing a folder fails, as on a network's file system; < 0: it does not.
 std::atomic<int> listing_fails_after{-1};
 
 }  // namespace

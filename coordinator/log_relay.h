@@ -1,11 +1,11 @@
 // Brings ranks' log lines from agents to those who read them. A tail asks every node that holds a part of the
 // attempt and merges what comes, in order per rank.
 //
-// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window (ReadLogs
-// in agent.proto) and gets the next grant for what the reader has written to its client, so that lines wait
-// in the files where they are, neither here nor in an agent's stream, which carries more than logs. An agent
-// of a release that knows no windows gets none, and sends all at once. What all tails hold together is bounded
-// too: the tail for whose lines there is no room is ended.
+// Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window
+// (ReadLogs in agent.proto) and gets the next grant for what the reader has written to its client, so that
+// lines wait in the files where they are, neither here nor in an agent's stream, which carries more than
+// logs. An agent of a release that knows no windows gets none, and sends all at once. What all tails hold
+// together is bounded too: the tail for whose lines there is no room is ended.
 //
 // Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and
 // lives longer.
