@@ -152,13 +152,13 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
   FSDPD_CHECK(files.size() == sums.size());
   FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
   FSDPD_ASSIGN_OR_RETURN(const DcpIndex index, IndexOf(files));
-  if (const std::vector<DcpFault> faults = CheckIndex(index); !faults.empty()) {
+  if (const DcpFaults faults = CheckIndex(index); !faults.empty()) {
     std::vector<std::string> told;
     for (size_t i = 0; i < std::min(faults.size(), kMaxFaultsTold); ++i) {
       told.push_back(absl::StrCat(faults[i].where, ": ", faults[i].what));
     }
     return absl::FailedPreconditionError(
-        absl::StrCat("no whole checkpoint, ", faults.size(), " faults: ", absl::StrJoin(told, "; ")));
+        absl::StrCat("no whole checkpoint, ", faults.count(), " faults: ", absl::StrJoin(told, "; ")));
   }
   DcpSums named;
   for (size_t i = 0; i < files.size(); ++i) {
