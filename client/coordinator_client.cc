@@ -21,6 +21,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
+constexpr int kKeepaliveMs = 10'000;
 
 template <typename Detail>
 std::string UrlOf() {
@@ -57,6 +58,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Finds a coordinator that stands still under a stream, on which nothing else would be sent.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   // An address on a command line is meant as it stands; no proxy stands between the parts of one cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -79,7 +83,8 @@ std::string ShortReason(const std::string& message) {
 bool IsSilence(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
          (absl::IsUnavailable(status) && (absl::StrContains(status.message(), "timed out") ||
-                                          absl::StrContains(status.message(), "Timeout occurred")));
+                                          absl::StrContains(status.message(), "Timeout occurred") ||
+                                          absl::StrContains(status.message(), "keepalive")));
 }
 
 absl::Status Silence(const absl::Status& status) {

@@ -40,6 +40,13 @@ bool IsPlain(const std::string& text) {
                      [](char c) { return absl::ascii_isalnum(c) || std::strchr("_-./", c) != nullptr; });
 }
 
+// 1e-05 is text to readers of YAML 1.1, of which PyYAML is one: they want a point.
+std::string WithPoint(std::string number) {
+  const size_t exponent = number.find('e');
+  if (exponent != std::string::npos && number.find('.') == std::string::npos) number.insert(exponent, ".0");
+  return number;
+}
+
 // The shortest decimal that reads back as the same value.
 std::string Number(double value, bool json) {
   if (std::isnan(value)) return json ? "\"NaN\"" : ".nan";
@@ -47,9 +54,9 @@ std::string Number(double value, bool json) {
     return absl::StrCat(json ? "\"" : "", value < 0 ? "-" : "", json ? "Infinity\"" : ".inf");
   for (int digits = 1; digits < 17; ++digits) {
     const std::string text = absl::StrFormat("%.*g", digits, value);
-    if (std::strtod(text.c_str(), nullptr) == value) return text;
+    if (std::strtod(text.c_str(), nullptr) == value) return WithPoint(text);
   }
-  return absl::StrFormat("%.17g", value);
+  return WithPoint(absl::StrFormat("%.17g", value));
 }
 
 struct Form {

@@ -27,6 +27,15 @@ v1::JobSpec Spec() {
   return spec;
 }
 
+// PyYAML, which reads YAML 1.1, took 1e+04 for a text.
+TEST(SpecPrint, NumbersWithAnExponentHaveAPoint) {
+  v1::JobSpec spec;
+  spec.mutable_optimizer()->mutable_adamw()->set_lr(1e-8);
+  spec.mutable_optimizer()->mutable_adamw()->set_eps(1.25e-7);
+  EXPECT_NE(ToYaml(spec).find("lr: 1.0e-08"), std::string::npos) << ToYaml(spec);
+  EXPECT_NE(ToYaml(spec).find("eps: 1.25e-07"), std::string::npos) << ToYaml(spec);
+}
+
 TEST(SpecPrint, WritesYamlAsPeopleDo) {
   EXPECT_EQ(ToYaml(Spec()), R"(name: tiny
 model:

@@ -148,8 +148,8 @@ class Assigned {
            arrays_.count(std::string(name)) > 0;
   }
 
-  // The text with its variables replaced; empty when one is not known.
-  std::optional<std::string> Replaced(const ShellWord& word) const {
+  // The text with its variables replaced; empty when one is not known, or there is no more room for values.
+  std::optional<std::string> Replaced(const ShellWord& word) {
     const std::string& text = word.text;
     // A dollar in single quotes is none of them, and nothing tells which it is.
     if (std::count(text.begin(), text.end(), '$') != static_cast<std::ptrdiff_t>(word.variables.size())) {
@@ -167,6 +167,8 @@ class Assigned {
       while (end < text.size() && IsNameChar(text[end])) ++end;
       const auto found = values_.find(text.substr(begin, end - begin));
       if (found == values_.end() || (braces && (end == text.size() || text[end] != '}'))) return std::nullopt;
+      if (found->second.size() > room_) return std::nullopt;
+      room_ -= found->second.size();
       out += found->second;
       at = end + (braces ? 1 : 0);
     }
@@ -174,6 +176,7 @@ class Assigned {
   }
 
  private:
+  size_t room_ = 1 << 20;  // A=$A$A doubles with each line.
   std::map<std::string, std::string> values_;
   std::set<std::string> arrays_;
 };

@@ -69,5 +69,17 @@ TEST(ShellWords, PutInWhatTheTextAssigns) {
             (Texts{"TP=8", "--tp", "${TP:-4}", "${M[@]}", "$TP$TP"}));
 }
 
+TEST(ShellWords, ThatDoubleThemselvesAreReplacedAsLongAsThereIsRoom) {
+  std::string text = "A=0123456789";
+  for (int line = 0; line < 40; ++line) text += "\nA=$A$A";
+  std::vector<ShellWord> words;
+  SpecFaults faults = SplitShellWords(text, "args.sh", &words);
+  ExpandAssigned(&words, &faults);
+  size_t bytes = 0;
+  for (const ShellWord& word : words) bytes += word.text.size();
+  EXPECT_LT(bytes, 4u << 20);
+  EXPECT_FALSE(faults.empty()) << "what was not replaced is told";
+}
+
 }  // namespace
 }  // namespace fsdpd

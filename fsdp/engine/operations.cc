@@ -359,7 +359,7 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
 }
 
 absl::Status Operations::Norm(const Instruction& instruction) {
-  const auto& [rate, divisor, not_finite] = scalars_;
+  const at::Tensor &divisor = scalars_.grad_divisor, &not_finite = scalars_.found_nonfinite;
   const at::Tensor squares = sums_.select(0, kSquares);
   const at::Tensor own = squares_.Sum();
   if (own.defined()) squares.copy_(own);

@@ -32,7 +32,7 @@ LlamaConfig AllOptions() {
 }
 
 Gpt2Config SmallGpt2(bool tied) {
-  Gpt2Config config{256, 128, 512, 2, 4, 1024};
+  Gpt2Config config{256, 128, 512, 2, 4, kLossChunkTokens};
   config.tied_embeddings = tied;
   return config;
 }

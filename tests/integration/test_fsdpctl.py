@@ -227,6 +227,22 @@ def test_a_coordinator_that_stands_still_is_exit_6(tmp_path, arguments):
         assert cluster.address in result.err and "--timeout" in result.err, result
 
 
+@pytest.mark.nightly  # Keepalive takes its 20 seconds.
+def test_who_watches_is_told_that_the_coordinator_stands_still(tmp_path):
+    with Cluster(tmp_path) as cluster:
+        job = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job, 1)
+        with subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "watch", job], text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as watch:
+            try:
+                os.kill(cluster.coordinator.pid, signal.SIGSTOP)
+                assert "connection lost" in watch.stderr.readline()
+            finally:
+                os.kill(cluster.coordinator.pid, signal.SIGCONT)
+                watch.kill()
+        cluster.cancel(job)
+
+
 def test_a_missing_spec_file_is_named(shared):
     result = shared.ctl("submit", "-f", "/nowhere/job.yaml")
     assert result.code in (2, 3) and "/nowhere/job.yaml" in result.err, result
