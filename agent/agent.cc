@@ -64,7 +64,7 @@ Agent::~Agent() {
 absl::Status Agent::StartParts() {
   FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
   for (const std::string& dir : options_.plugin_dirs) {
-    FSDPD_ASSIGN_OR_RETURN(std::string resolved, ResolvePluginDir(dir));
+    FSDPD_ASSIGN_OR_RETURN(PluginDir resolved, ResolvePluginDir(dir));
     plugin_dirs_.push_back(std::move(resolved));
   }
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
@@ -107,8 +107,9 @@ v1::Register Agent::Registration() {
   registration.set_version(kVersion);
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
   registration.set_instance(instance_);
+  registration.set_log_windows(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
-  registration.mutable_plugin_dirs()->Assign(plugin_dirs_.begin(), plugin_dirs_.end());
+  for (const PluginDir& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
   return registration;
 }
@@ -193,6 +194,8 @@ void Agent::Received(const v1::CoordinatorMessage& message) {
       return supervisor_->StoreValue(message.rendezvous_value());
     case v1::CoordinatorMessage::kReadLogs:
       return logs_->Read(message.read_logs());
+    case v1::CoordinatorMessage::kLogGrant:
+      return logs_->Grant(message.log_grant());
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::BODY_NOT_SET:
       LogWarning("a message of the coordinator is not understood kind=%d",

@@ -83,7 +83,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
   UniqueFd work_dir_lock_;
-  std::vector<std::string> plugin_dirs_;  // Resolved.
+  std::vector<PluginDir> plugin_dirs_;
   const std::shared_ptr<MetricsExporter> metrics_;
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;

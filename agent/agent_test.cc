@@ -143,6 +143,7 @@ TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
   EXPECT_EQ(registration.metrics_endpoint(), node.agent->metrics_endpoint());
   EXPECT_EQ(registration.instance().size(), 32u);
   EXPECT_EQ(registration.hosted_size(), 0);
+  EXPECT_TRUE(registration.log_windows());
   int beats = 0;
   coordinator.Await([&beats](const v1::AgentMessage& m) { return m.has_heartbeat() && ++beats == 3; });
 }
@@ -385,6 +386,23 @@ TEST(Agent, ReadsLogsFromTheBeginningAndTheirEnd) {
   coordinator.Send(ReadLogs(4, "../etc", 0));
   LinesOf(&coordinator, 4, &error);
   EXPECT_TRUE(absl::StrContains(error, "job_id")) << error;
+}
+
+TEST(Agent, ALogWithAWindowGoesOnWithAGrant) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("flood"));
+  coordinator.AwaitExit("flood-k3x9q2", 1, 0);
+  v1::CoordinatorMessage ask = ReadLogs(1, "flood-k3x9q2", 0);
+  ask.mutable_read_logs()->set_window_bytes(1);
+  coordinator.Send(ask);
+  coordinator.Await([](const v1::AgentMessage& m) { return m.logs().lines_size() > 0; });
+  v1::CoordinatorMessage grant;
+  grant.mutable_log_grant()->set_request(1);
+  grant.mutable_log_grant()->set_bytes(1 << 30);
+  coordinator.Send(grant);
+  EXPECT_EQ(LinesOf(&coordinator, 1).size(), 20002u);
 }
 
 TEST(Agent, FollowsALogUntilItsRankHasEnded) {

@@ -27,7 +27,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
+constexpr int64_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
 constexpr auto kFollowInterval = std::chrono::milliseconds(100);
 constexpr size_t kMaxRequests = 256;  // Open follows; each holds descriptors.
 
@@ -52,11 +52,10 @@ std::string HolderOf(int lock) {
 absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
   std::vector<int> ranks;
   std::error_code error;
-  const std::filesystem::directory_iterator entries(folder, error);
+  std::filesystem::directory_iterator entry(folder, error);
   if (error == std::errc::no_such_file_or_directory) return ranks;
-  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
-  for (const auto& entry : entries) {
-    const std::string file = entry.path().filename();
+  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::string file = entry->path().filename();
     absl::string_view name = file;
     int rank = 0;
     if (absl::ConsumePrefix(&name, "rank-") && absl::ConsumeSuffix(&name, ".log") &&
@@ -64,6 +63,7 @@ absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
       ranks.push_back(rank);
     }
   }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
@@ -87,8 +87,17 @@ struct LogKeeper::LogFile {
 struct LogKeeper::Request {
   v1::ReadLogs ask;
   int64_t credit = 0;  // Of bytes that may be sent, where the ask has a window.
+  size_t first = 0;    // The file that the next turn begins with: after the one that used up the credit.
   bool progress = false;
   std::vector<LogFile> files;
+
+  bool has_window() const { return ask.window_bytes() > 0; }
+  bool may_send() const { return !has_window() || credit > 0; }
+  // About what may be sent: what its reader does not take stays in the file. A line fits in.
+  size_t ReadBytes() const {
+    if (!has_window()) return kReadBytes;
+    return static_cast<size_t>(std::clamp<int64_t>(credit, kMaxLogLineBytes, kReadBytes));
+  }
 };
 
 LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost)
@@ -199,9 +208,20 @@ void LogKeeper::Read(const v1::ReadLogs& ask) {
   changed_.SignalAll();
 }
 
+void LogKeeper::Grant(const v1::LogGrant& grant) {
+  {
+    MutexLock lock(&mutex_);
+    if (requests_.count(grant.request()) == 0) return;
+    granted_.push_back(grant);
+  }
+  changed_.SignalAll();
+}
+
 void LogKeeper::DropAll() {
   MutexLock lock(&mutex_);
+  ++drops_;
   asked_.clear();
+  granted_.clear();
   requests_.clear();
 }
 
@@ -243,32 +263,34 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
 }
 
 // What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
-void LogKeeper::ReadMore(Request* request, LogFile* file) {
-  if (file->finished || !file->lines.empty()) return;
+absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
+  if (file->finished || !file->lines.empty()) return absl::OkStatus();
   // Asked before the read: a rank that ends in between has written all that this read or the next one finds.
   const bool live = IsLive(file->id);
-  std::string bytes(kReadBytes, '\0');
+  std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
+  if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", PathOf(file->id)));
   std::vector<std::string> lines;
   if (got > 0) {
     file->offset += got;
     file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
   }
-  file->finished = got <= 0 && !(request->ask.follow() && live);
+  file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
   request->progress |= got > 0;
   for (std::string& line : lines) file->lines.push_back({std::move(line), /*notice=*/false});
-  if (got > 0 || !live) return;
+  if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
   const bool told = std::exchange(file->told_of_loss, !notice.empty());
   if (!notice.empty() && !told) file->lines.push_back({std::move(notice), /*notice=*/true});
+  return absl::OkStatus();
 }
 
 // One message of what waits, as far as the window reaches. Empty when nothing may be sent.
 v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
   v1::LogLines message;
   message.set_request(request->ask.request());
-  while (!file->lines.empty() && (request->ask.window_bytes() == 0 || request->credit > 0)) {
+  while (!file->lines.empty() && request->may_send()) {
     LogFile::Waiting next = std::move(file->lines.front());
     file->lines.pop_front();
     request->credit -= LogLineCost(static_cast<int64_t>(next.line.size()));
@@ -281,19 +303,27 @@ v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
   return message;
 }
 
-// Delivers what there is, at most one message per file. False when the stream has gone; `*done` when nothing
-// more will come.
+// Delivers what there is and the window allows, at most one message per file. False when the stream has gone;
+// `*done` when nothing more will come.
 bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
-  *done = true;
-  request->progress = false;
-  for (LogFile& file : request->files) {
-    ReadMore(request, &file);
-    v1::LogLines message = NextLines(request, &file);
-    *done &= file.finished && file.lines.empty();
+  request->progress = *done = false;
+  const size_t files = request->files.size(), first = request->first;
+  for (size_t turn = 0; turn < files && request->may_send(); ++turn) {
+    const size_t at = (first + turn) % files;
+    LogFile* file = &request->files[at];
+    if (const absl::Status read = ReadMore(request, file); !read.ok()) {
+      *done = true;
+      Fail(request->ask.request(), read);
+      return true;
+    }
+    v1::LogLines message = NextLines(request, file);
+    if (!request->may_send()) request->first = (at + 1) % files;
     request->progress |= message.lines_size() > 0;
     if (message.lines_size() > 0 && !deliver_(std::move(message))) return false;
   }
   *progress = request->progress;
+  *done = std::all_of(request->files.begin(), request->files.end(),
+                      [](const LogFile& file) { return file.finished && file.lines.empty(); });
   if (*done) {
     v1::LogLines end;
     end.set_request(request->ask.request());
@@ -303,20 +333,13 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   return true;
 }
 
-// A request that has sent all it had needs no more.
-absl::Status LogKeeper::Grant(const v1::ReadLogs& ask) {
-  MutexLock lock(&mutex_);
-  const auto it = requests_.find(ask.request());
-  if (it != requests_.end()) it->second->credit += ask.more_bytes();
-  return absl::OkStatus();
-}
-
-absl::Status LogKeeper::Begin(const v1::ReadLogs& ask) {
+absl::Status LogKeeper::Begin(const v1::ReadLogs& ask, int64_t drops) {
   std::shared_ptr<Request> opened;
   if (!ask.stop()) {
     FSDPD_ASSIGN_OR_RETURN(opened, Open(ask));
   }
   MutexLock lock(&mutex_);
+  if (drops != drops_) return absl::OkStatus();  // Its asker has gone while it was opened.
   requests_.erase(ask.request());
   if (opened == nullptr) return absl::OkStatus();
   if (requests_.size() >= kMaxRequests) {
@@ -330,15 +353,22 @@ absl::Status LogKeeper::Begin(const v1::ReadLogs& ask) {
 // Takes in what was asked since the last turn; false when it is time to stop.
 bool LogKeeper::Admit(bool idle) {
   std::vector<v1::ReadLogs> asked;
+  int64_t drops = 0;
   {
     MutexLock lock(&mutex_);
     while (!stopping_ && asked_.empty() && requests_.empty()) changed_.Wait(&mutex_);
-    if (!stopping_ && asked_.empty() && idle) changed_.WaitFor(&mutex_, kFollowInterval);
+    if (!stopping_ && asked_.empty() && granted_.empty() && idle) changed_.WaitFor(&mutex_, kFollowInterval);
     if (stopping_) return false;
     asked.swap(asked_);
+    drops = drops_;
+    for (const v1::LogGrant& grant : granted_) {
+      const auto it = requests_.find(grant.request());
+      if (it != requests_.end()) it->second->credit += grant.bytes();
+    }
+    granted_.clear();
   }
   for (const v1::ReadLogs& ask : asked) {
-    const absl::Status taken = ask.more_bytes() > 0 ? Grant(ask) : Begin(ask);
+    const absl::Status taken = Begin(ask, drops);
     if (!taken.ok()) Fail(ask.request(), taken);
   }
   return true;

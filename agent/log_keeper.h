@@ -6,10 +6,12 @@
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
-//   Read answers through `deliver`, on a thread of the keeper's own; DropAll when the asker has gone.
+//   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets a request with a window go
+//   on; DropAll when the asker has gone: nothing that was asked before it begins after it.
 //
-// An ask with a window is answered as far as that reaches, and goes on with each grant of more: what its
-// reader has not taken stays in the files.
+// An ask with a window is answered as far as that reaches, and goes on with each grant of more, its ranks in
+// turn: what its reader has not taken stays in the files. A file that cannot be read ends the request, with
+// the reason.
 //
 // Thread safety: all methods. `deliver` may block and returns false when the stream has gone, which ends the
 // request.
@@ -56,6 +58,7 @@ class LogKeeper {
   std::vector<std::string> Tail(const RankId& id, int lines) const;
 
   void Read(const v1::ReadLogs& ask);
+  void Grant(const v1::LogGrant& grant);  // For a request that has ended it is nothing.
   void DropAll();
 
  private:
@@ -64,11 +67,10 @@ class LogKeeper {
 
   void Serve();
   bool Admit(bool idle);
-  absl::Status Begin(const v1::ReadLogs& ask);
-  absl::Status Grant(const v1::ReadLogs& ask);
+  absl::Status Begin(const v1::ReadLogs& ask, int64_t drops);
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
-  void ReadMore(Request* request, LogFile* file);
+  absl::Status ReadMore(Request* request, LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;
   void Fail(int64_t request, const absl::Status& why);
@@ -81,6 +83,8 @@ class LogKeeper {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::set<RankId> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ReadLogs> asked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::LogGrant> granted_ ABSL_GUARDED_BY(mutex_);
+  int64_t drops_ ABSL_GUARDED_BY(mutex_) = 0;  // Of DropAll(): an ask of before one begins nothing.
   std::map<int64_t, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -1,5 +1,9 @@
 #include "agent/log_keeper.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -8,6 +12,20 @@
 
 #include "base/limits.h"
 #include "base/temp_dir.h"
+
+namespace {
+
+// After how many entries listing a folder fails, as on a network's file system; no local one does. < 0: never.
+std::atomic<int> listing_fails_after{-1};
+
+}  // namespace
+
+extern "C" dirent* readdir(DIR* folder) {
+  static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  if (listing_fails_after < 0 || listing_fails_after-- > 0) return real(folder);
+  errno = EIO;
+  return nullptr;
+}
 
 namespace fsdpd {
 namespace {
@@ -179,17 +197,117 @@ TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {
   other.set_request(2);
   keeper_.Read(other);
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n");
-  v1::ReadLogs grant;
+  v1::LogGrant grant;
   grant.set_request(1);
-  grant.set_more_bytes(10 * LogLineCost(5));
-  keeper_.Read(grant);
+  grant.set_bytes(10 * LogLineCost(5));
+  keeper_.Grant(grant);
   EXPECT_EQ(reader_.AwaitEnds(2), "3:one\n3:two\n3:one\n3:two\n3:three\n3:four\n3:three\n3:four\n");
   // A grant that comes too late begins nothing.
-  keeper_.Read(grant);
+  keeper_.Grant(grant);
   other.set_request(3);
   keeper_.Read(other);
   reader_.AwaitEnds(3);
   EXPECT_EQ(reader_.error(), "");
+}
+
+TEST_F(LogKeeperTest, RanksTakeTurnsAtAWindowThatIsSmallerThanWhatTheyHave) {
+  for (const int rank : {1, 2, 3}) {
+    const UniqueFd log = Open({{"job", 2}, rank});
+    Write(log, "a\nb\n");
+    keeper_.RankEnded({{"job", 2}, rank});
+  }
+  v1::ReadLogs ask = Ask(-1);
+  ask.set_window_bytes(LogLineCost(1));
+  keeper_.Read(ask);
+  v1::LogGrant grant;
+  grant.set_request(1);
+  grant.set_bytes(LogLineCost(1));
+  std::string expected = "1:a\n";
+  EXPECT_EQ(reader_.AwaitText(expected), expected);
+  for (const char* next : {"2:a\n", "3:a\n", "1:b\n", "2:b\n", "3:b\n"}) {
+    keeper_.Grant(grant);
+    expected += next;
+    EXPECT_EQ(reader_.AwaitText(next), expected);
+  }
+  keeper_.Grant(grant);
+  EXPECT_EQ(reader_.AwaitEnd(), expected);
+}
+
+// Seen by what a file says only after its reader could have been ahead.
+TEST_F(LogKeeperTest, WhatTheWindowDoesNotReachIsReadOnlyOnceItDoes) {
+  const std::string lines(1000, 'x');
+  std::string before;
+  for (int line = 0; line < 100; ++line) before += lines + "\n";
+  for (const int rank : {1, 2}) {
+    const UniqueFd log = Open({{"job", 2}, rank});
+    Write(log, before);
+    keeper_.RankEnded({{"job", 2}, rank});
+  }
+  v1::ReadLogs ask = Ask(-1);
+  ask.set_window_bytes(LogLineCost(1000));
+  keeper_.Read(ask);
+  reader_.AwaitText("1:x");
+  // Once this is answered, the first request has had its turn at both files.
+  v1::ReadLogs other = Ask(1);
+  other.set_request(2);
+  other.set_tail_lines(1);
+  keeper_.Read(other);
+  reader_.AwaitEnd();
+  for (const int rank : {1, 2}) {
+    const UniqueFd log(open(keeper_.PathOf({{"job", 2}, rank}).c_str(), O_WRONLY | O_CLOEXEC));
+    const off_t from = rank == 1 ? kMaxLogLineBytes : 0;
+    ASSERT_EQ(pwrite(log.get(), "new", 3, from), 3);
+  }
+  v1::LogGrant grant;
+  grant.set_request(1);
+  grant.set_bytes(1 << 20);
+  keeper_.Grant(grant);
+  const std::string text = reader_.AwaitEnds(2);
+  EXPECT_NE(text.find("2:newx"), std::string::npos) << "rank 2 was read ahead of its turn";
+  EXPECT_NE(text.find("xnewx"), std::string::npos) << "rank 1 was read beyond its window";
+}
+
+TEST_F(LogKeeperTest, ALogThatBreaksOffWhereItCannotBeReadSaysSo) {
+  std::filesystem::create_directories(keeper_.PathOf(kRank));  // Opens, and reads as an error.
+  keeper_.Read(Ask(3));
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "cannot read " + keeper_.PathOf(kRank) + ": Is a directory");
+}
+
+TEST_F(LogKeeperTest, AFolderWhoseListingBreaksOffEndsTheAskAndNotTheAgent) {
+  for (const int rank : {1, 2, 3}) Write(Open({{"job", 2}, rank}), "one\n");
+  listing_fails_after = 3;  // Of five, with "." and "..".
+  keeper_.Read(Ask(-1));
+  reader_.AwaitEnd();
+  listing_fails_after = -1;
+  EXPECT_EQ(reader_.error(), "cannot look into " + dir_.path() + "/job/attempt-2: Input/output error");
+}
+
+TEST_F(LogKeeperTest, AnAskThatIsBeingOpenedWhenAllAreDroppedBeginsNothing) {
+  Write(Open(kRank), "one\n");
+  keeper_.RankEnded(kRank);
+  // Asks for rank 9 fail, which calls back between the asks that are taken in together.
+  const auto ask_for = [](int64_t request, int rank) {
+    v1::ReadLogs ask = Ask(rank);
+    ask.set_request(request);
+    return ask;
+  };
+  std::unique_ptr<LogKeeper> keeper;
+  Reader reader;
+  const auto deliver = [&](v1::LogLines lines) {
+    const int64_t request = lines.request();
+    if (request == 1) {
+      keeper->Read(ask_for(2, 9));
+      keeper->Read(ask_for(3, kRank.rank));
+    } else if (request == 2) {
+      keeper->DropAll();
+      keeper->Read(ask_for(4, 9));
+    }
+    return reader.Take(std::move(lines));
+  };
+  keeper = std::make_unique<LogKeeper>(dir_.path(), deliver);
+  keeper->Read(ask_for(1, 9));
+  EXPECT_EQ(reader.AwaitEnds(3), "");
 }
 
 TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {

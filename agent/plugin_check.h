@@ -1,7 +1,10 @@
 // Whether a job's plug-in may be loaded on this node. A shared object runs its submitter's code as the
 // agent's user, which is as much as an account there: so an agent loads none unless its owner named folders
-// (--plugin-dir), and then only what lies in one of them, wherever a path or a link leads. Who may write into
-// these folders decides what runs; between this look and the rank's own it may change there, not outside.
+// (--plugin-dir). The path must lie in one of them as it is written, without "..", and so must the file that it
+// leads to. Whoever may write into these folders decides what runs; a link elsewhere that leads into one is
+// refused, as it could lead away again between this look and the rank's own.
+//
+// A path that does not lie there as it is written is never looked at: it may hang on a dead mount.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,10 +14,15 @@
 
 namespace fsdpd {
 
-// The folder as it is compared with, absolute and without links. INVALID_ARGUMENT when it is none.
-absl::StatusOr<std::string> ResolvePluginDir(const std::string& dir);
+struct PluginDir {
+  std::string given;     // As its owner named it, absolute; equal to `resolved` where that holds a "..".
+  std::string resolved;  // Without links.
+};
 
-// Why not, in words; "" when it may. `dirs`: as ResolvePluginDir() gave them.
-std::string WhyNoPlugin(const std::string& path, const std::vector<std::string>& dirs);
+// INVALID_ARGUMENT when it is no folder.
+absl::StatusOr<PluginDir> ResolvePluginDir(const std::string& dir);
+
+// Why not, in words; "" when it may.
+std::string WhyNoPlugin(const std::string& path, const std::vector<PluginDir>& dirs);
 
 }  // namespace fsdpd

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "agent/launch_check.h"
-#include "agent/plugin_check.h"
 #include "base/check.h"
+#include "base/exit_code.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -25,10 +25,6 @@ constexpr absl::Duration kAloneTime = absl::Seconds(30);
 constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
-
-// Exit codes, as shells use them: of ranks that never ran, and of those that SIGTERM told to end.
-constexpr int kRefusedCode = 126;
-constexpr int kTerminatedCode = 143;
 
 std::string Describe(const v1::RankExit& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -182,7 +178,7 @@ void RankSupervisor::PollOnce() {
   // failed by themselves.
   std::stable_partition(ended.begin(), ended.end(), [](const Source& source) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
-    return end.has_value() && (end->signal != 0 || end->exit_code == kTerminatedCode);
+    return end.has_value() && (end->signal != 0 || end->exit_code == kStoppedExitCode);
   });
   for (const Source& source : ended) CheckExit(source.attempt, source.rank);
 }
@@ -305,7 +301,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
     exit.set_rank(launch.first_rank() + i);
-    exit.set_exit_code(kRefusedCode);
+    exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
     exit.set_agent_stopping(draining_);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
@@ -322,7 +318,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
       rank->Start(start, options_.rank_binary, options_.device, logs_->OpenForRank(rank->id));
   if (!started.ok()) {
     v1::RankExit exit;
-    exit.set_exit_code(kRefusedCode);
+    exit.set_exit_code(kRefusedExitCode);
     exit.set_error(std::string(started.message()));
     rank->gone = true;
     logs_->RankEnded(rank->id);

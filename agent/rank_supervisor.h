@@ -39,6 +39,7 @@
 #include "agent/hosted_rank.h"
 #include "agent/log_keeper.h"
 #include "agent/own_time.h"
+#include "agent/plugin_check.h"
 #include "agent/rendezvous_relay.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -73,7 +74,7 @@ class RankSupervisor {
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
-    std::vector<std::string> plugin_dirs;  // Resolved (plugin_check.h): of which jobs' plug-ins are loaded.
+    std::vector<PluginDir> plugin_dirs;       // Of which jobs' plug-ins are loaded.
   };
 
   RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);

@@ -446,7 +446,7 @@ TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
   std::filesystem::create_directory(dir_.File("plugins"));
   std::ofstream(dir_.File("plugins/mine.so")) << "x";
   std::ofstream(dir_.File("theirs.so")) << "x";
-  options_.plugin_dirs = {std::filesystem::canonical(dir_.File("plugins")).string()};
+  options_.plugin_dirs = {ResolvePluginDir(dir_.File("plugins")).value()};
   Start();
   v1::Launch launch = Launch("train", 1, {0});
   launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("theirs.so"));

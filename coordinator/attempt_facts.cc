@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
+#include "base/exit_code.h"
+
 namespace fsdpd {
 namespace {
 
-// 128 + SIGTERM: what a rank exits with that was told to end (rank.proto).
-constexpr int kTerminatedCode = 143;
 constexpr int kSentSignals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 }  // namespace
@@ -18,7 +18,7 @@ bool Failed(const v1::RankExit& exit) {
 }
 
 bool Terminated(const v1::RankExit& exit) {
-  return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kTerminatedCode);
+  return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
 }
 
 bool EndedFromOutside(const v1::RankExit& exit) {

@@ -112,12 +112,13 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
     read->set_rank(request.rank);
     read->set_follow(request.follow);
     read->set_tail_lines(request.tail_lines);
-    read->set_window_bytes(window);
+    const bool windows = nodes_->KnowsLogWindows(node);
+    if (windows) read->set_window_bytes(window);
     int64_t id;
     {
       MutexLock lock(&mutex_);
       id = ++requests_;
-      sources_[id] = {node, tail};
+      sources_[id] = {node, tail, windows};
     }
     read->set_request(id);
     if (nodes_->Send(node, std::move(message))) continue;
@@ -142,12 +143,12 @@ void LogRelay::Grant(int64_t request, int64_t bytes) {
   {
     MutexLock lock(&mutex_);
     const auto it = sources_.find(request);
-    if (it == sources_.end()) return;  // It has sent all it had.
+    if (it == sources_.end() || !it->second.window) return;  // It has sent all it had, or will unasked.
     node = it->second.node;
   }
   v1::CoordinatorMessage message;
-  message.mutable_read_logs()->set_request(request);
-  message.mutable_read_logs()->set_more_bytes(bytes);
+  message.mutable_log_grant()->set_request(request);
+  message.mutable_log_grant()->set_bytes(bytes);
   nodes_->Send(node, std::move(message));
 }
 

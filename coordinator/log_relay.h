@@ -3,8 +3,9 @@
 //
 // Bounds: agents send a tail's lines as fast as its reader takes them. Each node of it has a window (ReadLogs
 // in agent.proto) and gets the next grant for what the reader has written to its client, so that lines wait
-// in the files where they are, neither here nor in an agent's stream, which carries more than logs. What all
-// tails hold together is bounded too: the tail for whose lines there is no room is ended.
+// in the files where they are, neither here nor in an agent's stream, which carries more than logs. An agent
+// of a release that knows no windows gets none, and sends all at once. What all tails hold together is bounded
+// too: the tail for whose lines there is no room is ended.
 //
 // Thread-safe. Ownership: a tail belongs to its reader; the relay forgets it when the reader lets go, and
 // lives longer.
@@ -62,6 +63,7 @@ class LogTail {
     int64_t request = 0;  // Which brought it.
     v1::LogLines::Line line;
   };
+  // `source_window_bytes`: of each node that knows windows.
   LogTail(LogRelay* relay, int64_t source_window_bytes)
       : relay_(relay), source_window_bytes_(source_window_bytes) {}
   void Take(const v1::LogLines& lines);
@@ -105,6 +107,7 @@ class LogRelay {
   struct Source {
     std::string node;
     std::shared_ptr<LogTail> tail;
+    bool window = false;  // Its agent waits for grants.
   };
 
   bool Reserve(int64_t bytes);  // False when there is no room.

@@ -12,12 +12,13 @@ using ::testing::HasSubstr;
 class LogRelayTest : public ::testing::Test {
  protected:
   LogRelayTest() {
-    for (const char* node : {"a", "b"}) {
+    for (const char* node : {"a", "b", "old"}) {
       v1::Register info;
       info.set_node(node);
       info.set_instance("i");
       info.set_device(v1::DEVICE_CPU);
       info.set_slots(1);
+      info.set_log_windows(std::string(node) != "old");
       outboxes_[node] = nodes_.Attach(info, "peer", nullptr).value();
       v1::CoordinatorMessage welcome;
       outboxes_[node]->Pop(&welcome);
@@ -126,10 +127,35 @@ TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
   ASSERT_TRUE(outboxes_.at("a")->Pop(&next));
   EXPECT_TRUE(next.has_locate());
   ASSERT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kNothingYet);
-  const v1::ReadLogs grant = Asked("a");
-  EXPECT_EQ(grant.request(), asked.request());
-  EXPECT_EQ(grant.more_bytes(), kWindow);
+  ASSERT_TRUE(outboxes_.at("a")->Pop(&next));
+  EXPECT_EQ(next.log_grant().request(), asked.request());
+  EXPECT_EQ(next.log_grant().bytes(), kWindow);
   EXPECT_EQ(relay_.held_bytes(), 0);
+}
+
+// One of a release before took a grant for a new ask, which ended the log that it was sending.
+TEST_F(LogRelayTest, AnAgentThatKnowsNoWindowsGetsNoneAndNoGrantAndItsLogArrivesWhole) {
+  const auto tail = relay_.Open({{"j", 1}}, {"old"});
+  const v1::ReadLogs asked = Asked("old");
+  EXPECT_EQ(asked.window_bytes(), 0);
+  const std::string text(kWindow / 4, 'x');
+  Got last;
+  size_t got = 0;
+  for (int line = 0; line < 20; ++line) {
+    relay_.Take("old", Lines(asked.request(), text));
+    got += TakeAll(tail, &last).size();
+    EXPECT_EQ(last, Got::kNothingYet);
+  }
+  EXPECT_EQ(got, 20u);
+  v1::CoordinatorMessage marker, next;
+  marker.mutable_locate();
+  nodes_.Send("old", marker);
+  ASSERT_TRUE(outboxes_.at("old")->Pop(&next));
+  EXPECT_TRUE(next.has_locate()) << next.ShortDebugString();
+  relay_.Take("old", Lines(asked.request(), "", /*end=*/true));
+  EXPECT_TRUE(TakeAll(tail, &last).empty());
+  EXPECT_EQ(last, Got::kEnd);
+  EXPECT_TRUE(tail->status().ok()) << tail->status();
 }
 
 TEST_F(LogRelayTest, ManyNodesShareATailsWindow) {

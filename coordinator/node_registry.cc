@@ -128,6 +128,12 @@ bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message)
   return outbox != nullptr && outbox->Push(std::move(message));
 }
 
+bool NodeRegistry::KnowsLogWindows(const std::string& node) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  return it != nodes_.end() && it->second.outbox != nullptr && it->second.view.info.log_windows();
+}
+
 void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
   MutexLock lock(&mutex_);
   for (auto& [name, node] : nodes_) {

@@ -63,6 +63,8 @@ class NodeRegistry {
 
   // False when the node has no stream.
   bool Send(const std::string& node, v1::CoordinatorMessage message);
+  // Whether its agent, connected, said Register.log_windows.
+  bool KnowsLogWindows(const std::string& node) const;
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.

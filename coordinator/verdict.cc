@@ -48,6 +48,7 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_exit_code(exit.exit_code());
   failure.set_signal(exit.signal());
   failure.set_attempt(facts.ref.attempt);
+  failure.set_refused(exit.agent_stopping());
   return failure;
 }
 
@@ -145,11 +146,6 @@ std::string LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
                       " is lost: what ran there could not be confirmed gone)");
 }
 
-// Nothing of the attempt was at fault, and on that node nothing of it ever ran.
-bool RefusedByAStoppingAgent(const AttemptFacts& facts, int rank) {
-  return rank >= 0 && facts.ranks()[rank].exit.has_value() && facts.ranks()[rank].exit->agent_stopping();
-}
-
 std::string AllRun(const AttemptFacts& facts) {
   return absl::StrCat("all ", facts.ranks().size(), " ranks run");
 }
@@ -162,7 +158,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
     verdict.reason = absl::StrCat(ReasonOf(*verdict.failure), "; stopping the attempt");
-    verdict.refused = RefusedByAStoppingAgent(facts, verdict.failure->rank());
+    verdict.refused = verdict.failure->refused();
     return verdict;
   }
   if (job.state() == v1::JOB_STATE_STARTING && (facts.AllReady() || facts.stepped)) {
@@ -207,25 +203,27 @@ Verdict AgainSinceRefused(const v1::Job& job) {
 
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
-  if (told && RefusedByAStoppingAgent(facts, job.failure().rank())) return AgainSinceRefused(job);
+  // By what is stored: after a restart of the coordinator the facts are gone.
+  if (told && job.failure().refused()) return AgainSinceRefused(job);
   Verdict verdict;
   // An exit that came after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr && !first->cancelled() && !NodeIsToBlame(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
+    verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
   }
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
-  const int64_t allowed = FilledSpec(job).restart().max_attempts();
-  const int64_t counted = job.attempt() - job.refused_launches();
-  if (counted < allowed) {
+  // Attempts are numbered as their logs are, those that were refused among them.
+  const int64_t allowed = FilledSpec(job).restart().max_attempts() + job.refused_launches();
+  if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
     verdict.retry_after = RetryDelay(job.attempt());
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
-    verdict.reason = absl::StrCat("attempt ", counted, " of ", allowed, " failed", after, ": ", why,
+    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why,
                                   "; the next one starts after ", absl::FormatDuration(verdict.retry_after));
-  } else if (facts.recovered && !facts.AnySign() && counted < allowed + kMaxSwallowedLaunches) {
+  } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
     verdict.reason =

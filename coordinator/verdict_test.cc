@@ -176,14 +176,26 @@ TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
       JudgeNow().reason,
       "attempt 1 does not count, as node-1 did not take it: launch refused: the agent is stopping; the next "
       "one starts after 1s");
+  // A coordinator that restarts meanwhile knows it still.
+  const std::string told = JudgeNow().reason;
+  Reset(/*recovered=*/true);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  EXPECT_EQ(JudgeNow().reason, told);
   // The next one counts, and is the only one that the job has.
   job_.set_attempt(2);
   job_.mutable_failure()->set_attempt(2);
+  job_.mutable_failure()->set_refused(false);
   Reset(false);
   Exit(2, 1, 5);
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+  // Where it has more, all are numbered alike: as their logs are, and as `fsdpctl describe` says it.
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("attempt 2 of 4 failed"));
 }
 
 TEST_F(VerdictTest, ThatAllAgentsAreBackIsSaidUntilTheNextStep) {

@@ -16,12 +16,10 @@
 #include <functional>
 #include <string>
 
+#include "base/exit_code.h"
 #include "base/mutex.h"
 
 namespace fsdpd {
-
-constexpr int kPeerFailedExitCode = 3;  // Another rank of the job had failed; this one only leaves.
-constexpr int kStoppedExitCode = 143;   // 128 + SIGTERM, as shells and container runtimes know it.
 
 void BlockStopSignal();
 
