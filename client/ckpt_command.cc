@@ -1,6 +1,7 @@
 // fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify). Reads the folder itself;
 // no coordinator is asked.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "fsdp/checkpoint/dcp_contents.h"
 #include "fsdp/checkpoint/dcp_record.h"
 #include "fsdp/checkpoint/dcp_verify.h"
+#include "fsdp/checkpoint/pickle.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 
 namespace fsdpd {
@@ -26,9 +28,20 @@ namespace {
 // More keep a disk no busier.
 constexpr unsigned kMaxThreads = 8;
 
-// What a value is; where that cannot be read, a fault.
-std::string ContentOf(const std::string& folder, const DcpContents& contents, const DcpValue& value,
-                      std::vector<DcpFault>* faults) {
+// As a message can hold it: with other bytes than UTF-8, those of ASCII as they are.
+std::string Shown(const std::string& text) {
+  if (IsUtf8(text)) return text;
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += byte < 0x80 ? std::string(1, c) : absl::StrFormat("\\x%02x", byte);
+  }
+  return shown;
+}
+
+// What a value is; where its record is damaged, a fault.
+absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpContents& contents,
+                                      const DcpValue& value, DcpFaults* faults) {
   const int file = value.place.file;
   const bool whole = file >= 0 && value.place.begin >= 0 && value.place.bytes > 0 &&
                      value.place.transform.empty() && value.place.begin <= contents.file_bytes[file] &&
@@ -44,7 +57,9 @@ std::string ContentOf(const std::string& folder, const DcpContents& contents, co
   };
   const absl::StatusOr<std::string> content = read();
   if (content.ok()) return *content;
-  faults->push_back({value.name, std::string(content.status().message())});
+  if (absl::IsUnimplemented(content.status())) return "not read";
+  if (!IsFaultOfFile(content.status())) return content.status();
+  faults->Add(value.name, std::string(content.status().message()));
   return "?";
 }
 
@@ -64,10 +79,10 @@ void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::Checkpo
   }
 }
 
-v1::CheckpointReport ToProto(const std::string& folder, const DcpContents& contents,
-                             std::vector<DcpFault> faults) {
+absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const DcpContents& contents,
+                                             DcpFaults faults) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(folder);
+  checkpoint.set_path(Shown(folder));
   checkpoint.set_sums(contents.sums.has_value());
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
     v1::CheckpointFile* file = checkpoint.add_files();
@@ -79,15 +94,17 @@ v1::CheckpointReport ToProto(const std::string& folder, const DcpContents& conte
   for (const DcpValue& value : contents.index.values) {
     v1::CheckpointValue* proto = checkpoint.add_values();
     proto->set_name(value.name);
-    proto->set_content(ContentOf(folder, contents, value, &faults));
+    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(folder, contents, value, &faults));
+    proto->set_content(std::move(content));
     if (value.place.file >= 0) proto->set_file(contents.index.files[value.place.file]);
     proto->set_bytes(value.place.bytes);
   }
   for (const DcpFault& fault : faults) {
     v1::CheckpointFault* proto = checkpoint.add_faults();
-    proto->set_where(fault.where);
-    proto->set_what(fault.what);
+    proto->set_where(Shown(fault.where));
+    proto->set_what(Shown(fault.what));
   }
+  checkpoint.set_faults_left_out(faults.left_out());
   return checkpoint;
 }
 
@@ -120,6 +137,14 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
     console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
                                  "\n");
   }
+  if (checkpoint.faults_left_out() > 0) {
+    console->err << absl::StrCat(line.file, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
+  }
+  if (checkpoint.unsummed_records() > 0) {
+    console->err << absl::StrCat(line.file, ": note: ", checkpoint.unsummed_records(),
+                                 checkpoint.unsummed_records() == 1 ? " record has" : " records have",
+                                 " no checksums: a damaged number in them would not be seen\n");
+  }
   if (line.output != "table") {
     console->out << Rendered(checkpoint, line.output);
   } else if (line.action == "inspect") {
@@ -130,7 +155,7 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
 }
 
-// There is no checkpoint, or none that can be read at all.
+// There is no checkpoint, or none that can be read at all; or this machine cannot read it now.
 int Fail(const absl::Status& status, Console* console) {
   if (absl::IsCancelled(status)) return kExitInterrupted;
   console->err << "fsdpctl: " << Escaped(std::string(status.message())) << "\n";
@@ -143,16 +168,19 @@ int RunCkptCommand(const CommandLine& line, Console* console) {
   if (line.action == "inspect") {
     const absl::StatusOr<DcpContents> contents = LoadContents(line.file);
     if (!contents.ok()) return Fail(contents.status(), console);
-    return Tell(ToProto(line.file, *contents, contents->faults), line, console);
+    const absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, *contents, contents->faults);
+    return checkpoint.ok() ? Tell(*checkpoint, line, console) : Fail(checkpoint.status(), console);
   }
   FSDPD_CHECK(line.action == "verify");
   const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads));
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(
       line.file, threads, [console] { return console->interrupt != nullptr && console->interrupt->fired(); });
   if (!verdict.ok()) return Fail(verdict.status(), console);
-  v1::CheckpointReport checkpoint = ToProto(line.file, verdict->contents, verdict->faults);
-  checkpoint.set_verified(true);
-  return Tell(checkpoint, line, console);
+  absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, verdict->contents, verdict->faults);
+  if (!checkpoint.ok()) return Fail(checkpoint.status(), console);
+  checkpoint->set_verified(true);
+  checkpoint->set_unsummed_records(verdict->unsummed_records);
+  return Tell(*checkpoint, line, console);
 }
 
 }  // namespace fsdpd

@@ -1,6 +1,7 @@
 // fsdpctl ckpt on checkpoints of ours, whole and damaged. Those that PyTorch wrote are in tests/parity.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <sstream>
@@ -8,7 +9,9 @@
 #include "base/temp_dir.h"
 #include "client/commands.h"
 #include "client/outcome.h"
+#include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/checkpoint/torch_save.h"
 
 namespace fsdpd {
 namespace {
@@ -94,6 +97,49 @@ TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
   EXPECT_EQ(Run({"ckpt"}), kExitUsage);
   EXPECT_EQ(Run({"ckpt", "verify"}), kExitUsage);
   EXPECT_EQ(Run({"ckpt", "repair", dir_.path()}), kExitUsage);
+}
+
+TEST_F(CkptCommandTest, AnEmptyNameIsNoFolder) {
+  EXPECT_EQ(Run({"ckpt", "verify", ""}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("DIR"));
+}
+
+// Which is no damage.
+TEST_F(CkptCommandTest, AMachineThatCannotOpenFilesIsTold) {
+  for (const char* action : {"inspect", "verify"}) {
+    rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    rlimit none = before;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    EXPECT_EQ(Run({"ckpt", action, dir_.path()}), kExitUsage);
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_THAT(err_, HasSubstr("Too many open files"));
+  }
+}
+
+// A pickle of protocol 0, which torch loads.
+TEST_F(CkptCommandTest, AValueThatIsNotReadIsNoFault) {
+  TempDir dir;
+  const DcpFile layout = LayOut("__0_0.distcp", {}, {{"step", TorchSaved("I7\n.")}});
+  const auto writer = DcpWriter::Create(dir.path(), layout);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const absl::StatusOr<DcpSum> sum = (*writer)->Finish();
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  ASSERT_TRUE(CommitDcp(dir.path(), {&layout}, {*sum}).ok());
+  EXPECT_EQ(Run({"ckpt", "inspect", dir.path()}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("step   not read"));
+  EXPECT_EQ(Run({"ckpt", "verify", dir.path()}), kExitOk) << err_;
+}
+
+// A folder may have any name; protobuf would refuse it.
+TEST_F(CkptCommandTest, BytesThatAreNoTextAreEscapedForPrograms) {
+  const std::string folder = dir_.path() + "/\xff";
+  std::filesystem::create_directory(folder);
+  ASSERT_TRUE(CommitTestFiles(folder, WriteTestFiles(folder, SmallTensors(), 1)).ok());
+  std::filesystem::remove(folder + "/__0_0.distcp");
+  EXPECT_EQ(Run({"ckpt", "verify", folder, "-o", "json"}), kExitDamaged);
+  EXPECT_THAT(out_, HasSubstr(R"(/\\xff/__0_0.distcp: open)"));
 }
 
 TEST_F(CkptCommandTest, AnInterruptEndsVerify) {

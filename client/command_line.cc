@@ -198,7 +198,10 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
-    command->add_option("DIR", line->file, "The folder with .metadata")->required()->type_name("");
+    command->add_option("DIR", line->file, "The folder with .metadata")
+        ->required()
+        ->check(NotEmpty())
+        ->type_name("");
   };
   add("inspect", "Show tensors, values and files, and what is wrong as far as .metadata shows it.");
   add("verify", "Read all of it, compare it with its checksums, and tell every fault.");

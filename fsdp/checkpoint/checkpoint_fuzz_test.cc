@@ -83,6 +83,9 @@ int64_t Walk(const PickleValue& value, int64_t seen = 0) {
   return seen;
 }
 
+// A message goes into JSON and onto a screen, whatever bytes brought it about.
+void ExpectShown(const absl::Status& status) { EXPECT_TRUE(IsUtf8(status.message())) << status; }
+
 DcpIndex SomeIndex() {
   DcpIndex index;
   index.files = {"__0_0.distcp", "__1_0.distcp"};
@@ -108,6 +111,7 @@ TEST(CheckpointFuzz, DamagedMetadataIsReadOrRefused) {
     if (pickle.ok()) Walk(pickle->root());
     const absl::StatusOr<DcpIndex> index = ReadMetadata(bytes);
     EXPECT_TRUE(index.ok() || absl::IsDataLoss(index.status())) << index.status();
+    ExpectShown(index.status());
     if (!index.ok()) continue;
     CheckIndex(*index);
     ++read;
@@ -140,10 +144,15 @@ TEST(CheckpointFuzz, DamagedRecordsAreReadOrRefused) {
     // What is asked to be read lies within the bytes: ReadAtOf() checks it.
     const absl::StatusOr<std::vector<ZipMember>> members = ReadZip(size, ReadAtOf(bytes));
     if (members.ok()) {
-      for (const ZipMember& member : *members) ReadZipMember(member, ReadAtOf(bytes)).IgnoreError();
+      for (const ZipMember& member : *members) {
+        EXPECT_TRUE(IsUtf8(member.name));
+        ReadZipMember(member, ReadAtOf(bytes), size).IgnoreError();
+      }
     }
     const absl::StatusOr<SavedTensor> tensor = ReadSavedTensor(size, ReadAtOf(bytes));
-    ReadSavedValue(size, ReadAtOf(bytes)).status().IgnoreError();
+    ExpectShown(ReadSavedValue(size, ReadAtOf(bytes)).status());
+    ExpectShown(members.status());
+    ExpectShown(tensor.status());
     if (!tensor.ok()) continue;
     EXPECT_LE(tensor->storage.begin + tensor->storage.size, size);
   }
@@ -170,6 +179,7 @@ TEST(CheckpointFuzz, DamagedPicklesInIntactRecordsAreReadOrRefused) {
         ReadSavedTensor(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
     EXPECT_TRUE(tensor.ok() || absl::IsDataLoss(tensor.status()) || absl::IsUnimplemented(tensor.status()))
         << tensor.status();
+    ExpectShown(tensor.status());
     if (!tensor.ok()) continue;
     // Every number that it has lies in its storage.
     int64_t last = tensor->first;
@@ -179,6 +189,28 @@ TEST(CheckpointFuzz, DamagedPicklesInIntactRecordsAreReadOrRefused) {
       empty = empty || tensor->shape[d] == 0;
     }
     EXPECT_TRUE(empty || (last + 1) * tensor->type->bytes <= tensor->storage.size);
+  }
+}
+
+// Likewise with names and texts of members: nothing stands between them and a message but the reader.
+TEST(CheckpointFuzz, NoBytesThatAreNoTextComeOutOfIntactRecords) {
+  const std::string order = "little";
+  for (int seed = 0; seed < Seeds(20000); ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    ZipWriter zip;
+    for (const char* name : {"archive/data.pkl", "archive/byteorder", "archive/data/0"}) {
+      const bool is_order = name == std::string("archive/byteorder");
+      zip.Add(dice.Below(3) == 0 ? dice.Damaged(name) : name, is_order && dice.Below(2) == 0
+                                                                  ? dice.Damaged(order)
+                                                              : is_order ? order
+                                                                         : dice.Program());
+    }
+    zip.Finish();
+    const std::string bytes = zip.Take();
+    const auto size = static_cast<int64_t>(bytes.size());
+    ExpectShown(ReadSavedTensor(size, ReadAtOf(bytes)).status());
+    ExpectShown(ReadSavedValue(size, ReadAtOf(bytes)).status());
   }
 }
 

@@ -25,50 +25,59 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
   return bytes;
 }
 
-void LoadSums(const std::string& folder, DcpContents* contents) {
+absl::Status LoadSums(const std::string& folder, DcpContents* contents) {
   const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kDcpSumsName), kMaxSumsBytes);
-  if (absl::IsNotFound(text.status())) return;  // Somebody else's checkpoint.
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Somebody else's checkpoint.
+  if (!text.ok() && !IsFaultOfFile(text.status())) return text.status();
   const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
   if (sums.ok()) {
     contents->sums = *sums;
   } else {
-    contents->faults.push_back({kDcpSumsName, std::string(sums.status().message())});
+    contents->faults.Add(kDcpSumsName, std::string(sums.status().message()));
   }
+  return absl::OkStatus();
 }
 
-void CheckFile(const std::string& folder, size_t number, DcpContents* contents) {
+absl::Status CheckFile(const std::string& folder, size_t number, DcpContents* contents) {
   const std::string& name = contents->index.files[number];
-  if (!IsPlainFileName(name)) return;  // CheckIndex() says so.
+  if (!IsPlainFileName(name)) return absl::OkStatus();  // CheckIndex() says so.
   const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(absl::StrCat(folder, "/", name));
   if (!file.ok()) {
-    contents->faults.push_back({name, std::string(file.status().message())});
-    return;
+    if (!IsFaultOfFile(file.status())) return file.status();
+    contents->faults.Add(name, std::string(file.status().message()));
+    return absl::OkStatus();
   }
   contents->file_bytes[number] = (*file)->size();
-  if (!contents->sums.has_value()) return;
+  if (!contents->sums.has_value()) return absl::OkStatus();
   const auto sum = contents->sums->find(name);
   if (sum == contents->sums->end()) {
-    contents->faults.push_back({name, "has no checksum, though others have"});
+    contents->faults.Add(name, "has no checksum, though others have");
   } else if (sum->second.bytes != (*file)->size()) {
-    contents->faults.push_back({name, absl::StrCat("has ", (*file)->size(), " bytes, and had ",
-                                                   sum->second.bytes, " when it was committed")});
+    contents->faults.Add(name, absl::StrCat("has ", (*file)->size(), " bytes, and had ", sum->second.bytes,
+                                            " when it was committed"));
   }
+  return absl::OkStatus();
 }
 
 void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* contents) {
   if (place.file < 0 || place.begin < 0 || place.bytes <= 0) return;  // CheckIndex() says so.
   const int64_t there = contents->file_bytes[place.file];
   if (there < 0 || (place.begin <= there && place.bytes <= there - place.begin)) return;
-  contents->faults.push_back({name, absl::StrCat("its record of ", place.bytes, " bytes at byte ",
-                                                 place.begin, " of ", contents->index.files[place.file],
-                                                 " is not whole: the file has ", there, " bytes")});
+  contents->faults.Add(
+      name, absl::StrCat("its record of ", place.bytes, " bytes at byte ", place.begin, " of ",
+                         contents->index.files[place.file], " is not whole: the file has ", there, " bytes"));
 }
 
 }  // namespace
 
+bool IsFaultOfFile(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnimplemented(status);
+}
+
 absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
   DcpContents contents;
-  LoadSums(folder, &contents);
+  FSDPD_RETURN_IF_ERROR(LoadSums(folder, &contents));
   FSDPD_ASSIGN_OR_RETURN(std::string metadata,
                          ReadWhole(absl::StrCat(folder, "/", kDcpMetadataName), PickleLimits().bytes));
   if (contents.sums.has_value()) {
@@ -76,7 +85,7 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
     const auto sum = contents.sums->find(kDcpMetadataName);
     if (sum == contents.sums->end() || sum->second.bytes != bytes ||
         sum->second.crc32 != Crc32(metadata.data(), bytes)) {
-      contents.faults.push_back({kDcpMetadataName, "is not what was committed: its checksum is another"});
+      contents.faults.Add(kDcpMetadataName, "is not what was committed: its checksum is another");
     }
   }
   absl::StatusOr<DcpIndex> index = ReadMetadata(std::move(metadata));
@@ -86,14 +95,16 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
   }
   contents.index = *std::move(index);
   contents.file_bytes.assign(contents.index.files.size(), -1);
-  for (size_t i = 0; i < contents.index.files.size(); ++i) CheckFile(folder, i, &contents);
+  for (size_t i = 0; i < contents.index.files.size(); ++i) {
+    FSDPD_RETURN_IF_ERROR(CheckFile(folder, i, &contents));
+  }
   for (const DcpTensor& tensor : contents.index.tensors) {
     for (const DcpChunk& chunk : tensor.chunks) {
       if (!IsEmpty(chunk.at)) CheckEnd(tensor.name, chunk.place, &contents);
     }
   }
   for (const DcpValue& value : contents.index.values) CheckEnd(value.name, value.place, &contents);
-  for (DcpFault& fault : CheckIndex(contents.index)) contents.faults.push_back(std::move(fault));
+  contents.faults.Add(CheckIndex(contents.index));
   return contents;
 }
 

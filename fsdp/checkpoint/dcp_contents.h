@@ -19,10 +19,15 @@ struct DcpContents {
   DcpIndex index;
   std::vector<int64_t> file_bytes;  // Of each of index.files; -1: not there.
   std::optional<DcpSums> sums;      // Where we wrote it, and they are whole.
-  std::vector<DcpFault> faults;
+  DcpFaults faults;
 };
 
-// An error where there is no `.metadata` (NOT_FOUND) or it cannot be read at all (DATA_LOSS).
+// Whether it tells of a checkpoint what is wrong with it; or else of a machine or a right that it could not
+// be read, which is no fault of the checkpoint's.
+bool IsFaultOfFile(const absl::Status& status);
+
+// An error where there is no `.metadata` (NOT_FOUND), it cannot be read at all (DATA_LOSS), or a file could
+// not be opened or read for a reason that is none of the checkpoint's (INTERNAL, PERMISSION_DENIED).
 absl::StatusOr<DcpContents> LoadContents(const std::string& folder);
 
 }  // namespace fsdpd

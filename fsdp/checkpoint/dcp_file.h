@@ -1,6 +1,6 @@
 // One file of a checkpoint, laid out before a byte of it is there: where each piece of a rank goes follows
 // from names, types and shapes alone. So every rank can compute the layout of every other, and the one who
-// commits has to be told no more than that a file is complete, and its sum (dcp_commit.h).
+// commits has to be told no more than that a file is complete, and its sum (CommitDcp).
 //
 // Thread safety: plain data.
 #pragma once

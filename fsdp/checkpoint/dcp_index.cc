@@ -15,6 +15,7 @@ namespace {
 // Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from
 // tensor parallelism, a few hundred for a tensor.
 constexpr int64_t kMaxPairs = 400'000'000;
+constexpr size_t kMaxTold = 1000;
 
 bool Within(const Rectangle& chunk, const std::vector<int64_t>& shape) {
   if (chunk.offsets.size() != shape.size() || chunk.sizes.size() != shape.size()) return false;
@@ -92,7 +93,7 @@ class Checker {
  public:
   explicit Checker(const DcpIndex& index) : index_(index) {}
 
-  std::vector<DcpFault> Run() {
+  DcpFaults Run() {
     for (const std::string& file : index_.files) {
       if (!IsPlainFileName(file)) Fault(file, "is no name of a file in the checkpoint's folder");
     }
@@ -103,7 +104,7 @@ class Checker {
   }
 
  private:
-  void Fault(const std::string& where, std::string what) { faults_.push_back({where, std::move(what)}); }
+  void Fault(const std::string& where, std::string what) { faults_.Add(where, std::move(what)); }
 
   void CheckTensor(const DcpTensor& tensor) {
     if (tensor.type == nullptr) {
@@ -152,14 +153,18 @@ class Checker {
     std::sort(places_.begin(), places_.end(), [](const Placed& a, const Placed& b) {
       return std::tie(a.place->file, a.place->begin) < std::tie(b.place->file, b.place->begin);
     });
-    for (size_t i = 1; i < places_.size(); ++i) {
-      const DcpPlace& before = *places_[i - 1].place;
-      const DcpPlace& place = *places_[i].place;
-      if (place.file == before.file && place.begin < before.begin + before.bytes) {
-        Fault(*places_[i].name,
-              absl::StrCat("its record at byte ", place.begin, " of ", index_.files[place.file],
-                           " lies over one of ", *places_[i - 1].name));
+    const Placed* last = nullptr;  // Of those before, the one that goes on furthest.
+    for (const Placed& placed : places_) {
+      const DcpPlace& place = *placed.place;
+      if (last == nullptr || place.file != last->place->file) {
+        last = &placed;
+        continue;
       }
+      if (place.begin < last->place->begin + last->place->bytes) {
+        Fault(*placed.name, absl::StrCat("its record at byte ", place.begin, " of ", index_.files[place.file],
+                                         " lies over one of ", *last->name));
+      }
+      if (place.begin + place.bytes > last->place->begin + last->place->bytes) last = &placed;
     }
   }
 
@@ -171,7 +176,7 @@ class Checker {
   const DcpIndex& index_;
   int64_t pairs_left_ = kMaxPairs;
   std::vector<Placed> places_;
-  std::vector<DcpFault> faults_;
+  DcpFaults faults_;
 };
 
 }  // namespace
@@ -181,7 +186,20 @@ bool DcpPlace::operator==(const DcpPlace& other) const {
          std::tie(other.file, other.begin, other.bytes, other.transform);
 }
 
-std::vector<DcpFault> CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
+void DcpFaults::Add(const std::string& where, std::string what) {
+  if (told_.size() < kMaxTold) {
+    told_.push_back({where, std::move(what)});
+  } else {
+    ++left_out_;
+  }
+}
+
+void DcpFaults::Add(const DcpFaults& others) {
+  for (const DcpFault& fault : others) Add(fault.where, fault.what);
+  left_out_ += others.left_out_;
+}
+
+DcpFaults CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
 
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&

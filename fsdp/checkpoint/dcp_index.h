@@ -58,10 +58,30 @@ struct DcpFault {
   std::string what;
 };
 
-// All of them; none for an index whose every tensor can be read as far as the index knows. Takes n log n for
-// chunks that are runs of numbers, as ours are; where others are too many to be compared with each other,
+// The first thousand, and how many more there were: an index can have a fault for each few bytes of it, and
+// nobody reads more.
+class DcpFaults {
+ public:
+  void Add(const std::string& where, std::string what);
+  void Add(const DcpFaults& others);
+
+  bool empty() const { return told_.empty(); }
+  size_t size() const { return told_.size(); }
+  const DcpFault& operator[](size_t i) const { return told_[i]; }
+  std::vector<DcpFault>::const_iterator begin() const { return told_.begin(); }
+  std::vector<DcpFault>::const_iterator end() const { return told_.end(); }
+  int64_t left_out() const { return left_out_; }  // 0 where fewer than a thousand are told.
+  int64_t count() const { return static_cast<int64_t>(told_.size()) + left_out_; }
+
+ private:
+  std::vector<DcpFault> told_;
+  int64_t left_out_ = 0;
+};
+
+// What is wrong; none for an index whose every tensor can be read as far as the index knows. Takes n log n
+// for chunks that are runs of numbers, as ours are; where others are too many to be compared with each other,
 // that is a fault too.
-std::vector<DcpFault> CheckIndex(const DcpIndex& index);
+DcpFaults CheckIndex(const DcpIndex& index);
 
 // That it is one name in a folder, and no way out of it.
 bool IsPlainFileName(const std::string& name);

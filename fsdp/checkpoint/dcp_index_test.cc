@@ -26,7 +26,7 @@ DcpIndex IndexWith(Sizes shape, const std::vector<Rectangle>& chunks) {
 
 // What is wrong, with one fault; empty: nothing.
 std::string FaultOf(const DcpIndex& index) {
-  const std::vector<DcpFault> faults = CheckIndex(index);
+  const DcpFaults faults = CheckIndex(index);
   if (faults.empty()) return "";
   EXPECT_EQ(faults.size(), 1u) << faults[0].what << "; " << faults[faults.size() - 1].what;
   return faults[0].where + ": " + faults[0].what;
@@ -102,6 +102,24 @@ TEST(DcpIndex, NoFileOutsideOfTheFolderIsNamed) {
     index.files[0] = name;
     EXPECT_THAT(FaultOf(index), HasSubstr("is no name of a file in the checkpoint's folder")) << name;
   }
+}
+
+TEST(DcpIndex, AThousandFaultsAreToldAndTheRestCounted) {
+  const DcpFaults faults = CheckIndex(IndexWith({4}, std::vector<Rectangle>(5000, {{9}, {9}})));
+  EXPECT_EQ(faults.size(), 1000u);
+  EXPECT_EQ(faults.left_out(), 4000);
+  DcpFaults twice;
+  twice.Add(faults);
+  twice.Add(faults);
+  EXPECT_EQ(twice.size(), 1000u);
+  EXPECT_EQ(twice.count(), 10000);
+}
+
+TEST(DcpIndex, EveryRecordWithinAnotherIsTold) {
+  DcpIndex index = IndexWith({4}, {{{0}, {2}}, {{2}, {1}}, {{3}, {1}}});
+  index.tensors[0].chunks[1].place = {0, 10, 10, ""};
+  index.tensors[0].chunks[2].place = {0, 50, 10, ""};
+  EXPECT_EQ(CheckIndex(index).size(), 2u);
 }
 
 // Or a hostile index would be compared for hours.

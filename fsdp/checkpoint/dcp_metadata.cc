@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMaxChunks = 16 << 20;
 // Values of a pickle can be shared, so what is looked at for each entry is small: fields of an object
 // (torch's have 5), dimensions (torch's own limit), bytes of a name.
-constexpr size_t kMaxFields = 32, kMaxDimensions = 64, kMaxNameBytes = 4096;
+constexpr size_t kMaxFields = 32, kMaxDimensions = 64, kMaxNameBytes = 4096, kMaxTypeBytes = 64;
 
 constexpr char kModule[] = "torch.distributed.checkpoint.metadata";
 constexpr char kStorageModule[] = "torch.distributed.checkpoint.filesystem";
@@ -249,6 +249,9 @@ std::string PlaceKey(absl::string_view name, const std::vector<int64_t>& offsets
 
 class MetadataReader {
  public:
+  // `bytes`: of the pickle.
+  explicit MetadataReader(int64_t bytes) : numbers_left_(bytes) {}
+
   absl::StatusOr<DcpIndex> Read(const PickleValue& root) {
     if (!root.IsObject(kModule, "Metadata")) return Bad(absl::StrCat("it is ", DescribePickled(root)));
     const PickleValue* places = FieldOf(root, "storage_data", PickleKind::kDict);
@@ -285,7 +288,8 @@ class MetadataReader {
     const PickleValue* transforms = Field(info, "transform_descriptors");
     if (transforms != nullptr && transforms->kind != PickleKind::kNone) {
       const PickleValue* first = transforms->items.empty() ? nullptr : TextOnly(transforms->items[0]);
-      place.transform = first == nullptr ? "?" : std::string(first->text);
+      place.transform =
+          first == nullptr || first->text.size() > kMaxTypeBytes ? "?" : std::string(first->text);
     }
     if (!places_.emplace(PlaceKey(name->text, offsets), std::move(place)).second) {
       return Bad(absl::StrCat("two places of one chunk of ", name->text));
@@ -312,12 +316,14 @@ class MetadataReader {
     const PickleValue* state =
         properties != nullptr && properties->kind == PickleKind::kObject ? properties->state() : nullptr;
     if (state == nullptr || state->kind != PickleKind::kTuple || state->items.empty() ||
-        state->items[0]->kind != PickleKind::kClass || !IsUtf8(state->items[0]->name)) {
+        state->items[0]->kind != PickleKind::kClass || state->items[0]->name.size() > kMaxTypeBytes ||
+        !IsUtf8(state->items[0]->name)) {
       return Bad(absl::StrCat("the type of ", name));
     }
     tensor.type_name = std::string(state->items[0]->name);
     tensor.type = FindTensorType(tensor.type_name);
     if (!ReadSize(Field(entry, "size"), &tensor.shape)) return Bad(absl::StrCat("the shape of ", name));
+    FSDPD_RETURN_IF_ERROR(Count(tensor.shape));
     const PickleValue* chunks = FieldOf(entry, "chunks", PickleKind::kList);
     if (chunks == nullptr) return Bad(absl::StrCat("the chunks of ", name));
     for (const PickleValue* chunk : chunks->items) FSDPD_RETURN_IF_ERROR(ReadChunk(*chunk, &tensor));
@@ -326,16 +332,23 @@ class MetadataReader {
   }
 
   absl::Status ReadChunk(const PickleValue& value, DcpTensor* tensor) {
-    // A list that many tensors share would be chunks without end.
     if (++chunks_ > kMaxChunks) return Bad(absl::StrCat("more than ", kMaxChunks, " chunks"));
     DcpChunk chunk;
     if (!ReadSize(Field(value, "offsets"), &chunk.at.offsets) ||
         !ReadSize(Field(value, "sizes"), &chunk.at.sizes)) {
       return Bad(absl::StrCat("a chunk of ", tensor->name));
     }
+    FSDPD_RETURN_IF_ERROR(Count(chunk.at.sizes));
     chunk.place = TakePlace(PlaceKey(tensor->name, chunk.at.offsets));
     tensor->chunks.push_back(std::move(chunk));
     return absl::OkStatus();
+  }
+
+  // A list of chunks that many tensors share would be numbers without end. One that is written once for each
+  // tensor has several bytes for each.
+  absl::Status Count(const std::vector<int64_t>& size) {
+    numbers_left_ -= 1 + static_cast<int64_t>(size.size());
+    return numbers_left_ >= 0 ? absl::OkStatus() : Bad("more numbers of shapes and chunks than it has bytes");
   }
 
   DcpPlace TakePlace(const std::string& key) {
@@ -346,7 +359,7 @@ class MetadataReader {
   DcpIndex index_;
   absl::flat_hash_map<std::string, DcpPlace> places_;
   absl::flat_hash_map<std::string, int> file_numbers_, names_;
-  int64_t chunks_ = 0;
+  int64_t chunks_ = 0, numbers_left_;
 };
 
 }  // namespace
@@ -354,8 +367,9 @@ class MetadataReader {
 std::string MetadataOf(const DcpIndex& index) { return MetadataWriter(index).Write(); }
 
 absl::StatusOr<DcpIndex> ReadMetadata(std::string bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
   FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, Pickle::Parse(std::move(bytes)));
-  return MetadataReader().Read(pickle.root());
+  return MetadataReader(size).Read(pickle.root());
 }
 
 }  // namespace fsdpd

@@ -125,6 +125,62 @@ TEST(DcpMetadata, NamesThatCannotBeShownAreRefused) {
               HasSubstr("a place without name, file"));
 }
 
+// A tensor of 200 chunks under as many names as asked: all share it.
+std::string SharedChunks(int names) {
+  const auto size = [](PickleWriter* writer, const char* key, int64_t number) {
+    writer->Text(key);
+    writer->Int(number);
+    writer->TupleOf(1);
+  };
+  const auto entries = [&](PickleWriter* writer) {
+    int64_t tensor = 0;
+    for (int i = 0; i < names; ++i) {
+      writer->Text(absl::StrCat(i));
+      if (i > 0) {
+        writer->Again(tensor);
+        continue;
+      }
+      Object(writer, "TensorStorageMetadata", [&] {
+        writer->Text("properties");
+        writer->Class(kModule, "TensorProperties");
+        writer->EmptyTuple();
+        writer->NewObject();
+        writer->Mark();
+        writer->Class("torch", "float32");
+        writer->Tuple();
+        writer->Build();
+        size(writer, "size", 200);
+        writer->Text("chunks");
+        writer->EmptyList();
+        writer->Mark();
+        for (int64_t chunk = 0; chunk < 200; ++chunk) {
+          Object(writer, "ChunkStorageMetadata", [&] {
+            size(writer, "offsets", chunk);
+            size(writer, "sizes", 1);
+          });
+        }
+        writer->Appends();
+      });
+      tensor = writer->Remember();
+    }
+  };
+  return Metadata(entries, kNone);
+}
+
+// Or a few kilobytes would be gigabytes of chunks.
+TEST(DcpMetadata, ChunksThatTensorsShareHaveABound) {
+  const auto one = ReadMetadata(SharedChunks(1));
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->tensors[0].chunks.size(), 200u);
+  EXPECT_THAT(ErrorOf(SharedChunks(1000)), HasSubstr("more numbers of shapes and chunks than it has bytes"));
+}
+
+TEST(DcpMetadata, ATypeWithALongNameIsRefused) {
+  std::string bytes = SharedChunks(1);
+  bytes.replace(bytes.find("float32"), 7, std::string(5000, 'f'));
+  EXPECT_THAT(ErrorOf(bytes), HasSubstr("the type of 0"));
+}
+
 // Shared by as many objects it would be a search without end.
 TEST(DcpMetadata, AStateOfManyFieldsIsNotSearched) {
   const auto many = [](PickleWriter* writer) {

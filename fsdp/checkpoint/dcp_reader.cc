@@ -34,8 +34,8 @@ bool Meet(const Rectangle& a, const Rectangle& b) {
 absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& folder) {
   FSDPD_ASSIGN_OR_RETURN(DcpContents contents, LoadContents(folder));
   if (!contents.faults.empty()) {
-    const DcpFault& first = contents.faults.front();
-    const size_t more = contents.faults.size() - 1;
+    const DcpFault& first = contents.faults[0];
+    const int64_t more = contents.faults.count() - 1;
     return absl::DataLossError(absl::StrCat(folder, ": ", first.where, ": ", first.what,
                                             more > 0 ? absl::StrCat("; and ", more, " more faults") : ""));
   }

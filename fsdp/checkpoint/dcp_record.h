@@ -29,12 +29,12 @@ class DcpRecord {
 
   // The part of a chunk that lies within `wanted`, a rectangle of the same tensor, to its places in `out`,
   // which has the numbers of `wanted` in row-major order. A chunk that is read whole is compared with its
-  // checksum. REQUIRES: `saved` is from OpenChunk().
+  // checksum, where it has one. REQUIRES: `saved` is from OpenChunk().
   absl::Status ReadPart(const SavedTensor& saved, const Rectangle& chunk, const Rectangle& wanted,
                         char* out) const;
 
-  // Every member against its checksum.
-  absl::Status CheckMembers() const;
+  // Every member against its checksum. False: there are none to compare with, and nothing was read.
+  absl::StatusOr<bool> CheckMembers() const;
 
  private:
   DcpRecord(std::shared_ptr<const InputFile> file, const DcpPlace& place)

@@ -40,23 +40,41 @@ class FileCheck {
         stopped_(stopped) {}
 
   std::vector<Stored> records;
-  std::vector<DcpFault> faults;
-  int64_t bytes_read = 0;
+  DcpFaults faults;
+  int64_t unsummed_records = 0;
+  absl::Status error;  // Why it could not be read, where that is no fault of the file's.
 
   void Run() {
     if (contents_.file_bytes[number_] < 0) return;  // Told already.
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(path_);
-    if (!opened.ok()) return faults.push_back({name_, std::string(opened.status().message())});
+    if (!opened.ok()) return Tell(name_, opened.status());
     const std::shared_ptr<const InputFile> file = *std::move(opened);
     const bool intact = CheckSum(*file);
+    std::stable_sort(records.begin(), records.end(),
+                     [](const Stored& a, const Stored& b) { return a.place().begin < b.place().begin; });
+    int64_t end = 0;  // Of the records that were looked into.
     for (const Stored& record : records) {
-      if (stopped_()) return;
-      const absl::Status status = CheckRecord(file, record, intact);
-      if (!status.ok()) faults.push_back({record.name(), std::string(status.message())});
+      if (stopped_() || !error.ok()) return;
+      const DcpPlace& place = record.place();
+      if (place.begin < end || place.bytes <= 0 || place.begin > file->size() ||
+          place.bytes > file->size() - place.begin || !place.transform.empty()) {
+        continue;  // Told already; many could share one, and it would be read for each.
+      }
+      end = place.begin + place.bytes;
+      Tell(record.name(), CheckRecord(file, record, intact));
     }
   }
 
  private:
+  void Tell(const std::string& where, const absl::Status& status) {
+    if (status.ok()) return;
+    if (IsFaultOfFile(status)) {
+      faults.Add(where, std::string(status.message()));
+    } else {
+      error = status;
+    }
+  }
+
   // Whether all its bytes are those that were committed.
   bool CheckSum(const InputFile& file) {
     if (!contents_.sums.has_value()) return false;
@@ -67,28 +85,22 @@ class FileCheck {
     for (int64_t done = 0; done < file.size() && !stopped_();) {
       const int64_t bytes = std::min(kStretch, file.size() - done);
       if (const absl::Status status = file.Read(done, bytes, stretch.data()); !status.ok()) {
-        faults.push_back({name_, std::string(status.message())});
+        Tell(name_, status);
         return false;
       }
       crc32 = Crc32(stretch.data(), bytes, crc32);
       done += bytes;
-      bytes_read += bytes;
     }
     if (crc32 == sum->second.crc32) return true;
-    if (!stopped_()) faults.push_back({name_, "is not what was committed: its checksum is another"});
+    if (!stopped_()) faults.Add(name_, "is not what was committed: its checksum is another");
     return false;
   }
 
   absl::Status CheckRecord(const std::shared_ptr<const InputFile>& file, const Stored& stored, bool intact) {
-    const DcpPlace& place = stored.place();
-    if (place.begin < 0 || place.bytes <= 0 || place.begin > file->size() ||
-        place.bytes > file->size() - place.begin || !place.transform.empty()) {
-      return absl::OkStatus();  // Told already.
-    }
-    FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(file, place));
+    FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(file, stored.place()));
     if (!intact) {
-      FSDPD_RETURN_IF_ERROR(record.CheckMembers());
-      bytes_read += place.bytes;
+      FSDPD_ASSIGN_OR_RETURN(const bool summed, record.CheckMembers());
+      if (!summed) ++unsummed_records;
     }
     if (stored.tensor == nullptr || stored.tensor->type == nullptr) return absl::OkStatus();
     return record.OpenChunk(*stored.tensor, *stored.chunk).status();
@@ -134,8 +146,9 @@ absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& folder, int threads,
   for (std::thread& reader : readers) reader.join();
   if (stopped()) return absl::CancelledError("interrupted");
   for (const std::unique_ptr<FileCheck>& check : checks) {
-    verdict.faults.insert(verdict.faults.end(), check->faults.begin(), check->faults.end());
-    verdict.bytes_read += check->bytes_read;
+    FSDPD_RETURN_IF_ERROR(check->error);
+    verdict.faults.Add(check->faults);
+    verdict.unsummed_records += check->unsummed_records;
   }
   return verdict;
 }

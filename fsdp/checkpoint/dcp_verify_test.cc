@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <random>
@@ -37,12 +38,11 @@ class DcpVerifyTest : public ::testing::Test {
   std::mt19937 random_{1};
 };
 
-TEST_F(DcpVerifyTest, AWholeCheckpointHasNoFaultAndIsReadOnce) {
+TEST_F(DcpVerifyTest, AWholeCheckpointHasNoFault) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 3);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
-  EXPECT_EQ(verdict->bytes_read, static_cast<int64_t>(std::filesystem::file_size(dir_.File("__0_0.distcp")) +
-                                                      std::filesystem::file_size(dir_.File("__1_0.distcp"))));
+  EXPECT_EQ(verdict->unsummed_records, 0);
 }
 
 TEST_F(DcpVerifyTest, EveryFlippedByteIsToldAndNeverReadAsAnotherNumber) {
@@ -121,6 +121,66 @@ TEST_F(DcpVerifyTest, AllFaultsAreToldAtOnce) {
   std::vector<std::string> where;
   for (const DcpFault& fault : verdict->faults) where.push_back(fault.where);
   EXPECT_THAT(where, ::testing::IsSupersetOf({"__0_0.distcp", "__1_0.distcp", "model.w", "model.c"}));
+}
+
+// A hostile index could name one large record a million times.
+TEST_F(DcpVerifyTest, ARecordThatManyNameIsReadOnce) {
+  std::filesystem::remove(dir_.File(kDcpSumsName));
+  DcpIndex index = LoadContents(dir_.path())->index;
+  const DcpValue value = index.values[0];
+  for (const char* name : {"second", "third"}) index.values.push_back({name, value.place});
+  WriteFileOf(dir_.File(kDcpMetadataName), MetadataOf(index));
+  const std::string path = dir_.File(index.files[value.place.file]);
+  std::string bytes = ReadFileOf(path);
+  const size_t number = bytes.find("K\x07.", value.place.begin);
+  ASSERT_NE(number, std::string::npos);
+  bytes[number + 1] = 8;
+  WriteFileOf(path, bytes);
+  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 1);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  std::vector<std::string> what;
+  for (const DcpFault& fault : verdict->faults) what.push_back(fault.what);
+  EXPECT_THAT(what, ::testing::UnorderedElementsAre(HasSubstr("lies over"), HasSubstr("lies over"),
+                                                    HasSubstr("is not what was written")));
+}
+
+// As torch writes it with set_crc32_options(False).
+TEST_F(DcpVerifyTest, RecordsWithoutChecksumsAreCountedAndNoFault) {
+  std::filesystem::remove(dir_.File(kDcpSumsName));
+  for (const char* file : {"__0_0.distcp", "__1_0.distcp"}) {
+    std::string bytes = ReadFileOf(dir_.File(file));
+    for (const auto& [mark, sum] : {std::make_pair("PK\x01\x02", 16), std::make_pair("PK\x07\x08", 4)}) {
+      for (size_t at = bytes.find(mark); at != std::string::npos; at = bytes.find(mark, at + 1)) {
+        bytes.replace(at + sum, 4, 4, '\0');
+      }
+    }
+    WriteFileOf(dir_.File(file), bytes);
+  }
+  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir_.path(), 2);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_TRUE(verdict->faults.empty()) << verdict->faults[0].where << verdict->faults[0].what;
+  int64_t records = 1;  // The value.
+  for (const DcpTensor& tensor : verdict->contents.index.tensors) {
+    for (const DcpChunk& chunk : tensor.chunks) records += IsEmpty(chunk.at) ? 0 : 1;
+  }
+  EXPECT_EQ(verdict->unsummed_records, records);
+  const absl::Status status = ReadBack(dir_.path(), SmallTensors());
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(DcpVerifyTest, AMachineThatCannotOpenFilesFindsNoFault) {
+  rlimit before;
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  // It is asked when the first file is open already; the second cannot be opened.
+  const absl::Status status = VerifyDcp(dir_.path(), 1, [&] {
+                                setrlimit(RLIMIT_NOFILE, &none);
+                                return false;
+                              }).status();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Too many open files"));
 }
 
 TEST_F(DcpVerifyTest, AnInterruptEndsIt) {

@@ -36,18 +36,22 @@ iovec PieceOf(const std::string& bytes) { return PieceOf(bytes.data(), static_ca
 
 absl::Status CheckOpen(const std::string& folder) {
   const std::string metadata = absl::StrCat(folder, "/", kDcpMetadataName);
-  if (access(metadata.c_str(), F_OK) != 0) return absl::OkStatus();
+  if (access(metadata.c_str(), F_OK) != 0) {
+    // Only what is not there is not committed; a server that does not answer says nothing of it.
+    return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(absl::StrCat("look for ", metadata));
+  }
   return absl::FailedPreconditionError(absl::StrCat(folder, " has a committed checkpoint already"));
 }
 
 // What an attempt before left of this file.
 absl::Status RemoveParts(const std::string& folder, const std::string& name) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string found = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
     if (!absl::StartsWith(found, name + ".") || !absl::EndsWith(found, kPart)) continue;
-    if (unlink(entry.path().c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(absl::StrCat("remove ", entry.path().string()));
+    if (unlink(entry->path().c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(absl::StrCat("remove ", entry->path().string()));
     }
   }
   return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
@@ -66,26 +70,31 @@ absl::Status Reserve(int fd, const std::string& path, int64_t bytes) {
 
 }  // namespace
 
-DcpWriter::DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd)
-    : path_(std::move(path)),
+DcpWriter::DcpWriter(std::string folder, std::string part_path, const DcpFile& layout, int fd)
+    : folder_(std::move(folder)),
+      path_(absl::StrCat(folder_, "/", layout.name)),
       part_path_(std::move(part_path)),
       layout_(layout),
       fd_(fd),
       pieces_(layout.pieces.size()),
       values_(layout.values.size()) {}
 
-DcpWriter::~DcpWriter() { close(fd_); }
+DcpWriter::~DcpWriter() {
+  // Its bytes are reserved: what nobody finishes must not fill the disk. That of a process that was killed
+  // is left, and removed by the next Create().
+  if (!finished_) unlink(part_path_.c_str());
+  close(fd_);
+}
 
 absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& folder,
                                                              const DcpFile& layout) {
   FSDPD_CHECK(IsPlainFileName(layout.name));
   FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
   FSDPD_RETURN_IF_ERROR(RemoveParts(folder, layout.name));
-  const std::string path = absl::StrCat(folder, "/", layout.name);
-  const std::string part_path = absl::StrCat(path, ".", NewToken(), kPart);
+  const std::string part_path = absl::StrCat(folder, "/", layout.name, ".", NewToken(), kPart);
   const int fd = open(part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
-  std::unique_ptr<DcpWriter> writer(new DcpWriter(path, part_path, layout, fd));
+  std::unique_ptr<DcpWriter> writer(new DcpWriter(folder, part_path, layout, fd));
   FSDPD_RETURN_IF_ERROR(Reserve(fd, part_path, layout.bytes));
   FSDPD_RETURN_IF_ERROR(writer->WriteValues());
   return writer;
@@ -143,7 +152,9 @@ absl::StatusOr<DcpSum> DcpWriter::Finish() {
   for (const Record& record : pieces_) append(record);
   FSDPD_CHECK(sum.bytes == layout_.bytes);
   if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", part_path_));
+  FSDPD_RETURN_IF_ERROR(CheckOpen(folder_));
   if (rename(part_path_.c_str(), path_.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", part_path_));
+  finished_ = true;
   return sum;
 }
 
@@ -152,13 +163,13 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
   FSDPD_CHECK(files.size() == sums.size());
   FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
   FSDPD_ASSIGN_OR_RETURN(const DcpIndex index, IndexOf(files));
-  if (const std::vector<DcpFault> faults = CheckIndex(index); !faults.empty()) {
+  if (const DcpFaults faults = CheckIndex(index); !faults.empty()) {
     std::vector<std::string> told;
     for (size_t i = 0; i < std::min(faults.size(), kMaxFaultsTold); ++i) {
       told.push_back(absl::StrCat(faults[i].where, ": ", faults[i].what));
     }
     return absl::FailedPreconditionError(
-        absl::StrCat("no whole checkpoint, ", faults.size(), " faults: ", absl::StrJoin(told, "; ")));
+        absl::StrCat("no whole checkpoint, ", faults.count(), " faults: ", absl::StrJoin(told, "; ")));
   }
   DcpSums named;
   for (size_t i = 0; i < files.size(); ++i) {

@@ -10,11 +10,18 @@
 //                (which have to be sent): writes `.metadata` last, by a rename. Until then the folder is no
 //                checkpoint for any reader.
 //
-// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. Files that an
-// attempt before left are removed and replaced by new ones, so a process of it that still writes harms
-// nothing: its Finish() fails. A folder that has a `.metadata` is done and is not written to:
-// FAILED_PRECONDITION. Other errors: what the system answered, with the path (UNAVAILABLE: a full disk is
-// one).
+// Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. A writer that
+// is destroyed without a Finish() that succeeded takes its part away.
+//
+// Attempts at one folder follow each other, and whoever starts one ends the one before; nothing here keeps
+// two apart. What is done against a process of an attempt before that is late: Create() removes all parts of
+// the file's name, so the Finish() of whoever made them before fails (NOT_FOUND). Create(), Finish() and
+// CommitDcp() refuse a folder that has a `.metadata`: FAILED_PRECONDITION. What is left: a late process that
+// calls Create() after the new attempt did may replace the file until the commit, and one whose Finish()
+// looks for `.metadata` before the commit and renames after it replaces a committed file. VerifyDcp tells
+// both, unless the bytes are the same.
+//
+// Other errors: what the system answered, with the path (UNAVAILABLE: a full disk is one).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -50,13 +57,14 @@ class DcpWriter {
     uint32_t crc32 = 0;
   };
 
-  DcpWriter(std::string path, std::string part_path, const DcpFile& layout, int fd);
+  DcpWriter(std::string folder, std::string part_path, const DcpFile& layout, int fd);
 
   absl::Status WriteValues();
 
-  const std::string path_, part_path_;  // part_path_ until Finish().
+  const std::string folder_, path_, part_path_;  // part_path_ until Finish().
   const DcpFile& layout_;
   const int fd_;
+  bool finished_ = false;
   std::vector<Record> pieces_, values_;  // Each touched by the one thread that writes it.
 };
 

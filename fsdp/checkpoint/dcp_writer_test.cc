@@ -134,6 +134,47 @@ TEST(DcpWriter, ADiskWithoutRoomIsToldBeforeTheFirstByte) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("reserve"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "the part that could not be reserved is gone";
+}
+
+TEST(DcpWriter, AFileThatIsNotFinishedTakesNoRoom) {
+  TempDir dir;
+  const DcpFile layout =
+      LayOut("__0_0.distcp", {{"w", FindTensorType("float32"), {100000}, {{0}, {100000}}}});
+  absl::StatusOr<std::unique_ptr<DcpWriter>> writer = DcpWriter::Create(dir.path(), layout);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_FALSE(std::filesystem::is_empty(dir.path()));
+  writer->reset();
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// A process of an attempt before made its part after the new attempt's, and is done after the commit.
+TEST(DcpWriter, ALateFileDoesNotReplaceACommittedOne) {
+  TempDir dir;
+  const TestTensor tensor = MakeTestTensor("w", "float32", {9});
+  const DcpFile layout = LayOut("__0_0.distcp", PiecesOfRun("w", tensor.type, {9}, 0, 9));
+  const auto writer = DcpWriter::Create(dir.path(), layout);
+  ASSERT_TRUE((*writer)->Write(0, tensor.numbers.data()).ok());
+  const absl::StatusOr<DcpSum> sum = (*writer)->Finish();
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  const auto late = DcpWriter::Create(dir.path(), layout);
+  ASSERT_TRUE(late.ok()) << late.status();
+  ASSERT_TRUE(CommitDcp(dir.path(), {&layout}, {*sum}).ok());
+  const std::string others(tensor.numbers.size(), 'x');
+  ASSERT_TRUE((*late)->Write(0, others.data()).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition((*late)->Finish().status()));
+  const absl::Status status = ReadBack(dir.path(), {tensor});
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// Only "there is none" means that nothing is committed.
+TEST(DcpWriter, AFolderThatCannotBeAskedIsNotWrittenTo) {
+  TempDir dir;
+  const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 1);
+  std::filesystem::create_symlink(kDcpMetadataName, dir.File(kDcpMetadataName));  // Which has no end.
+  const absl::Status created = DcpWriter::Create(dir.path(), written.files[0]).status();
+  EXPECT_TRUE(absl::IsUnavailable(created)) << created;
+  EXPECT_TRUE(absl::IsUnavailable(CommitTestFiles(dir.path(), written)));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kStateItem = 2, kObjectItems = 3;
+constexpr size_t kMaxShownName = 1000;
 
 // The opcodes that are read, by the names of Python's pickletools.
 enum Opcode : uint8_t {
@@ -461,7 +462,9 @@ class Parser {
 };
 
 std::string ClassName(const PickleValue& value) {
-  return IsUtf8(value.text) && IsUtf8(value.name) ? absl::StrCat(value.text, ".", value.name) : "(no text)";
+  if (!IsUtf8(value.text) || !IsUtf8(value.name)) return "(no text)";
+  if (value.text.size() + value.name.size() > kMaxShownName) return "(a long name)";
+  return absl::StrCat(value.text, ".", value.name);
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ namespace fsdpd {
 struct TensorType {
   absl::string_view name;     // torch's: "bfloat16".
   absl::string_view storage;  // Of the class in a torch.save file: "BFloat16Storage"; empty: none of its own.
-  absl::string_view safetensors;  // "BF16"; empty: the format has none.
-  int64_t bytes = 0;              // Of one number.
+  int64_t bytes = 0;          // Of one number.
 };
 
 // Null when there is none. There is one object for each type, so pointers can be compared.

@@ -17,6 +17,11 @@ namespace {
 // What torch calls an archive that is written to a stream.
 constexpr char kRoot[] = "archive/";
 constexpr size_t kMaxDimensions = 64;  // torch's own limit.
+constexpr int64_t kMaxOrderBytes = 16;
+// A tensor's pickle has some 200 bytes, and ten for a dimension; there may be hooks, which are empty.
+constexpr PickleLimits kTensorLimits = {64 << 10, 4096, 16};
+// A value may be a data loader's state, with a list of what is left. Only looked at: to be told or a number.
+constexpr PickleLimits kValueLimits = {64 << 20, 1 << 20, 64};
 
 int64_t NumbersOf(const std::vector<int64_t>& shape) {
   int64_t numbers = 1;
@@ -124,17 +129,17 @@ absl::StatusOr<Archive> ReadArchive(int64_t size, const ReadAt& read) {
   }
   const ZipMember* order = archive.Find("byteorder");
   if (order != nullptr) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string name, ReadZipMember(*order, read));
-    if (name != "little") return absl::UnimplementedError(absl::StrCat("numbers in byte order '", name, "'"));
+    FSDPD_ASSIGN_OR_RETURN(const std::string name, ReadZipMember(*order, read, kMaxOrderBytes));
+    if (name == "big") return absl::UnimplementedError("numbers in byte order 'big'");
+    if (name != "little") return Bad("a byte order that is none");
   }
   return archive;
 }
 
-absl::StatusOr<Pickle> ReadPickle(const Archive& archive, const ReadAt& read) {
+absl::StatusOr<const ZipMember*> FindPickle(const Archive& archive) {
   const ZipMember* member = archive.Find("data.pkl");
   if (member == nullptr) return Bad("no data.pkl");
-  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read));
-  return Pickle::Parse(std::move(bytes));
+  return member;
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadInts(const PickleValue& value) {
@@ -169,12 +174,14 @@ absl::Status ReadStorage(const Archive& archive, const std::vector<const PickleV
   }
   const PickleValue& storage = *outside.items[0]->items[1];
   const PickleValue& key = *outside.items[0]->items[2];
-  if (storage.kind != PickleKind::kClass || key.kind != PickleKind::kString)
+  if (storage.kind != PickleKind::kClass || key.kind != PickleKind::kString || !IsUtf8(key.text)) {
     return Bad("a storage without a name");
+  }
   const bool named = arguments.size() >= 7 && arguments[6]->kind == PickleKind::kClass;
   tensor->type = named ? FindTensorType(arguments[6]->name) : FindTensorTypeOfStorage(storage.name);
   if (tensor->type == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("a tensor of ", named ? arguments[6]->name : storage.name));
+    return absl::UnimplementedError(
+        absl::StrCat("a tensor of ", DescribePickled(named ? *arguments[6] : storage)));
   }
   const ZipMember* member = archive.Find(absl::StrCat("data/", key.text));
   if (member == nullptr) return Bad(absl::StrCat("no storage data/", key.text));
@@ -240,7 +247,9 @@ absl::StatusOr<int64_t> BytesOf(const TensorType& type, const std::vector<int64_
 
 absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
-  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, ReadPickle(archive, read));
+  FSDPD_ASSIGN_OR_RETURN(const ZipMember* member, FindPickle(archive));
+  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read, kTensorLimits.bytes));
+  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, Pickle::Parse(std::move(bytes), kTensorLimits));
   FSDPD_ASSIGN_OR_RETURN(const PickleValue* rebuild, FindRebuild(&pickle.root()));
   const std::vector<const PickleValue*>& arguments = rebuild->arguments().items;
   if (arguments.size() < 4 || arguments[1]->kind != PickleKind::kInt || arguments[1]->integer < 0) {
@@ -257,7 +266,14 @@ absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read) {
 
 absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
-  return ReadPickle(archive, read);
+  FSDPD_ASSIGN_OR_RETURN(const ZipMember* member, FindPickle(archive));
+  if (member->size > kValueLimits.bytes) {
+    return absl::UnimplementedError(absl::StrCat("a value of ", member->size, " bytes"));
+  }
+  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read, kValueLimits.bytes));
+  absl::StatusOr<Pickle> pickle = Pickle::Parse(std::move(bytes), kValueLimits);
+  if (!pickle.ok()) return absl::UnimplementedError(pickle.status().message());
+  return pickle;
 }
 
 }  // namespace fsdpd

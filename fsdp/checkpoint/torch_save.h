@@ -6,7 +6,8 @@
 // reads. Its length follows from type and shape, so places in a file are known before a number is.
 //
 // Thread safety: const. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a tensor of a kind that
-// is not read (sparse, quantized, of a type without a name here), each with what was found.
+// is not read (sparse, quantized, of a type without a name here) and for a value whose pickle is not read,
+// each with what was found, in UTF-8.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -48,7 +49,8 @@ struct SavedTensor {
 // All that is told is within the file, and every number of the tensor within its storage.
 absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read);
 
-// The pickle of a value; tensors in it are kOutside and stay where they are.
+// The pickle of a value; tensors in it are kOutside and stay where they are. UNIMPLEMENTED where it is what
+// its checksum says and is not read: torch loads more kinds than are (pickle.h), and large ones.
 absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read);
 
 // The bytes of a shape's numbers; DATA_LOSS when they do not fit in 63 bits or a size is negative.

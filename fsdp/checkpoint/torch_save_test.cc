@@ -88,6 +88,64 @@ std::string WithNumbers(int64_t first, std::vector<int64_t> shape, std::vector<i
   return zip.Take();
 }
 
+std::string WithPickle(const std::string& pickle, const std::string& order = "little") {
+  ZipWriter zip;
+  zip.Add("x/data.pkl", pickle);
+  zip.Add("x/byteorder", order);
+  zip.Add("x/data/0", std::string(24, '\0'));
+  zip.Finish();
+  return zip.Take();
+}
+
+absl::Status ValueErrorOf(const std::string& bytes) {
+  return ReadSavedValue(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes)).status();
+}
+
+// `count` values that are made and thrown away, and a 7.
+std::string LongPickle(size_t count) {
+  std::string pickle = "\x80\x02";
+  for (size_t i = 0; i < count; ++i) pickle += "N0";
+  return pickle + "K\x07.";
+}
+
+// Or 40 MB on disk would be gigabytes here.
+TEST(TorchSave, ATensorsPickleIsSmall) {
+  EXPECT_THAT(std::string(Read(WithPickle(LongPickle(40000))).status().message()),
+              HasSubstr("x/data.pkl has 80005 bytes; at most 65536 are read"));
+  EXPECT_THAT(std::string(Read(WithPickle(LongPickle(5000))).status().message()),
+              HasSubstr("more than 4096 values"));
+  EXPECT_TRUE(ValueErrorOf(WithPickle(LongPickle(40000))).ok()) << "which may be larger";
+}
+
+// What torch loads, and what is too large to be looked at: nothing is wrong with it.
+TEST(TorchSave, AValueThatIsNotReadIsNotDamaged) {
+  const std::string itself = std::string("\x80\x02}q\0", 5) + std::string("K\1h\0s.", 6);
+  for (const std::string& pickle : {std::string("I7\n."), itself, LongPickle(1 << 20)}) {
+    const absl::Status status = ValueErrorOf(WithPickle(pickle));
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  }
+  std::string bytes = WithPickle("I7\n.");
+  bytes[bytes.find("I7")] = 'J';
+  EXPECT_TRUE(absl::IsDataLoss(ValueErrorOf(bytes))) << "of which its checksum is another";
+}
+
+TEST(TorchSave, NoBytesOfAFileThatAreNoTextReachAMessage) {
+  const auto of_storage = [](const std::string& name, const std::string& key) {
+    const auto text = [](const std::string& of) {
+      return "X" + std::string(1, static_cast<char>(of.size())) + std::string(3, '\0') + of;
+    };
+    return "\x80\x02" + std::string("ctorch._utils\n_rebuild_tensor_v2\n((") + text("storage") + "ctorch\n" +
+           name + "\n" + text(key) + "tQK\1))tR.";
+  };
+  for (const std::string& bytes :
+       {WithPickle(of_storage("\xff", "0")), WithPickle(of_storage("FloatStorage", "\xff")),
+        WithPickle("K\7.", "\xff"), WithPickle("c\xff\n\xff\n.")}) {
+    const absl::Status status = Read(bytes).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(IsUtf8(status.message())) << status;
+  }
+}
+
 TEST(TorchSave, NoNumberLiesOutsideOfTheStorage) {
   EXPECT_TRUE(Read(WithNumbers(0, {2, 3}, {3, 1})).ok());
   const auto transposed = Read(WithNumbers(0, {3, 2}, {1, 3}));

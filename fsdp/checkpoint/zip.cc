@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/pickle.h"
 
 namespace fsdpd {
 namespace {
@@ -20,7 +21,7 @@ constexpr uint64_t kNarrow = 0xffffffff;  // A 32-bit field whose number stands 
 constexpr uint16_t kZip64Field = 1;
 constexpr int64_t kAlignment = 64;
 // torch.save keeps each storage of what is saved in a member; a model in one file has thousands.
-constexpr int64_t kMaxMembers = 1 << 20, kMaxDirectoryBytes = 256 << 20, kMaxSmallMember = int64_t{1} << 30;
+constexpr int64_t kMaxMembers = 1 << 20, kMaxDirectoryBytes = 256 << 20;
 
 uint64_t Load(absl::string_view bytes, size_t at, int width) {
   uint64_t value = 0;
@@ -222,6 +223,7 @@ absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
   if (Load(*rest, 32, 2) != 0 || Load(*rest, 34, 2) != 0) return Bad(at, "a comment, or another disk");
   ZipMember member;
   member.name = std::string(rest->substr(kEntryBytes, name_size));
+  if (!IsUtf8(member.name)) return Bad(at, "the name of a member is no text");
   member.crc32 = static_cast<uint32_t>(Load(*rest, 16, 4));
   member.size = static_cast<int64_t>(Load(*rest, 24, 4));
   member.begin = static_cast<int64_t>(Load(*rest, 42, 4));
@@ -289,13 +291,22 @@ absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read)
   }
   if (!rest.empty()) return Bad(directory.begin, "more in the directory than members");
   FSDPD_RETURN_IF_ERROR(CheckApart(members));
+  const auto plain = [](const ZipMember& member) { return member.crc32 == 0; };
+  const auto empty = [](const ZipMember& member) { return member.size == 0; };
+  if (std::all_of(members.begin(), members.end(), plain) &&
+      !std::all_of(members.begin(), members.end(), empty)) {
+    for (ZipMember& member : members) member.summed = false;
+  }
   return members;
 }
 
-absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read) {
-  if (member.size > kMaxSmallMember) return Bad(member.begin, absl::StrCat(member.name, " is too large"));
+absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit) {
+  if (member.size > limit) {
+    return Bad(member.begin,
+               absl::StrCat(member.name, " has ", member.size, " bytes; at most ", limit, " are read"));
+  }
   FSDPD_ASSIGN_OR_RETURN(std::string bytes, Piece(read, member.begin, member.size));
-  if (Crc32(bytes.data(), member.size) != member.crc32) {
+  if (member.summed && Crc32(bytes.data(), member.size) != member.crc32) {
     return Bad(member.begin, absl::StrCat("the checksum of ", member.name, " is another"));
   }
   return bytes;

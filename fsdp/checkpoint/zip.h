@@ -56,18 +56,21 @@ struct ZipMember {
   int64_t begin = 0;  // Of its bytes, from the archive's start.
   int64_t size = 0;
   uint32_t crc32 = 0;
+  bool summed = true;  // False: the archive has no checksums, and `crc32` says nothing.
 };
 
 // Bytes [begin, begin + size) of the archive into `out`, all or an error.
 using ReadAt = std::function<absl::Status(int64_t begin, int64_t size, void* out)>;
 ReadAt ReadAtOf(absl::string_view bytes);  // Which must outlive it.
 
-// The members of an archive of `size` bytes, each within it and none over another; their contents are not
-// read.
+// The members of an archive of `size` bytes, each within it and none over another, with names in UTF-8; their
+// contents are not read. torch.serialization.set_crc32_options(False) makes archives in which every checksum
+// is 0.
 absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read);
 
-// The content of a small member, its checksum compared. REQUIRES: `member` is of the archive.
-absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read);
+// The content of a member of at most `limit` bytes, compared with its checksum where it has one. REQUIRES:
+// `member` is of the archive.
+absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit);
 
 // CRC-32 as zip has it, of `bytes` after what had `before`.
 uint32_t Crc32(const void* bytes, int64_t size, uint32_t before = 0);

@@ -32,9 +32,9 @@ TEST(Zip, ReadsWhatTheWriterWrites) {
   ASSERT_TRUE(members.ok()) << members.status();
   ASSERT_EQ(members->size(), 3u);
   EXPECT_EQ((*members)[0].name, "a/one");
-  EXPECT_EQ(*ReadZipMember((*members)[0], ReadAtOf(bytes)), "1");
+  EXPECT_EQ(*ReadZipMember((*members)[0], ReadAtOf(bytes), 1000), "1");
   EXPECT_EQ((*members)[1].size, 0);
-  EXPECT_EQ(*ReadZipMember((*members)[2], ReadAtOf(bytes)), std::string(1000, 'n'));
+  EXPECT_EQ(*ReadZipMember((*members)[2], ReadAtOf(bytes), 1000), std::string(1000, 'n'));
   for (const ZipMember& member : *members) EXPECT_EQ(member.begin % 64, 0) << member.name;
 }
 
@@ -65,7 +65,7 @@ TEST(Zip, KnowsSizesAndPlacesBeyond32Bits) {
   EXPECT_EQ((*members)[0].size, kLarge);
   EXPECT_EQ((*members)[0].crc32, 0x12345678u);
   EXPECT_EQ((*members)[1].begin % 64, 0);
-  EXPECT_EQ(*ReadZipMember((*members)[1], read), "here");
+  EXPECT_EQ(*ReadZipMember((*members)[1], read, 4), "here");
 }
 
 TEST(Zip, EveryPrefixIsRefused) {
@@ -95,8 +95,54 @@ TEST(Zip, ADamagedMemberIsTold) {
   bytes[bytes.find("nnnn")] = 'm';
   const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
   ASSERT_TRUE(members.ok());
-  EXPECT_THAT(std::string(ReadZipMember((*members)[2], ReadAtOf(bytes)).status().message()),
+  EXPECT_THAT(std::string(ReadZipMember((*members)[2], ReadAtOf(bytes), 1000).status().message()),
               HasSubstr("the checksum of a/numbers is another"));
+}
+
+TEST(Zip, AMemberLargerThanIsAskedForIsNotRead) {
+  const std::string bytes = SmallArchive();
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  ASSERT_TRUE(members.ok());
+  EXPECT_THAT(std::string(ReadZipMember((*members)[2], ReadAtOf(bytes), 999).status().message()),
+              HasSubstr("a/numbers has 1000 bytes; at most 999 are read"));
+}
+
+// As torch writes it with set_crc32_options(False), but for a checksum of the last member.
+std::string ArchiveWithoutSums(uint32_t last) {
+  ZipWriter writer;
+  std::string bytes;
+  for (const char* name : {"a/one", "a/two"}) {
+    writer.Begin(name, 3);
+    bytes += writer.Take() + "abc";
+    writer.End(name == std::string("a/two") ? last : 0);
+  }
+  writer.Finish();
+  return bytes + writer.Take();
+}
+
+TEST(Zip, AnArchiveWithoutChecksumsIsReadAndSaysSo) {
+  const std::string bytes = ArchiveWithoutSums(0);
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  ASSERT_TRUE(members.ok()) << members.status();
+  for (const ZipMember& member : *members) {
+    EXPECT_FALSE(member.summed);
+    EXPECT_EQ(*ReadZipMember(member, ReadAtOf(bytes), 3), "abc");
+  }
+}
+
+TEST(Zip, AZeroAmongChecksumsIsOne) {
+  const std::string bytes = ArchiveWithoutSums(Crc32("abc", 3));
+  const auto members = ReadZip(static_cast<int64_t>(bytes.size()), ReadAtOf(bytes));
+  ASSERT_TRUE(members.ok()) << members.status();
+  EXPECT_TRUE((*members)[0].summed);
+  EXPECT_TRUE(absl::IsDataLoss(ReadZipMember((*members)[0], ReadAtOf(bytes), 3).status()));
+}
+
+TEST(Zip, ANameThatIsNoTextIsRefused) {
+  ZipWriter writer;
+  writer.Add("a/\xff", "1");
+  writer.Finish();
+  EXPECT_THAT(ErrorOf(writer.Take()), HasSubstr("the name of a member is no text"));
 }
 
 TEST(Zip, SumsOfPiecesJoin) {

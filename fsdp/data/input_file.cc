@@ -18,7 +18,11 @@ absl::Status ErrnoStatus(const std::string& path, const std::string& what) {
   const std::string message = absl::StrCat(path, ": ", what, ": ", strerror(error));
   if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
   if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
-  return absl::DataLossError(message);
+  // Of the path itself, which may stand in a file that somebody made up.
+  if (error == ENAMETOOLONG || error == ELOOP || error == EISDIR || error == ENXIO) {
+    return absl::InvalidArgumentError(message);
+  }
+  return absl::InternalError(message);
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 // instead of a SIGBUS, at one system call a read.
 //
 // Thread safety: const methods may run on several threads. Errors: NOT_FOUND, PERMISSION_DENIED,
-// INVALID_ARGUMENT (not a regular file) and DATA_LOSS name the file, and the byte where there is one; they
-// are the user's to repair and are not worth a retry.
+// INVALID_ARGUMENT (not a regular file) and DATA_LOSS (shorter than it was) name the file, and the byte where
+// there is one; they are the user's to repair and are not worth a retry. INTERNAL is the machine's fault (too
+// many open files, a disk or a file server that fails) and says nothing of the file.
 #pragma once
 
 #include <absl/status/statusor.h>

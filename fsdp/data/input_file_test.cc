@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,20 @@ TEST_F(InputFileTest, RefusesADirectoryAndAPipeWithoutWaiting) {
   EXPECT_THAT(InputFile::Open(dir_.path()).status().ToString(), HasSubstr("not a regular file"));
   ASSERT_EQ(mkfifo(dir_.File("pipe").c_str(), 0600), 0);
   EXPECT_THAT(InputFile::Open(dir_.File("pipe")).status().ToString(), HasSubstr("not a regular file"));
+}
+
+// A path may stand in a file that somebody made up; files that are open are the machine's.
+TEST_F(InputFileTest, TellsTheMachinesFaultsFromThoseOfThePath) {
+  const std::string path = Write("0123456789");
+  EXPECT_TRUE(absl::IsInvalidArgument(InputFile::Open(dir_.File(std::string(300, 'n'))).status()));
+  rlimit before;
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  setrlimit(RLIMIT_NOFILE, &none);
+  const absl::Status status = InputFile::Open(path).status();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
 }
 
 TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {

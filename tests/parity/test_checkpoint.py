@@ -276,6 +276,42 @@ def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
     assert code == 0 and verified["verified"] and not verified["faults"]
 
 
+def test_what_torch_saved_without_checksums_is_whole(tmp_path):
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        dcp.save({**TENSORS, "transposed": make(torch.float32, (6, 4), 7).t(), "step": 5},
+                 checkpoint_id=tmp_path / "theirs", no_dist=True)
+    finally:
+        torch.serialization.set_crc32_options(before)
+    tensors, values = read_ours(tmp_path / "theirs", tmp_path / "read")
+    same(tensors["transposed"], make(torch.float32, (6, 4), 7).t())
+    for name, tensor in TENSORS.items():
+        same(tensors[name], tensor)
+    assert values == {"step": "5"}
+    code, verified = ckpt("verify", tmp_path / "theirs")
+    assert code == 0 and not verified["faults"]
+    filled = [name for name, tensor in TENSORS.items() if tensor.numel() > 0]
+    assert int(verified["unsummed_records"]) == len(filled) + 2
+    done = subprocess.run([program("client/fsdpctl"), "ckpt", "verify", tmp_path / "theirs"], capture_output=True, timeout=60)
+    assert done.returncode == 0 and b" have no checksums" in done.stderr and b": whole" in done.stdout
+
+
+class Circle:
+    """What torch pickles and loads, and we do not read."""
+
+    def __init__(self):
+        self.me = self
+
+
+def test_a_value_that_we_do_not_read_is_no_damage(tmp_path):
+    dcp.save({"circle": Circle(), "w": torch.ones(2)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    for action in ("inspect", "verify"):
+        code, shown = ckpt(action, tmp_path / "theirs")
+        assert code == 0 and not shown["faults"]
+        assert [value["content"] for value in shown["values"]] == ["not read"]
+
+
 def damaged(folder, scratch, file, change):
     """A copy of `folder` in which `change` made other bytes of a file."""
     copy = scratch / "damaged"
