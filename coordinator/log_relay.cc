@@ -152,7 +152,7 @@ void LogRelay::Grant(int64_t request, int64_t bytes) {
   nodes_->Send(node, std::move(message));
 }
 
-void LogRelay::StopFollowing(const std::shared_ptr<LogTail>& tail) {
+void LogRelay::StopReading(const std::shared_ptr<LogTail>& tail) {
   std::vector<std::pair<std::string, int64_t>> open;
   {
     MutexLock lock(&mutex_);
@@ -169,7 +169,7 @@ void LogRelay::StopFollowing(const std::shared_ptr<LogTail>& tail) {
 }
 
 void LogRelay::Close(const std::shared_ptr<LogTail>& tail) {
-  StopFollowing(tail);
+  StopReading(tail);
   MutexLock lock(&mutex_);
   for (auto it = sources_.begin(); it != sources_.end();) {
     it = it->second.tail == tail ? sources_.erase(it) : std::next(it);

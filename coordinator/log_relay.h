@@ -90,9 +90,7 @@ class LogRelay {
   explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
   std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes);
-  // Tells the agents that nobody follows any more; what they still send is taken until they end.
-  void StopFollowing(const std::shared_ptr<LogTail>& tail);
-  // The reader is done with the tail.
+  // The reader is done with the tail: its agents are told so.
   void Close(const std::shared_ptr<LogTail>& tail);
 
   // What all tails hold together.
@@ -110,6 +108,7 @@ class LogRelay {
     bool window = false;  // Its agent waits for grants.
   };
 
+  void StopReading(const std::shared_ptr<LogTail>& tail);
   bool Reserve(int64_t bytes);  // False when there is no room.
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
   void Grant(int64_t request, int64_t bytes);

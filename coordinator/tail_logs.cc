@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
@@ -13,9 +14,10 @@
 namespace fsdpd {
 namespace {
 
-// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it. When
-// nothing more came for so long following is stopped, and they have as long again to say "end".
-constexpr absl::Duration kDrain = absl::Seconds(2);
+// After an attempt is over, agents send what its ranks still wrote, as fast as the reader takes it, and then
+// "end". One that says neither for so long is no longer counted on, and the reader is told so: it is longer
+// than an agent may stand still without being lost, which ends its part with a word of its own.
+constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
   if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
@@ -64,7 +66,6 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       nodes);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
   absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
-  bool asked_to_stop = false;
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TailLogsResponse response;
@@ -84,14 +85,13 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     if (over == absl::InfiniteFuture()) {
       FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
       if (AttemptIsOver(fresh, attempt)) over = now;
-    } else if (!lines.empty() && !asked_to_stop) {
+    } else if (!lines.empty()) {
       over = now;
     }
-    if (request.follow() && now - over >= kDrain && !asked_to_stop) {
-      parts_.logs->StopFollowing(tail);
-      asked_to_stop = true;
+    if (now - over >= kSilence) {
+      return absl::UnavailableError(absl::StrCat("the rest of the log of attempt ", attempt, " of job ",
+                                                 job.id(), " did not come: not all of its nodes answer"));
     }
-    if (asked_to_stop && now - over >= 2 * kDrain) break;
   }
   // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it.
   const absl::Status status = tail->status();

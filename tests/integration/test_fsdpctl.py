@@ -233,8 +233,9 @@ def test_who_watches_is_told_that_the_coordinator_stands_still(tmp_path):
         job = cluster.submit(spec(steps=ENDLESS))
         cluster.wait_step(job, 1)
         with subprocess.Popen([program("client/fsdpctl"), "--server", cluster.address, "watch", job], text=True,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as watch:
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
             try:
+                assert watch.stdout.readline()
                 os.kill(cluster.coordinator.pid, signal.SIGSTOP)
                 assert "connection lost" in watch.stderr.readline()
             finally:

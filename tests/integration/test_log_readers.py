@@ -1,7 +1,10 @@
 """Many readers of large logs: what they do not take waits where it is."""
 
+import os
 import pathlib
 import re
+import signal
+import time
 
 from harness.specs import one_rank
 from harness.stubs import coordinator
@@ -38,3 +41,20 @@ def test_readers_that_do_not_read_cost_the_coordinator_no_memory_and_miss_no_lin
         assert 1 + sum(1 for _ in slow[0]) == already + LINES
         for reader in slow[1:]:
             reader.cancel()
+
+
+def test_an_agent_that_stands_still_at_the_end_loses_no_line_of_those_who_follow(own):
+    with own(agents=1) as cluster:
+        job_id = cluster.submit(one_rank(steps=2))
+        cluster.wait_state(job_id, "SUCCEEDED")
+        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        already = len(log.read_text().splitlines())
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(LINE * LINES)
+        follower = cluster.api().TailLogs(coordinator.TailLogsRequest(id=job_id, follow=True), timeout=600)
+        next(follower)
+        agent = cluster.agents["node-0"]
+        os.kill(agent.pid, signal.SIGSTOP)
+        time.sleep(6)  # It was given 4 s to say the rest, and its silence was taken for the end.
+        os.kill(agent.pid, signal.SIGCONT)
+        assert 1 + sum(1 for _ in follower) == already + LINES
