@@ -4,7 +4,7 @@ import os
 import pathlib
 import re
 import signal
-import time
+import threading
 
 from harness.specs import one_rank
 from harness.stubs import coordinator
@@ -22,39 +22,42 @@ def peak_kib(process):
     return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE).group(1))
 
 
+def large_log(cluster):
+    """An ended job and how many lines its log has."""
+    job_id = cluster.submit(one_rank(steps=2))
+    cluster.wait_state(job_id, "SUCCEEDED")
+    log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+    already = len(log.read_text().splitlines())
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(LINE * LINES)
+    return job_id, already + LINES
+
+
 def test_readers_that_do_not_read_cost_the_coordinator_no_memory_and_miss_no_line(own):
     with own(agents=1) as cluster:
-        job_id = cluster.submit(one_rank(steps=2))
-        cluster.wait_state(job_id, "SUCCEEDED")
-        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
-        already = len(log.read_text().splitlines())
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(LINE * LINES)
+        job_id, lines = large_log(cluster)
         before = peak_kib(cluster.coordinator)
         request = coordinator.TailLogsRequest(id=job_id)
         slow = [cluster.api().TailLogs(request, timeout=600) for _ in range(READERS)]
         for reader in slow:
             next(reader)
         # The agent serves all in turn: what one of them reads whole, each of the others could have been sent.
-        assert sum(1 for _ in cluster.api().TailLogs(request, timeout=600)) == already + LINES
+        assert sum(1 for _ in cluster.api().TailLogs(request, timeout=600)) == lines
         assert peak_kib(cluster.coordinator) - before < MAX_GROWTH_KIB
-        assert 1 + sum(1 for _ in slow[0]) == already + LINES
+        assert 1 + sum(1 for _ in slow[0]) == lines
         for reader in slow[1:]:
             reader.cancel()
 
 
 def test_an_agent_that_stands_still_at_the_end_loses_no_line_of_those_who_follow(own):
     with own(agents=1) as cluster:
-        job_id = cluster.submit(one_rank(steps=2))
-        cluster.wait_state(job_id, "SUCCEEDED")
-        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
-        already = len(log.read_text().splitlines())
-        with open(log, "a", encoding="utf-8") as file:
-            file.write(LINE * LINES)
+        job_id, lines = large_log(cluster)
         follower = cluster.api().TailLogs(coordinator.TailLogsRequest(id=job_id, follow=True), timeout=600)
         next(follower)
         agent = cluster.agents["node-0"]
         os.kill(agent.pid, signal.SIGSTOP)
-        time.sleep(6)  # It was given 4 s to say the rest, and its silence was taken for the end.
-        os.kill(agent.pid, signal.SIGCONT)
-        assert 1 + sum(1 for _ in follower) == already + LINES
+        # It was given 4 s to say the rest, and its silence was taken for the end. The reader takes all meanwhile.
+        wake = threading.Timer(6, os.kill, (agent.pid, signal.SIGCONT))
+        wake.start()
+        assert 1 + sum(1 for _ in follower) == lines
+        wake.join()
