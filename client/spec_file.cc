@@ -184,6 +184,11 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
                                                   : std::filesystem::absolute(path, ignored).parent_path();
   InlineHfConfig(folder, &spec);
   InlineDescription(folder, &spec);
+  if (spec.spec.has_checkpoint()) {
+    v1::Checkpoint* checkpoint = spec.spec.mutable_checkpoint();
+    checkpoint->set_dir(Absolute(checkpoint->dir(), folder));
+    checkpoint->set_load(Absolute(checkpoint->load(), folder));
+  }
   if (!spec.spec.has_data()) return spec;
   v1::Data* data = spec.spec.mutable_data();
   for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {

@@ -33,6 +33,20 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   EXPECT_EQ(spec->spec.data().tokens(1).path(), "/abs");
 }
 
+TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwnFolderToo) {
+  TempDir dir;
+  Write(dir.File("job.yaml"), "name: a\ncheckpoint: {dir: runs/../1, every_steps: 5, load: /abs}\n");
+  std::istringstream input;
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->spec.checkpoint().dir(), dir.File("1"));
+  EXPECT_EQ(spec->spec.checkpoint().load(), "/abs");
+  std::istringstream again;
+  const absl::StatusOr<SpecText> none = LoadSpec(dir.File("job.yaml"), {"checkpoint={}"}, again);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->spec.checkpoint().dir(), "") << "what is not named stays so";
+}
+
 TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
   TempDir dir;
   Write(dir.File("job.yaml"), kSpec);

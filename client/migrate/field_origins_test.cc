@@ -118,7 +118,7 @@ TEST(FieldOrigins, AreFieldsOfTheSpec) {
 // They had no file and no place, and did not say what to change.
 TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
   const std::string all =
-      Result(kLlama + std::string("\n--adam-beta1 2 --micro-batch-size 3\n--data-path a")).All();
+      Result(kLlama + std::string("\n--adam-beta1 2 --micro-batch-size 3\n--data-path a\n--save runs")).All();
   EXPECT_NE(all.find("in:2:1: error: --adam-beta1: becomes optimizer.adamw.betas[0]: the decay rate is 2 "),
             std::string::npos)
       << all;
@@ -126,7 +126,8 @@ TEST(FieldOrigins, AFaultOfTheSpecIsToldAtItsArgument) {
   EXPECT_NE(all.find("in:3:1: error: --data-path: becomes data.tokens[0].path: 'a' is relative"),
             std::string::npos)
       << all;
-  EXPECT_NE(all.find(": error: --save: becomes checkpoint.dir: "), std::string::npos) << all;
+  EXPECT_NE(all.find("in:4:1: error: --save: becomes checkpoint.dir: 'runs' is relative"), std::string::npos)
+      << all;
 }
 
 // The first `$TP` hid everything else.

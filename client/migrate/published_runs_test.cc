@@ -143,7 +143,7 @@ std::string Without(std::string text, const std::vector<const char*>& parts) {
   return text;
 }
 
-TEST(PublishedRuns, Llama3Of8BIsRefusedForFp8AndCheckpointsAlone) {
+TEST(PublishedRuns, Llama3Of8BIsRefusedForFp8Alone) {
   EXPECT_EQ(Told(Convert(kLlama3)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 15228271 steps -> 15258789 steps",
@@ -156,17 +156,14 @@ TEST(PublishedRuns, Llama3Of8BIsRefusedForFp8AndCheckpointsAlone) {
                 "adjust samples_are_steps --lr-decay-samples 1949218748 samples -> 15228271 steps",
                 "adjust samples_are_steps --lr-warmup-samples 3906252 samples -> 30517 steps",
                 "adjust samples_are_steps --train-samples 1953125000 samples -> 15258789 steps",
-                "error checkpoint_dir_unsupported checkpoint.dir",
-                "error checkpoint_load_unsupported checkpoint.load",
                 "error fp8_unsupported --fp8-format",
                 "error fp8_unsupported --fp8-param-gather",
                 "warn one_step_on",
             }));
 }
 
-TEST(PublishedRuns, Llama3Of8BIsCarriedOverWithoutThem) {
-  const Result result = Convert(Without(
-      kLlama3, {"--fp8-format hybrid", "--fp8-param-gather", "--save /runs/ckpt", "--load /runs/ckpt"}));
+TEST(PublishedRuns, Llama3Of8BIsCarriedOverWithoutIt) {
+  const Result result = Convert(Without(kLlama3, {"--fp8-format hybrid", "--fp8-param-gather"}));
   for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
   v1::JobSpec want = JobOf(R"({
     "name": "migrated",
@@ -183,6 +180,7 @@ TEST(PublishedRuns, Llama3Of8BIsCarriedOverWithoutThem) {
                   "gradComm": "DTYPE_BF16", "moments": "DTYPE_FP32"},
     "fsdp": {"strategy": "STRATEGY_OPTIM_GRADS_PARAMS", "recompute": "RECOMPUTE_NONE"},
     "parallel": {"tensor": 1, "context": 1, "expert": 1, "pipeline": 1},
+    "checkpoint": {"dir": "/runs/ckpt", "everySteps": 1000, "load": "/runs/ckpt"},
     "resources": {"nodes": 1, "ranksPerNode": 8, "device": "DEVICE_CUDA"}})");
   want.mutable_schedule()->mutable_cosine()->set_min_lr_ratio(1e-5 / 1.5e-4);
   want.mutable_optimizer()->mutable_groups(0)->set_lr_scale(5e-4 / 1.5e-4);
@@ -236,8 +234,6 @@ TEST(PublishedRuns, DeepSeekV3IsRefusedForItsExpertsAttentionAndPrediction) {
                 "adjust samples_are_steps --train-samples 585937500 samples -> 286102 steps",
                 "adjust split --split 99,1,0 -> all",
                 "adjust warmup_from --lr-warmup-init 3.9e-07 -> 0",
-                "error checkpoint_dir_unsupported checkpoint.dir",
-                "error checkpoint_load_unsupported checkpoint.load",
                 "error expert_parallel_unsupported parallel.expert",
                 "error experts_unsupported --num-experts",
                 "error not_supported --mtp-num-layers",
@@ -291,8 +287,6 @@ TEST(PublishedRuns, Qwen3Of30BIsRefusedForItsExpertsAndFp8) {
                 "adjust samples_are_steps --lr-warmup-samples 162761 samples -> 1271 steps",
                 "adjust samples_are_steps --train-samples 268554688 samples -> 2098083 steps",
                 "adjust split --split 99,1,0 -> all",
-                "error checkpoint_dir_unsupported checkpoint.dir",
-                "error checkpoint_load_unsupported checkpoint.load",
                 "error expert_parallel_unsupported parallel.expert",
                 "error experts_unsupported --num-experts",
                 "error fp8_unsupported --fp8-format",

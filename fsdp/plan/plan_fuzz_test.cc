@@ -78,6 +78,16 @@ void RandomSharding(Dice* dice, v1::Fsdp* fsdp) {
   fsdp->set_keep_gathered(dice->OneIn(4));
 }
 
+void RandomCheckpoint(Dice* dice, v1::Checkpoint* checkpoint) {
+  if (!dice->OneIn(6)) checkpoint->set_dir(dice->OneIn(20) ? "runs/../1" : "/runs/1");
+  if (dice->OneIn(2)) checkpoint->set_every_steps(dice->Size({0, 1, 5, 20}));
+  if (dice->OneIn(3)) checkpoint->set_on_end(dice->OneIn(2));
+  if (dice->OneIn(4)) checkpoint->set_keep_last(dice->Size({1, 3}));
+  if (dice->OneIn(4)) checkpoint->set_keep_every(dice->Size({0, 5, 7}));
+  if (dice->OneIn(4)) checkpoint->set_load("/runs/0");
+  if (dice->OneIn(4)) checkpoint->set_load_optimizer(dice->OneIn(2));
+}
+
 v1::JobSpec RandomJob(Dice* dice) {
   v1::JobSpec job;
   job.set_name("fuzz");
@@ -98,6 +108,7 @@ v1::JobSpec RandomJob(Dice* dice) {
   job.mutable_resources()->set_nodes(nodes);
   job.mutable_resources()->set_ranks_per_node(ranks);
   job.mutable_resources()->set_device(dice->Of({v1::DEVICE_UNSPECIFIED, v1::DEVICE_CPU, v1::DEVICE_CUDA}));
+  if (dice->OneIn(3)) RandomCheckpoint(dice, job.mutable_checkpoint());
   return job;
 }
 

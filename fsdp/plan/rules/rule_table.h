@@ -65,14 +65,15 @@ struct Rule {
 };
 
 // In the table's order.
-const std::vector<Rule>& ModelRules();      // name, model
-const std::vector<Rule>& PluginRules();     // model.plugin
-const std::vector<Rule>& DataRules();       // data
-const std::vector<Rule>& RuntimeRules();    // resources, fsdp, parallel, checkpoint, restart, telemetry
-const std::vector<Rule>& TrainRules();      // train, schedule
-const std::vector<Rule>& OptimizerRules();  // optimizer
-const std::vector<Rule>& PrecisionRules();  // precision
-const std::vector<Rule>& EnvRules();        // env
+const std::vector<Rule>& ModelRules();       // name, model
+const std::vector<Rule>& PluginRules();      // model.plugin
+const std::vector<Rule>& DataRules();        // data
+const std::vector<Rule>& RuntimeRules();     // resources, fsdp, parallel, restart, telemetry
+const std::vector<Rule>& TrainRules();       // train, schedule
+const std::vector<Rule>& CheckpointRules();  // checkpoint
+const std::vector<Rule>& OptimizerRules();   // optimizer
+const std::vector<Rule>& PrecisionRules();   // precision
+const std::vector<Rule>& EnvRules();         // env
 
 // What the parts of the table say in the same words.
 Findings NotNegative(double value, const char* name, const char* fix);

@@ -12,11 +12,12 @@
 namespace fsdpd {
 namespace {
 
-// "resources" comes before "train": a batch is checked against the ranks.
+// "resources" comes before "train": a batch is checked against the ranks. "checkpoint" comes after: its
+// intervals are checked against the steps.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part : {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(),
-                           &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+                           &CheckpointRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

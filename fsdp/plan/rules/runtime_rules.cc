@@ -1,4 +1,4 @@
-// fsdp, parallel, checkpoint, resources, restart and telemetry.
+// fsdp, parallel, resources, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
 #include "base/limits.h"
@@ -53,18 +53,6 @@ bool GathersEachPass(const Facts& f) {
 }
 
 bool IsWhole(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
-
-Findings ChecksFormat(const Facts& f) {
-  const std::string& format = f.job.checkpoint().format();
-  if (format.empty() || format == "fsdp_dtensor") return {};
-  const bool megatron = format == "torch_dist" || format == "zarr" || format == "torch";
-  return {{megatron ? absl::StrCat(
-                          "'", format,
-                          "' stores each rank's tensors as the tensor-parallel layout cuts them; FSDP cuts "
-                          "flat buckets that start and end inside rows, which only fsdp_dtensor describes")
-                    : absl::StrCat("'", format, "' is no known checkpoint format"),
-           "write format: fsdp_dtensor, or leave it out"}};
-}
 
 const Rule kRules[] = {
     {"nodes_range", kError, "resources.nodes", "nodes is positive and at most 16384",
@@ -199,48 +187,18 @@ const Rule kRules[] = {
      [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
     {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
      [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
-    {"checkpoint_dir_unsupported", kError, "checkpoint.dir", "no checkpoints are written",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().dir().empty()) return {};
-       return {
-           {"writing checkpoints is not supported yet, and a job that seems to save must not lose its work",
-            "leave checkpoint.dir out"}};
-     }},
-    {"checkpoint_load_unsupported", kError, "checkpoint.load", "no checkpoint is loaded",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().load().empty()) return {};
-       return {
-           {"loading checkpoints is not supported yet", "leave checkpoint.load out: the job starts fresh"}};
-     }},
-    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().every_steps() == 0 || !f.job.checkpoint().dir().empty()) return {};
-       if (!f.Sound({"checkpoint.dir"})) return {};
-       return {{absl::StrCat(
-                    "every_steps is ", f.job.checkpoint().every_steps(),
-                    " and there is no checkpoint.dir to write to (writing checkpoints is not supported yet)"),
-                "leave every_steps out"}};
-     }},
-    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().keep_last() >= 1) return {};
-       return {
-           {absl::StrCat("keep_last is ", f.job.checkpoint().keep_last(), " and at least one must be kept"),
-            "write 1 or more, or leave it out for 3"}};
-     }},
-    {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
-     ChecksFormat},
     {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
      [](const Facts& f) {
        return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
-                      "leave it out for 1: a failed job is not launched again");
+                      "leave it out for 1, or for 3 where checkpoints are written between steps");
      }},
     {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
      [](const Facts& f) -> Findings {
        const int64_t attempts = f.job.restart().max_attempts();
-       if (attempts <= 1 || !f.Sound({"restart"})) return {};
-       return {{"without checkpoints each attempt starts again from step 1",
-                "fine for short jobs; else leave max_attempts out"}};
+       if (attempts <= 1 || !f.Sound({"restart", "checkpoint"})) return {};
+       if (!f.job.checkpoint().dir().empty() && f.job.checkpoint().every_steps() > 0) return {};
+       return {{"without checkpoints between steps each attempt starts again from step 1",
+                "write checkpoint: {dir: FOLDER, every_steps: N}; fine as it is for short jobs"}};
      }},
     {"trace_steps_unsupported", kError, "telemetry.trace_steps", "no steps are traced",
      [](const Facts& f) -> Findings {

@@ -19,6 +19,7 @@ class Filler {
     FillOptimizer();
     FillPrecision();
     FillFsdp();
+    FillCheckpoint(job_.mutable_checkpoint());
     FillQuietly();
     return job_;
   }
@@ -73,10 +74,17 @@ class Filler {
       resources->set_device(v1::DEVICE_CUDA);
       Chose("resources.device", "cuda");
     }
-    if (!job_.restart().has_max_attempts()) {
-      job_.mutable_restart()->set_max_attempts(1);
-      Chose("restart.max_attempts", "1", "default: a failed job is not launched again");
-    }
+    FillAttempts();
+  }
+
+  // A checkpoint at the end alone helps no attempt.
+  void FillAttempts() {
+    if (job_.restart().has_max_attempts()) return;
+    const bool resumes = !job_.checkpoint().dir().empty() && job_.checkpoint().every_steps() > 0;
+    job_.mutable_restart()->set_max_attempts(resumes ? 3 : 1);
+    Chose("restart.max_attempts", resumes ? "3" : "1",
+          resumes ? "default: a failed job goes on from its newest checkpoint"
+                  : "default: a failed job is not launched again");
   }
 
   void FillFiles(const std::string& list, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
@@ -205,6 +213,22 @@ class Filler {
     if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: replicas of everything (HSDP)");
   }
 
+  // What bears on none of a job's checkpoints stays unset: rules tell a person who wrote it.
+  void FillCheckpoint(v1::Checkpoint* checkpoint) {
+    if (!checkpoint->dir().empty() && !checkpoint->has_on_end()) {
+      checkpoint->set_on_end(true);
+      Chose("checkpoint.on_end", "true", "default: what was trained is kept");
+    }
+    if (!checkpoint->dir().empty() && !checkpoint->has_keep_last()) {
+      checkpoint->set_keep_last(3);
+      Chose("checkpoint.keep_last", "3", "default: older ones are removed");
+    }
+    if (!checkpoint->load().empty() && !checkpoint->has_load_optimizer()) {
+      checkpoint->set_load_optimizer(true);
+      Chose("checkpoint.load_optimizer", "true", "default: training goes on as if it had not stopped");
+    }
+  }
+
   // What has one legal value today, or none that anybody would want to read about, is written down without a
   // word.
   void FillQuietly() {
@@ -213,9 +237,7 @@ class Filler {
     if (!parallel->has_context()) parallel->set_context(1);
     if (!parallel->has_expert()) parallel->set_expert(1);
     if (!parallel->has_pipeline()) parallel->set_pipeline(1);
-    v1::Checkpoint* checkpoint = job_.mutable_checkpoint();
-    if (!checkpoint->has_keep_last()) checkpoint->set_keep_last(3);
-    if (checkpoint->format().empty()) checkpoint->set_format("fsdp_dtensor");
+    if (job_.checkpoint().format().empty()) job_.mutable_checkpoint()->set_format("fsdp_dtensor");
   }
 
   v1::JobSpec job_;

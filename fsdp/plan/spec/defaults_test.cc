@@ -22,6 +22,11 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   job.mutable_resources()->set_ranks_per_node(0);
   job.mutable_resources()->set_memory_budget_bytes(0);
   job.mutable_restart()->set_max_attempts(0);
+  job.mutable_checkpoint()->set_dir("/runs/1");
+  job.mutable_checkpoint()->set_load("/runs/0");
+  job.mutable_checkpoint()->set_on_end(false);
+  job.mutable_checkpoint()->set_keep_last(0);
+  job.mutable_checkpoint()->set_load_optimizer(false);
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   EXPECT_EQ(filled.model().llama().DebugString(), job.model().llama().DebugString());
   EXPECT_EQ(filled.data().tokens(0).weight(), 0);
@@ -33,6 +38,9 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   EXPECT_EQ(filled.resources().ranks_per_node(), 0);
   EXPECT_EQ(filled.resources().memory_budget_bytes(), 0);
   EXPECT_EQ(filled.restart().max_attempts(), 0);
+  EXPECT_FALSE(filled.checkpoint().on_end());
+  EXPECT_EQ(filled.checkpoint().keep_last(), 0);
+  EXPECT_FALSE(filled.checkpoint().load_optimizer());
 }
 
 TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
@@ -66,6 +74,50 @@ TEST(Defaults, AreTheSameTheSecondTime) {
   EXPECT_TRUE(choices.empty());
   EXPECT_EQ(once.train().seed(), 1);
   EXPECT_EQ(once.precision().loss_scale().initial(), 65536);
+}
+
+std::string ReasonOf(const std::vector<Choice>& choices, const std::string& field) {
+  for (const Choice& choice : choices) {
+    if (choice.field == field) return choice.value + ": " + choice.reason;
+  }
+  return "";
+}
+
+TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
+  v1::JobSpec job;
+  job.mutable_checkpoint()->set_dir("/runs/1");
+  job.mutable_checkpoint()->set_every_steps(10);
+  job.mutable_checkpoint()->set_load("/runs/0");
+  std::vector<Choice> choices;
+  const v1::JobSpec filled = WithDefaults(job, &choices);
+  EXPECT_TRUE(filled.checkpoint().on_end());
+  EXPECT_EQ(filled.checkpoint().keep_last(), 3);
+  EXPECT_TRUE(filled.checkpoint().load_optimizer());
+  EXPECT_EQ(filled.restart().max_attempts(), 3);
+  EXPECT_EQ(ReasonOf(choices, "checkpoint.on_end"), "true: default: what was trained is kept");
+  EXPECT_EQ(ReasonOf(choices, "checkpoint.keep_last"), "3: default: older ones are removed");
+  EXPECT_EQ(ReasonOf(choices, "checkpoint.load_optimizer"),
+            "true: default: training goes on as if it had not stopped");
+  EXPECT_EQ(ReasonOf(choices, "restart.max_attempts"),
+            "3: default: a failed job goes on from its newest checkpoint");
+  choices.clear();
+  EXPECT_EQ(WithDefaults(filled, &choices).SerializeAsString(), filled.SerializeAsString());
+  EXPECT_TRUE(choices.empty());
+}
+
+TEST(Defaults, OfCheckpointsAreAbsentWhereThereAreNone) {
+  const v1::JobSpec filled = WithDefaults(v1::JobSpec(), nullptr);
+  EXPECT_FALSE(filled.checkpoint().has_on_end());
+  EXPECT_FALSE(filled.checkpoint().has_keep_last());
+  EXPECT_FALSE(filled.checkpoint().has_load_optimizer());
+  EXPECT_EQ(filled.restart().max_attempts(), 1);
+}
+
+// An attempt that follows would find nothing to go on from.
+TEST(Defaults, ACheckpointAtTheEndAloneBringsNoMoreAttempts) {
+  v1::JobSpec job;
+  job.mutable_checkpoint()->set_dir("/runs/1");
+  EXPECT_EQ(WithDefaults(job, nullptr).restart().max_attempts(), 1);
 }
 
 // Proto3 without presence left zeros off the wire: bytes of then mean "not set" now, as they did.

@@ -227,6 +227,18 @@ ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
   }
 }
 
+CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
+  CheckpointConfig config;
+  config.dir = checkpoint.dir();
+  config.every_steps = checkpoint.every_steps();
+  config.on_end = checkpoint.on_end();
+  if (checkpoint.has_keep_last()) config.keep_last = checkpoint.keep_last();
+  config.keep_every = checkpoint.keep_every();
+  config.load = checkpoint.load();
+  if (checkpoint.has_load_optimizer()) config.load_optimizer = checkpoint.load_optimizer();
+  return config;
+}
+
 LlamaConfig ToLlama(const v1::Llama& llama) {
   LlamaConfig config;
   config.vocab_size = llama.vocab_size();
@@ -365,6 +377,12 @@ v1::Plugin ToProto(const ModelDescription& model) {
   return plugin;
 }
 
+bool Spec::SavesAfter(int64_t step) const {
+  if (!checkpoint.saves()) return false;
+  if (checkpoint.on_end && step == steps) return true;
+  return checkpoint.every_steps > 0 && step % checkpoint.every_steps == 0;
+}
+
 Spec ToSpec(const v1::JobSpec& resolved) {
   Spec spec;
   spec.name = resolved.name();
@@ -391,6 +409,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.recompute = ToRecompute(fsdp.recompute());
   spec.recompute_layers = fsdp.recompute_layers();
   spec.outer_strategy = ToStrategy(fsdp.outer().strategy());
+  spec.checkpoint = ToCheckpoint(resolved.checkpoint());
   const v1::Resources& resources = resolved.resources();
   spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
   const int64_t world = resources.nodes() * resources.ranks_per_node(), replicas = fsdp.outer().size();

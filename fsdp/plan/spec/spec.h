@@ -153,6 +153,19 @@ struct InitialConfig {
   std::optional<bool> scale_outputs;          // None: as the model does.
 };
 
+// What a job writes and starts from: v1::Checkpoint says what each value is.
+struct CheckpointConfig {
+  std::string dir;          // Empty: none are written.
+  int64_t every_steps = 0;  // 0: none before the end.
+  bool on_end = false;
+  int64_t keep_last = 3;
+  int64_t keep_every = 0;  // 0: none is spared.
+  std::string load;        // Empty: the job starts fresh.
+  bool load_optimizer = true;
+
+  bool saves() const { return !dir.empty() && (every_steps > 0 || on_end); }
+};
+
 struct LossScaleConfig {
   double initial = 65536;
   int64_t growth_interval = 2000;
@@ -188,6 +201,7 @@ struct Spec {
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
   DeviceKind device = DeviceKind::kCpu;
+  CheckpointConfig checkpoint;
   Mesh mesh;
   Strategy outer_strategy = Strategy::kNoShard;  // Over the replicate axis. Or kOptim.
   int64_t memory_budget_bytes = 0;               // 0: no budget known.
@@ -196,6 +210,8 @@ struct Spec {
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
   // Gradients of fp16 would vanish.
   bool scales_loss() const { return precision.compute == DType::kFp16; }
+  // A checkpoint is taken after this step, which is from 1 to `steps`.
+  bool SavesAfter(int64_t step) const;
 
   // What the strategy keeps in parts.
   bool shards_optimizer() const { return strategy != Strategy::kNoShard; }

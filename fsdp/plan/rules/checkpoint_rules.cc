@@ -1,0 +1,186 @@
+// checkpoint.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+// Linux takes 4096 with the terminator; a checkpoint's folder and its files' names come after it.
+constexpr size_t kMaxPathBytes = 3840;
+
+bool HasControlCharacter(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
+}
+
+bool LeavesItself(const std::string& path) {
+  const std::vector<std::string> parts = absl::StrSplit(path, '/');
+  return std::find(parts.begin(), parts.end(), "..") != parts.end();
+}
+
+// A path that ranks on any node open, and that logs and events show. Empty: there is none.
+Findings ChecksPath(const std::string& path) {
+  if (path.empty()) return {};
+  if (HasControlCharacter(path)) {
+    return {{"the path holds a NUL, a line break or another control character", "leave that out of it"}};
+  }
+  if (path.size() > kMaxPathBytes) {
+    return {{absl::StrCat("the path has ", path.size(), " bytes, and files in it need names too"),
+             absl::StrCat("use a path of at most ", kMaxPathBytes, " bytes")}};
+  }
+  if (path[0] != '/') {
+    return {{absl::StrCat("'", path, "' is relative, and ranks run in folders of their own"),
+             absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
+  }
+  if (!LeavesItself(path)) return {};
+  return {{absl::StrCat("'", path, "' goes up with .., which links lead to another place on each node"),
+           "write the path without .. (fsdpctl does this by itself)"}};
+}
+
+Findings ChecksFormat(const Facts& f) {
+  const std::string& format = f.job.checkpoint().format();
+  if (format.empty() || format == "fsdp_dtensor") return {};
+  const bool megatron = format == "torch_dist" || format == "zarr" || format == "torch";
+  return {{megatron ? absl::StrCat(
+                          "'", format,
+                          "' stores each rank's tensors as the tensor-parallel layout cuts them; FSDP cuts "
+                          "flat buckets that start and end inside rows, which only fsdp_dtensor describes")
+                    : absl::StrCat("'", format, "' is no known checkpoint format"),
+           "write format: fsdp_dtensor, or leave it out"}};
+}
+
+// Every interval is checked where it stands, whether or not anything is written.
+bool IntervalsAreSound(const Facts& f) {
+  return f.Sound({"checkpoint.every_steps", "checkpoint.keep_every", "train.steps"});
+}
+
+bool SavesWithin(const Facts& f) {
+  const int64_t every = f.job.checkpoint().every_steps();
+  return every > 0 && every <= f.job.train().steps();
+}
+
+const Rule kRules[] = {
+    {"checkpoint_dir_path", kError, "checkpoint.dir",
+     "the folder for checkpoints is an absolute path without .. and control characters, of at most 3840 "
+     "bytes",
+     [](const Facts& f) { return ChecksPath(f.job.checkpoint().dir()); }},
+    {"checkpoint_load_path", kError, "checkpoint.load",
+     "what is loaded is an absolute path without .. and control characters, of at most 3840 bytes",
+     [](const Facts& f) { return ChecksPath(f.job.checkpoint().load()); }},
+    {"checkpoint_every_not_negative", kError, "checkpoint.every_steps", "every_steps is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().every_steps() >= 0) return {};
+       return {{absl::StrCat("every_steps is ", f.job.checkpoint().every_steps(), " and cannot be negative"),
+                "write for example every_steps: 1000, or leave it out for none before the end"}};
+     }},
+    {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps goes with a dir",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (checkpoint.every_steps() <= 0 || !checkpoint.dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir"})) return {};
+       return {{absl::StrCat("every_steps is ", checkpoint.every_steps(),
+                             " and there is no checkpoint.dir to write to"),
+                "write checkpoint.dir, or leave every_steps out"}};
+     }},
+    {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end goes with a dir",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.on_end() || !checkpoint.dir().empty() || !f.Sound({"checkpoint.dir"})) return {};
+       return {{"on_end asks for a checkpoint and there is no checkpoint.dir to write to",
+                "write checkpoint.dir, or leave on_end out"}};
+     }},
+    {"checkpoint_never_saved", kError, "checkpoint.dir", "where there is a dir, something is saved",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (checkpoint.dir().empty() || checkpoint.on_end() || SavesWithin(f)) return {};
+       if (!IntervalsAreSound(f) || !f.Sound({"checkpoint.on_end"})) return {};
+       const std::string why =
+           checkpoint.every_steps() > 0
+               ? absl::StrCat("every_steps, ", checkpoint.every_steps(), ", is above the ",
+                              f.job.train().steps(), " steps of the job")
+               : "every_steps is 0";
+       return {{absl::StrCat(why, " and on_end is false: a job that seems to save would lose its work"),
+                "leave on_end out, or write every_steps within the job's steps, or leave checkpoint out"}};
+     }},
+    {"checkpoint_every_above_steps", kWarn, "checkpoint.every_steps",
+     "every_steps is at most the steps of the job",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.on_end() || !IntervalsAreSound(f)) return {};
+       if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
+       return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
+                             checkpoint.every_steps(), ": only the one at the end is written"),
+                "write fewer, or leave it out for the one at the end"}};
+     }},
+    {"checkpoint_keep_last_positive", kError, "checkpoint.keep_last", "keep_last is positive",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.has_keep_last() || checkpoint.keep_last() >= 1) return {};
+       return {{absl::StrCat("keep_last is ", checkpoint.keep_last(), " and at least one must be kept"),
+                "write 1 or more, or leave it out for 3"}};
+     }},
+    {"checkpoint_keep_last_without_dir", kAdjust, "checkpoint.keep_last", "keep_last goes with a dir",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.has_keep_last() || !checkpoint.dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir", "checkpoint.keep_last"})) return {};
+       return {{"there is no checkpoint.dir: nothing is written and nothing removed",
+                "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_last()), "none"}};
+     }},
+    {"checkpoint_keep_every_not_negative", kError, "checkpoint.keep_every", "keep_every is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().keep_every() >= 0) return {};
+       return {{absl::StrCat("keep_every is ", f.job.checkpoint().keep_every(), " and cannot be negative"),
+                "write a multiple of every_steps, or leave it out to spare none"}};
+     }},
+    {"checkpoint_keep_every_without_dir", kAdjust, "checkpoint.keep_every", "keep_every goes with a dir",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (checkpoint.keep_every() <= 0 || !checkpoint.dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir"})) return {};
+       return {{"there is no checkpoint.dir: nothing is written and nothing removed",
+                "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_every()), "0"}};
+     }},
+    {"checkpoint_keep_every_divides", kWarn, "checkpoint.keep_every",
+     "keep_every is a multiple of every_steps",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       const int64_t every = checkpoint.every_steps(), keep = checkpoint.keep_every();
+       if (checkpoint.dir().empty() || keep <= 0 || !IntervalsAreSound(f)) return {};
+       if (every > 0 && keep % every == 0) return {};
+       if (every == 0) {
+         return {{absl::StrCat("keep_every is ", keep, " and only the one at the end is written"),
+                  "leave it out, or write every_steps too"}};
+       }
+       return {{absl::StrCat("checkpoints are written after each ", every, " steps, and a step that ", keep,
+                             " divides is seldom one of them"),
+                "write a multiple of every_steps, or leave it out to spare none"}};
+     }},
+    {"checkpoint_load_optimizer_without_load", kAdjust, "checkpoint.load_optimizer",
+     "load_optimizer goes with load",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.has_load_optimizer() || checkpoint.load_optimizer()) return {};
+       if (!checkpoint.load().empty() || !f.Sound({"checkpoint.load"})) return {};
+       return {{"nothing is loaded: the job starts fresh, and later attempts go on with all of their own",
+                "leave it out, or write checkpoint.load", "", "false", "true"}};
+     }},
+    {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
+     ChecksFormat},
+};
+
+}  // namespace
+
+const std::vector<Rule>& CheckpointRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

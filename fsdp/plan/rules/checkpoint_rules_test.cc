@@ -1,0 +1,140 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec GoodJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-llama");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return job;
+}
+
+struct BadCase {
+  const char* rule;
+  const char* field;  // Within checkpoint.
+  std::function<void(v1::Checkpoint*)> write;
+};
+
+v1::Checkpoint* Saving(v1::Checkpoint* checkpoint) {
+  checkpoint->set_dir("/runs/1");
+  checkpoint->set_every_steps(50);
+  return checkpoint;
+}
+
+std::vector<BadCase> BadCases() {
+  using C = v1::Checkpoint;
+  return {
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir("runs/1"); }},
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir("/runs/../1"); }},
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir("/runs/1/.."); }},
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir(std::string("/runs\0/1", 8)); }},
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir("/runs\n/1"); }},
+      {"checkpoint_dir_path", "dir", [](C* c) { c->set_dir("/" + std::string(3840, 'x')); }},
+      {"checkpoint_load_path", "load", [](C* c) { c->set_load("iter_0000010"); }},
+      {"checkpoint_load_path", "load", [](C* c) { c->set_load("/runs/1/../2"); }},
+      {"checkpoint_load_path", "load", [](C* c) { c->set_load("/" + std::string(3840, 'x')); }},
+      {"checkpoint_every_not_negative", "every_steps", [](C* c) { Saving(c)->set_every_steps(-1); }},
+      {"checkpoint_every_not_negative", "every_steps",
+       [](C* c) {
+         Saving(c)->set_every_steps(-1);
+         c->set_on_end(false);
+       }},
+      {"checkpoint_every_without_dir", "every_steps", [](C* c) { c->set_every_steps(50); }},
+      {"checkpoint_on_end_without_dir", "on_end", [](C* c) { c->set_on_end(true); }},
+      {"checkpoint_never_saved", "dir",
+       [](C* c) {
+         c->set_dir("/runs/1");
+         c->set_on_end(false);
+       }},
+      {"checkpoint_never_saved", "dir",
+       [](C* c) {
+         Saving(c)->set_every_steps(201);
+         c->set_on_end(false);
+       }},
+      {"checkpoint_every_above_steps", "every_steps", [](C* c) { Saving(c)->set_every_steps(201); }},
+      {"checkpoint_keep_last_positive", "keep_last", [](C* c) { Saving(c)->set_keep_last(-1); }},
+      {"checkpoint_keep_last_positive", "keep_last", [](C* c) { c->set_keep_last(0); }},
+      {"checkpoint_keep_last_without_dir", "keep_last", [](C* c) { c->set_keep_last(3); }},
+      {"checkpoint_keep_every_not_negative", "keep_every", [](C* c) { Saving(c)->set_keep_every(-50); }},
+      {"checkpoint_keep_every_without_dir", "keep_every", [](C* c) { c->set_keep_every(50); }},
+      {"checkpoint_keep_every_divides", "keep_every", [](C* c) { Saving(c)->set_keep_every(75); }},
+      {"checkpoint_keep_every_divides", "keep_every",
+       [](C* c) {
+         c->set_dir("/runs/1");
+         c->set_keep_every(50);
+       }},
+      {"checkpoint_load_optimizer_without_load", "load_optimizer",
+       [](C* c) { c->set_load_optimizer(false); }},
+      {"checkpoint_format_known", "format", [](C* c) { c->set_format("torch_dist"); }},
+      {"checkpoint_format_known", "format", [](C* c) { c->set_format("pickle"); }},
+  };
+}
+
+std::string Ids(const Violations& found) {
+  std::string text;
+  for (const Violation& v : found) text += v.rule + " at " + v.field + ": " + v.reason + "\n";
+  return text;
+}
+
+TEST(CheckpointRules, EachBadSpecBreaksExactlyItsRule) {
+  std::set<std::string> broken;
+  for (const BadCase& bad : BadCases()) {
+    v1::JobSpec job = GoodJob();
+    bad.write(job.mutable_checkpoint());
+    const Violations found = CheckJob(job);
+    ASSERT_EQ(found.size(), 1u) << "for " << bad.rule << ":\n" << Ids(found);
+    EXPECT_EQ(found[0].rule, bad.rule);
+    EXPECT_EQ(found[0].field, std::string("checkpoint.") + bad.field) << bad.rule;
+    EXPECT_GT(found[0].reason.size(), 15u) << bad.rule;
+    EXPECT_GT(found[0].fix.size(), 10u) << bad.rule;
+    EXPECT_EQ(found[0].level == FaultLevel::kAdjust, !found[0].after.empty()) << bad.rule;
+    broken.insert(bad.rule);
+  }
+  for (const RuleText& rule : AllRules()) {
+    if (rule.id.rfind("checkpoint_", 0) != 0) continue;
+    EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
+    EXPECT_GT(rule.text.size(), 10u) << rule.id;
+  }
+}
+
+TEST(CheckpointRules, ASpecThatSavesAndLoadsHasNoFault) {
+  v1::JobSpec job = GoodJob();
+  v1::Checkpoint* checkpoint = Saving(job.mutable_checkpoint());
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+  checkpoint->set_keep_last(1);
+  checkpoint->set_keep_every(100);
+  checkpoint->set_load("/runs/0/iter_0000010..kept");
+  checkpoint->set_load_optimizer(false);
+  job.mutable_restart()->set_max_attempts(9);
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+  checkpoint->set_every_steps(0);  // Only the one at the end.
+  checkpoint->clear_keep_every();
+  job.clear_restart();
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+}
+
+// Steps that are wrong or unread do not make an interval wrong.
+TEST(CheckpointRules, NoIntervalOfCheckpointsIsJudgedByStepsThatAreNotKnown) {
+  v1::JobSpec job = GoodJob();
+  Saving(job.mutable_checkpoint())->set_on_end(false);
+  job.mutable_train()->set_steps(-5);
+  ASSERT_EQ(CheckJob(job).size(), 1u) << Ids(CheckJob(job));
+  EXPECT_EQ(CheckJob(job)[0].rule, "steps_range");
+  job.mutable_train()->clear_steps();
+  EXPECT_TRUE(CheckJob(job, {"train.steps"}).empty()) << Ids(CheckJob(job, {"train.steps"}));
+}
+
+}  // namespace
+}  // namespace fsdpd
