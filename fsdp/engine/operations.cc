@@ -230,6 +230,8 @@ absl::Status Operations::Run(const Instruction& instruction) {
     case Op::kUpdate:
       optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), scalars_);
       return absl::OkStatus();
+    case Op::kSnapshot:
+      return absl::OkStatus();
     case Op::kLoss:
       return Loss(instruction);
   }

@@ -29,7 +29,8 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
     timeline.slices.push_back({static_cast<int>(span.lane), NameOf(op),
                                NameOfInstruction(program, layout, static_cast<int>(i)), span.start_seconds,
                                span.end_seconds - span.start_seconds});
-    timeline.seconds = std::max(timeline.seconds, span.end_seconds);
+    // Copies run beside the next step.
+    if (span.lane != LaneId::kCopy) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
   }
   return timeline;
 }

@@ -1,6 +1,7 @@
 #include "fsdp/telemetry/step_timing.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -48,11 +49,11 @@ double LengthOf(const std::vector<Interval>& disjoint) {
 
 StepTiming SummariseStep(const std::vector<Span>& spans) {
   StepTiming timing;
-  if (spans.empty()) return timing;
   std::vector<Interval> computing, communicating;
-  double first = Within(spans[0]).first;
-  double last = Within(spans[0]).second;
+  double first = std::numeric_limits<double>::infinity();
+  double last = 0;
   for (const Span& span : spans) {
+    if (span.lane == LaneId::kCopy) continue;
     const Interval interval = Within(span);
     first = std::min(first, interval.first);
     last = std::max(last, interval.second);
@@ -62,7 +63,7 @@ StepTiming SummariseStep(const std::vector<Span>& spans) {
       computing.push_back(interval);
     }
   }
-  timing.step_seconds = last - first;
+  timing.step_seconds = std::max(0.0, last - first);
   const std::vector<Interval> busy = Union(std::move(computing));
   timing.compute_seconds = LengthOf(busy);
   const std::vector<Interval> communication = Union(std::move(communicating));

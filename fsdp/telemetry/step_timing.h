@@ -4,6 +4,9 @@
 // Exposed time of a collective is the part of its interval in which the compute lane ran nothing. Waiting for
 // a peer that is late counts as communication: seen from this rank it is. Collectives of two lanes may be
 // exposed at once; the step's own exposed time counts that moment once.
+//
+// Copies into host memory are neither computing nor communication and are no part of a step: they run beside
+// the next one, and what waits for them there is in that one's time.
 #pragma once
 
 #include <cstdint>

@@ -89,5 +89,22 @@ TEST(StepTiming, TouchingIntervalsDoNotCountTwice) {
   EXPECT_DOUBLE_EQ(timing.ops[0].exposed_seconds(), 0);
 }
 
+// The copies of a step that saves last into the step after it.
+TEST(StepTiming, CopiesIntoHostMemoryAreNoPartOfTheStep) {
+  const std::vector<Span> spans = {{LaneId::kCompute, 0, 2, kNone, 0},
+                                   {LaneId::kGather, 1, 3, kAllGather, 7},
+                                   {LaneId::kCompute, 3, 4, kNone, 0}};
+  const StepTiming without = SummariseStep(spans);
+  std::vector<Span> copying = spans;
+  copying.insert(copying.begin(), {LaneId::kCopy, 2.5, 9, kNone, 0});
+  copying.push_back({LaneId::kCopy, 9, 30, kNone, 0});
+  const StepTiming with = SummariseStep(copying);
+  EXPECT_EQ(with.step_seconds, 4);
+  EXPECT_EQ(with.compute_seconds, without.compute_seconds);
+  EXPECT_EQ(with.exposed_seconds, 1);
+  EXPECT_EQ(with.ops.size(), 1u);
+  EXPECT_EQ(SummariseStep({{LaneId::kCopy, 1, 2, kNone, 0}}).step_seconds, 0);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -9,6 +9,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kCompute = static_cast<size_t>(LaneId::kCompute);
+constexpr size_t kCopy = static_cast<size_t>(LaneId::kCopy);
 
 class Lanes {
  public:
@@ -87,10 +88,13 @@ class Lanes {
   // To the moment when the next instruction ends.
   void Advance() {
     bool communicates = false;
-    for (size_t l = 0; l < kLanes; ++l) communicates |= l != kCompute && lanes_[l].running >= 0;
+    for (size_t l = 0; l < kLanes; ++l) {
+      communicates |= l != kCompute && l != kCopy && lanes_[l].running >= 0;
+    }
     const bool computes = lanes_[kCompute].running >= 0;
     const auto factor = [&](size_t l) {
       if (l == kCompute) return communicates ? slowdown_.compute : 1;
+      if (l == kCopy) return 1.0;
       return computes ? slowdown_.communication : 1;
     };
     double step = kNever;

@@ -1,5 +1,6 @@
 // Instructions on lanes in simulated time: each starts when its lane is free and what it depends on is done.
-// Given how long each takes alone; compute and communication slow each other down while both run.
+// Given how long each takes alone; compute and communication slow each other down while both run. Copies into
+// host memory slow nothing down: a copy engine makes them.
 //
 // Pure and deterministic. REQUIRES: the program verifies; one with a cycle of dependencies aborts.
 #pragma once
@@ -28,7 +29,7 @@ struct LaneTimes {
 
 struct Slowdown {
   double compute = 1;        // Of the compute lane while another lane is busy.
-  double communication = 1;  // Of other lanes while the compute lane is.
+  double communication = 1;  // Of other lanes, but for copies, while the compute lane is.
 };
 
 // `seconds` by instruction index. Steps follow each other as after_previous says.

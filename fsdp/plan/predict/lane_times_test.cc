@@ -72,6 +72,13 @@ TEST(LaneTimes, TwoCommunicationsSlowComputeOnceAndNotEachOther) {
   EXPECT_EQ(times.steps[0][0].end, 7.5);
 }
 
+TEST(LaneTimes, CopiesIntoHostMemorySlowNothingDown) {
+  const Program program = Of({On(LaneId::kCompute), On(LaneId::kCopy)});
+  const LaneTimes times = RunLanes(program, {6, 4}, 1, {2, 2});
+  EXPECT_EQ(times.steps[0][1].end, 4);
+  EXPECT_EQ(times.steps[0][0].end, 6);
+}
+
 TEST(LaneTimesDeathTest, ACycleIsAMistakeOfTheProgrammer) {
   const Program program = Of({On(LaneId::kCompute, {1}), On(LaneId::kGather, {0})});
   EXPECT_DEATH(RunLanes(program, {1, 1}, 1, {}), "check failed");

@@ -67,7 +67,7 @@ Timeline TimelineOf(const v1::Plan& plan) {
   Timeline timeline;
   timeline.title = absl::StrCat(plan.resolved().name(), ": one step on one of ", plan.world(), " ranks, ",
                                 prediction.profile().name(), ", predicted");
-  timeline.tracks = {"compute", "gather", "reduce", "outer"};
+  timeline.tracks = {"compute", "gather", "reduce", "outer", "copy"};
   for (int n = 0; n < spans.size(); ++n) {
     const v1::Plan::Instruction& i = plan.instructions(n);
     if (spans[n].seconds() <= 0) continue;

@@ -26,9 +26,9 @@ const char* const kComponentColors[] = {"#264653", "#2a6f97", "#6a4c93", "#8d99a
 
 const char* ColorOf(const std::string& kind) {
   static const auto* colors = new std::map<std::string, const char*>{
-      {"Forward", "#4c956c"}, {"Backward", "#2c6e49"}, {"Update", "#bc6c25"},
-      {"Gather", "#4a90d9"},  {"Publish", "#90b8e8"},  {"Reduce", "#c1443c"},
-      {"Norm", "#7a7a7a"},    {"Loss", "#b0b0b0"},     {"ReduceOuter", "#e08a84"},
+      {"Forward", "#4c956c"},     {"Backward", "#2c6e49"}, {"Update", "#bc6c25"}, {"Gather", "#4a90d9"},
+      {"Publish", "#90b8e8"},     {"Reduce", "#c1443c"},   {"Norm", "#7a7a7a"},   {"Loss", "#b0b0b0"},
+      {"ReduceOuter", "#e08a84"}, {"Snapshot", "#7b5ea7"},
   };
   const auto found = colors->find(kind);
   return found == colors->end() ? "#555555" : found->second;

@@ -49,6 +49,7 @@ TEST(Timeline, TakesWhatTakesTime) {
   EXPECT_EQ(timeline.slices[0].name, "Gather layer.0");
   EXPECT_EQ(timeline.slices[1].name, "Forward layer.0 mb 0");
   EXPECT_EQ(timeline.tracks[timeline.slices[1].track], "compute");
+  EXPECT_EQ(timeline.tracks.back(), "copy") << "every lane is known";
   EXPECT_EQ(timeline.samples.size(), 3u);
   EXPECT_EQ(timeline.peak_bytes, 3000);
 }

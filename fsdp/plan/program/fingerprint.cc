@@ -164,6 +164,19 @@ void Add(const InitialConfig& initial, Lines* lines) {
   to.Text("scale_outputs", !initial.scale_outputs ? "auto" : *initial.scale_outputs ? "yes" : "no");
 }
 
+// What only the rank that commits reads is left out, and a job without checkpoints says nothing of them.
+void Add(const CheckpointConfig& checkpoint, Lines* lines) {
+  const Section to("checkpoint", lines);
+  if (checkpoint.saves()) {
+    to.Text("dir", checkpoint.dir);
+    to.Int("every_steps", checkpoint.every_steps);
+    to.Int("on_end", checkpoint.on_end);
+  }
+  if (checkpoint.load.empty()) return;
+  to.Text("load", checkpoint.load);
+  to.Int("load_optimizer", checkpoint.load_optimizer);
+}
+
 // Frozen patterns and parameter groups are in the layout as what they became.
 void Add(const Spec& spec, Lines* lines) {
   const Section to("spec", lines);
@@ -193,6 +206,7 @@ void Add(const Spec& spec, Lines* lines) {
   Add(spec.data, spec.evaluation, lines);
   Add(spec.optimizer, lines);
   Add(spec.schedule, lines);
+  Add(spec.checkpoint, lines);
 }
 
 std::string GroupsOf(const Bucket& bucket) {

@@ -232,6 +232,44 @@ TEST(Fingerprint, LeavesOutWhatMayDifferWithoutHarm) {
   EXPECT_EQ(job.Lines(), SmallJob().Lines());
 }
 
+TEST(Fingerprint, HasWhatRanksSaveAndLoadWhereTheyDo) {
+  const auto differs = [](const CheckpointConfig& a, const CheckpointConfig& b) {
+    Job first = SmallJob(), second = SmallJob();
+    first.spec.checkpoint = a;
+    second.spec.checkpoint = b;
+    return first.Lines() != second.Lines();
+  };
+  CheckpointConfig saves, loads;
+  saves.dir = "/runs/1";
+  saves.every_steps = 10;
+  loads.load = "/runs/0";
+  EXPECT_TRUE(differs({}, saves));
+  EXPECT_TRUE(differs({}, loads));
+  CheckpointConfig other = saves;
+  other.dir = "/runs/2";
+  EXPECT_TRUE(differs(saves, other));
+  other = saves;
+  other.every_steps = 20;
+  EXPECT_TRUE(differs(saves, other));
+  other = saves;
+  other.on_end = true;
+  EXPECT_TRUE(differs(saves, other));
+  other = saves;
+  other.keep_last = 7;
+  other.keep_every = 20;
+  EXPECT_FALSE(differs(saves, other)) << "what one rank does alone";
+  other = loads;
+  other.load = "/runs/2";
+  EXPECT_TRUE(differs(loads, other));
+  other = loads;
+  other.load_optimizer = false;
+  EXPECT_TRUE(differs(loads, other));
+  other = {};
+  other.every_steps = 10;
+  other.load_optimizer = false;
+  EXPECT_FALSE(differs({}, other)) << "nothing is saved or loaded";
+}
+
 TEST(Fingerprint, SaysWhatDiffersFirst) {
   Job job = SmallJob();
   job.spec.global_batch = 32;

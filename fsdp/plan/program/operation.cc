@@ -26,6 +26,7 @@ constexpr Operation kOperations[] = {
      &BucketGroups::replicate, kNobody},
     {Op::kNorm, "Norm", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
     {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kSnapshot, "Snapshot", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
     {Op::kLoss, "Loss", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
 };
 
@@ -65,6 +66,8 @@ const char* NameOf(LaneId lane) {
       return "reduce";
     case LaneId::kOuter:
       return "outer";
+    case LaneId::kCopy:
+      return "copy";
   }
   return "?";
 }

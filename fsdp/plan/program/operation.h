@@ -18,12 +18,13 @@ enum class Op {
   kReduceOuter,
   kNorm,
   kUpdate,
+  kSnapshot,
   kLoss,
 };
-constexpr int kOps = 11;
+constexpr int kOps = 12;
 
-enum class LaneId { kCompute, kGather, kReduce, kOuter };
-constexpr int kLanes = 4;
+enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy };
+constexpr int kLanes = 5;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count.
 constexpr int kStepSums = 3;
@@ -35,7 +36,7 @@ struct Operation {
   const char* name;
   ActsOn acts_on;
   bool of_micro_batch;
-  // Where it runs when it communicates; over a group of one rank by nature (kSelf) it runs on compute.
+  // Where it runs; over a group of its bucket that is one rank by nature (kSelf) it runs on compute.
   LaneId lane;
   Role role;
   // Of the bucket, or null: `group`.

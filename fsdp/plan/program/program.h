@@ -12,6 +12,7 @@
 //   ReduceOuter b  outer    reduce the gradient shard between replicas
 //   Norm           reduce   gradient norm, loss and token count over all ranks; divisor and skip flag
 //   Update b       compute  the optimizer on the own main piece
+//   Snapshot b     copy     the own main piece and its moments into host memory, in steps that save
 //   Loss           reduce   loss and token count over all ranks
 //
 // Training, by what the strategy keeps in parts (Spec::shards_*):
@@ -46,6 +47,11 @@
 // first Gather (or Publish) of a bucket waits so for its Update, the first write of a buffer for whatever of
 // the step before may still use its bytes, and a step's first Forward for nothing else.
 //
+// Where the job writes checkpoints, each step ends with a Snapshot of every bucket, in the order of their
+// Updates and then those that have none. What it copies it needs until the next step's Update of the bucket,
+// which waits for it; nothing else does, so the copies run beside the next step. It is there in every step,
+// so that all steps are one program, and does nothing in those that save nothing.
+//
 // Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
 // then Loss. It starts when nothing of a training step is left.
 //
@@ -72,7 +78,7 @@ struct BufferUse {
 struct Instruction {
   Op op = Op::kForward;
   int unit = -1;         // -1 for Norm and Loss.
-  int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update.
+  int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update, Snapshot.
   int micro_batch = -1;  // Forward, Backward, ForwardBackward, Reduce.
   LaneId lane = LaneId::kCompute;
   Group group = Group::kSelf;  // Over which it communicates, and as what.

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
+#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 
 namespace fsdpd {
@@ -549,6 +551,69 @@ TEST(Program, UpdateReadsTheWholeGradientOnlyWhereThereIsNoOther) {
       EXPECT_EQ(at.uses.size(), strategy == Strategy::kNoShard ? 1u : 0u) << NameOf(strategy);
     }
   }
+}
+
+TEST(Program, WhereTheJobSavesAStepEndsWithASnapshotOfEachBucket) {
+  const ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams, [](Spec* spec) {
+    Save(spec);
+    spec->frozen = {"embedding.*"};
+  });
+  Lines lines = made.Lines();
+  const auto norm = std::find_if(lines.begin(), lines.end(), [](const std::string& line) {
+    return line.find(" Norm ") != std::string::npos;
+  });
+  ASSERT_NE(norm, lines.end());
+  EXPECT_EQ(Lines(norm, lines.end()), (Lines{
+                                          "#17 Norm on reduce after #15",
+                                          "#18 Update layer.0 on compute after #17, previous #20",
+                                          "#19 Update head on compute after previous #21",
+                                          "#20 Snapshot layer.0 on copy after #18",
+                                          "#21 Snapshot head on copy after #19",
+                                          "#22 Snapshot embedding on copy",
+                                      }));
+  for (const Instruction& at : made.program.instructions) {
+    if (at.op != Op::kSnapshot) continue;
+    EXPECT_EQ(at.group, Group::kSelf);
+    EXPECT_TRUE(at.uses.empty());
+  }
+}
+
+// No byte of the arena, no order, no edge: a job that saves steps as one that does not.
+TEST(Program, SnapshotsComeAtTheEndAndChangeNothingBeforeThem) {
+  const std::function<void(Spec*)> changes[] = {
+      [](Spec*) {}, Tie, TwoMicroBatches, [](Spec* spec) { spec->frozen = {"head.*"}; },
+      [](Spec* spec) { spec->precision.compute = spec->precision.grad_comm = DType::kBf16; }};
+  for (const Strategy strategy : kStrategies) {
+    for (const auto& change : changes) {
+      const Program plain = ThreeUnits(strategy, change).program;
+      Program saving = ThreeUnits(strategy, [&](Spec* spec) {
+                         change(spec);
+                         Save(spec);
+                       }).program;
+      EXPECT_NE(saving.hash, plain.hash);
+      const auto kept = static_cast<int>(plain.instructions.size());
+      ASSERT_EQ(saving.instructions.size(), plain.instructions.size() + 3);
+      saving.instructions.resize(kept);
+      for (Instruction& at : saving.instructions) {
+        std::vector<int>& waits = at.after_previous;
+        waits.erase(std::remove_if(waits.begin(), waits.end(), [&](int other) { return other >= kept; }),
+                    waits.end());
+      }
+      const ProgramCase compiled = ThreeUnits(strategy, change);
+      EXPECT_EQ(Fingerprint(compiled.spec, compiled.layout, saving),
+                Fingerprint(compiled.spec, compiled.layout, plain))
+          << NameOf(strategy);
+      EXPECT_EQ(saving.arena_bytes, plain.arena_bytes);
+      EXPECT_EQ(saving.live_peak_bytes, plain.live_peak_bytes);
+    }
+  }
+}
+
+TEST(Program, AnEvaluationTakesNoSnapshots) {
+  Spec spec = SmallSpec(Strategy::kOptimGradsParams);
+  const Lines without = CompiledEvaluation(spec).Lines();
+  Save(&spec);
+  EXPECT_EQ(CompiledEvaluation(spec).Lines(), without);
 }
 
 TEST(Program, HashIsStableAndDiffersBetweenPrograms) {

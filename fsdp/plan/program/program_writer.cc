@@ -44,7 +44,8 @@ void ProgramWriter::Place(Instruction* instruction) const {
   FSDPD_CHECK((instruction->micro_batch >= 0) == operation.of_micro_batch);
   const Bucket* bucket = instruction->bucket < 0 ? nullptr : &layout_.buckets[instruction->bucket];
   instruction->group = GroupOf(instruction->op, bucket);
-  instruction->lane = instruction->group == Group::kSelf ? LaneId::kCompute : operation.lane;
+  const bool alone = operation.bucket_group != nullptr && instruction->group == Group::kSelf;
+  instruction->lane = alone ? LaneId::kCompute : operation.lane;
   instruction->role = operation.role;
 }
 

@@ -58,6 +58,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kBackward:
     case Op::kForwardBackward:
     case Op::kUpdate:
+    case Op::kSnapshot:
       break;
   }
   return traffic;

@@ -26,6 +26,7 @@ TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
     spec->mesh = Mesh::DataParallel(1, 4);
     spec->global_batch = 4;
     spec->precision.compute = spec->precision.grad_comm = DType::kBf16;
+    Save(spec);
   });
   const std::map<Op, Traffic> traffic = TrafficByOp(made);
   const int64_t elements = Middle(made).bucket_elements;
@@ -35,7 +36,8 @@ TEST(Traffic, AShardedBucketIsGatheredAndScattered) {
   EXPECT_EQ(traffic.at(Op::kReduce).pattern, Pattern::kReduceScatter);
   EXPECT_EQ(traffic.at(Op::kReduce).counted_as, v1::COMM_OP_REDUCE_SCATTER);
   EXPECT_EQ(traffic.at(Op::kNorm).counted_as, v1::COMM_OP_ALL_REDUCE);
-  for (const Op op : {Op::kForward, Op::kBackward, Op::kForwardBackward, Op::kRelease, Op::kUpdate}) {
+  for (const Op op :
+       {Op::kForward, Op::kBackward, Op::kForwardBackward, Op::kRelease, Op::kUpdate, Op::kSnapshot}) {
     EXPECT_FALSE(traffic.at(op).travels()) << NameOf(op);
   }
 }

@@ -20,17 +20,39 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
   return run;
 }
 
+// A Snapshot of each bucket, by bucket. What is trained comes in the order of the Updates; the rest last, for
+// it waits for nothing.
+std::vector<int> AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWriter* writer) {
+  std::vector<int> snapshots(layout.buckets.size(), -1);
+  for (const bool trainable : {true, false}) {
+    for (size_t i = 0; i < layout.buckets.size(); ++i) {
+      if (layout.buckets[i].trainable != trainable) continue;
+      Instruction snapshot;
+      snapshot.op = Op::kSnapshot;
+      snapshot.unit = layout.buckets[i].unit;
+      snapshot.bucket = static_cast<int>(i);
+      const int update = trainable ? grads.UpdateOrEnd(snapshot.bucket) : -1;
+      snapshots[i] = writer->Append(std::move(snapshot), {update});
+    }
+  }
+  return snapshots;
+}
+
 // What reads main parameters waits for their Update in the step before. For a bucket without one, its bytes
-// must be free, which they are when everything but the Updates of that step has ended.
+// must be free, which they are when everything but the Updates of that step has ended. An Update waits for
+// that step's Snapshot of what it overwrites; `snapshots` is empty where there are none.
 void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
-                         ProgramWriter* writer) {
+                         const std::vector<int>& snapshots, ProgramWriter* writer) {
   std::vector<std::pair<int, int>> waits;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
     waits.emplace_back(params.FirstReader(b), grads.UpdateOrEnd(b));
+    if (!snapshots.empty() && layout.buckets[i].trainable) {
+      waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
+    }
   }
   std::sort(waits.begin(), waits.end());
-  for (const auto& [reader, update] : waits) writer->AfterPrevious(reader, update);
+  for (const auto& [later, earlier] : waits) writer->AfterPrevious(later, earlier);
 }
 
 }  // namespace
@@ -58,7 +80,9 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   }
   grads.NormAndUpdates();
   params.Finish();
-  WaitForPreviousStep(layout, params, grads, &writer);
+  std::vector<int> snapshots;
+  if (spec.checkpoint.saves()) snapshots = AppendSnapshots(layout, grads, &writer);
+  WaitForPreviousStep(layout, params, grads, snapshots, &writer);
   Program program = writer.Finish();
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

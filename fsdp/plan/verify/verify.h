@@ -8,7 +8,9 @@
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
 //      what reads main parameters is done before the Update or waits for the one of the step before;
 //   7. arena_bytes within the budget, when there is one;
-//   8. evaluation changes nothing: it gathers, runs forward once, and ends with Loss.
+//   8. evaluation changes nothing: it gathers, runs forward once, and ends with Loss;
+//   9. where the job writes checkpoints, each step copies every bucket out exactly once, after its Update
+//      (and, by rule 6, before the next one); else nothing is copied out.
 // "Completed" means ordered by lanes and dependencies, never by the position in the list. Collective order is
 // the lanes' order, the same on all ranks because the program is.
 #pragma once

@@ -20,6 +20,8 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
     case Op::kPublish:
     case Op::kReduceOuter:
       return LaneId::kOuter;
+    case Op::kSnapshot:
+      return LaneId::kCopy;
     default:
       return LaneId::kCompute;
   }
@@ -51,7 +53,7 @@ Role RoleFor(LaneId lane) {
 
 bool OfBucket(Op op) {
   return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
-         op == Op::kUpdate;
+         op == Op::kUpdate || op == Op::kSnapshot;
 }
 
 bool OfMicroBatch(Op op) {
@@ -82,6 +84,7 @@ struct BucketState {
   std::vector<Part> reduced;  // Over the shard group.
   bool outer = false;         // And over the outer one.
   bool updated = false;
+  bool copied = false;  // Out, into host memory.
 
   void BeginStep() {
     const int kept = main;
@@ -144,6 +147,8 @@ class Flow {
         return Norm(i);
       case Op::kUpdate:
         return Update(i);
+      case Op::kSnapshot:
+        return Snapshot(i);
       case Op::kLoss:
         return Loss(i);
     }
@@ -344,6 +349,20 @@ class Flow {
     return absl::OkStatus();
   }
 
+  // Rule 9. That the next Update does not overtake it is rule 6's, which knows what it reads.
+  absl::Status Snapshot(int i) {
+    BucketState& state = StateOf(i);
+    if (!case_.spec.checkpoint.saves()) {
+      return Broken(9, absl::StrCat(case_.Name(i), " is of a job that writes no checkpoints"));
+    }
+    if (Trainable(case_.At(i).bucket) && !state.updated) {
+      return Broken(9, absl::StrCat(case_.Name(i), " comes before its Update"));
+    }
+    if (state.copied) return Broken(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    state.copied = true;
+    return absl::OkStatus();
+  }
+
   absl::Status Loss(int i) {
     if (!ChainDone()) return Broken(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
     if (i != case_.count() - 1) return Broken(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
@@ -358,6 +377,9 @@ class Flow {
       const int unit = case_.layout.buckets[b].unit;
       if (case_.training() && Trainable(b) && !buckets_[b].updated) {
         return Broken(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
+      }
+      if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied) {
+        return Broken(9, absl::StrCat(NameOf(case_, Op::kSnapshot, unit, -1), " is missing"));
       }
       if (case_.spec.shards_params() && buckets_[b].gathered >= 0) {
         return Broken(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));

@@ -1,7 +1,7 @@
-// Rules 4, 5, 6 and 8: the program computes what it should. Runs its list twice on stand-ins for the values:
-// a main parameter is the number of updates it has seen, a gathered bucket the version it was gathered at, a
-// gradient the micro-batches and units that it sums. Strategies need no cases of their own here but for how
-// often a Reduce is due: what counts is what Norm and Update find.
+// Rules 4, 5, 6, 8 and 9: the program computes what it should. Runs its list twice on stand-ins for the
+// values: a main parameter is the number of updates it has seen, a gathered bucket the version it was
+// gathered at, a gradient the micro-batches and units that it sums. Strategies need no cases of their own
+// here but for how often a Reduce is due: what counts is what Norm and Update find.
 #pragma once
 
 #include "fsdp/plan/verify/verify_case.h"

@@ -117,8 +117,8 @@ absl::Status CheckSizes(const VerifyCase& verified) {
                 absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
 }
 
-// One access of an instruction. Resources are numbered: buffers, then main parameters and gradient shards by
-// bucket, then the norm's results, then the loss.
+// One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments)
+// and gradient shards by bucket, then the norm's results, then the loss.
 struct Touch {
   int resource = 0;
   bool reads = false;
@@ -220,6 +220,9 @@ class MemoryCheck {
         Reads(i, NormResult());
         Add(i, Main(at.bucket), true, true);
         return;
+      case Op::kSnapshot:
+        Reads(i, Main(at.bucket));
+        return;
       case Op::kLoss:
         Reads(i, LossSum());
         return;
@@ -318,9 +321,10 @@ class MemoryCheck {
   // is in an order that all edges agree with, so afterwards it may be read as if it ran one by one.
   absl::Status CheckRaces() const {
     struct History {
+      History() { reads.fill(-1); }
+
       Moment write = -1;
-      std::array<Moment, kLanes> reads{-1, -1, -1,
-                                       -1};  // The last of each lane: it is after the earlier ones.
+      std::array<Moment, kLanes> reads;  // The last of each lane: it is after the earlier ones.
     };
     std::vector<History> histories(LossSum() + 1);
     for (Moment now = 0; now < 2 * case_.count(); ++now) {

@@ -98,6 +98,11 @@ Spec RandomSpec(Dice* dice) {
   spec.prefetch_bytes = dice->OneIn(4) ? 0 : dice->Pick(0, int64_t{1} << dice->Pick(8, 20));
   spec.recompute = dice->Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   spec.recompute_layers = dice->Pick(0, 8);
+  if (dice->OneIn(2)) {
+    spec.checkpoint.dir = "/runs/1";
+    spec.checkpoint.every_steps = dice->Pick(0, 2);
+    spec.checkpoint.on_end = dice->OneIn(2);
+  }
   return spec;
 }
 
@@ -256,6 +261,40 @@ bool RedirectAnEdge(Case* random, Dice* dice) {
   return true;
 }
 
+bool RepeatASnapshot(Case* random, Dice* dice) {
+  const int i =
+      RandomInstruction(dice, random->program, [](const Instruction& at) { return at.op == Op::kSnapshot; });
+  if (i < 0) return false;
+  InsertInstruction(&random->program, i + 1, Instruction(random->program.instructions[i]));
+  return true;
+}
+
+bool TakeASnapshotThatNobodyAskedFor(Case* random, Dice* dice) {
+  if (random->spec.checkpoint.saves()) return false;
+  Instruction snapshot;
+  snapshot.op = Op::kSnapshot;
+  snapshot.lane = LaneId::kCopy;
+  snapshot.bucket = static_cast<int>(dice->Pick(0, static_cast<int64_t>(random->layout.buckets.size()) - 1));
+  snapshot.unit = random->layout.buckets[snapshot.bucket].unit;
+  const auto count = static_cast<int>(random->program.instructions.size());
+  snapshot.after = {count - 1};
+  InsertInstruction(&random->program, count, snapshot);
+  return true;
+}
+
+// An Update's wait for the last step's copy, or a copy's wait for its Update: there is no other order of
+// them.
+bool LoseTheOrderOfACopy(bool of_update, Case* random, Dice* dice) {
+  const int i = RandomInstruction(dice, random->program, [&](const Instruction& at) {
+    return of_update ? at.op == Op::kUpdate && !at.after_previous.empty()
+                     : at.op == Op::kSnapshot && !at.after.empty();
+  });
+  if (i < 0) return false;
+  Instruction& at = random->program.instructions[i];
+  (of_update ? at.after_previous : at.after).clear();
+  return true;
+}
+
 bool RenumberMicroBatch(Case* random, Dice* dice) {
   const int64_t count = random->spec.micro_batches_per_step();
   const int i = RandomInstruction(dice, random->program, [](const Instruction& at) {
@@ -285,6 +324,12 @@ std::vector<Fault> Faults() {
        [](Case* c, Dice* d) { return FlipAccumulate(Op::kForwardBackward, c, d); }},
       {"flip a Reduce's accumulate", true,
        [](Case* c, Dice* d) { return FlipAccumulate(Op::kReduce, c, d); }},
+      {"repeat a Snapshot", true, RepeatASnapshot},
+      {"take a Snapshot unasked", true, TakeASnapshotThatNobodyAskedFor},
+      {"lose an Update's wait for a copy", true,
+       [](Case* c, Dice* d) { return LoseTheOrderOfACopy(true, c, d); }},
+      {"lose a copy's wait for its Update", true,
+       [](Case* c, Dice* d) { return LoseTheOrderOfACopy(false, c, d); }},
   };
   const std::pair<Op, const char*> dropped[] = {{Op::kPublish, "drop a Publish"},
                                                 {Op::kGather, "drop a Gather"},
@@ -294,7 +339,8 @@ std::vector<Fault> Faults() {
                                                 {Op::kReduce, "drop a Reduce"},
                                                 {Op::kReduceOuter, "drop a ReduceOuter"},
                                                 {Op::kNorm, "drop the Norm"},
-                                                {Op::kUpdate, "drop an Update"}};
+                                                {Op::kUpdate, "drop an Update"},
+                                                {Op::kSnapshot, "drop a Snapshot"}};
   for (const auto& [op, name] : dropped) {
     faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }

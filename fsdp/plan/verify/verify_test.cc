@@ -55,6 +55,16 @@ void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true
 
 void FreezeEmbedding(Spec* spec) { spec->frozen = {"embedding.*"}; }
 
+void Save(Spec* spec) {
+  spec->checkpoint.dir = "/runs/1";
+  spec->checkpoint.every_steps = 5;
+}
+
+void SaveFrozen(Spec* spec) {
+  Save(spec);
+  FreezeEmbedding(spec);
+}
+
 void WireInBf16(Spec* spec) { spec->precision.compute = spec->precision.grad_comm = DType::kBf16; }
 
 Compiled Compile(Strategy strategy, const Change& change) {
@@ -517,6 +527,73 @@ TEST(Verify, Rule8CatchesAnEvaluationWithoutItsLossOrWithMoreAfterIt) {
 
 TEST(Verify, Rule8CatchesALossThatDoesNotWaitForTheLastForward) {
   ExpectCaughtInEvaluation(nullptr, "6", "Loss", [](Compiled* c) { At(c, Op::kLoss, -1).after.clear(); });
+}
+
+TEST(Verify, Rule8CatchesAnEvaluationThatCopiesOut) {
+  ExpectCaughtInEvaluation(Save, "8", "Snapshot layer.1", [](Compiled* c) {
+    Instruction& release = At(c, Op::kRelease, 2);
+    release.op = Op::kSnapshot;
+    release.lane = LaneId::kCopy;
+    release.bucket = c->layout.units[2].buckets[0];
+  });
+}
+
+TEST(Verify, Rule9CatchesAMissingSnapshot) {
+  ExpectCaught(kSharded, Save, "9", "Snapshot layer.1 is missing",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kSnapshot, 2)); });
+  ExpectCaught(kSharded, SaveFrozen, "9", "Snapshot embedding is missing",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kSnapshot, 0)); });
+}
+
+TEST(Verify, Rule9CatchesASecondSnapshot) {
+  ExpectCaught(kSharded, Save, "9", "Snapshot head", [](Compiled* c) {
+    const int at = Find(c->program, Op::kSnapshot, 4);
+    InsertInstruction(&c->program, at, Instruction(c->program.instructions[at]));
+  });
+}
+
+TEST(Verify, Rule9CatchesASnapshotOfAJobThatWritesNoCheckpoints) {
+  ExpectCaught(kSharded, Save, "9", "Snapshot embedding",
+               [](Compiled* c) { c->spec.checkpoint.every_steps = 0; });
+}
+
+// In order with its Update, but before it: the parameters of the step before.
+TEST(Verify, Rule9CatchesASnapshotThatIsAStepLate) {
+  ExpectCaught(kSharded, Save, "9", "comes before its Update", [](Compiled* c) {
+    const int old = Find(c->program, Op::kSnapshot, 0);
+    Instruction early = c->program.instructions[old];
+    RemoveInstruction(&c->program, old);
+    const int update = Find(c->program, Op::kUpdate, 0);
+    early.after.clear();
+    early.after_previous = {update};
+    InsertInstruction(&c->program, update, early);
+    Instruction& late = c->program.instructions[update + 1];
+    ASSERT_EQ(late.op, Op::kUpdate);
+    late.after_previous.clear();
+    late.after.push_back(update);
+    c->program.instructions[update].after_previous = {update + 1};
+  });
+}
+
+TEST(Verify, Rule6CatchesAnUpdateThatOvertakesTheLastStepsSnapshot) {
+  ExpectCaught(kSharded, Save, "6", "Update layer.1", [](Compiled* c) {
+    ASSERT_EQ(At(c, Op::kUpdate, 2).after_previous.size(), 1u);
+    At(c, Op::kUpdate, 2).after_previous.clear();
+  });
+}
+
+TEST(Verify, Rule6CatchesASnapshotThatDoesNotWaitForItsUpdate) {
+  ExpectCaught(kSharded, Save, "6", "Snapshot layer.1",
+               [](Compiled* c) { At(c, Op::kSnapshot, 2).after.clear(); });
+}
+
+TEST(Verify, Rule4CatchesASnapshotOnAnotherLane) {
+  ExpectCaught(kSharded, Save, "4", "belongs on the copy lane",
+               [](Compiled* c) { At(c, Op::kSnapshot, 1).lane = LaneId::kGather; });
+  ExpectCaught(kSharded, Save, "4", "over world instead of self",
+               [](Compiled* c) { At(c, Op::kSnapshot, 1).group = Group::kWorld; });
+  ExpectCaught(kSharded, Save, "4", "names bucket 3, which is not its unit's",
+               [](Compiled* c) { At(c, Op::kSnapshot, 1).bucket = 3; });
 }
 
 TEST(Verify, Rule8CatchesAnEvaluationWithStaleReplicas) {

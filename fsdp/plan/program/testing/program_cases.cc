@@ -41,6 +41,11 @@ ProgramCase ThreeUnits(Strategy strategy, const std::function<void(Spec*)>& chan
 
 void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true; }
 
+void Save(Spec* spec) {
+  spec->checkpoint.dir = "/runs/1";
+  spec->checkpoint.every_steps = 1;
+}
+
 ProgramCase Compiled(const Spec& spec) {
   ProgramCase made;
   made.spec = spec;

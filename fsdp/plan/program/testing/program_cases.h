@@ -23,6 +23,7 @@ Spec SmallSpec(Strategy strategy);
 // An embedding, one layer and a head, changed and compiled. `changes` may be null.
 ProgramCase ThreeUnits(Strategy strategy, const std::function<void(Spec*)>& changes = nullptr);
 void Tie(Spec* spec);
+void Save(Spec* spec);  // Checkpoints.
 
 Spec PresetSpec(const char* preset, int64_t world, int64_t micro_batches);
 

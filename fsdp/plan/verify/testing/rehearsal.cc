@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace fsdpd {
 namespace {
@@ -109,6 +110,9 @@ class Run {
         main_(InitialMain(layout)),
         grad_(layout.buckets.size(), 0),
         done_(static_cast<size_t>(steps) * count_, false) {
+    if (program.kind == ProgramKind::kTraining && spec.checkpoint.saves()) {
+      copies_.assign(static_cast<size_t>(steps) * main_.size(), 0);
+    }
     for (std::vector<int>& of_kind : buffer_) of_kind.assign(layout.buckets.size(), -1);
     for (size_t b = 0; b < program.buffers.size(); ++b) {
       buffer_[static_cast<size_t>(program.buffers[b].kind)][program.buffers[b].bucket] = static_cast<int>(b);
@@ -122,7 +126,7 @@ class Run {
     while (TakeTurn()) {
     }
     for (size_t lane = 0; lane < kLanes; ++lane) finished_ &= next_[lane] == lanes_[lane].size();
-    return {main_, results_, finished_};
+    return {main_, results_, copies_, finished_};
   }
 
  private:
@@ -130,6 +134,7 @@ class Run {
     bool active = false;
     std::vector<std::pair<int, Value>> reads;   // Buffer and what it held at the start.
     std::vector<std::pair<int, Value>> writes;  // Buffer and the garbage it must hold until the end.
+    Value main = 0;                             // Of the bucket, at the start.
   };
 
   const Instruction& At(int now) const { return program_.instructions[now % count_]; }
@@ -173,7 +178,7 @@ class Run {
   }
 
   void Start(int now, Running* running) {
-    *running = {true, {}, {}};
+    *running = {true, {}, {}, 0};
     const Instruction& at = At(now);
     switch (at.op) {
       case Op::kPublish:
@@ -210,6 +215,10 @@ class Run {
         return;
       case Op::kUpdate:
         if (!spec_.shards_optimizer()) Touch(BufferKind::kReduce, at.bucket, true, false, running);
+        running->main = std::exchange(main_[at.bucket], Mix({random_(), random_()}));
+        return;
+      case Op::kSnapshot:
+        running->main = main_[at.bucket];
         return;
       case Op::kLoss:
         return;
@@ -291,7 +300,12 @@ class Run {
         results_.push_back(norm_);
         return;
       case Op::kUpdate:
-        main_[at.bucket] = Updated(main_[at.bucket], Grad(*running, at.bucket), norm_);
+        main_[at.bucket] = Updated(running->main, Grad(*running, at.bucket), norm_);
+        return;
+      case Op::kSnapshot:
+        if (copies_.empty()) return;
+        copies_[(now / count_) * main_.size() + at.bucket] =
+            main_[at.bucket] == running->main ? running->main : Mix({random_()});
         return;
       case Op::kLoss:
         results_.push_back(Mix({kNormTag, loss_}));
@@ -339,6 +353,7 @@ class Run {
   Value loss_ = 0;
   std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
   std::vector<Value> results_;
+  std::vector<Value> copies_;
   bool finished_ = true;
   std::vector<bool> done_;
   std::array<std::vector<int>, 4> buffer_;  // By kind, then bucket.
@@ -391,6 +406,8 @@ Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int 
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
       if (layout.buckets[b].trainable) outcome.main[b] = Updated(outcome.main[b], grad[b], norm);
     }
+    if (!trains || !spec.checkpoint.saves()) continue;
+    outcome.copies.insert(outcome.copies.end(), outcome.main.begin(), outcome.main.end());
   }
   return outcome;
 }

@@ -12,14 +12,16 @@
 
 namespace fsdpd {
 
-// What a run leaves: a number per bucket of main parameters, and one per step for its norm and loss.
+// What a run leaves: a number per bucket of main parameters, one per step for its norm and loss, and, where
+// the job saves, one per step and bucket for what was copied out.
 struct Outcome {
   std::vector<uint64_t> main;
   std::vector<uint64_t> steps;
+  std::vector<uint64_t> copies = {};
   bool finished = true;  // False: some instruction waits for ever.
 
   bool operator==(const Outcome& other) const {
-    return main == other.main && steps == other.steps && finished == other.finished;
+    return main == other.main && steps == other.steps && copies == other.copies && finished == other.finished;
   }
 };
 
