@@ -161,6 +161,7 @@ TEST(JobText, DescribeShowsPlacementMemoryEventsAndSpec) {
   component->set_name("optimizer");
   component->set_bytes(2048);
   component->set_note("exact");
+  job.mutable_memory_plan()->set_host_bytes(4096);
   auto* event = job.add_events();
   event->set_unix_nanos(1002 * kSecond);
   event->set_state(v1::JOB_STATE_STARTING);
@@ -182,6 +183,7 @@ placement:
 memory per rank: 61.2 MiB measured, 63.0 MiB planned (-3%)
   COMPONENT  PLANNED   NOTE
   optimizer  2.00 KiB  exact
+  host       4.00 KiB  beside these, pinned: snapshots of checkpoints
 events (UTC):
   TIME      STATE     MESSAGE
   00:16:42  starting  launched

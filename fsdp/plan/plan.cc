@@ -177,6 +177,7 @@ v1::MemoryPlan ToProto(const StepMemory& memory) {
     to->set_note(component.note);
   }
   proto.set_peak_bytes(memory.peak_bytes);
+  proto.set_host_bytes(memory.host_bytes);
   return proto;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "fsdp/plan/memory/host_memory.h"
 
 namespace fsdpd {
 namespace {
@@ -209,6 +210,7 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };
   for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
+  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0});
   return memory;
 }
 

@@ -5,6 +5,7 @@
 //                                             exact for native units, estimates for others
 //   library                                   on CPU what Gloo receives into, a bound; of CUDA's an estimate
 //   fragmentation                             what CUDA's allocator takes beside: an estimate
+// And beside these, pinned host memory (host_memory.h), of the rank that takes most.
 //
 // Pure; nothing here knows a device. A component that a job does not need is there with 0 bytes.
 #pragma once
@@ -28,6 +29,7 @@ struct MemoryComponent {
 struct StepMemory {
   std::vector<MemoryComponent> components;  // In the order above.
   int64_t peak_bytes = 0;                   // Their sum.
+  int64_t host_bytes = 0;                   // Pinned host memory; not in the sum.
 
   int64_t Of(absl::string_view component) const;  // 0 when there is none of that name.
 };

@@ -45,6 +45,18 @@ TEST(Memory, ShardsStateAndKeepsTheArena) {
   EXPECT_EQ(p.memory.peak_bytes, sum);
 }
 
+TEST(Memory, PinnedHostMemoryIsBesideThePeak) {
+  Spec spec = Llama8b(8);
+  const Planned plain = PlanOf(spec);
+  EXPECT_EQ(plain.memory.host_bytes, 0);
+  Save(&spec);
+  const Planned saving = PlanOf(spec);
+  EXPECT_EQ(saving.memory.peak_bytes, plain.memory.peak_bytes);
+  EXPECT_GE(saving.memory.host_bytes, saving.memory.Of("main_params") + saving.memory.Of("optimizer"));
+  EXPECT_LT(saving.memory.host_bytes,
+            saving.memory.Of("main_params") + saving.memory.Of("optimizer") + (1 << 20));
+}
+
 TEST(Memory, WholeGradientsAreGradients) {
   Spec spec = Llama8b(8);
   spec.strategy = Strategy::kNoShard;
