@@ -336,6 +336,23 @@ TEST_F(CommandsTest, PlanPredictsAndDraws) {
   EXPECT_EQ(out_.find("start_seconds"), std::string::npos) << "the timeline is for the files";
 }
 
+TEST_F(CommandsTest, PlanSaysWhatCheckpointsTake) {
+  server_.Stop();
+  std::vector<std::string> command = {"plan", "-f", file_, "--offline", "--profile", "h100"};
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_EQ(out_.find("snapshot"), std::string::npos) << out_;
+  command.insert(command.end(), {"--set", "checkpoint.dir=runs"});
+  EXPECT_EQ(Run(command), 0) << err_;
+  for (const char* text : {"  host  ", "beside it, pinned: snapshots of checkpoints", "  snapshot  ",
+                           " beside the step after it", "checkpoint.on_end", " Snapshot"}) {
+    EXPECT_NE(out_.find(text), std::string::npos) << text << " in " << out_;
+  }
+  command.insert(command.end(), {"-o", "json"});
+  EXPECT_EQ(Run(command), 0) << err_;
+  EXPECT_NE(out_.find("\"host_bytes\": "), std::string::npos);
+  EXPECT_NE(out_.find("\"snapshot_stall_seconds\": "), std::string::npos);
+}
+
 TEST_F(CommandsTest, PlanSaysWhichProfileOrFileIsWrong) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h2O0"}), kExitUsage);

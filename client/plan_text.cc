@@ -19,6 +19,9 @@ std::string MemoryText(const v1::MemoryPlan& memory) {
     if (c.bytes() > 0) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
   }
   table.Add({"peak", HumanBytes(memory.peak_bytes()), ""});
+  if (memory.host_bytes() > 0) {
+    table.Add({"host", HumanBytes(memory.host_bytes()), "beside it, pinned: snapshots of checkpoints"});
+  }
   return absl::StrCat("\nmemory per rank:\n", table.Render(2));
 }
 
@@ -64,6 +67,13 @@ const char* NameOf(v1::CommOp op) {
   }
 }
 
+// Of a step that saves; those above do not.
+std::string SnapshotText(const v1::Prediction& p) {
+  const std::string text = absl::StrCat(Milliseconds(p.snapshot_seconds()), " beside the step after it");
+  if (p.snapshot_stall_seconds() <= 0) return text;
+  return absl::StrCat(text, ", which is ", Milliseconds(p.snapshot_stall_seconds()), " longer");
+}
+
 std::string PredictionText(const v1::Plan& plan) {
   if (!plan.has_prediction()) return "";
   const v1::Prediction& p = plan.prediction();
@@ -76,6 +86,7 @@ std::string PredictionText(const v1::Plan& plan) {
                         Milliseconds(p.exposed_seconds()), exposed);
   absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
   absl::StrAppendFormat(&text, "  mfu            %.1f%%\n", 100 * p.mfu());
+  if (p.snapshot_seconds() > 0) absl::StrAppend(&text, "  snapshot       ", SnapshotText(p), "\n");
   if (p.ops_size() == 0) return text;
   TextTable table({"COMMUNICATION", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
   for (const v1::OpTime& op : p.ops()) {

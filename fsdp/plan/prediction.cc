@@ -44,6 +44,8 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   prediction->set_exposed_seconds(simulation.exposed_seconds);
   prediction->set_tokens_per_second(simulation.tokens_per_second);
   prediction->set_mfu(simulation.mfu);
+  prediction->set_snapshot_seconds(simulation.snapshot_seconds);
+  prediction->set_snapshot_stall_seconds(simulation.snapshot_stall_seconds);
   std::map<v1::CommOp, v1::OpTime> ops;
   for (const SimulatedOp& op : simulation.ops) {
     if (op.counted_as == v1::COMM_OP_UNSPECIFIED) continue;

@@ -45,6 +45,20 @@ TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
   EXPECT_FALSE(prediction.has_timeline());
 }
 
+TEST(Prediction, SaysHowLongACheckpointIsCopiedOut) {
+  for (const bool saves : {false, true}) {
+    v1::JobSpec job = TinyJob();
+    if (saves) job.mutable_checkpoint()->set_dir("/runs/1");
+    const Plan plan = MakePlan(job, 0);
+    ASSERT_TRUE(plan.accepted());
+    v1::Plan proto = ToProto(plan);
+    AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/true, &proto);
+    EXPECT_EQ(proto.prediction().snapshot_seconds() > 0, saves);
+    EXPECT_EQ(proto.memory().host_bytes() > 0, saves);
+    EXPECT_EQ(proto.prediction().timeline().spans_size(), proto.instructions_size());
+  }
+}
+
 TEST(Prediction, ATimelineHasASpanForEachInstruction) {
   const Plan plan = MakePlan(TinyJob(), 0);
   v1::Plan proto = ToProto(plan);

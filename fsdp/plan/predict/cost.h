@@ -17,6 +17,11 @@ std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model
                                        const Program& program, const DeviceProfile& profile,
                                        Placement placement);
 
+// Likewise, of a step that saves: what its Snapshots take on the rank that copies most, and 0 for all others.
+// InstructionSeconds() has 0 for them, as most steps save nothing.
+std::vector<double> SnapshotSeconds(const Spec& spec, const Layout& layout, const Program& program,
+                                    const DeviceProfile& profile);
+
 // FLOPs of a step over all ranks: three times the forward's, causal attention counted half, recompute not
 // counted.
 double StepFlops(const Spec& spec, const ModelFacts& model);

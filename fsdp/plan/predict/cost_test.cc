@@ -178,6 +178,26 @@ TEST(Cost, UpdatePassesOverTheOwnStateOnce) {
   EXPECT_EQ(c.SecondsOf(Op::kUpdate), 32 * (8 + 4) / 16.);
 }
 
+TEST(Cost, ASnapshotTakesItsBytesOverTheLinkToTheHostInStepsThatSave) {
+  Case c;
+  c.spec.checkpoint.dir = "/runs/1";
+  c.spec.checkpoint.every_steps = 1;
+  EXPECT_EQ(c.SecondsOf(Op::kSnapshot), 0) << "most steps save nothing";
+  Program program;
+  program.instructions.resize(2);
+  program.instructions[0].op = Op::kUpdate;
+  program.instructions[0].bucket = 0;
+  program.instructions[1].op = Op::kSnapshot;
+  program.instructions[1].bucket = 0;
+  using Seconds = std::vector<double>;
+  EXPECT_EQ(SnapshotSeconds(c.spec, c.layout(), program, Round()), (Seconds{0, 3 * 32 * 4 / 8.}));
+  c.spec.device = DeviceKind::kCuda;
+  c.spec.precision.moments = DType::kBf16;
+  EXPECT_NEAR(SnapshotSeconds(c.spec, c.layout(), program, Round())[1], 32 * (4 + 2 + 2) / 50e9, 1e-18);
+  c.spec.checkpoint.every_steps = 0;
+  EXPECT_EQ(SnapshotSeconds(c.spec, c.layout(), program, Round()), (Seconds{0, 0}));
+}
+
 TEST(Cost, ARankAloneCommunicatesNothing) {
   Case c;
   c.spec.mesh = Mesh::DataParallel(1, 1);

@@ -14,13 +14,21 @@ constexpr int kReported = 1;
 
 enum Component { kMain, kOptimizer, kGradients, kReplica, kGather, kReduce, kActivations, kWorkspace };
 
+double EndOfCompute(const Program& program, const LaneTimes& times, int step) {
+  double end = 0;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    if (program.instructions[i].lane == LaneId::kCompute) end = std::max(end, times.steps[step][i].end);
+  }
+  return end;
+}
+
 // Times of the reported step are relative to the end of the compute of the one before.
 class Report {
  public:
   Report(const Program& program, std::vector<Traffic> traffic, LaneTimes times)
       : program_(program), traffic_(std::move(traffic)), times_(std::move(times)) {
-    begin_ = EndOfCompute(kReported - 1);
-    end_ = EndOfCompute(kReported);
+    begin_ = EndOfCompute(program_, times_, kReported - 1);
+    end_ = EndOfCompute(program_, times_, kReported);
   }
 
   void Fill(Simulation* simulation) const {
@@ -91,14 +99,6 @@ class Report {
     int64_t bytes = 0;
   };
 
-  double EndOfCompute(int step) const {
-    double end = 0;
-    for (size_t i = 0; i < program_.instructions.size(); ++i) {
-      if (program_.instructions[i].lane == LaneId::kCompute) end = std::max(end, times_.steps[step][i].end);
-    }
-    return end;
-  }
-
   void Add(const LaneTimes::Piece& piece, Simulation* simulation, std::map<Op, SimulatedOp>* ops) const {
     const double seconds = std::min(piece.time.end, end_) - std::max(piece.time.start, begin_);
     if (seconds <= 0) return;
@@ -164,6 +164,23 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
   }
 }
 
+// The same steps, each of which saves: the reported one follows the first one's copies. `seconds`: of a step
+// that saves nothing.
+void AddSnapshots(const Spec& spec, const Layout& layout, const Program& program,
+                  const DeviceProfile& profile, std::vector<double> seconds, Slowdown slowdown,
+                  Simulation* simulation) {
+  if (!spec.checkpoint.saves()) return;
+  const std::vector<double> snapshots = SnapshotSeconds(spec, layout, program, profile);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    seconds[i] += snapshots[i];
+    simulation->snapshot_seconds += snapshots[i];
+  }
+  const LaneTimes times = RunLanes(program, seconds, kReported + 1, slowdown);
+  const double step_seconds =
+      EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
+  simulation->snapshot_stall_seconds = std::max(0.0, step_seconds - simulation->step_seconds);
+}
+
 }  // namespace
 
 const std::vector<std::string>& SimulatedComponents() {
@@ -179,11 +196,11 @@ Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& lay
   const std::vector<double> seconds = InstructionSeconds(spec, model, layout, program, profile, placement);
   std::vector<Traffic> traffic;
   for (const Instruction& i : program.instructions) traffic.push_back(TrafficOf(spec.mesh, layout, i));
-  Report report(
-      program, std::move(traffic),
-      RunLanes(program, seconds, kSteps, {profile.compute_slowdown, profile.communication_slowdown}));
+  const Slowdown slowdown{profile.compute_slowdown, profile.communication_slowdown};
+  Report report(program, std::move(traffic), RunLanes(program, seconds, kSteps, slowdown));
   Simulation simulation;
   report.Fill(&simulation);
+  AddSnapshots(spec, layout, program, profile, seconds, slowdown, &simulation);
   simulation.tokens_per_second = static_cast<double>(spec.tokens_per_step()) / simulation.step_seconds;
   simulation.mfu =
       StepFlops(spec, model) / (simulation.step_seconds * static_cast<double>(spec.mesh.world()) *

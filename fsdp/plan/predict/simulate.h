@@ -42,6 +42,10 @@ struct Simulation {
   std::vector<SimulatedOp> ops;  // Kinds that occur, in Op's order.
   double tokens_per_second = 0;  // Over all ranks.
   double mfu = 0;                // StepFlops over what the ranks' peak would do in the step's time.
+  // The step above saves nothing. Where one does, its Snapshots take so long together, and the step after it,
+  // whose Updates wait for them, is so much longer.
+  double snapshot_seconds = 0;
+  double snapshot_stall_seconds = 0;
   std::vector<MemorySample> memory;
 };
 

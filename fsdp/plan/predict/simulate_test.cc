@@ -165,6 +165,50 @@ TEST(Simulate, RatesFollowFromTheStepsTime) {
               1e-3 * StepFlops(spec, s.model));
 }
 
+void Save(Spec* spec) {
+  spec->checkpoint.dir = "/runs/1";
+  spec->checkpoint.every_steps = 10;
+}
+
+TEST(Simulate, AStepThatSavesNothingIsAsOfAJobThatNeverDoes) {
+  for (Spec spec : Specs()) {
+    const Simulated plain = SimulatedOf(spec, *FindProfile("cpu"));
+    Save(&spec);
+    const Simulated saving = SimulatedOf(spec, *FindProfile("cpu"));
+    EXPECT_EQ(saving.result.step_seconds, plain.result.step_seconds);
+    EXPECT_EQ(saving.result.compute_seconds, plain.result.compute_seconds);
+    EXPECT_EQ(saving.result.exposed_seconds, plain.result.exposed_seconds);
+    EXPECT_EQ(plain.result.snapshot_seconds, 0);
+    EXPECT_EQ(plain.result.snapshot_stall_seconds, 0);
+    EXPECT_GT(saving.result.snapshot_seconds, 0);
+    EXPECT_LT(saving.result.snapshot_seconds, saving.result.step_seconds);
+    EXPECT_EQ(saving.result.snapshot_stall_seconds, 0)
+        << "the copies end before the next step's first Update";
+  }
+}
+
+// The next step's passes run beside the copies; its Updates wait for what is left of them.
+TEST(Simulate, CopiesThatOutlastTheStepMakeTheNextOneLonger) {
+  Spec spec = Small(4, Strategy::kOptimGradsParams);
+  spec.device = DeviceKind::kCuda;
+  Save(&spec);
+  DeviceProfile profile = WithoutSlowdown();  // Products take time, nothing else does.
+  profile.attention_forward_flops = profile.attention_backward_flops = 1e30;
+  profile.node_gather_bytes_per_second = profile.node_reduce_bytes_per_second = 1e30;
+  profile.memory_bytes_per_second = 1e30;
+  profile.collective_latency_seconds = 0;
+  profile.fp32_matmul_flops = 1e12;
+  const Simulation first = SimulatedOf(spec, profile).result;
+  const double copies = first.snapshot_seconds;
+  for (const double steps : {0.0001, 0.25, 0.5, 2.0}) {  // A step, in copies.
+    profile.fp32_matmul_flops = 1e12 * first.step_seconds / (steps * copies);
+    const Simulation r = SimulatedOf(spec, profile).result;
+    EXPECT_EQ(r.snapshot_seconds, copies);
+    EXPECT_NEAR(r.step_seconds, steps * copies, 1e-6 * copies);
+    EXPECT_NEAR(r.snapshot_stall_seconds, std::max(0.0, 1 - steps) * copies, 1e-6 * copies);
+  }
+}
+
 // The timeline's peaks are the plan's: nothing is live that was not planned, and the transient parts reach
 // what was.
 TEST(Simulate, MemoryOverTimeMeetsThePlan) {
