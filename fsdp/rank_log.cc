@@ -101,6 +101,14 @@ std::string RecomputeText(const Plan& plan) {
   return absl::StrFormat("%s, the first %d layers", kind, plan.spec.recompute_layers);
 }
 
+std::string CheckpointText(const CheckpointConfig& checkpoint) {
+  if (!checkpoint.saves()) return "none";
+  std::vector<std::string> when;
+  if (checkpoint.every_steps > 0) when.push_back(absl::StrCat("every ", checkpoint.every_steps, " steps"));
+  if (checkpoint.on_end) when.push_back("at the end");
+  return absl::StrCat(checkpoint.dir, ", ", absl::StrJoin(when, " and "));
+}
+
 Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   const Spec& spec = plan.spec;
   return {
@@ -125,6 +133,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"strategy", StrategyText(plan)},
       {"prefetch", HumanBytes(spec.prefetch_bytes)},
       {"recompute", RecomputeText(plan)},
+      {"checkpoints", CheckpointText(spec.checkpoint)},
       {"program", absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(),
                                   HashText(plan.program.hash))},
       {"planned memory", absl::StrFormat("%s at the peak, %s of it arena", HumanBytes(plan.memory.peak_bytes),
@@ -164,6 +173,27 @@ std::string EvaluationLine(const v1::StepReport& report, int64_t steps) {
   const v1::StepReport::Evaluation& evaluation = report.evaluation();
   return absl::StrFormat("eval %5d/%d  loss %8.4f  over %d tokens  %.3f s", report.step(), steps,
                          evaluation.loss(), evaluation.tokens(), evaluation.seconds());
+}
+
+std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
+  std::vector<std::string> lines;
+  for (const std::string& passed_over : restored.passed_over())
+    lines.push_back(absl::StrCat("passed over: ", passed_over));
+  const std::string took = HumanSeconds(restored.seconds());
+  lines.push_back(restored.step() == 0
+                      ? absl::StrFormat("starts with the parameters of %s, read in %s", restored.path(), took)
+                      : absl::StrFormat("goes on after step %d of %s, read in %s", restored.step(),
+                                        restored.path(), took));
+  return lines;
+}
+
+std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
+  const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);
+  if (!saved.error().empty()) {
+    return absl::StrFormat("%sno checkpoint at %s, training goes on: %s", head, saved.path(), saved.error());
+  }
+  return absl::StrFormat("%s%s in %s, training waited %s for it  %s", head, HumanBytes(saved.bytes()),
+                         HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());
 }
 
 }  // namespace fsdpd

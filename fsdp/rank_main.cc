@@ -10,6 +10,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_replace.h>
 #include <fcntl.h>
+#include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,10 +60,19 @@ void PrepareHost(const Spec& spec) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
 }
 
-absl::Status SendStarted(const Plan& plan, RankChannel* channel) {
+absl::Status SendStarted(const Plan& plan, const v1::RestoredCheckpoint* restored, RankChannel* channel) {
   v1::RankToAgent message;
+  if (restored != nullptr) *message.mutable_started()->mutable_restored() = *restored;
   *message.mutable_started()->mutable_memory_plan() = ToProto(plan.memory);
   return channel->Send(message);
+}
+
+std::string JsonOf(const v1::JobSpec& spec) {
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(spec, &json, options).ok()) json.clear();
+  return json;
 }
 
 // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
@@ -109,8 +119,13 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
   run.flight = flight;
-  run.on_made = [&](Trainer* trainer) {
-    FSDPD_RETURN_IF_ERROR(SendStarted(plan, channel));
+  run.label.job = launch.job_id();
+  run.label.spec = JsonOf(launch.spec());
+  run.on_made = [&](Trainer* trainer, const v1::RestoredCheckpoint* restored) {
+    if (restored != nullptr) {
+      for (const std::string& line : RestoredLines(*restored)) Log(Severity::kInfo, line);
+    }
+    FSDPD_RETURN_IF_ERROR(SendStarted(plan, restored, channel));
     stop->SetAbort([trainer] { trainer->Abort(); });
     return absl::OkStatus();
   };
@@ -120,6 +135,12 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
     v1::RankToAgent message;
     *message.mutable_step() = report;
     return channel->Send(message);
+  };
+  run.on_saved = [&](const v1::SavedCheckpoint& saved) {
+    Log(saved.error().empty() ? Severity::kInfo : Severity::kError, SavedLine(saved, plan.spec.steps));
+    v1::RankToAgent message;
+    *message.mutable_saved() = saved;
+    channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
   };
   run.on_leaving = [&] { stop->SetAbort(nullptr); };
   // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the

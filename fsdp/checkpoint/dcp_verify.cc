@@ -127,7 +127,7 @@ void HandOut(const DcpIndex& index, std::vector<std::unique_ptr<FileCheck>>* che
 }  // namespace
 
 absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& folder, int threads,
-                                     const std::function<bool()>& stopped) {
+                                     const std::function<bool()>& stopped, DcpShare share) {
   DcpVerdict verdict;
   FSDPD_ASSIGN_OR_RETURN(verdict.contents, LoadContents(folder));
   verdict.faults = verdict.contents.faults;
@@ -140,7 +140,9 @@ absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& folder, int threads,
   std::vector<std::thread> readers;
   for (int i = 0; i < threads; ++i) {
     readers.emplace_back([&] {
-      for (size_t number = next++; number < checks.size(); number = next++) checks[number]->Run();
+      for (size_t number = next++; number < checks.size(); number = next++) {
+        if (static_cast<int64_t>(number) % share.of == share.part) checks[number]->Run();
+      }
     });
   }
   for (std::thread& reader : readers) reader.join();

@@ -25,9 +25,17 @@ struct DcpVerdict {
   int64_t unsummed_records = 0;
 };
 
+// Which files are read, so that several readers can share the work: those whose number in the index leaves
+// `part` when it is divided by `of`.
+struct DcpShare {
+  int64_t part = 0;
+  int64_t of = 1;
+};
+
 // Files are read by this many threads. `stopped` is asked now and then, and ends it early with CANCELLED.
 // Errors are LoadContents()'s otherwise, those of reading among them that are no fault of the checkpoint's.
 absl::StatusOr<DcpVerdict> VerifyDcp(
-    const std::string& folder, int threads, const std::function<bool()>& stopped = [] { return false; });
+    const std::string& folder, int threads, const std::function<bool()>& stopped = [] { return false; },
+    DcpShare share = {});
 
 }  // namespace fsdpd

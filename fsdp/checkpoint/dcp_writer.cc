@@ -111,17 +111,22 @@ absl::Status DcpWriter::WriteValues() {
 }
 
 absl::Status DcpWriter::Write(size_t piece, const void* numbers) {
+  const auto* bytes = static_cast<const char*>(numbers);
+  return Write(piece, [bytes](int64_t begin, int64_t) { return bytes + begin; });
+}
+
+absl::Status DcpWriter::Write(size_t piece, const MakeNumbers& numbers) {
   const DcpPiece& written = layout_.pieces[piece];
   const TorchSaveFrame frame = FrameOf(*written.type, written.at.sizes);
-  const auto* bytes = static_cast<const char*>(numbers);
   const auto head_bytes = static_cast<int64_t>(frame.head.size());
   int64_t at = layout_.piece_begins[piece];
   uint32_t data_crc32 = 0;
   std::vector<iovec> pending = {PieceOf(frame.head)};
   for (int64_t done = 0; done < frame.data_bytes;) {
     const int64_t stretch = std::min(kStretch, frame.data_bytes - done);
-    data_crc32 = Crc32(bytes + done, stretch, data_crc32);
-    pending.push_back(PieceOf(bytes + done, stretch));
+    const auto* bytes = static_cast<const char*>(numbers(done, stretch));
+    data_crc32 = Crc32(bytes, stretch, data_crc32);
+    pending.push_back(PieceOf(bytes, stretch));
     done += stretch;
     if (done == frame.data_bytes) break;  // With the tail.
     const int64_t next = layout_.piece_begins[piece] + head_bytes + done;

@@ -26,6 +26,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,11 @@ class DcpWriter {
 
   // The numbers of layout.pieces[piece].
   absl::Status Write(size_t piece, const void* numbers);
+
+  // The same of numbers that have to be made: `bytes` bytes of them from byte `begin` on, in ascending order;
+  // what is returned must stay until the next call.
+  using MakeNumbers = std::function<const void*(int64_t begin, int64_t bytes)>;
+  absl::Status Write(size_t piece, const MakeNumbers& numbers);
 
   // REQUIRES: every piece was written.
   absl::StatusOr<DcpSum> Finish();

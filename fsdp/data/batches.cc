@@ -72,10 +72,10 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
   return places;
 }
 
-absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank) {
+absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin origin) {
   FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks());
   FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.mesh.data_ranks());
-  Batches batches(spec, rank);
+  Batches batches(spec, rank, origin);
   TokenReaderOptions options{spec.data.sequence_length + 1, VocabSize(spec.model), spec.seed};
   if (spec.data.tokens.empty()) {
     options.vocab_size = spec.data.synthetic_vocab;
@@ -117,9 +117,10 @@ absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
 }
 
 absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
-  FSDPD_CHECK(step >= 1 && micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
+  FSDPD_CHECK(step > origin_.step && micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
   const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
-  const int64_t first = (step - 1) * spec_.global_batch + rank_ * per_rank + micro_batch * spec_.micro_batch;
+  const int64_t of_step = origin_.samples + (step - 1 - origin_.step) * spec_.global_batch;
+  const int64_t first = of_step + rank_ * per_rank + micro_batch * spec_.micro_batch;
   Batch batch = EmptyBatch(spec_);
   std::vector<int64_t> sample(spec_.data.sequence_length + 1);
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {

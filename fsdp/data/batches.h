@@ -1,7 +1,8 @@
 // Which tokens a rank trains on: a pure function of seed, step and the sample's number within the global
 // batch. Worlds of every size see the same global batches, and a run resumes from its step number alone.
 //
-// Sample i of step s is number g = s x global_batch + i of the run. Numbers go in blocks of 4096; within a
+// Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
+// before it ended (DataOrigin). Numbers go in blocks of 4096; within a
 // block every source has its weight's share of the places (so shares are exact, not drawn), spread by the
 // seed and the same in each block. A source gives its windows in its own order (token_source.h), so an epoch
 // of a file takes each window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w)
@@ -27,12 +28,18 @@ struct Batch {
   int64_t counted = 0;  // Targets that count.
 };
 
+// After `step`, `samples` of the run's had been consumed: with another batch size than this run's, too.
+struct DataOrigin {
+  int64_t step = 0;
+  int64_t samples = 0;
+};
+
 class Batches {
  public:
   // Opens every source. REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and spec's batch sizes divide.
-  static absl::StatusOr<Batches> Open(const Spec& spec, int rank);
+  static absl::StatusOr<Batches> Open(const Spec& spec, int rank, DataOrigin origin = {});
 
-  // `step` counts from 1, `micro_batch` from 0 to spec.micro_batches_per_step() - 1.
+  // `step` counts from 1 and is after the origin's, `micro_batch` from 0 to spec.micro_batches_per_step() - 1.
   absl::StatusOr<Batch> Read(int64_t step, int64_t micro_batch) const;
 
  private:
@@ -45,12 +52,13 @@ class Batches {
     int64_t ordinal = 0;  // Among the source's places of the block.
   };
 
-  Batches(const Spec& spec, int rank) : spec_(spec), rank_(rank) {}
+  Batches(const Spec& spec, int rank, DataOrigin origin) : spec_(spec), rank_(rank), origin_(origin) {}
   void SpreadPlaces();
   absl::Status ReadSample(int64_t number, int64_t* out) const;
 
   Spec spec_;
   int rank_;
+  DataOrigin origin_;
   std::vector<Source> sources_;
   std::vector<Place> block_;
 };

@@ -126,6 +126,25 @@ TEST_F(FileBatches, AnyStepCanBeTheFirstAfterARestart) {
   }
 }
 
+TEST_F(FileBatches, GoOnWithAnotherBatchWhereARunEnded) {
+  Spec before = BaseSpec(2, 2);
+  before.data.tokens = {Write("a", 400, 0, 97)};
+  Spec after = before;
+  after.global_batch = 4;
+  Rows expected, resumed;  // Samples 24 to 31: step 4 of eight, or steps 4 and 5 of four each.
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto batches = Batches::Open(before, rank);
+    for (int64_t m = 0; m < 2; ++m) AddRows(batches->Read(4, m), &expected);
+  }
+  for (int64_t step = 4; step <= 5; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto batches = Batches::Open(after, rank, {3, 24});
+      AddRows(batches->Read(step, 0), &resumed);
+    }
+  }
+  EXPECT_EQ(resumed, expected);
+}
+
 // Once, samples were drawn from all of a block's epochs at a time.
 TEST_F(FileBatches, AnEpochTakesEveryWindowOnceAndEachInAnotherOrder) {
   Spec spec = BaseSpec(2, 1);

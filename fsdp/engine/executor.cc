@@ -138,8 +138,9 @@ void Executor::SubmitInstruction(Execution* execution, int index) {
   lane->Progress(PackProgress(progress));
   Marks& marks = execution->marks[index];
   marks.start = lane->Record();
-  lane->Submit([this, &instruction, index, program = execution->program, name = execution->name] {
-    const absl::Status status = CatchTorch([&] { return operations_->Run(instruction); });
+  lane->Submit([this, &instruction, index, program = execution->program, step = execution->step,
+                name = execution->name] {
+    const absl::Status status = CatchTorch([&] { return operations_->Run(instruction, step); });
     if (!status.ok()) {
       RecordError(Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index))));
     }

@@ -37,6 +37,12 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
     result->reports[rank].push_back(report);
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();
   };
+  run.label = options.label;
+  run.on_saved = [result](const v1::SavedCheckpoint& saved) { result->saved.push_back(saved); };
+  run.on_made = [rank, result](Trainer*, const v1::RestoredCheckpoint* restored) {
+    if (rank == 0 && restored != nullptr) result->restored = *restored;
+    return absl::OkStatus();
+  };
   run.on_trained = [rank, result](Trainer* trainer) {
     result->timelines[rank] = trainer->LastTimeline();
     trainer->params().CopyTo(&result->weights);  // Ranks write disjoint elements.

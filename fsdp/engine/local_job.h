@@ -7,9 +7,11 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/job_file.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
@@ -24,6 +26,7 @@ struct LocalJobOptions {
   const UserModel* model = nullptr;         // TrainerOptions, as the next.
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
   bool run_ahead_on_cpu = false;
+  JobLabel label = {};  // RankRun's.
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
 };
@@ -31,7 +34,9 @@ struct LocalJobOptions {
 struct LocalJobResult {
   std::vector<std::vector<v1::StepReport>> reports;  // By rank, then by step.
   std::vector<float> weights;       // After the last step: all parameters, in the order of SlotOffsets().
-  std::vector<Timeline> timelines;  // By rank: of the last step.
+  std::vector<Timeline> timelines;  // By rank: of the last step; without slices where there was none.
+  std::vector<v1::SavedCheckpoint> saved;  // In order.
+  std::optional<v1::RestoredCheckpoint> restored;
 };
 
 // A spec as text of JobSpec in JSON.

@@ -28,7 +28,7 @@ constexpr int kSums = kStepSums;
 constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
-constexpr int kResults = 5;
+constexpr int kResults = 7;
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {
@@ -77,6 +77,7 @@ Operations::Operations(const OperationParts& parts)
   }
   MakeSquares();
   for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
+  if (parts_.start.step > 0) optimizer_->Restore(parts_.start.steps_taken);
 }
 
 void Operations::MakeSquares() {
@@ -95,12 +96,15 @@ void Operations::MakeSquares() {
 
 void Operations::MakeScalars() {
   const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(parts_.device);
-  const double initial_scale = spec().scales_loss() ? spec().loss_scale.initial : 1.0;
+  const bool fresh = parts_.start.step == 0;
+  const double initial_scale = !spec().scales_loss() ? 1.0
+                               : fresh               ? spec().loss_scale.initial
+                                                     : parts_.start.loss_scale;
   sums_ = at::zeros({kSums}, fp32);
   grad_loss_ = at::zeros({}, fp32);
   scalars_ = {at::zeros({}, fp32.dtype(at::kDouble)), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
-  good_steps_ = at::zeros({}, fp32.dtype(at::kInt));
+  good_steps_ = at::full({}, parts_.start.good_steps, fp32.dtype(at::kInt));
   for (at::Tensor& result : results_) {
     result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
     if (parts_.device.is_cuda()) result = result.pin_memory();
@@ -206,7 +210,7 @@ void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
   to->grad_hidden = at::Tensor();
 }
 
-absl::Status Operations::Run(const Instruction& instruction) {
+absl::Status Operations::Run(const Instruction& instruction, int64_t step) {
   const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
   switch (instruction.op) {
     case Op::kPublish:
@@ -230,10 +234,12 @@ absl::Status Operations::Run(const Instruction& instruction) {
     case Op::kUpdate:
       optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), scalars_);
       return absl::OkStatus();
-    case Op::kSnapshot:
-      return absl::OkStatus();
     case Op::kLoss:
       return Loss(instruction);
+    case Op::kSnapshot:
+      if (parts_.snapshot != nullptr && spec().SavesAfter(step))
+        parts_.snapshot->Take(instruction.bucket, parts_.params->bucket(instruction.bucket));
+      return absl::OkStatus();
   }
   return absl::OkStatus();
 }
@@ -378,23 +384,24 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   if (spec().optimizer.clip_norm > 0) {
     divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
-  PublishResult(norm);
+  const at::Tensor used = loss_scale_.clone();
   if (spec().scales_loss()) {
     at::_amp_update_scale_(loss_scale_, good_steps_, not_finite, kLossScaleGrowth, kLossScaleBackoff,
                            spec().loss_scale.growth_interval);
   }
+  PublishResult(norm, used);
   return absl::OkStatus();
 }
 
 absl::Status Operations::Loss(const Instruction& instruction) {
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
-  PublishResult(sums_.select(0, kSquares));
+  PublishResult(sums_.select(0, kSquares), loss_scale_);
   return absl::OkStatus();
 }
 
-void Operations::PublishResult(const at::Tensor& norm) {
-  const at::Tensor result = at::stack(
-      {norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale_, scalars_.found_nonfinite});
+void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
+  const at::Tensor result = at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
+                                       scalars_.found_nonfinite, loss_scale_, good_steps_.to(at::kFloat)});
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
 }
 
@@ -406,6 +413,8 @@ StepResult Operations::Result(int result_slot) const {
   result.counted = std::llround(values[2]);
   result.loss_scale = values[3];
   result.not_finite = values[4] != 0;
+  result.next_loss_scale = values[5];
+  result.good_steps = std::llround(values[6]);
   return result;
 }
 

@@ -26,9 +26,11 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp/checkpoint/training_state.h"
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
 #include "fsdp/engine/mesh_context.h"
+#include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
 #include "fsdp/optimizer/grad_norm.h"
@@ -46,6 +48,8 @@ struct OperationParts {
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
   const ConnectedMesh* mesh = nullptr;
+  TrainingState start;           // What the first step goes on from.
+  Snapshot* snapshot = nullptr;  // Null: nothing is saved.
 };
 
 // Of a step or of one round of evaluation; the same on all ranks.
@@ -55,6 +59,9 @@ struct StepResult {
   double grad_norm = 0;     // Of the true gradient, before clipping.
   double loss_scale = 1;    // That the step ran with.
   bool not_finite = false;  // Nothing was updated.
+  // As TrainingState's.
+  double next_loss_scale = 1;
+  int64_t good_steps = 0;
 
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
 };
@@ -69,7 +76,8 @@ class Operations {
   void BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);
 
-  absl::Status Run(const Instruction& instruction);
+  // `step`: that the instruction is part of.
+  absl::Status Run(const Instruction& instruction, int64_t step);
 
   // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
   StepResult Result(int result_slot) const;
@@ -106,7 +114,7 @@ class Operations {
   absl::Status ReduceOuter(const Instruction& instruction);
   absl::Status Norm(const Instruction& instruction);
   absl::Status Loss(const Instruction& instruction);
-  void PublishResult(const at::Tensor& norm);
+  void PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale);
 
   const Spec& spec() const { return parts_.plan->spec; }
   const Layout& layout() const { return parts_.plan->layout; }
@@ -133,7 +141,7 @@ class Operations {
   StepScalars scalars_;   // What the updates read.
   at::Tensor loss_scale_;
   at::Tensor good_steps_;              // int32: since the loss scale changed.
-  std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA: norm, loss, counted, scale, flag.
+  std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA, in the order of PublishResult().
 };
 
 }  // namespace fsdpd

@@ -1,9 +1,14 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <absl/time/clock.h>
+
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "fsdp/engine/agreement.h"
+#include "fsdp/engine/checkpoint_choice.h"
+#include "fsdp/engine/restore.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/torch/cuda_device.h"
 
@@ -22,8 +27,29 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   return ConnectMesh(options, spec.mesh, run.plan->layout.exchanged_groups(), run.store);
 }
 
-absl::Status Live(const RankRun& run, Trainer* trainer) {
-  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer));
+// What an attempt starts from.
+struct Start {
+  std::unique_ptr<Restore> restore;  // Null: fresh.
+  v1::RestoredCheckpoint restored;
+};
+
+absl::StatusOr<Start> FindStart(const RankRun& run) {
+  const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
+  Start start;
+  if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<ChosenCheckpoint> chosen,
+                         ChooseCheckpoint(run.plan->spec, run.label.job, run.store, run.rank));
+  if (!chosen.has_value()) return start;
+  const bool parameters_only = !chosen->own && !checkpoint.load_optimizer;
+  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, parameters_only));
+  start.restored.set_step(start.restore->state().step);
+  start.restored.set_path(chosen->path);
+  start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
+  return start;
+}
+
+absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
+  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
   FSDPD_RETURN_IF_ERROR(trainer->Run(
       [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
@@ -41,6 +67,8 @@ absl::Status RunRank(RankRun run) {
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(run.device_index));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        Fingerprint(plan.spec, plan.layout, plan.program), run.timeout));
+  const absl::Time begin = absl::Now();
+  FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
   if (run.local == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
   }
@@ -54,8 +82,13 @@ absl::Status RunRank(RankRun run) {
   options.model = run.model;
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
+  options.restore = start.restore.get();
+  options.store = run.store;
+  options.label = run.label;
+  options.on_saved = run.on_saved;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
-  const absl::Status status = Live(run, trainer.get());
+  start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  const absl::Status status = Live(run, trainer.get(), start.restore != nullptr ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();

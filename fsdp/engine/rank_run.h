@@ -1,5 +1,5 @@
 // A rank's life, once for all who host ranks (fsdpd-rank, the library, local tools): agree with the others on
-// the program, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
+// the program and on what to start from, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
 // on the calling thread.
 //
 // REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads,
@@ -36,9 +36,13 @@ struct RankRun {
   const UserModel* model = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
+  // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
+  JobLabel label = {};
 
-  // All may be empty. Made and not yet run.
-  std::function<absl::Status(Trainer*)> on_made = {};
+  // All may be empty. Made and not yet run; what it starts from, null where it starts fresh.
+  std::function<absl::Status(Trainer*, const v1::RestoredCheckpoint*)> on_made = {};
+  // Rank 0, from another thread: of each checkpoint, also of one that could not be written.
+  std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
   // All steps are done, and the other ranks may still be in their last.
   std::function<absl::Status(Trainer*)> on_trained = {};

@@ -85,14 +85,15 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   FSDPD_CHECK(position.mesh == plan.spec.mesh);
   const auto rank = static_cast<int>(position.rank);
   const at::Device device = DeviceOf(options);
-  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank));
+  const TrainingState start = options.restore != nullptr ? options.restore->state() : TrainingState();
+  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank, {start.step, start.samples}));
   std::optional<EvaluationBatches> evaluation;
   if (plan.spec.evaluation.every_steps > 0) {
     FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
   }
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
-  InitialValues initial = options.initial;
+  InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
   if (!initial) {
     initial = [&](int unit, int param, int64_t begin, int64_t elements) {
       return units[unit]->InitialValue(param, plan.spec.seed, begin, elements);
@@ -100,10 +101,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   }
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
                          ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
+  if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(options), std::move(batches), std::move(arena), std::move(params)));
   trainer->evaluation_ = std::move(evaluation);
   trainer->units_ = std::move(units);
+  trainer->state_ = start;
+  FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
   OperationParts parts;
   parts.plan = &plan;
   parts.device = device;
@@ -111,6 +115,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   parts.params = &trainer->params_;
   parts.arena = &trainer->arena_;
   parts.mesh = &trainer->options_.mesh;
+  parts.start = start;
+  parts.snapshot = trainer->snapshot_.get();
   FlightPage* const flight = trainer->options_.flight;
   if (flight != nullptr) Describe(plan, flight);
   auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
@@ -125,11 +131,27 @@ Trainer::Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedPa
       arena_(std::move(arena)),
       params_(std::move(params)) {}
 
+absl::Status Trainer::MakeSaver() {
+  if (!spec().checkpoint.saves()) return absl::OkStatus();
+  const MeshPosition position = options_.mesh.position();
+  FSDPD_ASSIGN_OR_RETURN(snapshot_, Snapshot::Make(spec(), options_.plan->layout, position));
+  Saver::Options saver;
+  saver.plan = options_.plan;
+  saver.position = position;
+  saver.store = options_.store;
+  saver.label = options_.label;
+  saver.stop = options_.stop;
+  saver.on_saved = options_.on_saved;
+  FSDPD_ASSIGN_OR_RETURN(saver_, Saver::Make(std::move(saver), snapshot_.get()));
+  return absl::OkStatus();
+}
+
 void Trainer::Abort() { options_.mesh.Abort(); }
 
 void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
 
 Timeline Trainer::LastTimeline() const {
+  if (executor_->spans().empty()) return {};  // A job that was resumed after its last step.
   return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(),
                       absl::StrFormat("%s: a step on rank %d of %d, measured", spec().name,
                                       options_.mesh.position().rank, spec().mesh.world()));
@@ -147,13 +169,22 @@ absl::Status Trainer::Run(const OnStep& on_step) {
 
 absl::Status Trainer::RunSteps(const OnStep& on_step) {
   const bool runs_ahead = spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu;
-  for (int64_t step = 1; step <= spec().steps; ++step) {
+  for (int64_t step = state_.step + 1; step <= spec().steps; ++step) {
+    if (spec().SavesAfter(step)) FSDPD_RETURN_IF_ERROR(FreeSnapshot(on_step));
     FSDPD_RETURN_IF_ERROR(Submit(step));
     const bool drains = !runs_ahead || step == spec().steps || EvaluatesAfter(step);
     while (open_.size() > (drains ? 0 : Executor::kMaxInFlight - 1)) {
       FSDPD_RETURN_IF_ERROR(Finish(on_step));
     }
   }
+  return saver_ != nullptr ? saver_->Finish() : absl::OkStatus();
+}
+
+// What it holds belongs to a step that is still open, or is being written.
+absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
+  const auto saves = [this](const OpenStep& open) { return spec().SavesAfter(open.step); };
+  while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
+  saver_->AwaitFree();
   return absl::OkStatus();
 }
 
@@ -179,6 +210,8 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   const OpenStep& step = open_.front();
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
   FSDPD_RETURN_IF_ERROR(AtStep(step.step, CheckFinite(step, result)));
+  Count(result);
+  if (spec().SavesAfter(step.step)) saver_->Write(state_);
   v1::StepReport report = Report(step, result);
   if (EvaluatesAfter(step.step)) {
     FSDPD_RETURN_IF_ERROR(AtStep(step.step, Evaluate(report.mutable_evaluation())));
@@ -188,6 +221,14 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   FSDPD_RETURN_IF_ERROR(AtStep(step.step, on_step(report)));
   open_.pop_front();
   return absl::OkStatus();
+}
+
+void Trainer::Count(const StepResult& result) {
+  ++state_.step;
+  state_.samples += spec().global_batch;
+  state_.steps_taken += result.not_finite ? 0 : 1;
+  state_.loss_scale = result.next_loss_scale;
+  state_.good_steps = result.good_steps;
 }
 
 bool Trainer::EvaluatesAfter(int64_t step) const {

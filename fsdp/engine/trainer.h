@@ -7,6 +7,9 @@
 // the plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
 // current.
 //
+// With a restore, steps go on after its state's. Where the spec saves, checkpoints are written while steps go
+// on (saver.h), and Run ends when the last one is on disk.
+//
 // Steps overlap: with CUDA the host submits a step before it reads the result of the one before, so that the
 // device never waits for it. Reports keep their order, and an evaluation runs when nothing else does.
 //
@@ -29,6 +32,8 @@
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/executor.h"
+#include "fsdp/engine/restore.h"
+#include "fsdp/engine/saver.h"
 #include "fsdp/memory/spike_detector.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/telemetry/step_timeline.h"
@@ -43,7 +48,13 @@ struct TrainerOptions {
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
-  FlightPage* flight = nullptr;  // Where lanes say how far they are (base/flight_page.h); null: nowhere.
+  FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
+  const Restore* restore = nullptr;  // What to go on from; null: a fresh start.
+  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, and who hears
+  // of them (Saver::Options).
+  Store* store = nullptr;
+  JobLabel label = {};
+  std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
 };
@@ -61,7 +72,7 @@ class Trainer {
   // Wakes the lanes from collectives whose peers are gone; Run then fails. Any thread.
   void Abort();
 
-  // Of the step reported last.
+  // Of the step reported last; empty before.
   Timeline LastTimeline() const;
 
   const ShardedParams& params() const { return params_; }
@@ -82,6 +93,7 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(TrainerOptions* options);
 
   absl::Status RunSteps(const OnStep& on_step);
+  absl::Status FreeSnapshot(const OnStep& on_step);
   absl::Status Submit(int64_t step);
   absl::Status Finish(const OnStep& on_step);
   bool EvaluatesAfter(int64_t step) const;
@@ -89,6 +101,8 @@ class Trainer {
   absl::Status CheckFinite(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
+  absl::Status MakeSaver();
+  void Count(const StepResult& result);
 
   const Spec& spec() const { return options_.plan->spec; }
 
@@ -98,8 +112,11 @@ class Trainer {
   ShardedParams params_;
   std::optional<EvaluationBatches> evaluation_;  // Set when the spec asks for evaluation.
   std::vector<std::unique_ptr<Unit>> units_;
+  std::unique_ptr<Snapshot> snapshot_;  // Set, like the saver, where the spec saves.
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Saver> saver_;
   std::deque<OpenStep> open_;  // The oldest first.
+  TrainingState state_;        // After the step reported last.
   SpikeDetector spikes_;
 };
 

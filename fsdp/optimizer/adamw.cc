@@ -15,6 +15,11 @@ AdamW::AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>
       groups_(std::move(groups)),
       steps_taken_(at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(device))) {}
 
+void AdamW::Restore(int64_t steps_taken) {
+  steps_taken_.fill_(steps_taken);
+  started_ = true;
+}
+
 void AdamW::BeginStep(int64_t step) {
   if (!started_) steps_taken_.fill_(step - 1);
   started_ = true;

@@ -2,7 +2,7 @@
 // at::_fused_adamw_ on CPU, by our own kernel on CUDA.
 //
 // The bias correction counts the steps that were taken, on the device: a skipped step does not advance it. A
-// run that starts at step n counts from n, as if none before had been skipped.
+// run that starts at step n without a Restore() counts from n, as if none before had been skipped.
 #pragma once
 
 #include <vector>
@@ -18,6 +18,7 @@ class AdamW : public Optimizer {
   // `groups` by bucket.
   AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device);
 
+  void Restore(int64_t steps_taken) override;
   void BeginStep(int64_t step) override;
   void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 

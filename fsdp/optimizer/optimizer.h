@@ -10,7 +10,7 @@
 // An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
 // pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
 //
-// Call order: BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
+// Call order: Restore where moments are not zero, once; then BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
 // runs on the caller's current stream. Ownership: main, moments and gradient stay the caller's. Thread
 // safety: none. Errors: LibTorch's exceptions pass through.
 //
@@ -39,6 +39,9 @@ struct StepScalars {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+
+  // Before the first step of a run that goes on: how many updates there were, skipped ones left out.
+  virtual void Restore(int64_t steps_taken) = 0;
 
   // Before a step's first Update. `step` counts from 1 and rises; steps that the device skipped count too.
   virtual void BeginStep(int64_t step) = 0;

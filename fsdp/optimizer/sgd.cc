@@ -10,6 +10,8 @@ namespace fsdpd {
 Sgd::Sgd(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups)
     : config_(config), groups_(std::move(groups)) {}
 
+void Sgd::Restore(int64_t) {}  // Its momentum says all.
+
 void Sgd::BeginStep(int64_t step) {}
 
 void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalars) {

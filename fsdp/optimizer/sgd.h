@@ -19,6 +19,7 @@ class Sgd : public Optimizer {
   // `groups` by bucket.
   Sgd(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups);
 
+  void Restore(int64_t steps_taken) override;
   void BeginStep(int64_t step) override;
   void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 

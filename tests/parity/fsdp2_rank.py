@@ -9,6 +9,10 @@ learning_rates (one per step), weights, batches, and where to write losses_out a
 parameters one after the other; batches are int64, for each step all tokens and then all targets of the global batch in
 sample order.
 
+With `load`, a checkpoint's folder, training goes on after `done` steps from what is in it; with `save`, one is written
+after `done` steps. Both go through torch.distributed.checkpoint under the keys that our jobs use, for which `names` has
+the parameters in order.
+
 Several jobs in one start, because importing torch takes longer than training any of them.
 """
 
@@ -19,6 +23,7 @@ import sys
 import numpy
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from models import build
@@ -88,15 +93,34 @@ def prepare(job, device="cpu"):
     return model, optimizer(model, job), batches.to(device)
 
 
+def state_by_key(model, adamw, names):
+    """Parameters and the optimizer's state, as they lie, under our keys."""
+    state = {}
+    for name, parameter in zip(names, model.parameters(), strict=True):
+        of_adamw = adamw.state[parameter]
+        if not of_adamw:
+            of_adamw.update(step=torch.zeros(()), exp_avg=torch.zeros_like(parameter),
+                            exp_avg_sq=torch.zeros_like(parameter))
+        state[f"model.module.{name}"] = parameter.detach()
+        for key, value in of_adamw.items():
+            state[f"optimizer.state.module.module.module.{name}.{key}"] = value
+    return state
+
+
 def train(job, device):
     model, adamw, batches = prepare(job, device)
-    losses = []
-    for rate, batch in zip(job["learning_rates"], batches):
+    losses, first = [], 0
+    if "load" in job:
+        dcp.load(state_by_key(model, adamw, job["names"]), checkpoint_id=job["load"])
+        first = job["done"]
+    for step, (rate, batch) in enumerate(zip(job["learning_rates"][first:], batches[first:]), first + 1):
         for group in adamw.param_groups:
             group["lr"] = rate
         total = train_step(model, adamw, batch, job)
         dist.all_reduce(total)
         losses.append((total / dist.get_world_size()).item())
+        if "save" in job and step == job["done"]:
+            dcp.save({**state_by_key(model, adamw, job["names"]), "iteration": step}, checkpoint_id=job["save"])
     flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
     if dist.get_rank() == 0:
         flat.detach().cpu().numpy().tofile(job["weights_out"])

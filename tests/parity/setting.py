@@ -102,8 +102,8 @@ def write_start_weights(parameters, path):
     torch.cat(flat).numpy().tofile(path)
 
 
-def assert_agree(our, their):
-    assert len(our.losses) == len(their.losses) == STEPS
+def assert_agree(our, their, steps=STEPS):
+    assert len(our.losses) == len(their.losses) == steps
     numpy.testing.assert_allclose(our.losses, their.losses, rtol=LOSS_TOLERANCE, atol=0)
     numpy.testing.assert_allclose(our.weights, their.weights, rtol=0, atol=WEIGHT_TOLERANCE)
 
@@ -132,11 +132,13 @@ def their_job(setting, folder, number, device, compute):
             "losses_out": str(folder / f"{number}.losses"), "weights_out": str(folder / f"{number}.weights")}
 
 
-def run_theirs(folder, settings, device="cpu", compute="fp32"):
-    """Trains all settings, which are of one world, from folder/MODEL on folder/batches: {setting: Result}."""
+def run_theirs(folder, settings, device="cpu", compute="fp32", more=None):
+    """Trains all settings, which are of one world, from folder/MODEL on folder/batches: {setting: Result}. `more` goes
+    into each job (fsdp2_rank.py)."""
     world, = {setting.world for setting in settings}
     name = f"world-{world}.{compute}"
-    jobs = [their_job(setting, folder, f"{name}.{number}", device, compute) for number, setting in enumerate(settings)]
+    jobs = [{**their_job(setting, folder, f"{name}.{number}", device, compute), **(more or {})}
+            for number, setting in enumerate(settings)]
     path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
     rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
     path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))

@@ -1,0 +1,272 @@
+#include "fsdp/checkpoint/job_file.h"
+
+#include <absl/container/flat_hash_set.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kModel[] = "model.module.";
+constexpr char kState[] = "optimizer.state.module.module.module.";
+constexpr char kGroups[] = "optimizer.param_to_group_meta.module.module.module.";
+constexpr char kSteps[] = "step";
+// Of Megatron's checkpoints.
+constexpr double kCheckpointVersion = 3.0;
+
+const TensorType* TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFp32:
+      return FindTensorType("float32");
+    case DType::kBf16:
+      return FindTensorType("bfloat16");
+    case DType::kFp16:
+      return FindTensorType("float16");
+  }
+  return nullptr;
+}
+
+DcpSmall Small(std::string name, PickleWriter writer) { return {std::move(name), TorchSaved(writer.Take())}; }
+
+DcpSmall Number(std::string name, int64_t value) {
+  PickleWriter writer;
+  writer.Int(value);
+  return Small(std::move(name), std::move(writer));
+}
+
+DcpSmall Real(std::string name, double value) {
+  PickleWriter writer;
+  writer.Float(value);
+  return Small(std::move(name), std::move(writer));
+}
+
+DcpSmall Text(std::string name, const std::string& value) {
+  PickleWriter writer;
+  writer.Text(value);
+  return Small(std::move(name), std::move(writer));
+}
+
+std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const TrainingState& state,
+                               const JobLabel& label) {
+  std::vector<DcpSmall> values = {
+      Number("iteration", state.step),
+      Real("checkpoint_version", kCheckpointVersion),
+      Number("opt_param_scheduler.num_steps", state.samples),
+      Text("fsdpd.job", label.job),
+      Text("fsdpd.spec", label.spec),
+      Number("fsdpd.samples", state.samples),
+      Number("fsdpd.seed", static_cast<int64_t>(spec.seed)),
+      Number("fsdpd.steps_taken", state.steps_taken),
+      Real("fsdpd.loss_scale", state.loss_scale),
+      Number("fsdpd.good_steps", state.good_steps),
+  };
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
+      const std::string group = absl::StrCat(kGroups, ParamName(layout, bucket, static_cast<int>(slot)), ".");
+      values.push_back(Real(group + "lr_mult", bucket.params[slot].lr_scale));
+      values.push_back(Real(group + "weight_decay", bucket.params[slot].weight_decay));
+    }
+  }
+  return values;
+}
+
+struct Pieces {
+  std::vector<DcpPiece> pieces;
+  std::vector<StoredRun> runs;
+
+  // `run.begin`: of the first of them.
+  void Add(std::vector<DcpPiece> of_run, StoredRun run) {
+    for (DcpPiece& piece : of_run) {
+      runs.push_back(run);
+      run.begin += piece.at.elements();
+      pieces.push_back(std::move(piece));
+    }
+  }
+};
+
+void AddOwned(const Spec& spec, const Layout& layout, const MeshPosition& position, int number,
+              Pieces* pieces) {
+  const Bucket& bucket = layout.buckets[number];
+  const std::vector<std::string> moments = MomentNames(spec.optimizer);
+  for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
+    const std::string param = ParamName(layout, bucket, piece.slot);
+    const std::vector<int64_t>& shape = bucket.params[piece.slot].shape;
+    const auto add = [&](const std::string& key, DType type, StoredRun::What what, int moment) {
+      pieces->Add(PiecesOfRun(key, TypeOf(type), shape, piece.param_begin, piece.elements),
+                  {what, moment, number, piece.range_begin});
+    };
+    add(MainKey(param), bucket.types.main, StoredRun::What::kMain, 0);
+    for (size_t m = 0; bucket.trainable && m < moments.size(); ++m) {
+      add(OptimizerKey(param, moments[m]), bucket.types.moment, StoredRun::What::kMoment,
+          static_cast<int>(m));
+    }
+  }
+}
+
+void AddStepsTaken(const Layout& layout, Pieces* pieces) {
+  for (const Bucket& bucket : layout.buckets) {
+    for (size_t slot = 0; bucket.trainable && slot < bucket.params.size(); ++slot) {
+      const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
+      pieces->Add(PiecesOfRun(OptimizerKey(param, kSteps), TypeOf(DType::kFp32), {}, 0, 1),
+                  {StoredRun::What::kStepsTaken, 0, 0, 0});
+    }
+  }
+}
+
+struct WantedTensor {
+  std::string key;
+  const std::vector<int64_t>* shape = nullptr;
+};
+
+std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, bool optimizer) {
+  std::vector<WantedTensor> wanted;
+  for (const Bucket& bucket : layout.buckets) {
+    for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
+      const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
+      wanted.push_back({MainKey(param), &bucket.params[slot].shape});
+      if (!optimizer || !bucket.trainable) continue;
+      for (const std::string& moment : MomentNames(spec.optimizer)) {
+        wanted.push_back({OptimizerKey(param, moment), &bucket.params[slot].shape});
+      }
+    }
+  }
+  return wanted;
+}
+
+bool IsFloating(const DcpTensor& tensor) {
+  return tensor.type != nullptr &&
+         (tensor.type == TypeOf(DType::kFp32) || tensor.type == TypeOf(DType::kBf16) ||
+          tensor.type == TypeOf(DType::kFp16));
+}
+
+// Null where there is none.
+absl::StatusOr<std::unique_ptr<Pickle>> Find(const DcpReader& reader, const std::string& name) {
+  const DcpValue* value = reader.FindValue(name);
+  if (value == nullptr) return nullptr;
+  FSDPD_ASSIGN_OR_RETURN(Pickle pickle, reader.ReadValue(*value));
+  return std::make_unique<Pickle>(std::move(pickle));
+}
+
+absl::Status ReadNumber(const DcpReader& reader, const std::string& name, int64_t* number) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
+  if (pickle == nullptr) return absl::OkStatus();
+  if (pickle->root().kind != PickleKind::kInt || pickle->root().integer < 0) {
+    return absl::DataLossError(
+        absl::StrCat(name, " is ", DescribePickled(pickle->root()), " and should be a number of 0 or more"));
+  }
+  *number = pickle->root().integer;
+  return absl::OkStatus();
+}
+
+absl::Status ReadReal(const DcpReader& reader, const std::string& name, double* real) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
+  if (pickle == nullptr) return absl::OkStatus();
+  if (pickle->root().kind != PickleKind::kFloat || !(pickle->root().real > 0)) {
+    return absl::DataLossError(
+        absl::StrCat(name, " is ", DescribePickled(pickle->root()), " and should be a number above 0"));
+  }
+  *real = pickle->root().real;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string MainKey(const std::string& param) { return absl::StrCat(kModel, param); }
+
+std::string OptimizerKey(const std::string& param, const std::string& what) {
+  return absl::StrCat(kState, param, ".", what);
+}
+
+std::vector<std::string> MomentNames(const OptimizerConfig& optimizer) {
+  if (optimizer.kind == OptimizerKind::kAdamW) return {"exp_avg", "exp_avg_sq"};
+  if (optimizer.moments() == 1) return {"momentum_buffer"};
+  return {};
+}
+
+std::string ParamName(const Layout& layout, const Bucket& bucket, int slot) {
+  return absl::StrCat(layout.units[bucket.unit].name, ".", bucket.params[slot].name);
+}
+
+JobFile JobFileOf(const Spec& spec, const Layout& layout, const MeshPosition& position,
+                  const TrainingState& state, const JobLabel& label) {
+  Pieces pieces;
+  std::vector<DcpSmall> values;
+  if (position.rank == 0) {
+    AddStepsTaken(layout, &pieces);
+    values = ValuesOf(spec, layout, state, label);
+  }
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    if (HasFirstCopy(layout.buckets[b], position)) {
+      AddOwned(spec, layout, position, static_cast<int>(b), &pieces);
+    }
+  }
+  JobFile file;
+  file.file =
+      LayOut(DcpFileName(static_cast<int>(position.rank)), std::move(pieces.pieces), std::move(values));
+  file.runs = std::move(pieces.runs);
+  return file;
+}
+
+std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, const DcpIndex& index,
+                                       bool optimizer) {
+  absl::flat_hash_map<std::string, const DcpTensor*> found;
+  for (const DcpTensor& tensor : index.tensors) found[tensor.name] = &tensor;
+  std::vector<std::string> differences;
+  absl::flat_hash_set<std::string> known;
+  for (const WantedTensor& wanted : WantedOf(spec, layout, optimizer)) {
+    known.insert(wanted.key);
+    const auto tensor = found.find(wanted.key);
+    if (tensor == found.end()) {
+      differences.push_back(absl::StrCat(wanted.key, " is missing"));
+    } else if (tensor->second->shape != *wanted.shape) {
+      differences.push_back(absl::StrCat(wanted.key, " is ", ShapeText(tensor->second->shape),
+                                         ", and the job's is ", ShapeText(*wanted.shape)));
+    } else if (!IsFloating(*tensor->second)) {
+      differences.push_back(
+          absl::StrCat(wanted.key, " is of type ", tensor->second->type_name, ", which is no parameter's"));
+    }
+  }
+  // The optimizer's state of frozen parameters is passed over: they may have been trained before.
+  for (const DcpTensor& tensor : index.tensors) {
+    if (absl::StartsWith(tensor.name, kModel) && !known.contains(tensor.name)) {
+      differences.push_back(absl::StrCat(tensor.name, " is not in the job's model"));
+    }
+  }
+  return differences;
+}
+
+absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec) {
+  if (reader.FindValue("iteration") == nullptr) {
+    return absl::FailedPreconditionError(
+        "it does not say at which step it was written (iteration); checkpoint.load_optimizer: false takes "
+        "its parameters alone");
+  }
+  TrainingState state;
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "iteration", &state.step));
+  state.samples = state.step * spec.global_batch;
+  state.steps_taken = state.step;
+  state.loss_scale = spec.scales_loss() ? spec.loss_scale.initial : 1;
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.samples", &state.samples));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.steps_taken", &state.steps_taken));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.good_steps", &state.good_steps));
+  double loss_scale = 0;
+  FSDPD_RETURN_IF_ERROR(ReadReal(reader, "fsdpd.loss_scale", &loss_scale));
+  // One that did not train in fp16 has 1, which would be a start from below.
+  if (spec.scales_loss() && loss_scale > 1) state.loss_scale = loss_scale;
+  return state;
+}
+
+absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, "fsdpd.job"));
+  if (pickle == nullptr || pickle->root().kind != PickleKind::kString) return std::string();
+  return std::string(pickle->root().text);
+}
+
+}  // namespace fsdpd

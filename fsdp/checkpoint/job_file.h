@@ -1,0 +1,73 @@
+// What a job keeps in a checkpoint: which numbers of a rank, under which names, in which file of it. The keys
+// are those of Megatron-FSDP's fsdp_dtensor, around our names of parameters (P, "layer.0.attention.wq"):
+//
+//   model.module.P                                            main parameters
+//   optimizer.state.module.module.module.P.exp_avg            moments: exp_avg_sq and momentum_buffer too
+//   optimizer.state.module.module.module.P.step               how many updates it has had
+//   optimizer.param_to_group_meta.module.module.module.P....  lr_mult, weight_decay
+//   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
+//   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
+//
+// Each rank writes what it owns, of what several ranks own the first; rank 0 what is no shard. Everything
+// follows from the plan: any rank can lay out the file of any other.
+//
+// Pure, but for ReadState.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/dcp_file.h"
+#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/training_state.h"
+#include "fsdp/plan/layout/layout.h"
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+std::string MainKey(const std::string& param);
+std::string OptimizerKey(const std::string& param, const std::string& what);
+// By moment, as torch names them.
+std::vector<std::string> MomentNames(const OptimizerConfig& optimizer);
+// "layer.0.attention.wq".
+std::string ParamName(const Layout& layout, const Bucket& bucket, int slot);
+
+// Whose checkpoint it is.
+struct JobLabel {
+  std::string job;   // The job's id; empty outside of a service.
+  std::string spec;  // The job's spec as JSON; may be empty.
+};
+
+// Where the numbers of a piece lie on the rank that writes it.
+struct StoredRun {
+  enum class What { kMain, kMoment, kStepsTaken };
+  What what = What::kMain;
+  int moment = 0;
+  int bucket = 0;
+  int64_t begin = 0;  // Of the bucket's main piece, in elements.
+};
+
+struct JobFile {
+  DcpFile file;
+  std::vector<StoredRun> runs;  // By piece of the file.
+
+  bool empty() const { return file.pieces.empty() && file.values.empty(); }
+};
+
+JobFile JobFileOf(const Spec& spec, const Layout& layout, const MeshPosition& position,
+                  const TrainingState& state, const JobLabel& label);
+
+// What of a job of this spec and layout the checkpoint lacks, has in another shape, or has too much, one a
+// line; none where it can be loaded. Parameters alone where `optimizer` is false.
+std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, const DcpIndex& index,
+                                       bool optimizer);
+
+// What a checkpoint that is not ours does not say follows from its iteration: samples by the spec's batch.
+absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec);
+
+// The job that wrote it; empty where it does not say.
+absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
+
+}  // namespace fsdpd

@@ -1,0 +1,179 @@
+#include "fsdp/checkpoint/job_file.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/plan/plan.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Plan PlanOf(int world, const std::string& fsdp, const std::string& more = "") {
+  v1::JobSpec job;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      absl::StrCat(R"({"name": "test", "data": {"synthetic": {}, "sequence_length": 8},
+                       "model": {"llama": {"vocab_size": 37, "hidden_size": 20, "intermediate_size": 36,
+                                           "layers": 2, "heads": 2, "kv_heads": 1}},
+                       "train": {"steps": 6, "global_batch": 12, "seed": 5},
+                       "checkpoint": {"dir": "/runs/1", "every_steps": 3},
+                       "resources": {"ranks_per_node": )",
+                   world, R"(, "device": "DEVICE_CPU"}, "fsdp": )", fsdp, more, "}"),
+      &job);
+  FSDPD_CHECK(parsed.ok());
+  auto plan = AcceptedPlan(job);
+  FSDPD_CHECK_OK(plan.status());
+  return *std::move(plan);
+}
+
+const TrainingState kState = {3, 36, 2, 512.0, 1};
+
+std::vector<JobFile> FilesOf(const Plan& plan) {
+  std::vector<JobFile> files;
+  for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
+    files.push_back(JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, rank}, kState, {"test-1", "{}"}));
+  }
+  return files;
+}
+
+DcpIndex IndexOfFiles(const std::vector<JobFile>& files) {
+  std::vector<const DcpFile*> layouts;
+  for (const JobFile& file : files) {
+    if (!file.empty()) layouts.push_back(&file.file);
+  }
+  auto index = IndexOf(layouts);
+  FSDPD_CHECK_OK(index.status());
+  return *std::move(index);
+}
+
+TEST(JobFile, AllFilesTogetherHoldEveryNumberOnce) {
+  for (
+      const char* fsdp :
+      {R"({"strategy": "STRATEGY_NO_SHARD"})", R"({"strategy": "STRATEGY_OPTIM_GRADS_PARAMS"})",
+       R"({"strategy": "STRATEGY_OPTIM_GRADS_PARAMS", "outer": {"size": 2}})",
+       R"({"strategy": "STRATEGY_OPTIM_GRADS_PARAMS", "outer": {"size": 2, "strategy": "STRATEGY_OPTIM"}})"}) {
+    SCOPED_TRACE(fsdp);
+    const Plan plan = PlanOf(4, fsdp);
+    const DcpIndex index = IndexOfFiles(FilesOf(plan));
+    EXPECT_TRUE(CheckIndex(index).empty()) << CheckIndex(index)[0].where << " " << CheckIndex(index)[0].what;
+    EXPECT_THAT(DifferencesOf(plan.spec, plan.layout, index, /*optimizer=*/true), IsEmpty());
+  }
+}
+
+TEST(JobFile, NamesTensorsAsMegatronFsdpDoes) {
+  const Plan plan = PlanOf(2, "{}", R"(, "precision": {"moments": "DTYPE_BF16"})");
+  std::map<std::string, std::string> types;
+  for (const DcpTensor& tensor : IndexOfFiles(FilesOf(plan)).tensors) {
+    types[tensor.name] = tensor.type_name + " " + ShapeText(tensor.shape);
+  }
+  EXPECT_EQ(types["model.module.layer.1.attention.wq"], "float32 [20, 20]");
+  EXPECT_EQ(types["optimizer.state.module.module.module.layer.1.attention.wq.exp_avg"], "bfloat16 [20, 20]");
+  EXPECT_EQ(types["optimizer.state.module.module.module.layer.1.attention.wq.exp_avg_sq"],
+            "bfloat16 [20, 20]");
+  EXPECT_EQ(types["optimizer.state.module.module.module.layer.1.attention.wq.step"], "float32 []");
+}
+
+TEST(JobFile, FrozenParametersHaveNoOptimizerState) {
+  const Plan plan = PlanOf(2, "{}", R"(, "optimizer": {"sgd": {"lr": 0.1, "momentum": 0.9}})");
+  v1::JobSpec frozen = plan.resolved;
+  frozen.mutable_train()->add_frozen("layer.0.*");
+  const auto other = AcceptedPlan(frozen);
+  ASSERT_TRUE(other.ok()) << other.status();
+  std::set<std::string> names;
+  for (const DcpTensor& tensor : IndexOfFiles(FilesOf(*other)).tensors) names.insert(tensor.name);
+  EXPECT_THAT(names, Contains("model.module.layer.0.attention.wq"));
+  EXPECT_THAT(names, Contains("optimizer.state.module.module.module.layer.1.attention.wq.momentum_buffer"));
+  EXPECT_THAT(names, ::testing::Not(Contains(HasSubstr("module.module.module.layer.0."))));
+  // What was frozen lacks what is trained now; what is frozen now may have been trained.
+  EXPECT_THAT(
+      DifferencesOf(plan.spec, plan.layout, IndexOfFiles(FilesOf(*other)), true),
+      Contains("optimizer.state.module.module.module.layer.0.attention.wq.momentum_buffer is missing"));
+  EXPECT_THAT(DifferencesOf(other->spec, other->layout, IndexOfFiles(FilesOf(plan)), true), IsEmpty());
+}
+
+TEST(JobFile, TellsEveryDifference) {
+  const Plan plan = PlanOf(1, "{}");
+  DcpIndex index = IndexOfFiles(FilesOf(plan));
+  std::map<std::string, DcpTensor*> named;
+  for (DcpTensor& tensor : index.tensors) named[tensor.name] = &tensor;
+  named["model.module.layer.0.attention.wq"]->name = "model.module.layer.9.attention.wq";
+  named["model.module.layer.1.attention.wq"]->shape = {10, 40};
+  named["model.module.layer.1.attention.wk"]->type = FindTensorType("int64");
+  named["model.module.layer.1.attention.wk"]->type_name = "int64";
+  EXPECT_THAT(DifferencesOf(plan.spec, plan.layout, index, true),
+              ElementsAre("model.module.layer.0.attention.wq is missing",
+                          "model.module.layer.1.attention.wq is [10, 40], and the job's is [20, 20]",
+                          "model.module.layer.1.attention.wk is of type int64, which is no parameter's",
+                          "model.module.layer.9.attention.wq is not in the job's model"));
+}
+
+// A checkpoint whose numbers are all zeros.
+absl::Status Write(const std::string& folder, const std::vector<JobFile>& files) {
+  const std::string zeros(1 << 20, '\0');
+  std::vector<const DcpFile*> layouts;
+  std::vector<DcpSum> sums;
+  for (const JobFile& file : files) {
+    FSDPD_ASSIGN_OR_RETURN(const auto writer, DcpWriter::Create(folder, file.file));
+    for (size_t piece = 0; piece < file.runs.size(); ++piece) {
+      FSDPD_RETURN_IF_ERROR(writer->Write(piece, zeros.data()));
+    }
+    FSDPD_ASSIGN_OR_RETURN(const DcpSum sum, writer->Finish());
+    layouts.push_back(&file.file);
+    sums.push_back(sum);
+  }
+  return CommitDcp(folder, layouts, sums);
+}
+
+TEST(JobFile, StateComesBack) {
+  const TempDir dir;
+  const Plan plan = PlanOf(2, "{}");
+  ASSERT_TRUE(Write(dir.path(), FilesOf(plan)).ok());
+  const auto reader = DcpReader::Open(dir.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto state = ReadState(**reader, plan.spec);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->step, 3);
+  EXPECT_EQ(state->samples, 36);
+  EXPECT_EQ(state->steps_taken, 2);
+  EXPECT_EQ(state->good_steps, 1);
+  EXPECT_EQ(state->loss_scale, 1);  // No scale in fp32,
+  Spec fp16 = plan.spec;
+  fp16.precision.compute = DType::kFp16;
+  EXPECT_EQ(ReadState(**reader, fp16)->loss_scale, 512);  // and there is one in fp16.
+  EXPECT_EQ(*ReadJobId(**reader), "test-1");
+}
+
+TEST(JobFile, OfAnotherEngineSaysWhatItCan) {
+  const TempDir dir;
+  const Plan plan = PlanOf(1, "{}");
+  std::vector<JobFile> files = FilesOf(plan);
+  files[0] = {};
+  const JobFile whole = FilesOf(plan)[0];
+  std::vector<DcpSmall> iteration = {whole.file.values[0]};
+  ASSERT_EQ(iteration[0].name, "iteration");
+  files[0].file = LayOut(whole.file.name, whole.file.pieces, iteration);
+  files[0].runs = whole.runs;
+  ASSERT_TRUE(Write(dir.path(), files).ok());
+  const auto reader = DcpReader::Open(dir.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto state = ReadState(**reader, plan.spec);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->step, 3);
+  EXPECT_EQ(state->samples, 3 * 12);
+  EXPECT_EQ(state->steps_taken, 3);
+  EXPECT_EQ(*ReadJobId(**reader), "");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,116 @@
+#include "fsdp/checkpoint/job_folder.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/strip.h>
+#include <errno.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "fsdp/checkpoint/dcp_metadata.h"
+#include "fsdp/checkpoint/dcp_sums.h"
+#include "fsdp/checkpoint/durable_file.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kPrefix[] = "iter_";
+constexpr char kNewest[] = "latest_checkpointed_iteration.txt";
+
+// -1: none of ours.
+int64_t StepOf(const std::string& dir, const std::string& name) {
+  absl::string_view digits = name;
+  int64_t step = -1;
+  if (!absl::ConsumePrefix(&digits, kPrefix) || !absl::SimpleAtoi(digits, &step)) return -1;
+  return step >= 0 && CheckpointPath(dir, step) == absl::StrCat(dir, "/", name) ? step : -1;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error == std::errc::no_such_file_or_directory) return names;
+  if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
+  return names;
+}
+
+bool IsOfCheckpoint(const std::string& name) {
+  return absl::StartsWith(name, "__") && (absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part"));
+}
+
+absl::Status Remove(const std::string& path) {
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("remove ", path));
+}
+
+absl::Status RemoveCheckpoint(const std::string& path) {
+  FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpMetadataName)));
+  FSDPD_RETURN_IF_ERROR(SyncFolder(path));
+  FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpSumsName)));
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
+  for (const std::string& name : names) {
+    if (IsOfCheckpoint(name)) FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", name)));
+  }
+  if (rmdir(path.c_str()) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
+    return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("remove ", path));
+}
+
+}  // namespace
+
+std::string CheckpointPath(const std::string& dir, int64_t step) {
+  return absl::StrFormat("%s/%s%07d", dir, kPrefix, step);
+}
+
+bool IsCheckpoint(const std::string& path) {
+  return access(absl::StrCat(path, "/", kDcpMetadataName).c_str(), F_OK) == 0;
+}
+
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(dir));
+  std::vector<FoundCheckpoint> found;
+  for (const std::string& name : names) {
+    const int64_t step = StepOf(dir, name);
+    if (step < 0) continue;
+    const std::string path = CheckpointPath(dir, step);
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) continue;
+    found.push_back({step, path, IsCheckpoint(path)});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const FoundCheckpoint& a, const FoundCheckpoint& b) { return a.step > b.step; });
+  return found;
+}
+
+absl::Status RecordNewest(const std::string& dir, int64_t step) {
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(dir, kNewest, absl::StrCat(step)));
+  return SyncFolder(dir);
+}
+
+absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every) {
+  FSDPD_CHECK(keep_last >= 1);
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(dir));
+  int64_t kept = 0;
+  for (const FoundCheckpoint& each : found) {
+    if (each.step > newest) continue;
+    if (each.committed && kept < keep_last) {
+      ++kept;
+      continue;
+    }
+    if (each.committed && keep_every > 0 && each.step % keep_every == 0) continue;
+    FSDPD_RETURN_IF_ERROR(RemoveCheckpoint(each.path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+// The checkpoints of a job in its folder: DIR/iter_0000200 for each, and beside them
+// latest_checkpointed_iteration.txt with the newest one's number, which other tools read and we do not: what
+// is there counts.
+//
+// Thread safety: none between calls on one folder. Errors: what the system answered, with the path.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdpd {
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::string path;
+  bool committed = false;  // Others are being written, or were left half by an attempt that ended.
+};
+
+std::string CheckpointPath(const std::string& dir, int64_t step);
+
+bool IsCheckpoint(const std::string& path);  // Has been committed.
+
+// The newest first. None in a folder that is not there.
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir);
+
+// After the commit of `step`.
+absl::Status RecordNewest(const std::string& dir, int64_t step);
+
+// Removes what is older than `newest` but the last `keep_last` committed ones, `newest` among them, and those
+// whose step `keep_every` divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
+// more than a checkpoint does, the rest stays.
+absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every);
+
+}  // namespace fsdpd

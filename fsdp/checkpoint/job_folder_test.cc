@@ -1,0 +1,87 @@
+#include "fsdp/checkpoint/job_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+
+void MakeCheckpoint(const std::string& dir, int64_t step, bool committed = true) {
+  const std::string path = CheckpointPath(dir, step);
+  fs::create_directories(path);
+  std::ofstream(path + "/__0_0.distcp") << "numbers";
+  if (!committed) return;
+  std::ofstream(path + "/.fsdpd_sums") << "sums";
+  std::ofstream(path + "/.metadata") << "metadata";
+}
+
+std::vector<int64_t> StepsIn(const std::string& dir) {
+  const auto found = ListCheckpoints(dir);
+  EXPECT_TRUE(found.ok()) << found.status();
+  std::vector<int64_t> steps;
+  for (const FoundCheckpoint& each : *found) steps.push_back(each.committed ? each.step : -each.step);
+  return steps;
+}
+
+TEST(JobFolder, ListsTheNewestFirstAndSaysWhichAreCommitted) {
+  const TempDir dir;
+  for (const int64_t step : {5, 20, 100}) MakeCheckpoint(dir.path(), step, step != 20);
+  for (const char* other : {"iter_5", "iter_0000005.damaged", "iter_00000x5", "iter_-000005", "notes"})
+    fs::create_directories(dir.File(other));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(100, -20, 5));
+}
+
+TEST(JobFolder, OfStepsBeyondSevenDigitsIsFoundAgain) {
+  const TempDir dir;
+  EXPECT_EQ(CheckpointPath("/runs", 7), "/runs/iter_0000007");
+  EXPECT_EQ(CheckpointPath("/runs", 123456789), "/runs/iter_123456789");
+  MakeCheckpoint(dir.path(), 123456789);
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(123456789));
+}
+
+TEST(JobFolder, ThatIsNotThereHoldsNone) {
+  const TempDir dir;
+  EXPECT_THAT(StepsIn(dir.File("none")), ElementsAre());
+}
+
+TEST(JobFolder, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
+  const TempDir dir;
+  for (int64_t step = 10; step <= 60; step += 10) MakeCheckpoint(dir.path(), step, step != 30);
+  MakeCheckpoint(dir.path(), 70, /*committed=*/false);  // Of the next save.
+  const absl::Status status = RemoveOld(dir.path(), 60, /*keep_last=*/2, /*keep_every=*/20);
+  ASSERT_TRUE(status.ok()) << status;
+  // 30 was left half by an attempt that ended.
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-70, 60, 50, 40, 20));
+}
+
+TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step);
+  const std::string notes = CheckpointPath(dir.path(), 1) + "/notes.txt";
+  std::ofstream(notes) << "mine";
+  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0).ok());
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(2, -1));
+  EXPECT_TRUE(fs::exists(notes));
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
+}
+
+TEST(JobFolder, RecordsTheNewestWhereOtherToolsLook) {
+  const TempDir dir;
+  ASSERT_TRUE(RecordNewest(dir.path(), 90).ok());
+  ASSERT_TRUE(RecordNewest(dir.path(), 100).ok());
+  std::ostringstream text;
+  text << std::ifstream(dir.File("latest_checkpointed_iteration.txt")).rdbuf();
+  EXPECT_EQ(text.str(), "100");
+}
+
+}  // namespace
+}  // namespace fsdpd

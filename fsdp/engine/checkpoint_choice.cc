@@ -1,0 +1,226 @@
+#include "fsdp/engine/checkpoint_choice.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/strip.h>
+#include <absl/time/time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/dcp_verify.h"
+#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job_folder.h"
+
+namespace fsdpd {
+namespace {
+
+// Reading everything may take long; a rank that is gone takes the job with it before.
+constexpr absl::Duration kLongest = absl::Hours(24);
+constexpr int kThreads = 4;
+constexpr size_t kMaxPassedOver = 16;
+constexpr size_t kMaxWhyBytes = 512;
+
+// What ranks say to each other.
+constexpr char kFresh[] = "fresh";
+constexpr char kOwn[] = "own ";
+constexpr char kLoaded[] = "loaded ";
+constexpr char kIntact[] = "intact";
+constexpr char kDamaged[] = "damaged ";
+
+std::string NameKey(size_t round) { return absl::StrCat("restore/", round); }
+std::string CheckKey(size_t round, int rank) { return absl::StrCat("restore/", round, "/", rank); }
+std::string VerdictKey(size_t round) { return absl::StrCat("restore/", round, "/verdict"); }
+
+std::string Bounded(absl::string_view why) { return std::string(why.substr(0, kMaxWhyBytes)); }
+
+// An error as text and back: a code, and what is wrong.
+std::string Worded(const absl::Status& status) {
+  return absl::StrCat("error ", static_cast<int>(status.code()), " ", Bounded(status.message()));
+}
+absl::Status ErrorOf(absl::string_view said) {
+  int code = 0;
+  const size_t end = said.find(' ', 6);
+  const bool known = absl::ConsumePrefix(&said, "error ") && end != absl::string_view::npos;
+  if (!known || std::sscanf(std::string(said).c_str(), "%d", &code) != 1) return absl::InternalError(said);
+  return absl::Status(static_cast<absl::StatusCode>(code), said.substr(said.find(' ') + 1));
+}
+
+std::string WithoutSlash(absl::string_view path) {
+  while (path.size() > 1 && absl::ConsumeSuffix(&path, "/")) {
+  }
+  return std::string(path);
+}
+
+std::string NameOf(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+struct Candidates {
+  std::vector<ChosenCheckpoint> in_order;
+  std::vector<FoundCheckpoint> in_dir;  // That are committed; the newest first.
+  bool any_own = false;                 // Of those.
+};
+
+absl::StatusOr<std::vector<FoundCheckpoint>> Committed(const std::string& field, const std::string& dir) {
+  absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(dir);
+  if (!found.ok())
+    return absl::Status(found.status().code(), absl::StrCat(field, ": ", found.status().message()));
+  found->erase(std::remove_if(found->begin(), found->end(), [](const auto& each) { return !each.committed; }),
+               found->end());
+  return found;
+}
+
+bool IsOf(const std::string& job, const std::string& path) {
+  const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(path);
+  if (!reader.ok()) return false;
+  const absl::StatusOr<std::string> id = ReadJobId(**reader);
+  return id.ok() && *id == job;
+}
+
+absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidates) {
+  const std::string load = WithoutSlash(checkpoint.load);
+  if (IsCheckpoint(load)) {
+    candidates->in_order.push_back({load});
+    return absl::OkStatus();
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, Committed("checkpoint.load", load));
+  for (const FoundCheckpoint& each : found) candidates->in_order.push_back({each.path});
+  // One folder to write to and to start from is empty the first time.
+  if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("checkpoint.load: there is no checkpoint at ", load,
+                                          ": it has neither .metadata nor iter_NNNNNNN folders that have"));
+}
+
+absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::string& job) {
+  Candidates candidates;
+  if (!checkpoint.dir.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(candidates.in_dir, Committed("checkpoint.dir", WithoutSlash(checkpoint.dir)));
+    for (const FoundCheckpoint& each : candidates.in_dir) {
+      candidates.any_own = candidates.any_own || (!job.empty() && IsOf(job, each.path));
+    }
+  }
+  // Those of others are older then: the job began after them.
+  if (candidates.any_own) {
+    for (const FoundCheckpoint& each : candidates.in_dir) candidates.in_order.push_back({each.path, true});
+  } else if (!checkpoint.load.empty()) {
+    FSDPD_RETURN_IF_ERROR(AddLoaded(checkpoint, &candidates));
+  }
+  return candidates;
+}
+
+// After which step the job goes on.
+absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen) {
+  if (!chosen.own && !spec.checkpoint.load_optimizer) return 0;
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(chosen.path));
+  FSDPD_ASSIGN_OR_RETURN(const TrainingState state, ReadState(*reader, spec));
+  return state.step;
+}
+
+// That what is later in checkpoint.dir was passed over, and is set aside; nothing else may be there.
+absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const ChosenCheckpoint* chosen,
+                        size_t round) {
+  int64_t step = 0;
+  if (chosen != nullptr) {
+    FSDPD_ASSIGN_OR_RETURN(step, StepOf(spec, *chosen));
+  }
+  for (const FoundCheckpoint& later : candidates.in_dir) {
+    if (later.step <= step) break;
+    const auto end = candidates.in_order.begin() + static_cast<std::ptrdiff_t>(round);
+    const bool passed_over = std::any_of(candidates.in_order.begin(), end,
+                                         [&](const auto& each) { return each.path == later.path; });
+    if (!passed_over) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "checkpoint.dir: ", later.path, " is of another run",
+          step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step),
+          ": choose a folder of its own, or go on from there (checkpoint.load: ", spec.checkpoint.dir, ")"));
+    }
+    const std::string aside = absl::StrCat(later.path, ".damaged");
+    std::error_code error;
+    std::filesystem::remove_all(aside, error);  // Of the last time that this step was damaged.
+    if (std::rename(later.path.c_str(), aside.c_str()) != 0)
+      return ErrnoStatus(absl::StrCat("rename ", later.path));
+  }
+  return absl::OkStatus();
+}
+
+// kIntact, kDamaged and why, or an error of the machine's.
+std::string CheckShare(const std::string& path, int rank, int world) {
+  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
+  if (absl::IsDataLoss(verdict.status()) || absl::IsNotFound(verdict.status()))
+    return absl::StrCat(kDamaged, Bounded(verdict.status().message()));
+  if (!verdict.ok()) return Worded(verdict.status());
+  if (verdict->faults.empty()) return kIntact;
+  const DcpFault& first = verdict->faults[0];
+  return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));
+}
+
+// The first word of a rank that is not kIntact.
+absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
+  std::string verdict = kIntact;
+  for (int rank = 0; rank < world; ++rank) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string said, store->Get(CheckKey(round, rank), kLongest));
+    if (verdict == kIntact) verdict = said;
+  }
+  return verdict;
+}
+
+// Of rank 0: what it names in this round.
+std::string NameOfRound(const absl::StatusOr<Candidates>& candidates, size_t round,
+                        const std::vector<std::string>& passed_over) {
+  if (!candidates.ok()) return Worded(candidates.status());
+  if (candidates->in_order.empty()) return kFresh;
+  if (round == candidates->in_order.size()) {
+    return Worded(absl::DataLossError(absl::StrCat("no checkpoint is whole, and none is started from: ",
+                                                   absl::StrJoin(passed_over, "; "))));
+  }
+  const ChosenCheckpoint& named = candidates->in_order[round];
+  return absl::StrCat(named.own ? kOwn : kLoaded, named.path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spec, const std::string& job,
+                                                                 Store* store, int rank) {
+  const auto world = static_cast<int>(spec.mesh.world());
+  absl::StatusOr<Candidates> candidates = Candidates();
+  if (rank == 0) candidates = Find(spec.checkpoint, job);
+  ChosenCheckpoint chosen;
+  for (size_t round = 0;; ++round) {
+    if (rank == 0) {
+      std::string name = NameOfRound(candidates, round, chosen.passed_over);
+      if (name == kFresh) {
+        if (const absl::Status clear = ClearLater(spec, *candidates, nullptr, round); !clear.ok())
+          name = Worded(clear);
+      }
+      FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
+    }
+    FSDPD_ASSIGN_OR_RETURN(const std::string name, store->Get(NameKey(round), kLongest));
+    absl::string_view path = name;
+    if (name == kFresh) return std::nullopt;
+    chosen.own = absl::ConsumePrefix(&path, kOwn);
+    if (!chosen.own && !absl::ConsumePrefix(&path, kLoaded)) return ErrorOf(name);
+    chosen.path = std::string(path);
+    FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), CheckShare(chosen.path, rank, world)));
+    if (rank == 0) {
+      FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
+      if (verdict == kIntact) {
+        if (const absl::Status clear = ClearLater(spec, *candidates, &chosen, round); !clear.ok())
+          verdict = Worded(clear);
+      }
+      FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
+    }
+    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(VerdictKey(round), kLongest));
+    if (verdict == kIntact) return chosen;
+    absl::string_view why = verdict;
+    if (!absl::ConsumePrefix(&why, kDamaged)) return ErrorOf(verdict);
+    if (chosen.passed_over.size() < kMaxPassedOver)
+      chosen.passed_over.push_back(absl::StrCat(NameOf(chosen.path), ": ", why));
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,36 @@
+// Which checkpoint an attempt starts from: all ranks the same, and one that is whole. Where checkpoint.dir
+// holds some that the job wrote itself, it goes on from the newest there; else checkpoint.load says. Rank 0
+// names one, every rank reads its share of the files against their checksums, and what any of them finds
+// damaged is passed over for the next older one.
+//
+// What is the job's own is told by the id in it, so a folder that another run left is never taken for it. Its
+// checkpoints that are later than where this job starts are an error: one day they would be the newest. What
+// was passed over in checkpoint.dir gets another name ("iter_0000200.damaged"), since the job will come to
+// that step again.
+//
+// Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none; DATA_LOSS where none is whole, so
+// that nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the store's.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp/comm/store.h"
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+struct ChosenCheckpoint {
+  std::string path;
+  bool own = false;                           // The job wrote it itself.
+  std::vector<std::string> passed_over = {};  // On rank 0: "iter_0000200: why", the newest first.
+};
+
+// None: the job starts fresh. `job`: its id, or empty: then nothing is its own.
+absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spec, const std::string& job,
+                                                                 Store* store, int rank);
+
+}  // namespace fsdpd

@@ -1,0 +1,325 @@
+// A job that is saved and goes on: over other ranks, strategies and batches, and from what a broken disk or a
+// killed attempt left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
+const TestMesh kOptim{"optim", v1::STRATEGY_OPTIM};
+const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+
+// Steps 3 and 6 of six are saved.
+v1::JobSpec Saving(v1::JobSpec job, const std::string& dir) {
+  job.mutable_checkpoint()->set_dir(dir);
+  job.mutable_checkpoint()->set_every_steps(3);
+  return job;
+}
+
+v1::JobSpec Loading(v1::JobSpec job, const std::string& path) {
+  job.clear_checkpoint();
+  job.mutable_checkpoint()->set_load(path);
+  return job;
+}
+
+std::vector<int64_t> StepsIn(const std::string& dir) {
+  const auto found = ListCheckpoints(dir);
+  EXPECT_TRUE(found.ok()) << found.status();
+  std::vector<int64_t> steps;
+  for (const FoundCheckpoint& each : *found) {
+    if (each.committed) steps.push_back(each.step);
+  }
+  return steps;
+}
+
+// Steps 4 to 6 of `resumed` are those of `whole`, and so are the weights. 0: the same bits.
+void ExpectGoesOn(const LocalJobResult& whole, const LocalJobResult& resumed, double relative) {
+  LocalJobResult rest = whole;
+  for (auto& reports : rest.reports) reports.erase(reports.begin(), reports.begin() + 3);
+  ASSERT_THAT(resumed.reports[0], SizeIs(3));
+  EXPECT_EQ(resumed.reports[0][0].step(), 4);
+  for (int s = 0; s < 3; ++s) {
+    EXPECT_EQ(resumed.reports[0][s].learning_rate(), rest.reports[0][s].learning_rate());
+    EXPECT_EQ(resumed.reports[0][s].loss_scale(), rest.reports[0][s].loss_scale());
+  }
+  ExpectSame(rest, resumed, relative);
+}
+
+absl::Status Outcome(const v1::JobSpec& job, const std::string& id, int64_t fails_after = 100) {
+  const auto plan = AcceptedPlan(job);
+  if (!plan.ok()) return plan.status();
+  LocalJobOptions options;
+  options.label.job = id;
+  options.on_step = [fails_after](const v1::StepReport& report) {
+    return report.step() < fails_after ? absl::OkStatus() : absl::InternalError("as a killed rank");
+  };
+  return RunLocalJob(*plan, options).status();
+}
+
+LocalJobResult RunAs(const v1::JobSpec& job, const std::string& id) {
+  LocalJobOptions options;
+  options.label.job = id;
+  return Train(job, options);
+}
+
+void FlipByte(const std::string& path, std::streamoff at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const char byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(at);
+  file.put(byte);
+}
+
+TEST(Resume, SavesWhenAskedAndAtTheEnd) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.File("runs"));
+  job.mutable_checkpoint()->set_every_steps(4);
+  const LocalJobResult result = Train(job);
+  EXPECT_THAT(StepsIn(dir.File("runs")), ElementsAre(6, 4));
+  ASSERT_THAT(result.saved, SizeIs(2));
+  EXPECT_EQ(result.saved[0].step(), 4);
+  EXPECT_EQ(result.saved[0].path(), dir.File("runs") + "/iter_0000004");
+  EXPECT_EQ(result.saved[0].error(), "");
+  EXPECT_GT(result.saved[0].bytes(), 12 * static_cast<int64_t>(result.weights.size()));
+  EXPECT_FALSE(result.restored.has_value());
+}
+
+TEST(Resume, KeepsWhatTheJobAsksFor) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  job.mutable_checkpoint()->set_every_steps(1);
+  job.mutable_checkpoint()->set_keep_last(2);
+  job.mutable_checkpoint()->set_keep_every(3);
+  Train(job);
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 5, 3));
+}
+
+TEST(Resume, SavingChangesNoNumber) {
+  const TempDir dir;
+  for (const bool ahead : {false, true}) {
+    LocalJobOptions options;
+    options.run_ahead_on_cpu = ahead;
+    v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);
+    const LocalJobResult plain = Train(job, options);
+    job = Saving(job, dir.File(ahead ? "ahead" : "in_turn"));
+    job.mutable_checkpoint()->set_every_steps(1);
+    ExpectSame(plain, Train(job, options), 0);
+  }
+}
+
+// Order of summing differs between worlds; within one, and where norm and micro-batches do not matter, bits
+// are the same.
+TEST(Resume, OverAnyWorldAndStrategy) {
+  const TempDir dir;
+  const v1::JobSpec job = TestJob();
+  const LocalJobResult whole = Train(Saving(Over(job, kParams, 4), dir.path()));
+  const std::string path = CheckpointPath(dir.path(), 3);
+  for (const TestMesh& mesh : {kNoShard, kOptim, kOptimGrads, kParams}) {
+    for (const int world : {1, 2, 3, 4}) {
+      SCOPED_TRACE(mesh.name + " over " + std::to_string(world));
+      const LocalJobResult resumed = Train(Loading(Over(job, mesh, world), path));
+      ASSERT_TRUE(resumed.restored.has_value());
+      EXPECT_EQ(resumed.restored->step(), 3);
+      EXPECT_EQ(resumed.restored->path(), path);
+      ExpectGoesOn(whole, resumed, world == 4 && mesh.strategy == kParams.strategy ? 0 : 1e-5);
+    }
+  }
+  for (const TestMesh& mesh : {kHsdp, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    ExpectGoesOn(whole, Train(Loading(Over(job, mesh, 4, 3), path)), 1e-5);
+  }
+}
+
+TEST(Resume, FromEveryStrategy) {
+  for (const TestMesh& mesh : {kNoShard, kOptim, kOptimGrads, kHsdp, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    const TempDir dir;
+    const v1::JobSpec job = Over(TestJob(), mesh, 4, 3);
+    const LocalJobResult whole = Train(Saving(job, dir.path()));
+    const std::string path = CheckpointPath(dir.path(), 3);
+    ExpectGoesOn(whole, Train(Loading(job, path)), 0);
+    ExpectGoesOn(whole, Train(Loading(Over(TestJob(), kNoShard, 1), path)), 1e-5);
+  }
+}
+
+TEST(Resume, OfEveryOptimizerAndType) {
+  v1::JobSpec bf16_moments = TestJob(), momentum = TestJob(), fp16 = TestJob(), frozen = TestJob(),
+              tied = TestJob(), warm_up = TestJob();
+  bf16_moments.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  momentum.mutable_optimizer()->clear_adamw();
+  momentum.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+  momentum.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
+  fp16.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  // So high that steps are skipped before the checkpoint and after it, and growing in between.
+  fp16.mutable_precision()->mutable_loss_scale()->set_initial(1 << 19);
+  fp16.mutable_precision()->mutable_loss_scale()->set_growth_interval(2);
+  frozen.mutable_train()->add_frozen("layer.0.*");
+  tied.mutable_model()->mutable_llama()->set_tied_embeddings(true);
+  warm_up.mutable_schedule()->mutable_cosine()->set_warmup_steps(4);
+  for (v1::JobSpec job : {bf16_moments, momentum, fp16, frozen, tied, warm_up}) {
+    SCOPED_TRACE(job.ShortDebugString());
+    const TempDir dir;
+    job = Over(job, kParams, 3);
+    const LocalJobResult whole = Train(Saving(job, dir.path()));
+    ExpectGoesOn(whole, Train(Loading(job, CheckpointPath(dir.path(), 3))), 0);
+  }
+}
+
+TEST(Resume, WithParametersOnlyStartsAtTheFirstStep) {
+  const TempDir dir;
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  LocalJobOptions from;
+  from.weights = Train(Saving(job, dir.path())).weights;
+  v1::JobSpec tune = Loading(job, dir.path());
+  tune.mutable_checkpoint()->set_load_optimizer(false);
+  const LocalJobResult tuned = Train(tune);
+  ASSERT_TRUE(tuned.restored.has_value());
+  EXPECT_EQ(tuned.restored->step(), 0);
+  EXPECT_EQ(tuned.restored->path(), CheckpointPath(dir.path(), 6));  // The newest.
+  ExpectSame(Train(job, from), tuned, 0);
+}
+
+TEST(Resume, AfterTheLastStepHasNothingToDo) {
+  const TempDir dir;
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  const LocalJobResult whole = Train(Saving(job, dir.path()));
+  const LocalJobResult resumed = Train(Loading(job, dir.path()));
+  EXPECT_THAT(resumed.reports[0], IsEmpty());
+  EXPECT_EQ(resumed.weights, whole.weights);
+}
+
+TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
+  const TempDir dir;
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  const LocalJobResult whole = Train(job);
+  EXPECT_THAT(Outcome(Saving(job, dir.path()), "job-1", 5).message(), HasSubstr("as a killed rank"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
+  ExpectGoesOn(whole, RunAs(Saving(job, dir.path()), "job-1"), 0);
+}
+
+TEST(Resume, NeverTakesAnotherRunsFolderForItsOwn) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
+  const absl::Status status = Outcome(job, "job-2");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.message(), HasSubstr("iter_0000003 is of another run"));
+  job.mutable_checkpoint()->set_load(dir.path());
+  EXPECT_EQ(RunAs(job, "job-2").restored->step(), 3);
+  // The first to use a folder that it names as both starts fresh.
+  job.mutable_checkpoint()->set_load(dir.File("new"));
+  job.mutable_checkpoint()->set_dir(dir.File("new"));
+  EXPECT_FALSE(RunAs(job, "job-3").restored.has_value());
+}
+
+TEST(Resume, PassesOverWhatIsDamaged) {
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  const LocalJobResult whole = Train(job);
+  for (const char* file : {"__0_0.distcp", "__1_0.distcp", ".metadata"}) {
+    SCOPED_TRACE(file);
+    const TempDir dir;
+    RunAs(Saving(job, dir.path()), "job-1");
+    const std::string newest = CheckpointPath(dir.path(), 6);
+    FlipByte(newest + "/" + file, static_cast<std::streamoff>(fs::file_size(newest + "/" + file) / 2));
+    const LocalJobResult resumed = RunAs(Saving(job, dir.path()), "job-1");
+    ExpectGoesOn(whole, resumed, 0);
+    EXPECT_THAT(resumed.restored->passed_over(), ElementsAre(HasSubstr("iter_0000006: ")));
+    EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));  // Written again,
+    EXPECT_TRUE(fs::exists(newest + ".damaged"));         // and nothing lost.
+  }
+}
+
+TEST(Resume, NeverStartsFreshBecauseAllIsDamaged) {
+  const TempDir dir;
+  const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  RunAs(job, "job-1");
+  for (const int64_t step : {3, 6}) FlipByte(CheckpointPath(dir.path(), step) + "/__1_0.distcp", 2000);
+  const absl::Status status = Outcome(job, "job-1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), HasSubstr("iter_0000006: __1_0.distcp"));
+  EXPECT_THAT(status.message(), HasSubstr("iter_0000003: __1_0.distcp"));
+}
+
+TEST(Resume, SaysWhatIsOfAnotherModel) {
+  const TempDir dir;
+  RunAs(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
+  v1::JobSpec other = Over(TestJob(), kParams, 2);
+  other.mutable_model()->mutable_llama()->set_layers(3);
+  other.mutable_model()->mutable_llama()->set_vocab_size(38);
+  const absl::Status status = Outcome(Loading(other, dir.path()), "job-2");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.message(),
+              HasSubstr("model.module.embedding.weight is [37, 20], and the job's is [38, 20]"));
+  EXPECT_THAT(status.message(), HasSubstr("model.module.layer.2.attention.wq is missing"));
+  v1::JobSpec shorter = Over(TestJob(), kParams, 2);
+  shorter.mutable_train()->set_steps(5);
+  EXPECT_THAT(Outcome(Loading(shorter, dir.path()), "job-2").message(),
+              HasSubstr("is of step 6, and train.steps is 5"));
+}
+
+TEST(Resume, SaysThatThereIsNothing) {
+  const TempDir dir;
+  const absl::Status status = Outcome(Loading(Over(TestJob(), kParams, 2), dir.File("none")), "job-1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint.load: there is no checkpoint at " + dir.File("none")));
+}
+
+TEST(Resume, GoesOnWhenACheckpointCannotBeWritten) {
+  const TempDir dir;
+  std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where a folder should be";
+  const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  const LocalJobResult result = RunAs(job, "job-1");
+  ASSERT_THAT(result.saved, SizeIs(2));
+  EXPECT_THAT(result.saved[0].error(), HasSubstr("iter_0000003"));
+  EXPECT_EQ(result.saved[0].bytes(), 0);
+  EXPECT_EQ(result.saved[1].error(), "");
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6));
+}
+
+TEST(Resume, FailsWhenWhatItLearntCannotBeKept) {
+  const TempDir dir;
+  std::ofstream(CheckpointPath(dir.path(), 6)) << "a file where a folder should be";
+  const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
+  EXPECT_THAT(status.message(), HasSubstr("the checkpoint of the last step was not written"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
+}
+
+TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
+  const TempDir dir;
+  const std::string half = CheckpointPath(dir.path(), 3);
+  fs::create_directories(half);
+  std::ofstream(half + "/__0_0.distcp") << "of an attempt that was killed";
+  std::ofstream(half + "/__1_0.distcp.abc.part") << "likewise";
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  const LocalJobResult whole = Train(Saving(job, dir.path()));
+  EXPECT_FALSE(fs::exists(half + "/__1_0.distcp.abc.part"));
+  ExpectGoesOn(whole, Train(Loading(job, half)), 0);
+}
+
+TEST(Resume, RefusesAFolderThatCannotBeMade) {
+  const TempDir dir;
+  std::ofstream(dir.File("file")) << "";
+  const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.File("file") + "/runs"), "job-1");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint.dir: "));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,247 @@
+#include "fsdp/engine/saver.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+#include <absl/time/clock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/job_folder.h"
+
+namespace fsdpd {
+namespace {
+
+// A disk may be slow; a rank that is gone takes the job with it long before.
+constexpr absl::Duration kLongest = absl::Hours(24);
+constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
+// Of a rank: a file is written by several threads at once where a device waits for its memory. CPU ranks
+// share their cores with training.
+constexpr int kCudaWriters = 4;
+constexpr char kWritten[] = "written ";
+constexpr char kCommitted[] = "committed";
+constexpr size_t kMaxErrorBytes = 4096;
+
+std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
+std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
+
+std::string ErrorText(const absl::Status& status) {
+  return std::string(status.message().substr(0, kMaxErrorBytes));
+}
+
+// "written CRC32 BYTES", or what went wrong on the rank.
+std::string SumText(const absl::StatusOr<DcpSum>& sum) {
+  if (!sum.ok()) return ErrorText(sum.status());
+  return absl::StrCat(kWritten, sum->crc32, " ", sum->bytes);
+}
+
+absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
+  const absl::string_view said = text;
+  DcpSum sum;
+  if (!absl::ConsumePrefix(&text, kWritten)) {
+    return absl::UnavailableError(absl::StrCat("rank ", rank, ": ", said));
+  }
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ' ');
+  if (!absl::SimpleAtoi(parts.first, &sum.crc32) || !absl::SimpleAtoi(parts.second, &sum.bytes)) {
+    return absl::InternalError(absl::StrCat("rank ", rank, " says of its file: ", said));
+  }
+  return sum;
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoStatus(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapshot* snapshot) {
+  const std::string& dir = options.plan->spec.checkpoint.dir;
+  if (const absl::Status status = MakeFolder(dir); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
+  }
+  if (access(dir.c_str(), W_OK | X_OK) != 0)
+    return ErrnoStatus(absl::StrCat("checkpoint.dir: write to ", dir));
+  std::unique_ptr<Saver> saver(new Saver(std::move(options), snapshot));
+  saver->worker_ = std::thread([raw = saver.get()] { raw->Run(); });
+  return saver;
+}
+
+Saver::~Saver() {
+  int64_t next = 0;
+  {
+    MutexLock lock(&mutex_);
+    leaving_ = true;
+    next = saves_;
+    changed_.SignalAll();
+  }
+  const std::string left = absl::StrCat("rank ", options_.position.rank, " has left");
+  options_.store->Set(RankKey(next, options_.position.rank), left).IgnoreError();
+  if (options_.position.rank == 0) options_.store->Set(OutcomeKey(next), left).IgnoreError();
+  worker_.join();
+}
+
+void Saver::AwaitFree() {
+  const auto begin = std::chrono::steady_clock::now();
+  MutexLock lock(&mutex_);
+  while (busy_ && !options_.stop->load()) {
+    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kStopPoll));
+  }
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+  stall_seconds_ = waited.count();
+}
+
+void Saver::Write(const TrainingState& state) {
+  MutexLock lock(&mutex_);
+  FSDPD_CHECK(!busy_);
+  busy_ = true;
+  last_step_ = state.step;
+  next_ = std::make_unique<Save>(Save{saves_++, state, absl::Now(), std::exchange(stall_seconds_, 0)});
+  changed_.SignalAll();
+}
+
+absl::Status Saver::Finish() {
+  AwaitFree();
+  MutexLock lock(&mutex_);
+  const Spec& spec = options_.plan->spec;
+  if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();
+  return absl::Status(last_.code(),
+                      absl::StrCat("the checkpoint of the last step was not written: ", last_.message()));
+}
+
+void Saver::Run() {
+  while (true) {
+    std::unique_ptr<Save> save;
+    {
+      MutexLock lock(&mutex_);
+      while (next_ == nullptr && !leaving_) changed_.Wait(&mutex_);
+      if (next_ == nullptr) return;
+      save = std::move(next_);
+    }
+    Do(*save);
+  }
+}
+
+void Saver::Do(const Save& save) {
+  const Plan& plan = *options_.plan;
+  const int64_t rank = options_.position.rank;
+  const std::string folder = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
+  const JobFile file = JobFileOf(plan.spec, plan.layout, options_.position, save.state, options_.label);
+  absl::StatusOr<DcpSum> sum = DcpSum();
+  if (!file.empty()) sum = WriteFile(save, folder, file);
+  const std::string own = SumText(sum);
+  absl::Status outcome = options_.store->Set(RankKey(save.number, rank), own);
+  if (outcome.ok() && rank == 0) {
+    const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
+    Tell(save, folder, bytes);
+    outcome = options_.store->Set(OutcomeKey(save.number),
+                                  bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
+  }
+  if (outcome.ok()) outcome = Outcome(save);
+  // Only what this save wrote, and nothing of what is a checkpoint.
+  if (!outcome.ok() && sum.ok() && !IsCheckpoint(folder)) {
+    unlink(absl::StrCat(folder, "/", file.file.name).c_str());
+    rmdir(folder.c_str());  // The last one to go takes it away.
+  }
+  MutexLock lock(&mutex_);
+  last_ = outcome;
+  busy_ = false;
+  changed_.SignalAll();
+}
+
+absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& folder, const JobFile& file) {
+  FSDPD_RETURN_IF_ERROR(MakeFolder(folder));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpWriter> writer, DcpWriter::Create(folder, file.file));
+  const auto steps_taken = static_cast<float>(save.state.steps_taken);
+  std::atomic<size_t> next{0};
+  std::vector<absl::Status> statuses(options_.plan->spec.device == DeviceKind::kCuda ? kCudaWriters : 1);
+  const auto write = [&](absl::Status* status) {
+    std::vector<char> scratch;
+    for (size_t piece = next++; status->ok() && piece < file.runs.size(); piece = next++) {
+      const StoredRun& run = file.runs[piece];
+      const int64_t width = file.file.pieces[piece].type->bytes;
+      *status = writer->Write(piece, [&](int64_t begin, int64_t bytes) -> const void* {
+        if (run.what == StoredRun::What::kStepsTaken) return &steps_taken;
+        StoredRun from = run;
+        from.begin += begin / width;
+        return snapshot_->Numbers(from, bytes, &scratch);
+      });
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < statuses.size(); ++i) helpers.emplace_back(write, &statuses[i]);
+  write(statuses.data());
+  for (std::thread& helper : helpers) helper.join();
+  for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
+  return writer->Finish();
+}
+
+// Of all files, by bytes.
+absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folder, const std::string& own) {
+  const Plan& plan = *options_.plan;
+  const CheckpointConfig& checkpoint = plan.spec.checkpoint;
+  std::vector<JobFile> files;
+  std::vector<DcpSum> sums;
+  int64_t bytes = 0;
+  absl::Status failed;  // Of the lowest rank, once all have ended.
+  for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
+    std::string said = own;
+    if (rank > 0) {
+      FSDPD_ASSIGN_OR_RETURN(said, options_.store->Get(RankKey(save.number, rank), kLongest));
+    }
+    const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
+    failed.Update(sum.status());
+    if (!sum.ok()) continue;
+    files.push_back(JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, rank}, save.state, options_.label));
+    sums.push_back(*sum);
+    bytes += sum->bytes;
+    if (!files.back().empty()) continue;
+    files.pop_back();
+    sums.pop_back();
+  }
+  FSDPD_RETURN_IF_ERROR(failed);
+  std::vector<const DcpFile*> layouts;
+  for (const JobFile& file : files) layouts.push_back(&file.file);
+  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
+  FSDPD_RETURN_IF_ERROR(SyncFolder(checkpoint.dir));
+  // It is there: what fails from here on is no reason to call it lost.
+  absl::Status kept = RecordNewest(checkpoint.dir, save.state.step);
+  kept.Update(RemoveOld(checkpoint.dir, save.state.step, checkpoint.keep_last, checkpoint.keep_every));
+  if (!kept.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, kept.message());
+  return bytes;
+}
+
+absl::Status Saver::Outcome(const Save& save) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string outcome, options_.store->Get(OutcomeKey(save.number), kLongest));
+  return outcome == kCommitted ? absl::OkStatus() : absl::UnavailableError(outcome);
+}
+
+void Saver::Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes) {
+  v1::SavedCheckpoint saved;
+  saved.set_step(save.state.step);
+  saved.set_path(folder);
+  saved.set_seconds(absl::ToDoubleSeconds(absl::Now() - save.begin));
+  saved.set_stall_seconds(save.stall_seconds);
+  saved.set_unix_nanos(absl::GetCurrentTimeNanos());
+  if (bytes.ok()) {
+    saved.set_bytes(*bytes);
+  } else {
+    saved.set_error(ErrorText(bytes.status()));
+  }
+  if (options_.on_saved) options_.on_saved(saved);
+}
+
+}  // namespace fsdpd

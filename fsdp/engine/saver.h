@@ -1,0 +1,90 @@
+// Writes a job's checkpoints while it trains: each rank its file of each (job_file.h), on threads of its own,
+// from a snapshot; rank 0 commits when all files are on disk, and removes what is older than the job keeps.
+//
+//   AwaitFree()   before a step is submitted that takes a snapshot: the last one's numbers are still read
+//                 until they are on disk. How long that took is the stall.
+//   Write()       the step is done and its snapshot taken. Returns at once.
+//   Finish()      after the last step.
+//
+// Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
+// rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank removes
+// its own file, and training goes on. A saver that is destroyed says so in the place of its next save, so no
+// other waits for it for ever.
+//
+// Thread safety: one thread; Options::on_saved is called from another one. Errors: only of Finish, where the
+// checkpoint of the last step was asked for and is not there: what the job has learnt would be lost.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "fsdp/checkpoint/dcp_sums.h"
+#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/comm/store.h"
+#include "fsdp/engine/snapshot.h"
+#include "fsdp/plan/plan.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
+
+namespace fsdpd {
+
+class Saver {
+ public:
+  struct Options {
+    const Plan* plan = nullptr;
+    MeshPosition position;
+    Store* store = nullptr;
+    JobLabel label;
+    const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
+    // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
+    std::function<void(const v1::SavedCheckpoint&)> on_saved;
+  };
+
+  // Makes the folder. `snapshot`, plan and store outlive the saver. UNAVAILABLE when it cannot be made.
+  static absl::StatusOr<std::unique_ptr<Saver>> Make(Options options, const Snapshot* snapshot);
+  ~Saver();
+
+  void AwaitFree();
+  void Write(const TrainingState& state);
+  absl::Status Finish();
+
+ private:
+  struct Save {
+    int64_t number = 0;
+    TrainingState state;
+    absl::Time begin;
+    double stall_seconds = 0;
+  };
+
+  Saver(Options options, const Snapshot* snapshot) : options_(std::move(options)), snapshot_(snapshot) {}
+
+  void Run();
+  void Do(const Save& save);
+  absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
+  absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
+  absl::Status Outcome(const Save& save);
+  void Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes);
+
+  const Options options_;
+  const Snapshot* const snapshot_;
+  std::thread worker_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Save> next_ ABSL_GUARDED_BY(mutex_);
+  int64_t saves_ ABSL_GUARDED_BY(mutex_) = 0;  // Begun so far.
+  double stall_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the last save that ended.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,20 @@
+#include "fsdp/memory/cuda_pin.h"
+
+#include <absl/strings/str_format.h>
+#include <cuda_runtime_api.h>
+
+namespace fsdpd {
+
+absl::Status PinForCuda(void* begin, int64_t bytes) {
+  const cudaError_t error = cudaHostRegister(begin, static_cast<size_t>(bytes), cudaHostRegisterPortable);
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // Told here; the next kernel must not be blamed for it.
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("pin %d bytes of host memory: %s", bytes, cudaGetErrorString(error)));
+}
+
+void UnpinForCuda(void* begin) {
+  if (cudaHostUnregister(begin) != cudaSuccess) cudaGetLastError();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,85 @@
+#include "fsdp/memory/host_arena.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/text.h"
+#include "fsdp/memory/cuda_pin.h"
+
+namespace fsdpd {
+namespace {
+
+// Made real so much at a time, and what is left of the node looked at in between.
+constexpr int64_t kStretch = int64_t{1} << 30;
+
+// What the kernel would give without swapping; without bound where it does not say.
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t kibibytes = 0;
+    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kibibytes))
+      return kibibytes << 10;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+absl::Status CheckAvailable(int64_t bytes, int64_t missing) {
+  const int64_t available = AvailableBytes();
+  if (missing <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("snapshots take %s of host memory on this rank, %s of it still missing, and the node "
+                      "has %s available: fewer ranks on a node, or no checkpoints, take less",
+                      HumanBytes(bytes), HumanBytes(missing), HumanBytes(available)));
+}
+
+absl::Status MakeReal(std::byte* data, int64_t bytes) {
+  for (int64_t done = 0; done < bytes; done += kStretch) {
+    FSDPD_RETURN_IF_ERROR(CheckAvailable(bytes, bytes - done));
+    const auto stretch = static_cast<size_t>(std::min(kStretch, bytes - done));
+    // Before Linux 5.14 there is no such advice.
+    if (madvise(data + done, stretch, MADV_POPULATE_WRITE) != 0) std::memset(data + done, 0, stretch);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device) {
+  FSDPD_CHECK(bytes >= 0);
+  std::unique_ptr<HostArena> arena(new HostArena(bytes));
+  if (bytes == 0) return arena;
+  FSDPD_RETURN_IF_ERROR(CheckAvailable(bytes, bytes));
+  void* const data =
+      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(ErrnoText(absl::StrFormat("reserve %d bytes of host memory", bytes)));
+  }
+  arena->data_ = static_cast<std::byte*>(data);
+  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
+  FSDPD_RETURN_IF_ERROR(MakeReal(arena->data_, bytes));
+  if (device == DeviceKind::kCuda) {
+    FSDPD_RETURN_IF_ERROR(PinForCuda(data, bytes));
+    arena->pinned_ = true;
+  }
+  return arena;
+}
+
+HostArena::~HostArena() {
+  if (pinned_) UnpinForCuda(data_);
+  if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+// Host memory that is there from the start, for what a rank copies from its device: the snapshots of
+// checkpoints. Its pages are real when Make returns, so nothing runs out of memory in the middle of a job,
+// and for CUDA they are pinned, so that copies run beside the device's work.
+//
+// Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before a node's memory is used up.
+// Ranks that start at the same time see what the others have taken so far only.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+class HostArena {
+ public:
+  static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device);
+  ~HostArena();
+  HostArena(const HostArena&) = delete;
+  HostArena& operator=(const HostArena&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  explicit HostArena(int64_t bytes) : bytes_(bytes) {}
+
+  const int64_t bytes_;
+  std::byte* data_ = nullptr;
+  bool pinned_ = false;
+};
+
+}  // namespace fsdpd
