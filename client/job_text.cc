@@ -44,9 +44,9 @@ v1::JobSpec Filled(const v1::Job& job) {
 // What the job has reached, as far as it would not be lost.
 int64_t StepOf(const v1::Job& job) {
   if (job.has_last_step()) return job.last_step().step();
-  const bool may_go_on_from_newest = job.state() == v1::JOB_STATE_QUEUED || !job.has_restored();
-  if (may_go_on_from_newest && !job.checkpoints().empty()) return job.checkpoints().rbegin()->step();
-  return job.restored().step();
+  // Those that the attempt could not use are listed no more.
+  const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+  return std::max(saved, job.restored().step());
 }
 
 std::string StepText(const v1::Job& job) {

@@ -117,7 +117,11 @@ TEST(JobText, ACheckpointIsWhatAJobHasReachedUntilItsNextAttemptReportsAStep) {
   job.clear_restored();
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
   job.mutable_restored()->set_step(20);  // The other could not be used.
+  job.mutable_checkpoints()->RemoveLast();
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  20/200  "));
+  job.mutable_restored()->set_step(120);  // Of another job: this one has saved nothing yet.
+  job.clear_checkpoints();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  120/200  "));
 }
 
 TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
