@@ -8,8 +8,8 @@
 //   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
 //     failures, unless those came long before: an agent without its coordinator stops what a failure left.
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
-//   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets further
-//     each time is launched again for ever.
+//   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
+//     further each time is launched again for ever.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 
