@@ -1,5 +1,6 @@
 // What flows between the agent's parts. Down: Received() gives launches and stops to the supervisor. Up: what
-// it says of ranks (RankReady, RankStepped, RankExited) goes to /metrics and to the coordinator.
+// it says of ranks (RankReady, RankStepped, CheckpointSaved, RankExited) goes to /metrics and to the
+// coordinator.
 #include "agent/agent.h"
 
 #include <absl/strings/match.h>
@@ -117,11 +118,13 @@ v1::Register Agent::Registration() {
 void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
   metrics_->RankLaunched(id, DeviceName(options_.offer.device, launch.device()));
   metrics_->RankPlanned(id, planned);
+  if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) metrics_->RankSaves(id);
 }
 
-void Agent::RankReady(const RankId& id) {
+void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
   v1::AgentMessage message = UpdateOf(id);
-  message.mutable_rank()->mutable_ready();
+  v1::RankReady* ready = message.mutable_rank()->mutable_ready();
+  if (started.has_restored()) *ready->mutable_restored() = started.restored();
   link_->SendLifecycle(std::move(message));
 }
 
@@ -131,6 +134,17 @@ void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& repor
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_step() = report;
   link_->SendStep(std::move(message));
+}
+
+void Agent::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
+  if (!saved.error().empty())
+    LogWarning("%s: checkpoint of step %d could not be written: %s", ToString(id), saved.step(),
+               saved.error());
+  metrics_->CheckpointSaved(id, saved);
+  if (id.rank != 0) return;
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_saved() = saved;
+  link_->SendSaved(std::move(message));
 }
 
 void Agent::RankStood(const RankId& id, const std::string& where) {

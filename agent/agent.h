@@ -1,7 +1,7 @@
 // The agent of one node: its parts, and what flows between them.
 //
 //   coordinator --Launch, Stop, values, ReadLogs--> CoordinatorLink --> RankSupervisor, LogKeeper
-//   ranks --started, steps, finished, store--> RankSupervisor --> MetricsExporter, CoordinatorLink
+//   ranks --started, steps, saved, finished, store--> RankSupervisor --> MetricsExporter, CoordinatorLink
 //
 //   Start -> (Refused?) -> Shutdown -> destroy
 //
@@ -65,8 +65,9 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
-  void RankReady(const RankId& id) override;
+  void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
+  void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankStood(const RankId& id, const std::string& where) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptGone(const AttemptId& id, bool stopped) override;

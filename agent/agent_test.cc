@@ -321,6 +321,37 @@ TEST(Agent, TellsAnExitAgainToACoordinatorThatMayHaveLostIt) {
   EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_step(); }), 3);
 }
 
+TEST(Agent, TellsWhatARankStartedFromAndItsCheckpointsAlsoToACoordinatorThatMayHaveLostThem) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  v1::CoordinatorMessage launch = Launch("save", 2, 2);
+  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  coordinator.Send(launch);
+  const v1::RestoredCheckpoint restored = coordinator.AwaitReady("save-k3x9q2", 2, 0).ready().restored();
+  EXPECT_EQ(restored.step(), 4);
+  EXPECT_EQ(restored.path(), "/runs/7/iter_4");
+  ASSERT_EQ(restored.passed_over_size(), 1);
+  coordinator.AwaitExit("save-k3x9q2", 2, 0);
+  coordinator.Cut();
+  coordinator.Resume();
+  coordinator.AwaitRegister(2);
+  std::vector<v1::RankUpdate> told;
+  coordinator.Await([&](const v1::AgentMessage& m) {
+    if (m.rank().has_saved()) told.push_back(m.rank());
+    return told.size() == 4;
+  });
+  for (const size_t first : {0, 2}) {
+    EXPECT_EQ(told[first].rank(), 0);
+    EXPECT_EQ(told[first].attempt(), 2);
+    EXPECT_EQ(told[first].saved().step(), 6);
+    EXPECT_EQ(told[first].saved().path(), "/runs/7/iter_6");
+    EXPECT_EQ(told[first].saved().bytes(), 4096);
+    EXPECT_EQ(told[first + 1].saved().step(), 8);
+    EXPECT_EQ(told[first + 1].saved().error(), "No space left on device");
+  }
+}
+
 TEST(Agent, RefusesStaleAttemptsAndLaunchesWithoutFreeSlots) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator, /*slots=*/2);
@@ -447,6 +478,25 @@ TEST(Agent, MetricsTellARankThatFailedFromOneThatWasStopped) {
   const std::string metrics = Fetch(node.agent->metrics_endpoint());
   EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"fail-k3x9q2\",rank=\"0\"}"), "1");
   EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}"), "");
+}
+
+TEST(Agent, MetricsTellOfRankZerosCheckpoints) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  v1::CoordinatorMessage launch = Launch("stay");
+  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  coordinator.Send(launch);
+  coordinator.Send(Launch("save"));
+  coordinator.AwaitExit("save-k3x9q2", 1, 0);
+  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
+  const std::string metrics = Fetch(node.agent->metrics_endpoint());
+  const std::string saves = "{fsdpd_job=\"save-k3x9q2\",rank=\"0\"}";
+  EXPECT_EQ(Value(metrics, "fsdpd_checkpoints_total" + saves), "1");
+  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_failures_total" + saves), "1");
+  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_last_step" + saves), "6");
+  const std::string none_yet = "{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}";
+  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_failures_total" + none_yet), "0");
 }
 
 TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {

@@ -94,6 +94,12 @@ void CoordinatorLink::SendLifecycle(v1::AgentMessage message) {
   changed_.SignalAll();
 }
 
+void CoordinatorLink::SendSaved(v1::AgentMessage message) {
+  MutexLock lock(&mutex_);
+  outbox_.AddSaved(std::move(message));
+  changed_.SignalAll();
+}
+
 void CoordinatorLink::SendStep(v1::AgentMessage message) {
   MutexLock lock(&mutex_);
   outbox_.AddStep(std::move(message));

@@ -50,6 +50,7 @@ class CoordinatorLink {
   void Shutdown(absl::Duration flush);
 
   void SendLifecycle(v1::AgentMessage message);
+  void SendSaved(v1::AgentMessage message);
   void SendStep(v1::AgentMessage message);
   void SendRendezvous(v1::AgentMessage message);
   // Waits while the stream is behind with logs; false when it has gone.

@@ -60,6 +60,16 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
+void MetricsExporter::RankSaves(const RankId& id) {
+  MutexLock lock(&mutex_);
+  if (RankSeries* series = Find(id)) series->SetSaves();
+}
+
+void MetricsExporter::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
+  MutexLock lock(&mutex_);
+  if (RankSeries* series = Find(id)) series->Add(saved);
+}
+
 void MetricsExporter::RankEnded(const RankId& id, bool failed) {
   MutexLock lock(&mutex_);
   RankSeries* series = Find(id);

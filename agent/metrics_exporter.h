@@ -29,6 +29,8 @@ class MetricsExporter {
   void RankLaunched(const RankId& id, const std::string& device);
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan);
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
+  void RankSaves(const RankId& id);  // Its job has checkpoints.
+  void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
   void RankEnded(const RankId& id, bool failed);
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);

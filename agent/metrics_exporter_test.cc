@@ -82,6 +82,39 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
 }
 
+TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOneIsShown) {
+  const auto named = [](const std::string& name, const std::string& value) {
+    return "fsdpd_checkpoint" + name + "{fsdpd_job=\"job\",rank=\"0\"} " + value;
+  };
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankLaunched(kSecond, "cpu");
+  EXPECT_FALSE(Mentions("fsdpd_checkpoint")) << "of a job that saves none";
+  exporter_.RankSaves(kFirst);
+  EXPECT_TRUE(Has(named("s_total", "0")));
+  EXPECT_TRUE(Has(named("_failures_total", "0")));
+  EXPECT_TRUE(Has(named("_stall_seconds_total", "0")));
+  EXPECT_FALSE(Mentions("fsdpd_checkpoint_last_step"));
+  v1::SavedCheckpoint saved;
+  saved.set_step(200);
+  saved.set_bytes(4096);
+  saved.set_seconds(3.5);
+  saved.set_stall_seconds(0.25);
+  saved.set_unix_nanos(1'700'000'000'500'000'000);
+  exporter_.CheckpointSaved(kFirst, saved);
+  saved.set_step(300);
+  saved.set_error("No space left on device");
+  saved.set_bytes(0);
+  exporter_.CheckpointSaved(kFirst, saved);
+  EXPECT_TRUE(Has(named("s_total", "1")));
+  EXPECT_TRUE(Has(named("_failures_total", "1")));
+  EXPECT_TRUE(Has(named("_stall_seconds_total", "0.5")));
+  EXPECT_TRUE(Has(named("_last_step", "200")));
+  EXPECT_TRUE(Has(named("_last_success_timestamp_seconds", "1700000000.5")));
+  EXPECT_TRUE(Has(named("_seconds", "3.5")));
+  EXPECT_TRUE(Has(named("_bytes", "4096")));
+  EXPECT_FALSE(Mentions("fsdpd_checkpoints_total{fsdpd_job=\"job\",rank=\"1\"")) << "rank 0's to tell";
+}
+
 TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 4, Step(1));

@@ -16,6 +16,23 @@ void Outbox::Add(Kind kind, v1::AgentMessage message) {
   entries_.emplace(next_ticket_++, Entry{kind, std::move(message)});
 }
 
+void Outbox::AddSaved(v1::AgentMessage message) {
+  const v1::RankUpdate& added = message.rank();
+  const auto alike = [&](const Entry& entry) {
+    const v1::RankUpdate& kept = entry.message.rank();
+    return entry.kind == Kind::kSaved && kept.job_id() == added.job_id() &&
+           kept.attempt() == added.attempt() && kept.saved().error().empty() == added.saved().error().empty();
+  };
+  int others = 0;
+  auto oldest = entries_.end();
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (!alike(it->second)) continue;
+    if (others++ == 0) oldest = it;
+  }
+  if (others >= kMaxKnownCheckpoints) Erase(oldest);
+  Add(Kind::kSaved, std::move(message));
+}
+
 void Outbox::AddStep(v1::AgentMessage message) {
   if (waiting_steps_ >= max_steps_) {
     for (auto it = entries_.begin(); it != entries_.end(); ++it) {
@@ -95,7 +112,8 @@ void Outbox::Settle(absl::Time now) {
   const absl::Duration unseen = own_time_.StoodStill(now);
   for (auto it = entries_.begin(); it != entries_.end();) {
     it->second.sent += unseen;
-    const bool settled = it->second.kind == Kind::kLifecycle && it->second.sent + kSettleTime <= now;
+    const bool settles = it->second.kind == Kind::kLifecycle || it->second.kind == Kind::kSaved;
+    const bool settled = settles && it->second.sent + kSettleTime <= now;
     it = settled ? Erase(it) : std::next(it);
   }
 }

@@ -6,6 +6,10 @@
 //                                      dies after it read an exit and before it stored it gets it again, so
 //                                      receivers must take repeats. Its bound is has_room(): the owner takes
 //                                      no new orders without it, and it is orders that it grows with.
+//   saved       checkpoints            sent again like lifecycle: attempts are counted from the newest commit
+//                                      that the coordinator has heard of. Of an attempt the newest
+//                                      kMaxKnownCheckpoints of each kind, committed or failed, are kept, so
+//                                      that training bounds them and failures push no commit out.
 //   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
 //                                      they come from (rendezvous_relay.h)
 //   steps       step reports, stands   sent once; beyond `max_steps` the oldest are dropped and counted
@@ -39,6 +43,7 @@ class Outbox {
 
   void AddLifecycle(v1::AgentMessage message) { Add(Kind::kLifecycle, std::move(message)); }
   void AddRendezvous(v1::AgentMessage message) { Add(Kind::kRendezvous, std::move(message)); }
+  void AddSaved(v1::AgentMessage message);
   void AddStep(v1::AgentMessage message);
   void AddLogs(v1::AgentMessage message);
 
@@ -65,7 +70,7 @@ class Outbox {
   // Between two calls of Settle, which every heartbeat is.
   static constexpr absl::Duration kLongestTurn = absl::Milliseconds(kAgentLostAfterMs);
 
-  enum class Kind { kLifecycle, kRendezvous, kStep, kLogs };
+  enum class Kind { kLifecycle, kSaved, kRendezvous, kStep, kLogs };
   struct Entry {
     Kind kind;
     v1::AgentMessage message;

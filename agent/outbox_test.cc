@@ -23,6 +23,14 @@ v1::AgentMessage Step(int64_t step) {
   m.mutable_rank()->mutable_step()->set_step(step);
   return m;
 }
+v1::AgentMessage Saved(int64_t step, const std::string& error = "", int attempt = 1) {
+  v1::AgentMessage m;
+  m.mutable_rank()->set_job_id("job");
+  m.mutable_rank()->set_attempt(attempt);
+  m.mutable_rank()->mutable_saved()->set_step(step);
+  m.mutable_rank()->mutable_saved()->set_error(error);
+  return m;
+}
 v1::AgentMessage Set(const std::string& job) {
   v1::AgentMessage m;
   m.mutable_rendezvous_set()->set_job_id(job);
@@ -44,6 +52,8 @@ std::string Name(const v1::AgentMessage& m) {
   if (m.has_rendezvous_set()) return absl::StrCat("set ", m.rendezvous_set().job_id());
   if (m.has_rendezvous_get()) return absl::StrCat("get ", m.rendezvous_get().request());
   if (m.has_logs()) return "logs";
+  if (m.rank().has_saved())
+    return absl::StrCat(m.rank().saved().error().empty() ? "saved " : "failed ", m.rank().saved().step());
   return m.rank().has_exit() ? absl::StrCat("exit ", m.rank().rank())
                              : absl::StrCat("step ", m.rank().step().step());
 }
@@ -65,6 +75,32 @@ void LiveOn(Outbox* outbox, absl::Time since, absl::Duration time) {
 }
 
 using Names = std::vector<std::string>;
+
+TEST(Outbox, ACheckpointIsToldAgainUntilItHasSettled) {
+  Outbox outbox;
+  outbox.AddSaved(Saved(100));
+  outbox.AddStep(Step(101));
+  EXPECT_EQ(Drain(&outbox), (Names{"saved 100", "step 101"}));
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox), Names{"saved 100"});
+  LiveOn(&outbox, kStart, absl::Seconds(30));
+  outbox.NewStream();
+  EXPECT_EQ(Drain(&outbox), Names{});
+}
+
+TEST(Outbox, WhileTheCoordinatorIsAwayTheNewestCheckpointsAreKeptAndFailuresPushNoCommitOut) {
+  Outbox outbox(/*max_steps=*/1, /*max_lifecycle=*/1);
+  outbox.AddSaved(Saved(7, "", /*attempt=*/2));
+  for (int step = 1; step <= kMaxKnownCheckpoints + 1; ++step) outbox.AddSaved(Saved(step));
+  for (int step = 101; step <= 102 + kMaxKnownCheckpoints; ++step) outbox.AddSaved(Saved(step, "full"));
+  EXPECT_TRUE(outbox.has_room()) << "orders go on: training bounds these, not orders";
+  Names expected = {"saved 7"};
+  for (int step = 2; step <= kMaxKnownCheckpoints + 1; ++step)
+    expected.push_back(absl::StrCat("saved ", step));
+  for (int step = 103; step <= 102 + kMaxKnownCheckpoints; ++step)
+    expected.push_back(absl::StrCat("failed ", step));
+  EXPECT_EQ(Drain(&outbox), expected);
+}
 
 TEST(Outbox, SendsInOrderAndLifecycleAndRendezvousAgainOnANewStream) {
   Outbox outbox;

@@ -60,6 +60,17 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   last_ = report;
 }
 
+void RankSeries::Add(const v1::SavedCheckpoint& saved) {
+  saves_ = true;
+  checkpoint_stall_seconds_ += saved.stall_seconds();
+  if (!saved.error().empty()) {
+    failed_checkpoints_ += 1;
+    return;
+  }
+  checkpoints_ += 1;
+  last_checkpoint_ = saved;
+}
+
 class SeriesTable {
  public:
   explicit SeriesTable(const std::vector<const RankSeries*>& ranks) : ranks_(ranks) {}
@@ -68,6 +79,7 @@ class SeriesTable {
     Counters();
     Operations();
     Gauges();
+    Checkpoints();
     Plans();
     Identities();
     return std::move(families_);
@@ -76,6 +88,7 @@ class SeriesTable {
  private:
   using Value = double (*)(const RankSeries&);
   using MaybeValue = std::optional<double> (*)(const RankSeries&);
+  using CheckpointValue = double (*)(const v1::SavedCheckpoint&);
   using OpValue = double (*)(const RankSeries::OpTotals&);
 
   void Counter(const char* name, const char* help, Value value) {
@@ -102,6 +115,23 @@ class SeriesTable {
     MetricFamily family = Family(name, help, MetricType::Gauge);
     for (const RankSeries* rank : ranks_) {
       if (const auto known = value(*rank)) AddSample(&family, Labels(rank->id_), *known);
+    }
+    Keep(std::move(family));
+  }
+
+  // Only of ranks that save. From the start on, so that the first failure is an increase.
+  void CheckpointCounter(const char* name, const char* help, Value value) {
+    MetricFamily family = Family(name, help, MetricType::Counter);
+    for (const RankSeries* rank : ranks_) {
+      if (rank->saves_) AddSample(&family, Labels(rank->id_), value(*rank));
+    }
+    Keep(std::move(family));
+  }
+
+  void CheckpointGauge(const char* name, const char* help, CheckpointValue value) {
+    MetricFamily family = Family(name, help, MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      if (rank->last_checkpoint_) AddSample(&family, Labels(rank->id_), value(*rank->last_checkpoint_));
     }
     Keep(std::move(family));
   }
@@ -172,6 +202,27 @@ class SeriesTable {
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
     StepGauge("fsdpd_memory_peak_bytes", "Highest allocated memory within the last step.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
+  }
+
+  void Checkpoints() {
+    CheckpointCounter("fsdpd_checkpoints_total", "Checkpoints that were committed in this attempt.",
+                      [](const RankSeries& r) { return r.checkpoints_; });
+    CheckpointCounter("fsdpd_checkpoint_failures_total",
+                      "Checkpoints of this attempt that could not be written.",
+                      [](const RankSeries& r) { return r.failed_checkpoints_; });
+    CheckpointCounter("fsdpd_checkpoint_stall_seconds_total",
+                      "Time that training waited for checkpoints, failed ones too.",
+                      [](const RankSeries& r) { return r.checkpoint_stall_seconds_; });
+    CheckpointGauge("fsdpd_checkpoint_last_step", "Step of the newest committed checkpoint.",
+                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.step()); });
+    CheckpointGauge("fsdpd_checkpoint_last_success_timestamp_seconds",
+                    "When the newest checkpoint was committed, as Unix time.",
+                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.unix_nanos()) * 1e-9; });
+    CheckpointGauge("fsdpd_checkpoint_seconds",
+                    "From snapshot to commit, of the newest committed checkpoint.",
+                    [](const v1::SavedCheckpoint& c) { return c.seconds(); });
+    CheckpointGauge("fsdpd_checkpoint_bytes", "Size of the newest committed checkpoint's files.",
+                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.bytes()); });
   }
 
   void Plans() {

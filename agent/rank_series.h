@@ -2,7 +2,8 @@
 // is the only place where a metric of a rank is named: dashboards, alerts and docs follow it.
 //
 // Counters start again with every attempt (Prometheus sees a reset). Gauges of a step exist from the first
-// step on. Thread safety: none.
+// step on. Checkpoints are rank 0's to tell: their counters exist where the job saves, their gauges from the
+// first commit on. Thread safety: none.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -27,6 +28,8 @@ class RankSeries {
   RankSeries(RankId id, std::string node, std::string device);
 
   void Add(const v1::StepReport& report, int world);
+  void SetSaves() { saves_ = true; }
+  void Add(const v1::SavedCheckpoint& saved);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
   // `failed`: otherwise than by exit code 0, and nobody asked for it.
   void End(bool failed) {
@@ -58,6 +61,11 @@ class RankSeries {
   std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   v1::StepReport last_;
+  bool saves_ = false;
+  double checkpoints_ = 0;
+  double failed_checkpoints_ = 0;
+  double checkpoint_stall_seconds_ = 0;
+  std::optional<v1::SavedCheckpoint> last_checkpoint_;  // Of those that were committed.
   v1::MemoryPlan plan_;
 };
 

@@ -406,10 +406,13 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
                    ToString(rank->id), message.started().memory_plan().peak_bytes(),
                    attempt->planned.peak_bytes());
       }
-      events_->RankReady(rank->id);
+      events_->RankReady(rank->id, message.started());
       break;
     case v1::RankToAgent::kStep:
       events_->RankStepped(rank->id, attempt->world, message.step());
+      break;
+    case v1::RankToAgent::kSaved:
+      events_->CheckpointSaved(rank->id, message.saved());
       break;
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();

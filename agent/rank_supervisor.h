@@ -2,7 +2,8 @@
 // rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
 // is left). What one rank is, is hosted_rank.h.
 //
-//   Launch -> RankLaunched, RankReady, RankStepped ..., RankExited per rank -> AttemptGone
+//   Launch -> RankLaunched, RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank
+//          -> AttemptGone
 //   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
 //
 // One thread runs a poll loop over the ranks' sockets and pidfds and over what is posted to it; everything
@@ -56,8 +57,9 @@ class RankEvents {
   // differ.
   virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
                             const v1::MemoryPlan& planned) = 0;
-  virtual void RankReady(const RankId& id) = 0;
+  virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
+  virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;

@@ -27,8 +27,9 @@ class Recorder : public RankEvents {
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan&) override {
     Add(absl::StrCat("launched ", id.rank, " device ", launch.device()));
   }
-  void RankReady(const RankId& id) override { Add(absl::StrCat("ready ", id.rank)); }
+  void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
+  void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
   void RankStood(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }

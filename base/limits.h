@@ -35,6 +35,10 @@ constexpr int64_t LogLineCost(int64_t bytes) { return bytes + 128; }
 // Reports an agent keeps while its coordinator is away: ten minutes of one-second steps for 8 ranks.
 constexpr int kMaxBufferedReports = 4800;
 
+// Checkpoints of a job that its coordinator knows, and that an agent keeps to tell of while it is away: more
+// than a folder holds at once (checkpoint.keep_last is 3 by default).
+constexpr int kMaxKnownCheckpoints = 16;
+
 // Heartbeats: an agent is lost after three missed ones (about 10 s), as torchft and Kubernetes leases do.
 constexpr int kHeartbeatIntervalMs = 3000;
 constexpr int kAgentLostAfterMs = 10000;

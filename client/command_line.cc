@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "client/checkpoint_choice.h"
 #include "client/outcome.h"
 #include "client/spec_fault.h"
 
@@ -69,6 +70,11 @@ std::string CheckSeconds(std::string& text) {
   return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
 }
 
+std::string CheckFrom(std::string& text) {
+  const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(text);
+  return choice.ok() ? "" : absl::StrCat(std::string(choice.status().message()), "; write JOB or JOB@STEP");
+}
+
 // A whole number from `least`; in words, where CLI11's own check prints the largest double.
 CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()) {
   return CLI::Validator(
@@ -106,12 +112,18 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
                  "when fsdpctl ends.",
                  "  fsdpctl submit -f job.yaml\n"
                  "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
+                 "  fsdpctl submit -f job.yaml --from tiny-llama-k3x9q2@200\n"
                  "  cat job.yaml | fsdpctl submit -f - -o json");
   AddSpecFlags(submit, line);
   CLI::Option* follow = submit->add_flag("--follow", line->follow,
                                          "Watch the job until it has ended; its result is the exit code");
   submit->add_option("--request-id", line->request_id,
                      "Makes a repeated submit safe: the same id gives the same job");
+  submit
+      ->add_option("--from", line->from,
+                   "Start from the newest checkpoint of a job, or the one of that step: sets checkpoint.load")
+      ->check(CLI::Validator(CheckFrom, ""))
+      ->type_name("JOB[@STEP]");
   submit
       ->add_option("--record", line->record, "With --follow: append each step's report to FILE as JSON lines")
       ->needs(follow)

@@ -31,6 +31,7 @@ struct CommandLine {
   int ranks = 0;                          // profile-device; 0: what the rank binary finds.
   std::string rank_binary;                // profile-device; empty: the one beside fsdpctl.
   std::string request_id;                 // submit; empty: one is made.
+  std::string from;                       // submit; JOB or JOB@STEP, or empty.
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 

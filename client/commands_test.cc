@@ -129,6 +129,8 @@ TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
       {{"describe"}, "fsdpctl: JOB is required\n"},
       {{"nodes", "--server", "here"}, "fsdpctl: --server: 'here' is not HOST:PORT\n"},
       {{"submit", "-f", ""}, "fsdpctl: --file: is empty; write a value after it\n"},
+      {{"submit", "-f", "x", "--from", "a@b"},
+       "fsdpctl: --from: 'b' is not a step, from 1; write JOB or JOB@STEP\n"},
       {{"plan", "-f", "x", "--trace", ""}, "fsdpctl: --trace: is empty; write a value after it\n"},
       {{"describe", ""}, "fsdpctl: JOB: is empty; write a value after it\n"},
       {{"--version"}, "fsdpctl: unknown flag '--version'; did you mean version?\n"},

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "client/job_text.h"
 #include "client/message_output.h"
@@ -51,9 +52,18 @@ void FollowScreen::OnJob(const v1::Job& job) {
     printed_step_ = 0;
     recorded_step_ = 0;
   }
-  job_ = job;
+  const v1::Job before = std::exchange(job_, job);
   if (output_ != "table") return PrintUpdate(job);
   PrintState(job);
+  // What was there when the follower came is no news.
+  if (!before.id().empty()) PrintCheckpoints(before);
+}
+
+void FollowScreen::PrintCheckpoints(const v1::Job& before) {
+  for (const std::string& line : CheckpointNews(before, job_)) {
+    EndLiveLine();
+    console_.out << job_.id() << " " << line << "\n" << std::flush;
+  }
 }
 
 void FollowScreen::PrintState(const v1::Job& job) {

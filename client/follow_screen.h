@@ -1,7 +1,7 @@
-// What `watch` and `submit --follow` show while a job runs: state changes as lines, steps as one line that is
-// drawn over itself on a terminal, or as plain lines elsewhere (at most one per 10 steps or per second). As
-// -o json or yaml: every update as it came. With a record, each StepReport as a JSON line; steps that it
-// lacks are told on stderr.
+// What `watch` and `submit --follow` show while a job runs: state changes and checkpoints as lines, steps as
+// one line that is drawn over itself on a terminal, or as plain lines elsewhere (at most one per 10 steps or
+// per second). As -o json or yaml: every update as it came. With a record, each StepReport as a JSON line;
+// steps that it lacks are told on stderr.
 //
 // The cursor is hidden while a live line is drawn and shown again by every exit path, destruction included.
 #pragma once
@@ -38,6 +38,7 @@ class FollowScreen : public JobObserver {
 
  private:
   void PrintState(const v1::Job& job);
+  void PrintCheckpoints(const v1::Job& before);
   void RecordStep(const v1::StepReport& report);
   void TellHole(int64_t next_step);  // Between the record's last step and this one.
   void DrawLive(const std::string& line);

@@ -54,6 +54,27 @@ TEST_F(FollowScreenTest, TellsEachStateOnceWithItsReason) {
   EXPECT_EQ(TakeOut(), "j queued: waits for 4 ranks\nj running\n");
 }
 
+TEST_F(FollowScreenTest, TellsOfEachCheckpointThatComesWhileItFollows) {
+  console_.terminal = true;
+  console_.width = [] { return 40; };
+  FollowScreen screen(&console_, "table");
+  v1::Job job = Job(v1::JOB_STATE_RUNNING);
+  job.add_checkpoints()->set_step(10);
+  screen.OnJob(job);
+  EXPECT_EQ(TakeOut(), "j running\n") << "those from before are no news";
+  screen.OnStep(Step(20));
+  TakeOut();
+  job.add_checkpoints()->set_step(20);
+  job.mutable_checkpoints(1)->set_bytes(2048);
+  job.mutable_checkpoints(1)->set_seconds(2);
+  screen.OnJob(job);
+  EXPECT_EQ(TakeOut(), "\n\x1b[?25hj checkpoint of step 20 committed (2.00 KiB in 2 s)\n");
+  job.mutable_failed_checkpoint()->set_step(30);
+  job.mutable_failed_checkpoint()->set_error("full");
+  screen.OnJob(job);
+  EXPECT_EQ(TakeOut(), "j checkpoint of step 30 could not be written: full\n");
+}
+
 TEST_F(FollowScreenTest, PrintsPlainLinesEveryTenStepsOrEverySecond) {
   FollowScreen screen(&console_, "table");
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "base/enum_name.h"
 #include "base/text.h"
@@ -39,13 +41,34 @@ v1::JobSpec Filled(const v1::Job& job) {
   return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
 }
 
-std::string StepText(const v1::Job& job) {
-  return absl::StrCat(job.last_step().step(), "/", job.spec().train().steps());
+// What the job has reached, as far as it would not be lost.
+int64_t StepOf(const v1::Job& job) {
+  if (job.has_last_step()) return job.last_step().step();
+  // Those that the attempt could not use are listed no more.
+  const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+  return std::max(saved, job.restored().step());
 }
 
-// A stall is the news, whatever was said before it.
+std::string StepText(const v1::Job& job) {
+  return absl::StrCat(StepOf(job), "/", job.spec().train().steps());
+}
+
+std::string FailedCheckpointText(const v1::SavedCheckpoint& failed) {
+  return absl::StrCat("checkpoint of step ", failed.step(),
+                      " could not be written: ", OneLine(failed.error()));
+}
+
+// "1.50 GiB in 3 s"
+std::string CostText(const v1::SavedCheckpoint& saved) {
+  return absl::StrCat(HumanBytes(saved.bytes()), " in ", HumanSeconds(saved.seconds()));
+}
+
+// A stall is the news, whatever was said before it; then that nothing is saved, which a failure would cost.
 std::string ReasonText(const v1::Job& job, absl::Time now) {
-  if (job.stalled_since_unix_nanos() == 0) return OneLine(job.reason());
+  if (job.stalled_since_unix_nanos() == 0) {
+    const bool told = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
+    return told ? FailedCheckpointText(job.failed_checkpoint()) : OneLine(job.reason());
+  }
   const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
   if (!job.has_last_step()) return quiet;
   return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
@@ -137,6 +160,38 @@ std::string MemoryText(const v1::Job& job) {
                       table.Render(2));
 }
 
+// Newest first.
+std::string CheckpointText(const v1::Job& job, absl::Time now) {
+  constexpr int kShown = 5;
+  std::string text;
+  if (job.has_restored()) {
+    const v1::RestoredCheckpoint& restored = job.restored();
+    const std::string what = restored.step() > 0 ? absl::StrCat("after step ", restored.step())
+                                                 : "at step 1, with the parameters alone";
+    absl::StrAppend(&text, "attempt ", job.attempt(), " began ", what, ", from ", OneLine(restored.path()),
+                    " (read in ", HumanSeconds(restored.seconds()), ")\n");
+    for (const std::string& passed : restored.passed_over())
+      absl::StrAppend(&text, "  passed over: ", OneLine(passed), "\n");
+  }
+  if (!job.has_failed_checkpoint() && job.checkpoints().empty()) return text;
+  text += "checkpoints:\n";
+  if (job.has_failed_checkpoint()) {
+    absl::StrAppend(&text, "  ", FailedCheckpointText(job.failed_checkpoint()), " (",
+                    Since(job.failed_checkpoint().unix_nanos(), now), " ago)\n");
+  }
+  if (job.checkpoints().empty()) return text;
+  TextTable table({"STEP", "AGE", "BYTES", "TOOK", "WAITED", "PATH"});
+  const int known = job.checkpoints_size(), shown = std::min(known, kShown);
+  for (int i = known - 1; i >= known - shown; --i) {
+    const v1::SavedCheckpoint& saved = job.checkpoints(i);
+    table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now), HumanBytes(saved.bytes()),
+               HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), OneLine(saved.path())});
+  }
+  text += table.Render(2);
+  if (known > shown) absl::StrAppend(&text, "  and ", known - shown, " older\n");
+  return text;
+}
+
 std::string EventText(const v1::Job& job) {
   TextTable table({"TIME", "STATE", "MESSAGE"});
   for (const v1::Job::Event& event : job.events()) {
@@ -196,7 +251,8 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 }
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
-  const int64_t attempts = Filled(job).restart().max_attempts() + job.refused_launches();
+  const int64_t attempts =
+      Filled(job).restart().max_attempts() + job.refused_launches() + job.attempts_before_checkpoint();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
   if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
   absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),
@@ -213,12 +269,32 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (job.has_failure())
     absl::StrAppend(&text, "failure of attempt ", job.failure().attempt(), ":\n", FailureText(job));
   if (!job.stands().empty()) text += StandText(job);
+  text += CheckpointText(job, now);
   if (!job.placements().empty()) text += PlacementText(job);
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);
   absl::StrAppend(&text, "spec:\n", Indented(ToYaml(job.spec())));
   if (job.has_resolved()) absl::StrAppend(&text, "planned as:\n", Indented(ToYaml(job.resolved())));
   return text;
+}
+
+std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& job) {
+  std::vector<std::string> news;
+  const bool begun = job.has_restored() && !(before.has_restored() && before.attempt() == job.attempt());
+  if (begun && job.restored().step() > 0)
+    news.push_back(absl::StrCat("goes on after step ", job.restored().step()));
+  std::set<std::pair<int64_t, int64_t>> known;
+  for (const v1::SavedCheckpoint& saved : before.checkpoints())
+    known.emplace(saved.step(), saved.unix_nanos());
+  for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
+    if (known.count({saved.step(), saved.unix_nanos()}) == 0)
+      news.push_back(absl::StrCat("checkpoint of step ", saved.step(), " committed (", CostText(saved), ")"));
+  }
+  const bool failed =
+      job.has_failed_checkpoint() && !(before.attempt() == job.attempt() &&
+                                       before.failed_checkpoint().step() == job.failed_checkpoint().step());
+  if (failed) news.push_back(FailedCheckpointText(job.failed_checkpoint()));
+  return news;
 }
 
 std::string Summary(const v1::Job& job, const StepHistory& history) {
@@ -233,12 +309,16 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   if (job.state() == v1::JOB_STATE_FAILED && job.has_failure()) text += FailureText(job);
   if (job.state() == v1::JOB_STATE_CANCELLED && !job.reason().empty())
     absl::StrAppend(&text, "  ", OneLine(job.reason()), "\n");
-  if (!job.has_last_step()) return text;
-  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
-  const bool seen = history.steps() > 1;
   const auto row = [&](const char* name, const std::string& value) {
     absl::StrAppend(&text, absl::StrFormat("  %-20s", name), value, "\n");
   };
+  if (!job.checkpoints().empty()) {
+    const v1::SavedCheckpoint& newest = *job.checkpoints().rbegin();
+    row("checkpoint", absl::StrCat("of step ", newest.step(), ", ", OneLine(newest.path())));
+  }
+  if (!job.has_last_step()) return text;
+  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+  const bool seen = history.steps() > 1;
   row("loss", absl::StrFormat("%.4f -> %.4f", job.first_loss(), last.loss));
   row("step",
       seen ? absl::StrCat(HumanSeconds(history.median_step_seconds()), " (median of ", history.steps(), ")")

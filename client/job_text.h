@@ -15,12 +15,16 @@ bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
 int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
 
-// One line per job: "ID STATE STEP LOSS RANKS AGE REASON". `width` 0: never cut.
+// One line per job: "ID STATE STEP LOSS RANKS AGE REASON". `width` 0: never cut. Until an attempt has
+// reported a step, STEP is the one that it goes on after.
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0);
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0);
 
 // Everything that is known of a job.
 std::string DescribeJob(const v1::Job& job, absl::Time now);
+
+// What is new of a job's checkpoints since `before`, an earlier state of it: a line each, for a follower.
+std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& job);
 
 // How an ended job went. `history` holds the steps that were seen of its last attempt; may be empty.
 std::string Summary(const v1::Job& job, const StepHistory& history);

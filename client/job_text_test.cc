@@ -6,6 +6,11 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
 constexpr int64_t kSecond = 1'000'000'000;
 
 v1::Job EndedJob(v1::JobState state) {
@@ -85,6 +90,108 @@ TEST(JobText, DescribeSaysWhereRanksStandThatMakeNoStep) {
                       "  3          stopped [2J\n"),
             std::string::npos)
       << DescribeJob(job, Now());
+}
+
+v1::SavedCheckpoint Saved(int64_t step, const std::string& error = "") {
+  v1::SavedCheckpoint saved;
+  saved.set_step(step);
+  saved.set_path("/runs/7/iter_" + std::to_string(step));
+  saved.set_bytes(error.empty() ? int64_t{3} << 29 : 0);
+  saved.set_seconds(3.125);
+  saved.set_stall_seconds(0.04);
+  saved.set_error(error);
+  saved.set_unix_nanos((1000 + step) * kSecond);
+  return saved;
+}
+
+TEST(JobText, ACheckpointIsWhatAJobHasReachedUntilItsNextAttemptReportsAStep) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  *job.add_checkpoints() = Saved(20);
+  *job.add_checkpoints() = Saved(30);
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  "));
+  job.clear_last_step();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_restored()->set_step(10);  // Of the attempt that failed.
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
+  job.set_state(v1::JOB_STATE_STARTING);
+  job.clear_restored();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
+  job.mutable_restored()->set_step(20);  // The other could not be used.
+  job.mutable_checkpoints()->RemoveLast();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  20/200  "));
+  job.mutable_restored()->set_step(120);  // Of another job: this one has saved nothing yet.
+  job.clear_checkpoints();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  120/200  "));
+}
+
+TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  job.set_reason("all 4 ranks run");
+  *job.mutable_failed_checkpoint() = Saved(40, "No space left\non device");
+  const std::string words = "checkpoint of step 40 could not be written: No space left on device";
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr(words));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("checkpoints:\n  " + words + " (25 s ago)\n"));
+  job.set_state(v1::JOB_STATE_STOPPING);
+  job.set_reason("rank 1 failed");
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("rank 1 failed"));
+}
+
+TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("checkpoint")));
+  for (int step = 10; step <= 60; step += 10) *job.add_checkpoints() = Saved(step);
+  job.set_attempt(2);
+  job.set_attempts_before_checkpoint(1);
+  job.mutable_restored()->set_step(20);
+  job.mutable_restored()->set_path("/runs/7/iter_20");
+  job.mutable_restored()->set_seconds(2);
+  job.mutable_restored()->add_passed_over("/runs/7/iter_25: no .metadata");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("attempt:   2 of 2\n"));
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("attempt 2 began after step 20, from /runs/7/iter_20 (read in 2 s)\n"
+                        "  passed over: /runs/7/iter_25: no .metadata\n"
+                        "checkpoints:\n"
+                        "  STEP  AGE   BYTES     TOOK  WAITED  PATH\n"
+                        "  60    5 s   1.50 GiB  3 s   40 ms   /runs/7/iter_60\n"
+                        "  50    15 s  1.50 GiB  3 s   40 ms   /runs/7/iter_50\n"
+                        "  40    25 s  1.50 GiB  3 s   40 ms   /runs/7/iter_40\n"
+                        "  30    35 s  1.50 GiB  3 s   40 ms   /runs/7/iter_30\n"
+                        "  20    45 s  1.50 GiB  3 s   40 ms   /runs/7/iter_20\n"
+                        "  and 1 older\n"));
+  job.mutable_restored()->set_step(0);
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("attempt 2 began at step 1, with the parameters alone, from /r"));
+}
+
+TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
+  v1::Job before;
+  before.set_attempt(1);
+  *before.add_checkpoints() = Saved(10);
+  v1::Job job = before;
+  EXPECT_THAT(CheckpointNews(before, job), IsEmpty());
+  *job.add_checkpoints() = Saved(20);
+  *job.add_checkpoints() = Saved(30);
+  *job.mutable_failed_checkpoint() = Saved(40, "full");
+  EXPECT_THAT(CheckpointNews(before, job), ElementsAre("checkpoint of step 20 committed (1.50 GiB in 3 s)",
+                                                       "checkpoint of step 30 committed (1.50 GiB in 3 s)",
+                                                       "checkpoint of step 40 could not be written: full"));
+  EXPECT_THAT(CheckpointNews(job, job), IsEmpty());
+  v1::Job next = job;
+  next.set_attempt(2);
+  next.clear_failed_checkpoint();
+  next.mutable_restored()->set_step(20);
+  next.mutable_checkpoints()->RemoveLast();  // It was passed over.
+  EXPECT_THAT(CheckpointNews(job, next), ElementsAre("goes on after step 20"));
+  EXPECT_THAT(CheckpointNews(next, next), IsEmpty());
+  job = next;
+  job.set_attempt(3);
+  EXPECT_THAT(CheckpointNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
+}
+
+TEST(JobText, SummarySaysWhereTheLastCheckpointIs) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  *job.add_checkpoints() = Saved(150);
+  EXPECT_THAT(Summary(job, {}), HasSubstr("\n  checkpoint          of step 150, /runs/7/iter_150\n"));
 }
 
 TEST(JobText, SummaryOfASuccess) {

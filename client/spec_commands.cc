@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "client/checkpoint_choice.h"
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -89,9 +90,41 @@ int FailSpec(Session* session, const absl::Status& status, const SpecText& spec)
   return Tell(session, spec, faults);
 }
 
-int RunSubmit(Session* session, const SpecText& spec) {
+// `--from`: the checkpoint of another job becomes what this one starts from. An exit code where it cannot be,
+// which is told already.
+std::optional<int> TakeFrom(Session* session, SpecText* spec) {
+  const std::string& from = session->line().from;
+  if (from.empty()) return std::nullopt;
+  const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(from);
+  FSDPD_CHECK(choice.ok());
+  v1::GetJobRequest request;
+  request.set_id(choice->job);
+  const absl::StatusOr<v1::GetJobResponse> answer = session->client().GetJob(request);
+  if (!answer.ok()) return session->Fail(answer.status());
+  const absl::StatusOr<v1::SavedCheckpoint> chosen = Choose(*choice, answer->job());
+  if (!chosen.ok()) {
+    session->console().err << "fsdpctl: --from: " << Escaped(std::string(chosen.status().message())) << "\n";
+    return kExitNotFound;
+  }
+  const std::string& load = spec->spec.checkpoint().load();
+  if (!load.empty() && load != chosen->path()) {
+    const Violation fault{"from_and_load",
+                          FaultLevel::kError,
+                          "checkpoint.load",
+                          absl::StrCat("is ", load, ", and --from ", from, " is ", chosen->path()),
+                          "leave one of them out",
+                          "",
+                          ""};
+    return Tell(session, *spec, {Locate(fault, spec->places)});
+  }
+  spec->spec.mutable_checkpoint()->set_load(chosen->path());
+  return std::nullopt;
+}
+
+int RunSubmit(Session* session, SpecText spec) {
   if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
   if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
+  if (const std::optional<int> code = TakeFrom(session, &spec)) return *code;
   const CommandLine& line = session->line();
   Console& console = session->console();
   v1::SubmitJobRequest request;

@@ -43,6 +43,13 @@ std::string Absolute(const std::string& path, const std::filesystem::path& folde
   return std::filesystem::absolute(folder / path).lexically_normal().string();
 }
 
+// Without a slash at its end: what others name by it compares equal.
+std::string AbsoluteFolder(const std::string& path, const std::filesystem::path& folder) {
+  std::string absolute = Absolute(path, folder);
+  if (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
 void AddFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
               SpecText* spec) {
   const Violation fault{rule, FaultLevel::kError, field, std::string(reason), fix, "", ""};
@@ -186,8 +193,8 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   InlineDescription(folder, &spec);
   if (spec.spec.has_checkpoint()) {
     v1::Checkpoint* checkpoint = spec.spec.mutable_checkpoint();
-    checkpoint->set_dir(Absolute(checkpoint->dir(), folder));
-    checkpoint->set_load(Absolute(checkpoint->load(), folder));
+    checkpoint->set_dir(AbsoluteFolder(checkpoint->dir(), folder));
+    checkpoint->set_load(AbsoluteFolder(checkpoint->load(), folder));
   }
   if (!spec.spec.has_data()) return spec;
   v1::Data* data = spec.spec.mutable_data();

@@ -31,6 +31,22 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   EXPECT_EQ(spec->spec.model().llama().layers(), 3);
   EXPECT_EQ(spec->spec.data().tokens(0).path(), dir.File("c.txt"));
   EXPECT_EQ(spec->spec.data().tokens(1).path(), "/abs");
+  EXPECT_FALSE(spec->spec.has_checkpoint());
+}
+
+TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwn) {
+  TempDir dir;
+  std::filesystem::create_directories(dir.File("jobs"));
+  Write(dir.File("jobs/job.yaml"), "name: a\ncheckpoint: {dir: ../runs/7, load: old/iter_0000200/}\n");
+  std::istringstream input;
+  absl::StatusOr<SpecText> spec = LoadSpec(dir.File("jobs/job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->spec.checkpoint().dir(), dir.File("runs/7"));
+  EXPECT_EQ(spec->spec.checkpoint().load(), dir.File("jobs/old/iter_0000200"));
+  spec = LoadSpec(dir.File("jobs/job.yaml"), {"checkpoint.dir=/runs/7", "checkpoint.load="}, input);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->spec.checkpoint().dir(), "/runs/7");
+  EXPECT_EQ(spec->spec.checkpoint().load(), "") << "none stays none";
 }
 
 TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwnFolderToo) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/rank_stands.h"
 #include "coordinator/reconciler.h"
@@ -133,6 +134,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
   switch (update.event_case()) {
     case v1::RankUpdate::kReady:
       taken = facts->TakeReady(node, update.rank());
+      if (taken && update.rank() == 0) TakeRankZeroReady(*facts, update.ready());
       break;
     case v1::RankUpdate::kExit:
       taken =
@@ -140,6 +142,9 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
+      break;
+    case v1::RankUpdate::kSaved:
+      if (update.rank() == 0) TakeCheckpoint(node, *facts, update.saved());
       break;
     case v1::RankUpdate::kStand:
       taken = TakeRankStand(node, update, *facts);
@@ -164,6 +169,29 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   facts->pace.Take(before, step, lease_.now());
   live.unsaved = true;
   parts_.board->PublishStep(Shown(live));
+}
+
+// Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
+void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& facts,
+                                const v1::SavedCheckpoint& saved) {
+  const NodePart* part = facts.PartOfRank(0);
+  if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
+  LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
+          saved.step(), saved.seconds(), saved.error());
+  live.unsaved = true;
+  parts_.board->Publish(Shown(live));
+}
+
+void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready) {
+  if (!IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  if (!TakeStart(ready.has_restored() ? &ready.restored() : nullptr, parts_.clock->Wall(), &live.job)) return;
+  LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
+          live.job.restored().step(), live.job.restored().path());
+  live.unsaved = true;
+  parts_.board->Publish(Shown(live));
 }
 
 // An answer that comes when steps go on is of no use any more.

@@ -43,19 +43,11 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_CANCELLING, JobEvent::kNote, v1::JOB_STATE_CANCELLING},
 };
 
-void AddEvent(absl::string_view message, int64_t unix_nanos, v1::Job* job) {
-  auto* events = job->mutable_events();
-  if (events->size() >= kMaxJobEvents) events->DeleteSubrange(1, events->size() - kMaxJobEvents + 1);
-  v1::Job::Event* event = events->Add();
-  event->set_unix_nanos(unix_nanos);
-  event->set_state(job->state());
-  event->set_message(std::string(message));
-}
-
-// Steps, and where ranks stood, belong to an attempt: the next one begins at the first.
+// Steps, and where ranks stood, belong to an attempt. The first loss stays where the next one may go on from
+// a checkpoint: its losses are compared with it.
 void ForgetSteps(v1::Job* job) {
   job->clear_last_step();
-  job->clear_first_loss();
+  if (job->checkpoints().empty()) job->clear_first_loss();
   job->clear_steady_device_mallocs();
   job->clear_peak_bytes();
   job->clear_stands();
@@ -64,6 +56,8 @@ void ForgetSteps(v1::Job* job) {
 void StartAttempt(int64_t unix_nanos, v1::Job* job) {
   job->set_attempt(job->attempt() + 1);
   job->set_start_unix_nanos(unix_nanos);
+  job->clear_restored();
+  job->clear_failed_checkpoint();
   ForgetSteps(job);
 }
 
@@ -88,8 +82,17 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
   if (event == JobEvent::kRetry) ForgetSteps(job);
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
-  AddEvent(reason, unix_nanos, job);
+  AddEvent(reason, now, job);
   return absl::OkStatus();
+}
+
+void AddEvent(absl::string_view message, absl::Time now, v1::Job* job) {
+  auto* events = job->mutable_events();
+  if (events->size() >= kMaxJobEvents) events->DeleteSubrange(1, events->size() - kMaxJobEvents + 1);
+  v1::Job::Event* event = events->Add();
+  event->set_unix_nanos(absl::ToUnixNanos(now));
+  event->set_state(job->state());
+  event->set_message(std::string(message));
 }
 
 bool IsEnded(JobState state) {
@@ -135,10 +138,11 @@ const char* NameOf(JobEvent event) {
 bool TakeStep(const v1::StepReport& step, v1::Job* job) {
   const bool first = !job->has_last_step();
   if (!first && step.step() <= job->last_step().step()) return false;
-  if (first) job->set_first_loss(step.loss());
-  // Mallocs are steady from step 2 on: the first step fills the allocator's cache. The count at that step is
-  // known from the last report, so that it survives a restart of the coordinator with the job.
-  const bool steady_before = !first && job->last_step().step() >= 2;
+  const int64_t begun_after = job->restored().step();
+  if (first && (begun_after == 0 || job->first_loss() == 0)) job->set_first_loss(step.loss());
+  // Mallocs are steady from the second step on: the first fills the allocator's cache. The count at that step
+  // is known from the last report, so that it survives a restart of the coordinator with the job.
+  const bool steady_before = !first && job->last_step().step() >= begun_after + 2;
   const int64_t mallocs_at_step_2 =
       steady_before ? job->last_step().memory().device_mallocs() - job->steady_device_mallocs()
                     : step.memory().device_mallocs();

@@ -43,9 +43,12 @@ constexpr int kMaxJobEvents = 64;
 absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 
 // Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1; a
-// retry and a launch clear what the attempt before had reached (steps, mallocs, peak). Placements are the
-// caller's to set.
+// retry and a launch clear what the attempt before had reached (steps, mallocs, peak), and a launch what it
+// started from. Placements are the caller's to set.
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
+
+// What happened without a change of state, among the job's events. No revision.
+void AddEvent(absl::string_view message, absl::Time now, v1::Job* job);
 
 bool IsEnded(v1::JobState state);
 std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.

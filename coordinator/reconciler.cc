@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -56,7 +57,7 @@ absl::Status Reconciler::Load() {
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
     if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
-      live.not_before = lease_.now() + RetryDelay(job.attempt());
+      live.not_before = lease_.now() + RetryDelay(CountedAttempts(job));
     live.job = std::move(job);
   }
   return absl::OkStatus();

@@ -81,8 +81,8 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool unsaved = false;                          // Steps, a plan, or a cancel that could not be stored.
-    bool new_stands = false;                       // Which readers do not see yet.
+    bool unsaved = false;     // Steps, checkpoints, a plan, or a cancel that could not be stored.
+    bool new_stands = false;  // Which readers do not see yet.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
     std::string not_on_disk;                       // Why its last change could not be stored; "" when it is.
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
@@ -103,6 +103,8 @@ class Reconciler {
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
+  void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
+  void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "coordinator/job_checkpoints.h"
 #include "coordinator/job_plan.h"
 
 namespace fsdpd {
@@ -201,6 +202,22 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   return verdict;
 }
 
+// Of an attempt that may be followed by another: where that begins, as far as is known.
+std::string NextStart(const v1::Job& job) {
+  if (job.checkpoints().empty()) return "";
+  return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
+}
+
+std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
+  if (FilledSpec(job).checkpoint().dir().empty()) return why;
+  const bool committed = !job.checkpoints().empty();
+  const int in_vain = CountedAttempts(job) - (committed ? 1 : 0);
+  if (in_vain < 2) return why;
+  const std::string since =
+      committed ? absl::StrCat(" after that of step ", job.checkpoints().rbegin()->step()) : std::string();
+  return absl::StrCat(in_vain, " attempts in a row committed no checkpoint", since, "; the last one: ", why);
+}
+
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
@@ -214,15 +231,15 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   }
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
-  // Attempts are numbered as their logs are, those that were refused among them.
-  const int64_t allowed = FilledSpec(job).restart().max_attempts() + job.refused_launches();
+  const int64_t allowed = AttemptsAllowed(job);
   if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
-    verdict.retry_after = RetryDelay(job.attempt());
+    verdict.retry_after = RetryDelay(CountedAttempts(job));
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
     verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why,
-                                  "; the next one starts after ", absl::FormatDuration(verdict.retry_after));
+                                  "; the next one starts after ", absl::FormatDuration(verdict.retry_after),
+                                  NextStart(job));
   } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
@@ -230,15 +247,15 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
         absl::StrCat("attempt ", job.attempt(), " was never launched: the coordinator restarted");
   } else {
     verdict.event = JobEvent::kGiveUp;
-    verdict.reason = why;
+    verdict.reason = WhyGivenUp(job, why);
   }
   return verdict;
 }
 
 }  // namespace
 
-absl::Duration RetryDelay(int attempt) {
-  const int doublings = std::clamp(attempt - 1, 0, 30);
+absl::Duration RetryDelay(int attempts) {
+  const int doublings = std::clamp(attempts - 1, 0, 30);
   return std::min((int64_t{1} << doublings) * kFirstRetry, kLongestRetry);
 }
 

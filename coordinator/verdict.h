@@ -8,6 +8,8 @@
 //   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
 //     failures, unless those came long before: an agent without its coordinator stops what a failure left.
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
+//   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
+//     further each time is launched again for ever.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 
@@ -43,8 +45,8 @@ struct Verdict {
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
-// How long the attempt after `attempt` waits: what fails at once would fail again at once.
-absl::Duration RetryDelay(int attempt);
+// How long the next attempt waits after so many in a row: what fails at once would fail again at once.
+absl::Duration RetryDelay(int attempts);
 
 // REQUIRES: job.state() is STARTING, RUNNING, STOPPING or CANCELLING, and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

@@ -344,6 +344,33 @@ TEST_F(VerdictTest, RetriesAsOftenAsTheJobAllows) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
 }
 
+TEST_F(VerdictTest, AttemptsAndTheirWaitsCountFromTheNewestCheckpoint) {
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
+  job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  Exit(2, 1, 5);
+  facts_.TakeStopped("node-0");
+  facts_.TakeStopped("node-1");
+  job_.set_attempt(10);
+  job_.set_refused_launches(1);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+  EXPECT_EQ(
+      JudgeNow().reason,
+      "9 attempts in a row committed no checkpoint; the last one: rank 2 on node-1 failed: error of rank 2");
+  job_.add_checkpoints()->set_step(400);
+  job_.set_attempts_before_checkpoint(7);  // Attempt 9, of which one was refused, committed it.
+  EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
+  EXPECT_EQ(JudgeNow().retry_after, absl::Seconds(2));
+  EXPECT_EQ(
+      JudgeNow().reason,
+      "attempt 10 of 11 failed: rank 2 on node-1 failed: error of rank 2; the next one starts after 2s, "
+      "from the checkpoint of step 400");
+  // What has one attempt alone has no row of them.
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+  EXPECT_EQ(JudgeNow().reason, "rank 2 on node-1 failed: error of rank 2");
+}
+
 TEST_F(VerdictTest, EachRetryWaitsLongerUpToAMinuteAndTheReasonSaysHowLong) {
   EXPECT_EQ(RetryDelay(1), absl::Seconds(1));
   EXPECT_EQ(RetryDelay(4), absl::Seconds(8));

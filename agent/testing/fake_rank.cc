@@ -32,8 +32,9 @@ v1::AgentToRank Receive() {
   return message;
 }
 
-void Started() {
+void Started(const v1::RestoredCheckpoint* restored = nullptr) {
   v1::RankToAgent message;
+  if (restored != nullptr) *message.mutable_started()->mutable_restored() = *restored;
   v1::MemoryPlan* plan = message.mutable_started()->mutable_memory_plan();
   plan->set_peak_bytes(300);
   plan->add_components()->set_name("optimizer");
@@ -85,6 +86,31 @@ int Train(const v1::RankLaunch& launch) {
   for (int64_t step = 1; step <= launch.spec().train().steps(); ++step) Step(step);
   printf("trained %d of %d\n", launch.rank(), launch.world());
   fflush(stdout);
+  return Finish();
+}
+
+void Saved(int64_t step, const std::string& error = "") {
+  v1::RankToAgent message;
+  v1::SavedCheckpoint* saved = message.mutable_saved();
+  saved->set_step(step);
+  saved->set_path("/runs/7/iter_" + std::to_string(step));
+  saved->set_bytes(error.empty() ? 4096 : 0);
+  saved->set_seconds(2);
+  saved->set_stall_seconds(0.25);
+  saved->set_error(error);
+  saved->set_unix_nanos(1'700'000'000'000'000'000);
+  Send(message);
+}
+
+// Goes on after step 4, commits one checkpoint and fails to write another.
+int Save(const v1::RankLaunch& launch) {
+  v1::RestoredCheckpoint restored;
+  restored.set_step(4);
+  restored.set_path("/runs/7/iter_4");
+  restored.add_passed_over("/runs/7/iter_5: torn");
+  Started(&restored);
+  if (launch.rank() == 0) Saved(6);
+  if (launch.rank() == 0) Saved(8, "No space left on device");
   return Finish();
 }
 
@@ -227,6 +253,7 @@ int Garbage(const v1::RankLaunch&) {
 
 const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviours = {
     {"train", Train},
+    {"save", Save},
     {"fail", Fail},
     {"segv", Segv},
     {"first-dies", FirstDies},

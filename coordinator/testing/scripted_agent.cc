@@ -112,6 +112,12 @@ void ScriptedAgent::Step(const AttemptRef& ref, int64_t step, double loss) {
   Send(message);
 }
 
+void ScriptedAgent::Saved(const AttemptRef& ref, int64_t step) {
+  v1::AgentMessage message;
+  UpdateIn(&message, ref, 0)->mutable_saved()->set_step(step);
+  Send(message);
+}
+
 void ScriptedAgent::Exit(const AttemptRef& ref, int rank, int code, const std::string& error,
                          absl::Duration age) {
   v1::AgentMessage message;

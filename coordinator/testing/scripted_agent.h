@@ -42,6 +42,7 @@ class ScriptedAgent {
   void Send(v1::AgentMessage message);  // With the stream's epoch, unless the message has one.
   void Ready(const AttemptRef& ref, int rank);
   void Step(const AttemptRef& ref, int64_t step, double loss);
+  void Saved(const AttemptRef& ref, int64_t step);
   void Exit(const AttemptRef& ref, int rank, int code, const std::string& error = "",
             absl::Duration age = absl::ZeroDuration());
   void Stopped(const AttemptRef& ref);

@@ -1,0 +1,47 @@
+#include "client/checkpoint_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::Job JobWith(const std::vector<int64_t>& steps) {
+  v1::Job job;
+  job.set_id("a-k3x9q2");
+  job.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  for (const int64_t step : steps) {
+    v1::SavedCheckpoint* saved = job.add_checkpoints();
+    saved->set_step(step);
+    saved->set_path("/runs/7/iter_" + std::to_string(step));
+  }
+  return job;
+}
+
+TEST(CheckpointChoice, IsAJobAndMayBeAStep) {
+  EXPECT_EQ(ParseCheckpointChoice("a-k3x9q2")->job, "a-k3x9q2");
+  EXPECT_FALSE(ParseCheckpointChoice("a-k3x9q2")->step.has_value());
+  EXPECT_EQ(ParseCheckpointChoice("a-k3x9q2@200")->job, "a-k3x9q2");
+  EXPECT_EQ(ParseCheckpointChoice("a-k3x9q2@200")->step, 200);
+  for (const char* wrong : {"", "@200", "a@", "a@0", "a@-1", "a@newest", "a@1.5"})
+    EXPECT_FALSE(ParseCheckpointChoice(wrong).ok()) << wrong;
+}
+
+TEST(CheckpointChoice, TakesTheNewestOrTheOneOfThatStep) {
+  const v1::Job job = JobWith({100, 200, 300});
+  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job)->path(), "/runs/7/iter_300");
+  EXPECT_EQ(Choose({"a-k3x9q2", 200}, job)->path(), "/runs/7/iter_200");
+}
+
+TEST(CheckpointChoice, SaysWhatThereIsInstead) {
+  EXPECT_EQ(Choose({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
+            absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150, but of 100, 200"));
+  v1::Job job = JobWith({});
+  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job).status(),
+            absl::NotFoundError("a-k3x9q2 has committed no checkpoint"));
+  job.mutable_spec()->clear_checkpoint();
+  EXPECT_EQ(Choose({"a-k3x9q2", {}}, job).status(),
+            absl::NotFoundError("a-k3x9q2 writes no checkpoints: its spec has no checkpoint.dir"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,97 @@
+// `submit --from JOB[@STEP]` against a real server on loopback.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/mutex.h"
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "client/testing/scripted_api.h"
+
+namespace fsdpd {
+namespace {
+
+class SubmitFromTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+      if (request.id() == "gone-1")
+        return grpc::Status(grpc::StatusCode::NOT_FOUND, "there is no job gone-1");
+      v1::Job* job = response->mutable_job();
+      job->set_id(request.id());
+      if (request.id() == "bare-1") return grpc::Status::OK;
+      for (const int step : {100, 200}) {
+        job->add_checkpoints()->set_step(step);
+        job->mutable_checkpoints(job->checkpoints_size() - 1)
+            ->set_path("/runs/7/iter_" + std::to_string(step));
+      }
+      return grpc::Status::OK;
+    };
+    server_.on_submit = [this](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+      MutexLock lock(&mutex_);
+      submitted_.push_back(request.spec().checkpoint().load());
+      response->mutable_job()->set_id("b-1");
+      return grpc::Status::OK;
+    };
+    server_.Start();
+    std::ofstream(dir_.File("job.yaml"))
+        << "name: b\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n";
+  }
+
+  int Submit(const std::string& from, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {
+        "--server", server_.address(), "submit", "-f", dir_.File("job.yaml"), "--from", from};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    err_ = err.str();
+    return code;
+  }
+  std::vector<std::string> Submitted() {
+    MutexLock lock(&mutex_);
+    return submitted_;
+  }
+
+  using Loads = std::vector<std::string>;
+  TempDir dir_;
+  std::string err_;
+  Interrupt interrupt_;
+  Mutex mutex_;
+  Loads submitted_ ABSL_GUARDED_BY(mutex_);  // What each job is to start from.
+  ScriptedApi server_;                       // Last: stops before what its hooks use goes.
+};
+
+TEST_F(SubmitFromTest, TheJobStartsFromTheNewestCheckpointOrTheOneOfThatStep) {
+  EXPECT_EQ(Submit("a-1"), kExitOk) << err_;
+  EXPECT_EQ(Submit("a-1@100"), kExitOk) << err_;
+  EXPECT_EQ(Submitted(), (Loads{"/runs/7/iter_200", "/runs/7/iter_100"}));
+}
+
+TEST_F(SubmitFromTest, WhatIsNotThereIsToldAndNothingIsSubmitted) {
+  EXPECT_EQ(Submit("a-1@150"), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: --from: a-1 has no checkpoint of step 150, but of 100, 200\n");
+  EXPECT_EQ(Submit("bare-1"), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: --from: bare-1 writes no checkpoints: its spec has no checkpoint.dir\n");
+  EXPECT_EQ(Submit("gone-1"), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: there is no job gone-1; `fsdpctl get` lists the jobs\n");
+  EXPECT_EQ(Submitted(), Loads{});
+}
+
+TEST_F(SubmitFromTest, ALoadInTheSpecThatSaysOtherwiseIsRefused) {
+  EXPECT_EQ(Submit("a-1", {"--set", "checkpoint.load=/runs/6"}), kExitSpecRefused);
+  EXPECT_NE(err_.find("error: checkpoint.load: is /runs/6, and --from a-1 is /runs/7/iter_200; leave one of "
+                      "them out [from_and_load]\n"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(Submitted(), Loads{});
+  EXPECT_EQ(Submit("a-1", {"--set", "checkpoint.load=/runs/7/iter_200/"}), kExitOk) << err_;
+  EXPECT_EQ(Submitted(), Loads{"/runs/7/iter_200"});
+}
+
+}  // namespace
+}  // namespace fsdpd

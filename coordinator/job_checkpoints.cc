@@ -1,0 +1,115 @@
+#include "coordinator/job_checkpoints.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows.
+
+int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
+
+// Null where none of them is of the present attempt.
+const v1::SavedCheckpoint* NewestOfAttempt(const v1::Job& job) {
+  if (job.checkpoints().empty() || job.attempts_before_checkpoint() != AttemptsBefore(job)) return nullptr;
+  return &job.checkpoints(job.checkpoints_size() - 1);
+}
+
+// Steps grow within an attempt, so that what is not newer is told again.
+bool IsHeard(const v1::SavedCheckpoint& saved, const v1::Job& job) {
+  const v1::SavedCheckpoint* newest = NewestOfAttempt(job);
+  if (newest != nullptr && saved.step() <= newest->step()) return true;
+  return !saved.error().empty() && job.has_failed_checkpoint() &&
+         saved.step() <= job.failed_checkpoint().step();
+}
+
+void DropFrom(int64_t step, v1::Job* job) {
+  auto* known = job->mutable_checkpoints();
+  while (!known->empty() && known->Get(known->size() - 1).step() >= step) known->RemoveLast();
+}
+
+void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job) {
+  const bool first = !job->has_failed_checkpoint();
+  *job->mutable_failed_checkpoint() = failed;
+  job->set_revision(job->revision() + 1);
+  if (!first) return;
+  const bool goes_on = (job->state() == v1::JOB_STATE_STARTING || job->state() == v1::JOB_STATE_RUNNING) &&
+                       failed.step() < job->spec().train().steps();
+  AddEvent(absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
+                        goes_on ? "; training goes on" : ""),
+           now, job);
+}
+
+void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
+  const bool news = job->checkpoints().empty() || job->has_failed_checkpoint();
+  auto* known = job->mutable_checkpoints();
+  // An attempt that went back, or began anew, writes over those of the one before.
+  DropFrom(saved.step(), job);
+  *known->Add() = saved;
+  if (known->size() > kMaxKnownCheckpoints) known->DeleteSubrange(0, known->size() - kMaxKnownCheckpoints);
+  job->set_attempts_before_checkpoint(AttemptsBefore(*job));
+  job->clear_failed_checkpoint();
+  job->set_revision(job->revision() + 1);
+  if (!news) return;
+  AddEvent(absl::StrCat("checkpoint of step ", saved.step(), " committed (", HumanBytes(saved.bytes()),
+                        " in ", HumanSeconds(saved.seconds()), ")"),
+           now, job);
+}
+
+}  // namespace
+
+bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
+  if (IsHeard(saved, *job)) return false;
+  if (saved.error().empty()) {
+    TakeCommitted(saved, now, job);
+  } else {
+    TakeFailed(saved, now, job);
+  }
+  return true;
+}
+
+bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job) {
+  const bool heard = job->has_restored() || NewestOfAttempt(*job) != nullptr;
+  if (heard || (restored == nullptr && job->checkpoints().empty())) return false;
+  std::string words = absl::StrCat("attempt ", job->attempt());
+  if (restored == nullptr) {
+    const v1::SavedCheckpoint& newest = *job->checkpoints().rbegin();
+    absl::StrAppend(&words, " starts at step 1: it found none of the job's checkpoints, of which the newest ",
+                    "was of step ", newest.step(), " (", newest.path(), ")");
+    job->clear_checkpoints();
+  } else {
+    v1::RestoredCheckpoint* kept = job->mutable_restored();
+    *kept = *restored;
+    auto* passed_over = kept->mutable_passed_over();
+    if (passed_over->size() > kMaxPassedOver)
+      passed_over->DeleteSubrange(kMaxPassedOver, passed_over->size() - kMaxPassedOver);
+    absl::StrAppend(&words,
+                    kept->step() > 0 ? absl::StrCat(" goes on after step ", kept->step(), " (")
+                                     : std::string(" starts at step 1 with the parameters of a checkpoint ("),
+                    kept->path(), ")");
+    if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));
+    DropFrom(kept->step() + 1, job);
+  }
+  job->set_revision(job->revision() + 1);
+  AddEvent(words, now, job);
+  return true;
+}
+
+int CountedAttempts(const v1::Job& job) {
+  return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint();
+}
+
+int64_t AttemptsAllowed(const v1::Job& job) {
+  // Attempts are numbered as their logs are, those that were refused among them.
+  return FilledSpec(job).restart().max_attempts() + job.refused_launches() + job.attempts_before_checkpoint();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,31 @@
+// What a job knows of its checkpoints: which it may go on from, what its newest attempt started from, and how
+// many attempts count since the newest one. Policy is the verdict's (verdict.h).
+//
+// A commit is an event only where it is the first, or the first after one that failed; a failure only where
+// it is the first of a row: a job that saves for a month keeps the events of its attempts. None of them
+// changes the job's reason, which says why it is in its state.
+//
+// Pure. Agents say everything twice now and then: a Take returns false, and changes nothing, for what the job
+// has heard already. Otherwise the revision grows, so that watchers see it.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written.
+bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
+
+// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh.
+bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
+
+// Attempts so far that count: since the newest checkpoint, the one that committed it among them, without
+// those that a stopping agent refused.
+int CountedAttempts(const v1::Job& job);
+
+// The number of the last attempt that the job may have, as things stand.
+int64_t AttemptsAllowed(const v1::Job& job);
+
+}  // namespace fsdpd

@@ -1,0 +1,229 @@
+#include "coordinator/job_checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int64_t kMiB = 1 << 20;
+
+class JobCheckpointsTest : public testing::Test {
+ protected:
+  JobCheckpointsTest() {
+    job_.set_state(v1::JOB_STATE_QUEUED);
+    job_.mutable_spec()->mutable_train()->set_steps(1000);
+    job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
+    Next();
+  }
+  // The next attempt runs.
+  void Next() {
+    if (job_.state() == v1::JOB_STATE_RUNNING) {
+      Change(JobEvent::kFail);
+      Change(JobEvent::kRetry);
+    }
+    Change(JobEvent::kLaunch);
+    Change(JobEvent::kReady);
+    job_.clear_events();
+  }
+  void Change(JobEvent event) { ASSERT_TRUE(Apply(event, "why", now_, &job_).ok()); }
+
+  static v1::SavedCheckpoint Saved(int64_t step, const std::string& error = "") {
+    v1::SavedCheckpoint saved;
+    saved.set_step(step);
+    saved.set_path("/runs/7/iter_" + std::to_string(step));
+    saved.set_bytes(error.empty() ? 1536 * kMiB : 0);
+    saved.set_seconds(3.125);
+    saved.set_error(error);
+    return saved;
+  }
+  bool Commit(int64_t step) { return TakeSaved(Saved(step), now_, &job_); }
+  bool Fail(int64_t step) { return TakeSaved(Saved(step, "No space left on device"), now_, &job_); }
+  bool GoOnAfter(int64_t step) {
+    v1::RestoredCheckpoint restored;
+    restored.set_step(step);
+    restored.set_path("/runs/7/iter_" + std::to_string(step));
+    return TakeStart(&restored, now_, &job_);
+  }
+
+  std::vector<int64_t> Steps() {
+    std::vector<int64_t> steps;
+    for (const v1::SavedCheckpoint& each : job_.checkpoints()) steps.push_back(each.step());
+    return steps;
+  }
+  std::vector<std::string> Events() {
+    std::vector<std::string> words;
+    for (const v1::Job::Event& event : job_.events()) words.push_back(event.message());
+    return words;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(100);
+  v1::Job job_;
+};
+
+TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
+  const int64_t revision = job_.revision();
+  EXPECT_TRUE(Commit(100));
+  EXPECT_TRUE(Commit(200));
+  EXPECT_THAT(Steps(), ElementsAre(100, 200));
+  EXPECT_EQ(job_.checkpoints(1).path(), "/runs/7/iter_200");
+  EXPECT_EQ(job_.revision(), revision + 2);
+  EXPECT_EQ(job_.reason(), "why") << "it still says why the job is in its state";
+  EXPECT_THAT(Events(), ElementsAre("checkpoint of step 100 committed (1.50 GiB in 3 s)"));
+}
+
+TEST_F(JobCheckpointsTest, WhatIsToldAgainChangesNothing) {
+  Commit(100);
+  Fail(200);
+  Commit(300);
+  Fail(400);
+  const std::string before = job_.SerializeAsString();
+  EXPECT_FALSE(Commit(100));
+  EXPECT_FALSE(Fail(200));
+  EXPECT_FALSE(Commit(300));
+  EXPECT_FALSE(Fail(400));
+  EXPECT_EQ(job_.SerializeAsString(), before);
+}
+
+TEST_F(JobCheckpointsTest, TheNewestAreKept) {
+  for (int step = 1; step <= kMaxKnownCheckpoints + 2; ++step) Commit(step);
+  EXPECT_EQ(job_.checkpoints_size(), kMaxKnownCheckpoints);
+  EXPECT_EQ(job_.checkpoints(0).step(), 3);
+  EXPECT_EQ(job_.events_size(), 1);
+}
+
+TEST_F(JobCheckpointsTest, OfFailuresInARowTheFirstAndTheCommitThatEndsThemAreEvents) {
+  Commit(100);
+  job_.clear_events();
+  Fail(200);
+  Fail(300);
+  EXPECT_EQ(job_.failed_checkpoint().step(), 300) << "the newest";
+  EXPECT_THAT(Steps(), ElementsAre(100));
+  EXPECT_EQ(job_.attempts_before_checkpoint(), 0);
+  Commit(400);
+  EXPECT_FALSE(job_.has_failed_checkpoint());
+  Commit(500);
+  EXPECT_THAT(
+      Events(),
+      ElementsAre("checkpoint of step 200 could not be written: No space left on device; training goes on",
+                  "checkpoint of step 400 committed (1.50 GiB in 3 s)"));
+}
+
+TEST_F(JobCheckpointsTest, ThatTrainingGoesOnIsSaidOnlyWhereItDoes) {
+  Fail(1000);
+  EXPECT_THAT(Events(), ElementsAre("checkpoint of step 1000 could not be written: No space left on device"));
+}
+
+TEST_F(JobCheckpointsTest, AttemptsCountFromTheOneThatCommittedLast) {
+  EXPECT_EQ(AttemptsAllowed(job_), 3);
+  Next();
+  EXPECT_EQ(CountedAttempts(job_), 2);
+  Commit(100);
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  EXPECT_EQ(AttemptsAllowed(job_), 4) << "this one and two more";
+  Next();
+  EXPECT_EQ(CountedAttempts(job_), 2);
+  Fail(200);
+  EXPECT_EQ(AttemptsAllowed(job_), 4);
+}
+
+TEST_F(JobCheckpointsTest, AttemptsThatWereRefusedCountNeitherBeforeNorAfterACheckpoint) {
+  job_.set_refused_launches(1);  // Attempt 1.
+  Next();
+  Commit(100);
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  EXPECT_EQ(AttemptsAllowed(job_), 4) << "2, 3 and 4";
+  Next();
+  job_.set_refused_launches(2);  // Attempt 3.
+  Next();
+  EXPECT_EQ(CountedAttempts(job_), 2);
+  EXPECT_EQ(AttemptsAllowed(job_), 5) << "2, 4 and 5";
+  Commit(200);
+  EXPECT_EQ(AttemptsAllowed(job_), 6) << "4, 5 and 6";
+}
+
+TEST_F(JobCheckpointsTest, AnAttemptSaysOnceWhereItGoesOnAndWhatItPassedOver) {
+  Commit(100);
+  Commit(200);
+  Next();
+  EXPECT_FALSE(job_.has_restored());
+  v1::RestoredCheckpoint restored;
+  restored.set_step(100);
+  restored.set_path("/runs/7/iter_100");
+  restored.add_passed_over("/runs/7/iter_200: __1_0.distcp is not what was committed");
+  restored.add_passed_over("/runs/7/iter_300: no .metadata");
+  EXPECT_TRUE(TakeStart(&restored, now_, &job_));
+  EXPECT_FALSE(TakeStart(&restored, now_, &job_));
+  EXPECT_EQ(job_.restored().step(), 100);
+  EXPECT_THAT(Steps(), ElementsAre(100)) << "nobody is to go on from what was passed over";
+  EXPECT_THAT(
+      Events(),
+      ElementsAre("attempt 2 goes on after step 100 (/runs/7/iter_100); passed over: /runs/7/iter_200: "
+                  "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
+  EXPECT_TRUE(Commit(200)) << "again, in this attempt";
+  EXPECT_FALSE(TakeStart(&restored, now_, &job_));
+  EXPECT_THAT(Steps(), ElementsAre(100, 200));
+}
+
+TEST_F(JobCheckpointsTest, AnAttemptThatBeginsAnewThoughThereWereCheckpointsSaysSo) {
+  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "the first has nothing to go on from";
+  Commit(100);
+  Next();
+  EXPECT_TRUE(TakeStart(nullptr, now_, &job_));
+  EXPECT_FALSE(TakeStart(nullptr, now_, &job_));
+  EXPECT_THAT(Steps(), IsEmpty());
+  EXPECT_THAT(Events(), ElementsAre("attempt 2 starts at step 1: it found none of the job's checkpoints, of "
+                                    "which the newest was of step 100 (/runs/7/iter_100)"));
+  EXPECT_TRUE(Commit(50));
+  EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "told again, after a commit";
+  EXPECT_THAT(Steps(), ElementsAre(50));
+}
+
+TEST_F(JobCheckpointsTest, ParametersAloneAreNoStepToGoOnAfter) {
+  EXPECT_TRUE(GoOnAfter(0));
+  EXPECT_THAT(Events(), ElementsAre("attempt 1 starts at step 1 with the parameters of a checkpoint "
+                                    "(/runs/7/iter_0)"));
+}
+
+TEST_F(JobCheckpointsTest, TheNextAttemptBeginsWithoutTheStartAndTheFailureOfTheOneBefore) {
+  GoOnAfter(100);
+  Fail(200);
+  Next();
+  EXPECT_FALSE(job_.has_restored());
+  EXPECT_FALSE(job_.has_failed_checkpoint());
+  EXPECT_TRUE(Fail(200)) << "its own";
+}
+
+v1::StepReport Step(int64_t step, double loss, int64_t mallocs) {
+  v1::StepReport report;
+  report.set_step(step);
+  report.set_loss(loss);
+  report.mutable_memory()->set_device_mallocs(mallocs);
+  return report;
+}
+
+TEST_F(JobCheckpointsTest, AnAttemptThatGoesOnKeepsTheFirstLossAndWarmsUpForOneStep) {
+  TakeStep(Step(1, 5.5, 40), &job_);
+  Commit(100);
+  Next();
+  GoOnAfter(100);
+  TakeStep(Step(101, 2.5, 40), &job_);
+  TakeStep(Step(102, 2.5, 50), &job_);
+  EXPECT_EQ(job_.first_loss(), 5.5);
+  EXPECT_EQ(job_.steady_device_mallocs(), 0);
+  TakeStep(Step(103, 2.5, 53), &job_);
+  EXPECT_EQ(job_.steady_device_mallocs(), 3);
+  Next();
+  TakeStart(nullptr, now_, &job_);
+  TakeStep(Step(1, 5.25, 40), &job_);
+  EXPECT_EQ(job_.first_loss(), 5.25) << "it began anew";
+}
+
+}  // namespace
+}  // namespace fsdpd

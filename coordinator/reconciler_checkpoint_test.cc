@@ -1,0 +1,166 @@
+// Jobs that save: what agents tell of checkpoints, and what attempts that go on from them are worth.
+#include "coordinator/reconciler.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class ReconcilerCheckpointTest : public ReconcilerCase {
+ protected:
+  void Saved(const std::string& node, int64_t step, int attempt = 1, int rank = 0,
+             const std::string& error = "") {
+    v1::RankUpdate update = Update("j", rank, attempt);
+    update.mutable_saved()->set_step(step);
+    update.mutable_saved()->set_path("/runs/7/iter_" + std::to_string(step));
+    update.mutable_saved()->set_error(error);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  void ReadyAfter(const std::string& node, int64_t step, int attempt) {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_ready()->mutable_restored()->set_step(step);
+    update.mutable_ready()->mutable_restored()->set_path("/runs/7/iter_" + std::to_string(step));
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  void Step(const std::string& node, int64_t step, int attempt) {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_step()->set_step(step);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  // The attempt fails, and the next one is launched when its time has come.
+  void FailAttempt(int attempt) {
+    Exit("a", "j", 0, 1, attempt);
+    Stopped("a", "j", attempt);
+  }
+  void StartSavingOn(const std::string& node, int max_attempts) {
+    plan_ = [](const v1::JobSpec& spec, int64_t) {
+      Plan plan;
+      plan.resolved = WithDefaults(spec, nullptr);
+      plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
+      return plan;
+    };
+    Attach(node, 1);
+    Submit("j", 1, 1, max_attempts);
+    Ready(node, "j", 0);
+  }
+};
+
+TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
+  RunOn({"a", "b"});
+  const int64_t revision = Job("j").revision();
+  Saved("a", 100);
+  Saved("b", 200);                             // Not rank 0's node.
+  Saved("b", 300, /*attempt=*/1, /*rank=*/1);  // Not rank 0.
+  Saved("a", 400, /*attempt=*/2);              // Of no attempt that there is.
+  ASSERT_EQ(Job("j").checkpoints_size(), 1);
+  EXPECT_EQ(Job("j").checkpoints(0).step(), 100);
+  EXPECT_EQ(Job("j").revision(), revision + 1);
+  Advance(absl::Seconds(1));
+  Restart();
+  EXPECT_EQ(Job("j").checkpoints_size(), 1);
+  for (const char* node : {"a", "b"}) Attach(node, 1, {{"j", 1}});
+  const int64_t back = Job("j").revision();
+  Saved("a", 100);  // Told again.
+  EXPECT_EQ(Job("j").checkpoints_size(), 1);
+  EXPECT_EQ(Job("j").revision(), back);
+}
+
+TEST_F(ReconcilerCheckpointTest, WatchersSeeEachCheckpoint) {
+  RunOn({"a"});
+  const auto watch = board_->Watch("j", Job("j").revision());
+  Saved("a", 100);
+  Saved("a", 200, 1, 0, "No space left on device");
+  v1::WatchJobResponse update;
+  ASSERT_EQ(watch->Next(absl::ZeroDuration(), &update), JobWatch::Got::kUpdate);
+  EXPECT_EQ(update.job().checkpoints(0).step(), 100);
+  ASSERT_EQ(watch->Next(absl::ZeroDuration(), &update), JobWatch::Got::kUpdate);
+  EXPECT_EQ(update.job().failed_checkpoint().error(), "No space left on device");
+  EXPECT_EQ(update.job().state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(ReconcilerCheckpointTest, AJobThatGetsFurtherEachTimeIsLaunchedForEver) {
+  StartSavingOn("a", /*max_attempts=*/2);
+  for (int attempt = 1; attempt <= 20; ++attempt) {
+    ASSERT_EQ(Job("j").attempt(), attempt);
+    Ready("a", "j", 0, attempt);
+    Step("a", 100 * attempt + 50, attempt);
+    Saved("a", 100 * attempt, attempt);
+    FailAttempt(attempt);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+    Advance(absl::Seconds(1));  // Attempts before the newest checkpoint make it wait no longer.
+  }
+  EXPECT_THAT(Job("j").events(Job("j").events_size() - 2).message(), HasSubstr("attempt 20 of 21 failed"));
+}
+
+TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysSo) {
+  StartSavingOn("a", /*max_attempts=*/3);
+  Step("a", 250, 1);
+  Saved("a", 200);
+  FailAttempt(1);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 of 3 failed after step 250: "));
+  EXPECT_THAT(Job("j").reason(), EndsWith("; the next one starts after 1s, from the checkpoint of step 200"));
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_FALSE(Job("j").has_restored());
+  ReadyAfter("a", 200, 2);
+  EXPECT_EQ(Job("j").restored().step(), 200);
+  EXPECT_EQ(Job("j").reason(), "all 1 ranks run");
+  Saved("a", 300, /*attempt=*/1);  // Late, of the attempt before.
+  EXPECT_EQ(Job("j").checkpoints_size(), 1);
+  FailAttempt(2);
+  Advance(absl::Seconds(2));
+  ASSERT_EQ(Job("j").attempt(), 3);
+  ReadyAfter("a", 200, 3);
+  FailAttempt(3);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(
+      Job("j").reason(),
+      HasSubstr("2 attempts in a row committed no checkpoint after that of step 200; the last one: rank "
+                "0 on a failed"));
+  EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1) << "for a job that goes on from it";
+}
+
+TEST_F(ReconcilerCheckpointTest, AJobThatNeverCommitsIsGivenUpAfterItsAttempts) {
+  StartSavingOn("a", /*max_attempts=*/2);
+  FailAttempt(1);
+  Advance(absl::Seconds(1));
+  Ready("a", "j", 0, 2);
+  FailAttempt(2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("2 attempts in a row committed no checkpoint; the last one: rank 0"));
+}
+
+TEST_F(ReconcilerCheckpointTest, WhatIsSavedOnTheWayOutCounts) {
+  RunOn({"a"});
+  Cancel("j").IgnoreError();
+  Saved("a", 100);
+  Exit("a", "j", 0, 0);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1);
+}
+
+TEST_F(ReconcilerCheckpointTest, ARestartCountsAttemptsFromTheCheckpointToo) {
+  StartSavingOn("a", /*max_attempts=*/2);
+  for (int attempt = 1; attempt <= 6; ++attempt) {
+    Ready("a", "j", 0, attempt);
+    Saved("a", 100 * attempt, attempt);
+    FailAttempt(attempt);
+    if (attempt < 6) Advance(absl::Seconds(1));
+  }
+  Restart();
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 7);
+}
+
+}  // namespace
+}  // namespace fsdpd
