@@ -2,9 +2,9 @@
 // they are: what we write is UTF-8, because what we read was checked to be.
 //
 // Of JSON this is all that the project writes by hand. Messages are printed by descriptor
-// (client/spec_print), traces and profiles are a few fixed lines, and what is read goes through protobuf's
-// parser or yaml-cpp, which knows the place of every value; a JSON library would bring 25,000 lines for this
-// function.
+// (client/spec_print), traces, profiles and what stands beside a model's weights are a few fixed lines. What
+// is read goes through protobuf's parser, yaml-cpp, which knows the place of every value, or
+// fsdp/checkpoint/json, which trusts nobody; a JSON library would bring 25,000 lines.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,5 +1,5 @@
-// fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify). Reads the folder itself;
-// no coordinator is asked.
+// fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify); convert and diff have
+// files of their own. Reads folders itself; no coordinator is asked.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "client/ckpt_commands.h"
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -27,17 +28,6 @@ namespace {
 
 // More keep a disk no busier.
 constexpr unsigned kMaxThreads = 8;
-
-// As a message can hold it: with other bytes than UTF-8, those of ASCII as they are.
-std::string Shown(const std::string& text) {
-  if (IsUtf8(text)) return text;
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte < 0x80 ? std::string(1, c) : absl::StrFormat("\\x%02x", byte);
-  }
-  return shown;
-}
 
 // What a value is; where its record is damaged, a fault.
 absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpContents& contents,
@@ -82,7 +72,7 @@ void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::Checkpo
 absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const DcpContents& contents,
                                              DcpFaults faults) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(Shown(folder));
+  checkpoint.set_path(ShownText(folder));
   checkpoint.set_sums(contents.sums.has_value());
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
     v1::CheckpointFile* file = checkpoint.add_files();
@@ -101,8 +91,8 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const Dc
   }
   for (const DcpFault& fault : faults) {
     v1::CheckpointFault* proto = checkpoint.add_faults();
-    proto->set_where(Shown(fault.where));
-    proto->set_what(Shown(fault.what));
+    proto->set_where(ShownText(fault.where));
+    proto->set_what(ShownText(fault.what));
   }
   checkpoint.set_faults_left_out(faults.left_out());
   return checkpoint;
@@ -155,29 +145,47 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
 }
 
-// There is no checkpoint, or none that can be read at all; or this machine cannot read it now.
-int Fail(const absl::Status& status, Console* console) {
+}  // namespace
+
+std::string ShownText(const std::string& text) {
+  if (IsUtf8(text)) return text;
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    shown += byte < 0x80 ? std::string(1, c) : absl::StrFormat("\\x%02x", byte);
+  }
+  return shown;
+}
+
+int FailCkpt(const absl::Status& status, Console* console) {
   if (absl::IsCancelled(status)) return kExitInterrupted;
   console->err << "fsdpctl: " << Escaped(std::string(status.message())) << "\n";
   return absl::IsDataLoss(status) ? kExitDamaged : kExitUsage;
 }
 
-}  // namespace
+bool IsInterrupted(const Console& console) {
+  return console.interrupt != nullptr && console.interrupt->fired();
+}
+
+int CkptThreads() {
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads));
+}
 
 int RunCkptCommand(const CommandLine& line, Console* console) {
+  if (line.action == "convert") return RunCkptConvert(line, console);
+  if (line.action == "diff") return RunCkptDiff(line, console);
   if (line.action == "inspect") {
     const absl::StatusOr<DcpContents> contents = LoadContents(line.file);
-    if (!contents.ok()) return Fail(contents.status(), console);
+    if (!contents.ok()) return FailCkpt(contents.status(), console);
     const absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, *contents, contents->faults);
-    return checkpoint.ok() ? Tell(*checkpoint, line, console) : Fail(checkpoint.status(), console);
+    return checkpoint.ok() ? Tell(*checkpoint, line, console) : FailCkpt(checkpoint.status(), console);
   }
   FSDPD_CHECK(line.action == "verify");
-  const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads));
-  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(
-      line.file, threads, [console] { return console->interrupt != nullptr && console->interrupt->fired(); });
-  if (!verdict.ok()) return Fail(verdict.status(), console);
+  const absl::StatusOr<DcpVerdict> verdict =
+      VerifyDcp(line.file, CkptThreads(), [console] { return IsInterrupted(*console); });
+  if (!verdict.ok()) return FailCkpt(verdict.status(), console);
   absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, verdict->contents, verdict->faults);
-  if (!checkpoint.ok()) return Fail(checkpoint.status(), console);
+  if (!checkpoint.ok()) return FailCkpt(checkpoint.status(), console);
   checkpoint->set_verified(true);
   checkpoint->set_unsummed_records(verdict->unsummed_records);
   return Tell(*checkpoint, line, console);

@@ -34,7 +34,7 @@ Examples:
 Exit codes:
   0 ok   1 the followed job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
   5 server or node unavailable   6 timeout   7 any other refusal or failure   8 output not written
-  9 damaged checkpoint   130 interrupted
+  9 damaged checkpoint   10 checkpoints differ   130 interrupted
 
 Environment:
   FSDPD_SERVER  the coordinator's HOST:PORT, where --server is not given
@@ -200,13 +200,55 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
       ->type_name("PATH");
 }
 
+void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
+  CLI::App* convert = AddCommand(
+      ckpt, "convert",
+      "Write a model's parameters in another format. SOURCE is a native checkpoint, a Hugging Face folder or "
+      "what FSDP2 or torchtitan saved. TARGET appears when it is complete; after an interrupt, run it again: "
+      "it "
+      "starts over.",
+      "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
+      "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
+      "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
+      "float32");
+  convert->add_option("SOURCE", line->file, "The folder to read")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
+  convert->add_option("TARGET", line->target, "The folder to make; not there yet, or empty")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
+  convert->add_option("--to", line->to, "fsdp_dtensor (native) or hf (safetensors and config.json)")
+      ->required()
+      ->check(CLI::IsMember({"fsdp_dtensor", "hf"}))
+      ->type_name("FORMAT");
+  convert
+      ->add_option(
+          "--config", line->config,
+          "The model's config.json; default: the one in SOURCE. With --to hf its fields are written again")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  convert->add_option("--spec", line->spec, "Instead: the spec of a job with the model")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  convert->add_option("--dtype", line->dtype, "With --to hf: bfloat16 (default), float16 or float32")
+      ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
+      ->type_name("TYPE");
+  convert->add_option("--shard-bytes", line->shard_bytes, "Of a file at most, unless one tensor is larger")
+      ->type_name("SIZE")
+      ->capture_default_str();
+}
+
 void AddCkptCommand(CLI::App* app, CommandLine* line) {
-  CLI::App* ckpt =
-      AddCommand(app, "ckpt",
-                 "Look into a checkpoint in PyTorch's distributed format, whoever wrote it. Nothing "
-                 "that is pickled in it is ever run.",
-                 "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
-                 "  fsdpctl ckpt verify runs/7/iter_0001000");
+  CLI::App* ckpt = AddCommand(
+      app, "ckpt",
+      "Look into checkpoints in PyTorch's distributed format, whoever wrote them, compare and convert them. "
+      "Nothing that is pickled in one is ever run.",
+      "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
+      "  fsdpctl ckpt verify runs/7/iter_0001000\n"
+      "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
+      "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor");
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
@@ -217,6 +259,14 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   };
   add("inspect", "Show tensors, values and files, and what is wrong as far as .metadata shows it.");
   add("verify", "Read all of it, compare it with its checksums, and tell every fault.");
+  AddCkptConvert(ckpt, line);
+  CLI::App* diff =
+      AddCommand(ckpt, "diff",
+                 "Compare two checkpoints: names, shapes, types and numbers. Hugging Face folders are "
+                 "taken too. The exit code is 0 where they are equal and 10 where not.",
+                 "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000");
+  diff->add_option("FIRST", line->file, "A folder")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("SECOND", line->target, "Another")->required()->check(NotEmpty())->type_name("");
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {

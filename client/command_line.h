@@ -12,12 +12,18 @@ namespace fsdpd {
 
 struct CommandLine {
   std::string command;  // "submit", "get", ...
-  std::string action;   // ckpt; "inspect", "verify"
+  std::string action;   // ckpt; "inspect", "verify", "convert", "diff"
   std::string server = "127.0.0.1:7777";
   std::string output = "table";  // table, json, yaml
   double timeout_seconds = 10;   // Of a unary call.
 
   std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
+  std::string target;                     // ckpt convert; ckpt diff: the second folder
+  std::string to;                         // ckpt convert; fsdp_dtensor, hf
+  std::string config;                     // ckpt convert; a config.json, or empty.
+  std::string spec;                       // ckpt convert; a job's, or empty.
+  std::string dtype;                      // ckpt convert; empty: by `to`.
+  std::string shard_bytes = "5GB";        // ckpt convert
   std::vector<std::string> sets;          // submit, validate, plan
   bool offline = false;                   // validate, plan
   bool program = false;                   // plan

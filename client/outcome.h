@@ -23,6 +23,7 @@ enum ExitCode {
   kExitFailed = 7,       // The coordinator refused or failed otherwise; or no profile was measured.
   kExitNotWritten = 8,   // Stdout did not take what was asked for.
   kExitDamaged = 9,      // A checkpoint has a fault.
+  kExitDiffers = 10,     // Two checkpoints that were compared.
   kExitInterrupted = 130,
 };
 

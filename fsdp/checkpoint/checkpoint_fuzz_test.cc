@@ -11,8 +11,10 @@
 #include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp_sums.h"
+#include "fsdp/checkpoint/json.h"
 #include "fsdp/checkpoint/pickle.h"
 #include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/safetensors.h"
 #include "fsdp/checkpoint/torch_save.h"
 #include "fsdp/checkpoint/zip.h"
 
@@ -212,6 +214,63 @@ TEST(CheckpointFuzz, NoBytesThatAreNoTextComeOutOfIntactRecords) {
     ExpectShown(ReadSavedTensor(size, ReadAtOf(bytes)).status());
     ExpectShown(ReadSavedValue(size, ReadAtOf(bytes)).status());
   }
+}
+
+TEST(CheckpointFuzz, RandomJsonIsReadOrRefused) {
+  constexpr char kMeaning[] = "{}[]\":,0123456789-+.eEtruefalsn\\ud8\x01 ";
+  int read = 0;
+  for (int seed = 0; seed < Seeds(50000); ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    std::string text = R"({"a": {"b": [1, -2.5e+3, "\ud83d\ude00"], "c": {}}, "d": [[true], null]})";
+    if (dice.Below(3) == 0) text.clear();
+    for (size_t edits = 1 + dice.Below(8); edits > 0; --edits) {
+      text.insert(dice.Below(text.size() + 1), 1, kMeaning[dice.Below(sizeof(kMeaning) - 1)]);
+      if (dice.Below(2) == 0) text.erase(dice.Below(text.size()), 1);
+    }
+    const absl::StatusOr<JsonValue> value = ParseJson(text);
+    EXPECT_TRUE(value.ok() || absl::IsDataLoss(value.status())) << value.status();
+    ExpectShown(value.status());
+    if (!value.ok()) continue;
+    ++read;
+    EXPECT_TRUE(IsUtf8(value->text));
+    EXPECT_TRUE(value->keys.empty() || value->keys.size() == value->items.size());
+  }
+  EXPECT_GT(read, 0);
+}
+
+// What is read of a damaged head is a file that could be: each byte of it after the head is one tensor's.
+TEST(CheckpointFuzz, DamagedSafetensorsAreReadOrRefused) {
+  std::vector<SafetensorsEntry> tensors = {{"model.embed.weight", FindTensorType("float32"), {3, 5}, 0, 60},
+                                           {"norm", FindTensorType("bfloat16"), {7}, 0, 14},
+                                           {"none", FindTensorType("int64"), {0, 4}, 0, 0}};
+  const std::string head = LayOutSafetensors(&tensors);
+  const std::string good = head + std::string(74, 'x');
+  int read = 0;
+  for (int seed = 0; seed < Seeds(20000); ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice(seed);
+    // Damage in the numbers would not be seen.
+    std::string bytes = dice.Damaged(good.substr(8, head.size() - 8));
+    const uint64_t length = dice.Below(8) == 0 ? dice.Below(200) : bytes.size();
+    bytes.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+    bytes += std::string(74, 'x');
+    const auto size = static_cast<int64_t>(bytes.size());
+    const absl::StatusOr<std::vector<SafetensorsEntry>> entries = ReadSafetensors(size, ReadAtOf(bytes));
+    ExpectShown(entries.status());
+    EXPECT_TRUE(entries.ok() || absl::IsDataLoss(entries.status()) || absl::IsUnimplemented(entries.status()))
+        << entries.status();
+    if (!entries.ok()) continue;
+    ++read;
+    int64_t end = 8 + static_cast<int64_t>(length);
+    for (const SafetensorsEntry& entry : *entries) {
+      EXPECT_EQ(entry.begin, end);
+      EXPECT_EQ(*BytesOf(*entry.type, entry.shape), entry.bytes);
+      end += entry.bytes;
+    }
+    EXPECT_EQ(end, size);
+  }
+  EXPECT_GT(read, 0) << "damage in a name, for one, can be read";
 }
 
 TEST(CheckpointFuzz, DamagedSumsAreRefused) {

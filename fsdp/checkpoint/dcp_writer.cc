@@ -57,17 +57,6 @@ absl::Status RemoveParts(const std::string& folder, const std::string& name) {
   return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
 }
 
-absl::Status Reserve(int fd, const std::string& path, int64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  int result = 0;
-  do {
-    result = fallocate(fd, 0, 0, bytes);
-  } while (result != 0 && errno == EINTR);
-  // Without the file system's help the disk may turn out to be full later.
-  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, bytes);
-  return result == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("reserve ", bytes, " bytes of ", path));
-}
-
 }  // namespace
 
 DcpWriter::DcpWriter(std::string folder, std::string part_path, const DcpFile& layout, int fd)
@@ -95,7 +84,7 @@ absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& 
   const int fd = open(part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
   std::unique_ptr<DcpWriter> writer(new DcpWriter(folder, part_path, layout, fd));
-  FSDPD_RETURN_IF_ERROR(Reserve(fd, part_path, layout.bytes));
+  FSDPD_RETURN_IF_ERROR(ReserveBytes(fd, part_path, layout.bytes));
   FSDPD_RETURN_IF_ERROR(writer->WriteValues());
   return writer;
 }

@@ -37,6 +37,17 @@ absl::Status WriteAt(int fd, const std::string& path, int64_t begin, std::vector
   return absl::OkStatus();
 }
 
+absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  int result = 0;
+  do {
+    result = fallocate(fd, 0, 0, bytes);
+  } while (result != 0 && errno == EINTR);
+  // Without the file system's help the disk may turn out to be full later.
+  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, bytes);
+  return result == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("reserve ", bytes, " bytes of ", path));
+}
+
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content) {
   const std::string path = absl::StrCat(folder, "/", name), temporary = absl::StrCat(path, ".tmp");
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

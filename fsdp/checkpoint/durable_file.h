@@ -15,6 +15,10 @@ namespace fsdpd {
 // All of `pieces`, one after the other, at byte `begin` of `fd`.
 absl::Status WriteAt(int fd, const std::string& path, int64_t begin, std::vector<iovec> pieces);
 
+// Takes the first `bytes` bytes of an empty file on the disk now, so that a full one is known before they are
+// written; where the file system cannot, the file gets its length alone.
+absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes);
+
 // `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
 // rename itself is on disk after SyncFolder().
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content);

@@ -1,0 +1,237 @@
+// fsdpctl ckpt convert: a model's parameters from one format into another. Which model it is says the
+// config.json beside the weights, --config or --spec.
+#include <absl/strings/str_cat.h>
+#include <absl/time/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "client/ckpt_commands.h"
+#include "client/hf_config.h"
+#include "client/hf_config_text.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/progress_line.h"
+#include "client/spec_file.h"
+#include "fsdp/checkpoint/convert.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/plan/rules/rules.h"
+#include "proto/fsdpd/v1/checkpoint.pb.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw(200);
+constexpr size_t kLeftOutTold = 3;
+
+int Refuse(absl::string_view why, Console* console) {
+  console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
+  return kExitUsage;
+}
+
+// What the rules say of the model; the rest of a spec matters to nobody here.
+SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
+  v1::JobSpec job;
+  *job.mutable_model() = model;
+  SpecFaults faults;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {
+      faults.push_back(Locate(violation, places));
+    }
+  }
+  return faults;
+}
+
+// The model of a config.json; on the way the text that is written again.
+int ReadConfig(const std::string& path, Conversion* conversion, Console* console) {
+  const absl::StatusOr<std::string> text = ReadText(path, console->in);
+  if (!text.ok()) return Refuse(text.status().message(), console);
+  v1::Model model;
+  SpecFaults faults;
+  for (SpecFault& fault : ReadHfConfig(*text, path, &model)) {
+    // What is warned of is how training would differ.
+    if (fault.violation.level == FaultLevel::kError) faults.push_back(std::move(fault));
+  }
+  if (faults.empty()) faults = ModelFaults(model, {{"", {path, 0, 0}}});
+  if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
+  conversion->model = ToModelConfig(model);
+  const absl::StatusOr<std::string> config = RewriteHfConfig(*text, conversion->type->name);
+  if (!config.ok()) return Refuse(absl::StrCat(path, ": ", config.status().message()), console);
+  conversion->config = *config;
+  return kExitOk;
+}
+
+int ReadSpec(const std::string& path, Conversion* conversion, Console* console) {
+  const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
+  if (!spec.ok()) return Refuse(spec.status().message(), console);
+  SpecFaults faults;
+  for (const SpecFault& fault : spec->faults) {
+    if (fault.violation.level == FaultLevel::kError) faults.push_back(fault);
+  }
+  if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
+  if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
+  if (spec->spec.model().has_plugin()) {
+    return Refuse(absl::StrCat(path, ": a plug-in's model has names of its own, which nobody else has"),
+                  console);
+  }
+  conversion->model = ToModelConfig(spec->spec.model());
+  if (conversion->to != StoreFormat::kHf) return kExitOk;
+  const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
+  if (!config.ok()) return Refuse(absl::StrCat(path, ": ", config.status().message()), console);
+  conversion->config = *config;
+  return kExitOk;
+}
+
+int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
+  if (!line.spec.empty() && !line.config.empty()) {
+    return Refuse("--config and --spec both say which model it is; write one of them", console);
+  }
+  if (!line.spec.empty()) return ReadSpec(line.spec, conversion, console);
+  if (!line.config.empty()) return ReadConfig(line.config, conversion, console);
+  const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
+  if (access(beside.c_str(), F_OK) == 0) return ReadConfig(beside, conversion, console);
+  return Refuse(
+      absl::StrCat(
+          line.file, ": which model it is cannot be told from shapes (heads, positions), and there is no ",
+          kHfConfigName, " in it; add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
+      console);
+}
+
+int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console) {
+  conversion->source = line.file;
+  conversion->target = line.target;
+  conversion->to = line.to == "hf" ? StoreFormat::kHf : StoreFormat::kDcp;
+  const bool native = conversion->to == StoreFormat::kDcp;
+  const std::string dtype = !line.dtype.empty() ? line.dtype : native ? "float32" : "bfloat16";
+  if (native && dtype != "float32") {
+    return Refuse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
+                  console);
+  }
+  conversion->type = FindTensorType(dtype);
+  const absl::StatusOr<int64_t> bytes = ParseBytes(line.shard_bytes);
+  if (!bytes.ok() || *bytes <= 0) {
+    return Refuse(
+        absl::StrCat("--shard-bytes: '", line.shard_bytes, "' is not a size above 0; write for example 5GB"),
+        console);
+  }
+  conversion->file_bytes = *bytes;
+  return ReadModel(line, conversion, console);
+}
+
+// Drawn over itself while Convert() runs on another thread.
+class ProgressScreen {
+ public:
+  ProgressScreen(const ConversionProgress& progress, Console* console)
+      : progress_(progress), console_(*console), begun_(console->clock->Now()) {}
+
+  void Draw() {
+    const int64_t of_tensors = progress_.of_tensors, of_bytes = progress_.of_bytes, bytes = progress_.bytes;
+    if (!console_.err_terminal || of_tensors == 0) return;
+    Clear();
+    const double seconds = absl::ToDoubleSeconds(console_.clock->Now() - begun_);
+    const double rate = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+    std::string what = absl::StrCat(HumanBytes(bytes), " of ", HumanBytes(of_bytes), "  ",
+                                    HumanBytes(static_cast<int64_t>(rate)), "/s");
+    if (rate > 0)
+      absl::StrAppend(&what, "  eta ", HumanSeconds(static_cast<double>(of_bytes - bytes) / rate));
+    const auto number = static_cast<int>(std::min(of_tensors, progress_.tensors + 1));
+    console_.err << StageBar(number, static_cast<int>(of_tensors), what, console_.err_width()) << std::flush;
+    live_ = true;
+  }
+
+  void Clear() {
+    if (live_) console_.err << "\r\x1b[2K" << std::flush;
+    live_ = false;
+  }
+
+ private:
+  const ConversionProgress& progress_;
+  Console& console_;
+  const absl::Time begun_;
+  bool live_ = false;
+};
+
+absl::StatusOr<ConversionResult> Watched(const Conversion& conversion, Console* console) {
+  ConversionProgress progress;
+  ProgressScreen screen(progress, console);
+  std::future<absl::StatusOr<ConversionResult>> result = std::async(std::launch::async, [&] {
+    return Convert(
+        conversion, CkptThreads(), [console] { return IsInterrupted(*console); }, &progress);
+  });
+  while (result.wait_for(kRedraw) != std::future_status::ready) screen.Draw();
+  screen.Draw();  // What is short shows that it was there, too.
+  screen.Clear();
+  return result.get();
+}
+
+v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conversion,
+                                 const ConversionResult& result) {
+  v1::CheckpointConversion proto;
+  proto.set_source(ShownText(line.file));
+  proto.set_target(ShownText(line.target));
+  proto.set_format(line.to);
+  proto.set_type(std::string(conversion.type->name));
+  proto.set_tensors(result.tensors);
+  proto.set_bytes(result.bytes);
+  proto.set_files(result.files);
+  for (const std::string& name : result.left_out) proto.add_left_out(ShownText(name));
+  proto.set_overflowed(result.overflowed);
+  for (const DcpFault& fault : result.faults) {
+    v1::CheckpointFault* one = proto.add_faults();
+    one->set_where(ShownText(fault.where));
+    one->set_what(ShownText(fault.what));
+  }
+  proto.set_faults_left_out(result.faults.left_out());
+  return proto;
+}
+
+std::string LeftOutText(const v1::CheckpointConversion& result) {
+  const int count = result.left_out_size();
+  std::string text = absl::StrCat("note: left out, being no parameters of the model: ");
+  for (int i = 0; i < std::min<int>(count, kLeftOutTold); ++i) {
+    absl::StrAppend(&text, i > 0 ? ", " : "", Escaped(result.left_out(i)));
+  }
+  const int more = count - static_cast<int>(kLeftOutTold);
+  return more > 0 ? absl::StrCat(text, " and ", more, " more") : text;
+}
+
+int Tell(const CommandLine& line, const v1::CheckpointConversion& result, Console* console) {
+  for (const v1::CheckpointFault& fault : result.faults()) {
+    console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
+                                 "\n");
+  }
+  if (result.faults_left_out() > 0) {
+    console->err << absl::StrCat(line.file, ": error: and ", result.faults_left_out(), " more faults\n");
+  }
+  const bool done = result.faults().empty();
+  if (done && !result.left_out().empty()) console->err << line.file << ": " << LeftOutText(result) << "\n";
+  if (result.overflowed() > 0) {
+    console->err << absl::StrCat(line.target, ": warning: ", result.overflowed(),
+                                 " numbers are too large for ", result.type(), " and became infinite\n");
+  }
+  if (line.output != "table") {
+    console->out << Rendered(result, line.output);
+  } else if (done) {
+    console->out << absl::StrCat(line.target, ": ", result.tensors(), " tensors, ",
+                                 HumanBytes(result.bytes()), " in ", result.files(),
+                                 result.files() == 1 ? " file" : " files", ", ", result.type(), "\n");
+  }
+  return done ? kExitOk : kExitDamaged;
+}
+
+}  // namespace
+
+int RunCkptConvert(const CommandLine& line, Console* console) {
+  Conversion conversion;
+  if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
+  const absl::StatusOr<ConversionResult> result = Watched(conversion, console);
+  if (!result.ok()) return FailCkpt(result.status(), console);
+  return Tell(line, ToProto(line, conversion, *result), console);
+}
+
+}  // namespace fsdpd

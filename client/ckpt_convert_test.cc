@@ -1,0 +1,226 @@
+// fsdpctl ckpt convert and diff: their flags, what they say and how they end. That transformers and torch
+// read what is written is shown in tests/parity.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kConfig[] = R"({
+  "model_type": "llama",
+  "bos_token_id": 1,
+  "hidden_size": 8,
+  "intermediate_size": 12,
+  "num_attention_heads": 2,
+  "num_hidden_layers": 1,
+  "vocab_size": 16,
+  "torch_dtype": "float64"
+})";
+constexpr char kSpec[] =
+    "name: x\nmodel:\n  llama: {vocab_size: 16, hidden_size: 8, intermediate_size: 12, layers: 1, heads: "
+    "2}\n";
+
+ModelConfig Model() {
+  LlamaConfig llama;
+  llama.vocab_size = 16;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.layers = 1;
+  llama.heads = llama.kv_heads = 2;
+  llama.head_size = 4;
+  return llama;
+}
+
+class CkptConvertTest : public ::testing::Test {
+ protected:
+  CkptConvertTest() {
+    WriteHf(hf_, [](TestTensor*) {});
+    WriteFileOf(dir_.File("config.json"), kConfig);
+    WriteFileOf(dir_.File("job.yaml"), kSpec);
+  }
+
+  template <typename Change>
+  void WriteHf(const std::string& folder, Change change) {
+    std::vector<TestTensor> tensors;
+    std::vector<StoredTensor> stored;
+    for (const NamedParam& param : ParamsOf(Model(), Naming::kTransformers)) {
+      tensors.push_back(MakeTestTensor(param.theirs, "bfloat16", param.shape));
+      change(&tensors.back());
+      stored.push_back({param.theirs, tensors.back().type, tensors.back().shape,
+                        static_cast<int64_t>(tensors.back().numbers.size())});
+    }
+    fs::create_directory(folder);
+    const auto writer = MakeHfWriter(folder, stored, 1 << 20, kConfig);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      ASSERT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
+    }
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+
+  int Run(std::vector<std::string> arguments) {
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    console.err_terminal = err_terminal_;
+    console.err_width = [] { return 80; };
+    arguments.insert(arguments.begin(), "ckpt");
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  void MakeNative() { ASSERT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitOk) << err_; }
+
+  TempDir dir_;
+  const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_folder_ = dir_.File("out");
+  Interrupt interrupt_;
+  bool err_terminal_ = false;
+  std::string out_, err_;
+};
+
+TEST_F(CkptConvertTest, ThereAndBackIsEqual) {
+  MakeNative();
+  EXPECT_EQ(out_, absl::StrCat(native_, ": 12 tensors, 3.22 KiB in 1 file, float32\n"));
+  EXPECT_EQ(err_, "");
+  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", hf_ + "/config.json"}), kExitOk)
+      << err_;
+  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  EXPECT_EQ(out_, "equal: 12 tensors and other entries\n");
+}
+
+TEST_F(CkptConvertTest, TheConfigIsWrittenAgainWithTheType) {
+  MakeNative();
+  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json"),
+                 "--dtype", "float16"}),
+            kExitOk)
+      << err_;
+  EXPECT_EQ(ReadFileOf(out_folder_ + "/config.json"),
+            absl::StrReplaceAll(absl::StrCat(kConfig, "\n"), {{"float64", "float16"}}));
+}
+
+TEST_F(CkptConvertTest, ASpecSaysTheModelToo) {
+  MakeNative();
+  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk)
+      << err_;
+  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  // Its config.json is one that is read again.
+  EXPECT_EQ(Run({"convert", out_folder_, dir_.File("again"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"diff", native_, dir_.File("again")}), kExitOk) << out_;
+}
+
+TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
+  MakeNative();
+  const std::vector<std::string> convert = {"convert", native_, out_folder_, "--to", "hf"};
+  EXPECT_EQ(Run(convert), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("add --config CONFIG.JSON, or --spec JOB.YAML"));
+  std::vector<std::string> both = convert;
+  both.insert(both.end(), {"--config", dir_.File("config.json"), "--spec", dir_.File("job.yaml")});
+  EXPECT_EQ(Run(both), kExitUsage);
+  WriteFileOf(dir_.File("job.yaml"), "name: x\nmodel: {plugin: {path: /x.so}}\n");
+  EXPECT_NE(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk);
+  EXPECT_FALSE(fs::exists(out_folder_));
+}
+
+TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {
+  WriteFileOf(hf_ + "/config.json",
+              absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 3"}}));
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitSpecRefused);
+  EXPECT_THAT(err_, HasSubstr("config.json: error: "));
+  WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"llama", "mamba"}}));
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitSpecRefused);
+  EXPECT_THAT(err_, HasSubstr("config.json:2:"));
+  WriteFileOf(dir_.File("job.yaml"), "name: x\nmodel: {llama: {layers: 0}}\n");
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor", "--spec", dir_.File("job.yaml")}),
+            kExitSpecRefused);
+  EXPECT_THAT(err_, HasSubstr("job.yaml:2:"));
+}
+
+TEST_F(CkptConvertTest, WrongFlagsAreUsage) {
+  EXPECT_EQ(Run({"convert", hf_, native_}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "gguf"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "hf", "--dtype", "int8"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "hf", "--shard-bytes", "many"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor", "--dtype", "bfloat16"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("float32; leave it out"));
+  EXPECT_EQ(
+      Run({"convert", dir_.File("absent"), native_, "--to", "hf", "--config", dir_.File("config.json")}),
+      kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("there is no checkpoint"));
+  EXPECT_EQ(Run({"convert", hf_, hf_, "--to", "hf"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("hf: is there already"));
+}
+
+TEST_F(CkptConvertTest, FaultsAreLinesAndTheExitCodeIs9) {
+  WriteHf(dir_.File("wrong"), [](TestTensor* tensor) {
+    if (tensor->name == "model.norm.weight") *tensor = MakeTestTensor(tensor->name, "bfloat16", {9});
+  });
+  EXPECT_EQ(Run({"convert", dir_.File("wrong"), native_, "--to", "fsdp_dtensor", "-o", "json"}),
+            kExitDamaged);
+  EXPECT_EQ(err_, absl::StrCat(dir_.File("wrong"),
+                               ": error: model.norm.weight: has the shape [9], and in the model [8]\n"));
+  EXPECT_THAT(out_, HasSubstr(R"("what": "has the shape [9], and in the model [8]")"));
+}
+
+TEST_F(CkptConvertTest, WhatBecameInfiniteIsAWarning) {
+  WriteHf(dir_.File("large"), [](TestTensor* tensor) {
+    if (tensor->name == "model.norm.weight") tensor->numbers.replace(0, 2, "\x80\x49");  // 2^20
+  });
+  EXPECT_EQ(
+      Run({"convert", dir_.File("large"), out_folder_, "--to", "hf", "--dtype", "float16", "-o", "yaml"}),
+      kExitOk);
+  EXPECT_THAT(err_, HasSubstr("numbers are too large for float16 and became infinite"));
+  EXPECT_THAT(out_, Not(HasSubstr("overflowed: 0\n")));
+}
+
+TEST_F(CkptConvertTest, ATerminalSeesHowFarItIs) {
+  MakeNative();
+  EXPECT_THAT(err_, Not(HasSubstr("KiB of")));
+  err_terminal_ = true;
+  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json")}),
+            kExitOk);
+  EXPECT_THAT(err_, HasSubstr("12/12  1.61 KiB of 1.61 KiB"));
+  EXPECT_TRUE(err_.size() > 5 && err_.substr(err_.size() - 5) == "\r\x1b[2K")
+      << "and the line is gone at the end";
+}
+
+TEST_F(CkptConvertTest, AnInterruptEndsIt) {
+  interrupt_.Fire();
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitInterrupted);
+  EXPECT_FALSE(fs::exists(native_));
+  EXPECT_EQ(Run({"diff", hf_, hf_}), kExitInterrupted);
+}
+
+TEST_F(CkptConvertTest, DiffSaysWhatDiffers) {
+  WriteHf(dir_.File("other"), [](TestTensor* tensor) {
+    if (tensor->name == "model.norm.weight") tensor->numbers.assign(16, '\0');
+    if (tensor->name == "lm_head.weight") *tensor = MakeTestTensor(tensor->name, "bfloat16", {4, 4});
+  });
+  EXPECT_EQ(Run({"diff", hf_, dir_.File("other")}), kExitDiffers);
+  EXPECT_THAT(out_, HasSubstr("NAME               FIRST             SECOND           LARGEST DIFFERENCE\n"
+                              "lm_head.weight     bfloat16 [16, 8]  bfloat16 [4, 4]\n"
+                              "model.norm.weight  bfloat16 [8]      bfloat16 [8]     "));
+  EXPECT_THAT(out_, HasSubstr(" in 8 numbers\n\n2 differ, 10 are equal\n"));
+  EXPECT_EQ(Run({"diff", hf_, dir_.File("absent")}), kExitUsage);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,107 @@
+// What is written is read again by client/hf_config.h, into the same sizes.
+#include "client/hf_config_text.h"
+
+#include <gtest/gtest.h>
+
+#include "client/hf_config.h"
+
+namespace fsdpd {
+namespace {
+
+v1::Model Read(const std::string& text) {
+  v1::Model model;
+  const SpecFaults faults = ReadHfConfig(text, "config.json", &model);
+  EXPECT_TRUE(faults.empty()) << Render(faults[0]);
+  return model;
+}
+
+LlamaConfig SomeLlama() {
+  LlamaConfig llama;
+  llama.vocab_size = 1000;
+  llama.hidden_size = 64;
+  llama.intermediate_size = 160;
+  llama.layers = 3;
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.head_size = 32;
+  llama.rope_theta = 1234567.5;
+  llama.norm_epsilon = 1e-6;
+  llama.positions = 4096;
+  return llama;
+}
+
+void ExpectComesBack(const LlamaConfig& llama) {
+  const auto text = MakeHfConfig(llama, "bfloat16");
+  ASSERT_TRUE(text.ok()) << text.status();
+  const ModelConfig back = ToModelConfig(Read(*text));
+  const auto& read = std::get<LlamaConfig>(back);
+  EXPECT_EQ(read.vocab_size, llama.vocab_size);
+  EXPECT_EQ(read.hidden_size, llama.hidden_size);
+  EXPECT_EQ(read.intermediate_size, llama.intermediate_size);
+  EXPECT_EQ(read.layers, llama.layers);
+  EXPECT_EQ(read.heads, llama.heads);
+  EXPECT_EQ(read.kv_heads, llama.kv_heads);
+  EXPECT_EQ(read.head_size, llama.head_size);
+  EXPECT_EQ(read.rope_theta, llama.rope_theta);
+  EXPECT_EQ(read.norm_epsilon, llama.norm_epsilon);
+  EXPECT_EQ(read.positions, llama.positions);
+  EXPECT_EQ(read.tied_embeddings, llama.tied_embeddings);
+  EXPECT_EQ(read.qk_norm, llama.qk_norm);
+  EXPECT_EQ(read.attention_bias, llama.attention_bias);
+  EXPECT_EQ(read.rope_scaling.factor, llama.rope_scaling.factor);
+  EXPECT_EQ(read.rope_scaling.original_positions, llama.rope_scaling.original_positions);
+}
+
+TEST(HfConfigText, EachFamilyOfOursComesBack) {
+  LlamaConfig llama = SomeLlama();
+  ExpectComesBack(llama);
+  llama.rope_scaling.factor = 8;
+  llama.rope_scaling.original_positions = 512;
+  ExpectComesBack(llama);
+  llama.attention_bias = true;
+  ExpectComesBack(llama);
+  llama.attention_bias = false;
+  llama.qk_norm = llama.tied_embeddings = true;
+  ExpectComesBack(llama);
+  llama.attention_bias = true;
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "no family has both";
+}
+
+TEST(HfConfigText, Gpt2ComesBack) {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 100;
+  gpt2.hidden_size = 8;
+  gpt2.intermediate_size = 24;
+  gpt2.layers = 2;
+  gpt2.heads = 2;
+  gpt2.positions = 16;
+  gpt2.tied_embeddings = false;
+  const auto text = MakeHfConfig(gpt2, "float32");
+  ASSERT_TRUE(text.ok()) << text.status();
+  const ModelConfig back = ToModelConfig(Read(*text));
+  const auto& read = std::get<Gpt2Config>(back);
+  EXPECT_EQ(read.vocab_size, 100);
+  EXPECT_EQ(read.hidden_size, 8);
+  EXPECT_EQ(read.intermediate_size, 24);
+  EXPECT_EQ(read.layers, 2);
+  EXPECT_EQ(read.heads, 2);
+  EXPECT_EQ(read.positions, 16);
+  EXPECT_EQ(read.norm_epsilon, 1e-5);
+  EXPECT_FALSE(read.tied_embeddings);
+}
+
+TEST(HfConfigText, EveryFieldIsWrittenAgainInItsPlace) {
+  const auto text = RewriteHfConfig(
+      R"({"b": [1, -2.5e-07, true, null, "1", {}, []], "a": {"x": "é \" \n"}, "dtype": "float32", "z": "true"})",
+      "bfloat16");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(
+      *text,
+      "{\n  \"b\": [\n    1,\n    -2.5e-07,\n    true,\n    null,\n    \"1\",\n    {},\n    []\n  ],\n"
+      "  \"a\": {\n    \"x\": \"é \\\" \\n\"\n  },\n  \"dtype\": \"bfloat16\",\n  \"z\": \"true\"\n}\n");
+  EXPECT_EQ(*RewriteHfConfig("{}", "float16"), "{\n  \"torch_dtype\": \"float16\"\n}\n");
+  EXPECT_FALSE(RewriteHfConfig("[1]", "float16").ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

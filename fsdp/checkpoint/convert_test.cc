@@ -1,0 +1,222 @@
+// Conversions of a small model. That others read what is written, and that it computes the same, is shown in
+// tests/parity.
+#include "fsdp/checkpoint/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ModelConfig SmallModel() {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 32;
+  gpt2.hidden_size = 8;
+  gpt2.intermediate_size = 32;
+  gpt2.layers = 2;
+  gpt2.heads = 2;
+  gpt2.positions = 16;
+  return gpt2;
+}
+
+// Small numbers, which every type has.
+TestTensor MakeParam(const std::string& name, const std::vector<int64_t>& shape) {
+  TestTensor tensor = MakeTestTensor(name, "float32", shape);
+  auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+  for (size_t i = 0; i < tensor.numbers.size() / 4; ++i) {
+    numbers[i] = static_cast<float>((i * 7 + name.size()) % 251) - 125;
+  }
+  return tensor;
+}
+
+class ConvertTest : public ::testing::Test {
+ protected:
+  ConvertTest() {
+    for (const NamedParam& param : ParamsOf(SmallModel(), Naming::kOurs)) {
+      tensors_.push_back(MakeParam(kNativePrefix + param.ours, param.shape));
+    }
+    WriteNative(tensors_);
+  }
+
+  // With an entry that is no parameter, as a job's has.
+  void WriteNative(const std::vector<TestTensor>& tensors) {
+    fs::remove_all(native_);
+    fs::create_directory(native_);
+    std::vector<TestTensor> all = tensors;
+    all.push_back(MakeParam("optimizer.state.x.exp_avg", {3}));
+    ASSERT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, all, 3)).ok());
+  }
+
+  absl::StatusOr<ConversionResult> Run(
+      const std::string& source, const std::string& target, StoreFormat to, const char* type = "float32",
+      const std::function<bool()>& stopped = [] { return false; }) {
+    Conversion conversion;
+    conversion.source = source;
+    conversion.target = dir_.File(target);
+    conversion.model = SmallModel();
+    conversion.to = to;
+    conversion.type = FindTensorType(type);
+    conversion.file_bytes = 3000;
+    conversion.config = "{}\n";
+    return Convert(conversion, 2, stopped, &progress_);
+  }
+
+  TempDir dir_;
+  const std::string native_ = dir_.File("native");
+  std::vector<TestTensor> tensors_;
+  ConversionProgress progress_;
+};
+
+TEST_F(ConvertTest, ThereAndBackIsTheSame) {
+  for (const char* type : {"float32", "bfloat16", "float16"}) {
+    const auto there = Run(native_, std::string("hf.") + type, StoreFormat::kHf, type);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_TRUE(there->faults.empty());
+    EXPECT_EQ(there->tensors, static_cast<int64_t>(tensors_.size()));
+    EXPECT_GT(there->files, 1);
+    EXPECT_EQ(there->overflowed, 0);
+    EXPECT_THAT(there->left_out, ElementsAre("optimizer.state.x.exp_avg"));
+    EXPECT_EQ(progress_.bytes, there->bytes);
+    EXPECT_EQ(progress_.bytes, progress_.of_bytes);
+    progress_.bytes = 0;
+    const auto back =
+        Run(dir_.File(std::string("hf.") + type), std::string("back.") + type, StoreFormat::kDcp);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->left_out.size(), 0u);
+    EXPECT_TRUE(ReadBack(dir_.File(std::string("back.") + type), tensors_).ok());
+    progress_.bytes = 0;
+  }
+}
+
+TEST_F(ConvertTest, ANumberThatDoesNotFitIsCounted) {
+  reinterpret_cast<float*>(tensors_[0].numbers.data())[5] = 1e6f;
+  WriteNative(tensors_);
+  const auto done = Run(native_, "hf", StoreFormat::kHf, "float16");
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(done->overflowed, 1);
+}
+
+TEST_F(ConvertTest, EveryFaultIsToldAndNothingIsWritten) {
+  std::vector<TestTensor> wrong = tensors_;
+  wrong[0] = MakeParam("model.module.embedding.weight", {32, 9});
+  wrong[1].name = "model.module.embedding.locations";
+  WriteNative(wrong);
+  const auto done = Run(native_, "hf", StoreFormat::kHf);
+  ASSERT_TRUE(done.ok()) << done.status();
+  std::vector<std::string> told;
+  for (const DcpFault& fault : done->faults) told.push_back(fault.where + " " + fault.what);
+  EXPECT_THAT(told,
+              ElementsAre("model.module.embedding.weight has the shape [32, 9], and in the model [32, 8]",
+                          "model.module.embedding.positions is not there, and the model has it",
+                          "model.module.embedding.locations is not in the model"));
+  EXPECT_FALSE(fs::exists(dir_.File("hf")));
+  EXPECT_FALSE(fs::exists(dir_.File("hf.part")));
+}
+
+// The model that is told ties it: what was trained would be lost.
+TEST_F(ConvertTest, AHeadOfItsOwnIsNotDropped) {
+  std::vector<TestTensor> untied = tensors_;
+  untied.push_back(MakeParam("model.module.head.output", {32, 8}));
+  WriteNative(untied);
+  const auto done = Run(native_, "hf", StoreFormat::kHf);
+  ASSERT_TRUE(done.ok()) << done.status();
+  ASSERT_EQ(done->faults.size(), 1u);
+  EXPECT_EQ(done->faults[0].where, "model.module.head.output");
+}
+
+TEST_F(ConvertTest, AnotherFamilysNamesAreTold) {
+  fs::create_directory(dir_.File("other"));
+  ASSERT_TRUE(
+      CommitTestFiles(dir_.File("other"), WriteTestFiles(dir_.File("other"), SmallTensors(), 1)).ok());
+  const auto done = Run(dir_.File("other"), "hf", StoreFormat::kHf);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(done->faults.size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(Run(dir_.path(), "hf", StoreFormat::kHf).status()));
+}
+
+TEST_F(ConvertTest, ADamagedNumberIsNotCarriedOver) {
+  // Of one chunk each, whose checksum is then compared.
+  fs::remove_all(native_);
+  fs::create_directory(native_);
+  ASSERT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, tensors_, 1)).ok());
+  const std::string path = native_ + "/__0_0.distcp";
+  std::string bytes = ReadFileOf(path);
+  const size_t at = bytes.find(tensors_[3].numbers);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 1] ^= 1;
+  WriteFileOf(path, bytes);
+  EXPECT_TRUE(absl::IsDataLoss(Run(native_, "hf", StoreFormat::kHf).status()));
+  EXPECT_FALSE(fs::exists(dir_.File("hf")));
+}
+
+TEST_F(ConvertTest, AnInterruptLeavesNothing) {
+  for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
+    std::atomic<int> asked = 0;
+    const auto done = Run(native_, "out", to, "float32", [&asked] { return ++asked > 5; });
+    EXPECT_TRUE(absl::IsCancelled(done.status())) << done.status();
+    EXPECT_FALSE(fs::exists(dir_.File("out")));
+    EXPECT_FALSE(fs::exists(dir_.File("out.part")));
+  }
+}
+
+TEST_F(ConvertTest, AFullDiskLeavesNothing) {
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
+    for (const rlim_t bytes : {0, 100, 1500, 2500}) {
+      rlimit small = before;
+      small.rlim_cur = bytes;
+      setrlimit(RLIMIT_FSIZE, &small);
+      const auto done = Run(native_, "out", to);
+      setrlimit(RLIMIT_FSIZE, &before);
+      EXPECT_TRUE(absl::IsUnavailable(done.status())) << bytes << ": " << done.status();
+      EXPECT_FALSE(fs::exists(dir_.File("out")));
+      EXPECT_FALSE(fs::exists(dir_.File("out.part")));
+    }
+  }
+}
+
+using ConvertDeathTest = ConvertTest;
+
+TEST_F(ConvertDeathTest, WhoWasKilledCanBeRunAgain) {
+  testing::FLAGS_gtest_death_test_style = "fast";  // The child has this one's folder.
+  std::atomic<int> asked = 0;
+  EXPECT_EXIT(Run(native_, "out", StoreFormat::kDcp, "float32",
+                  [&asked] {
+                    if (++asked > 5) _exit(7);
+                    return false;
+                  })
+                  .IgnoreError(),
+              testing::ExitedWithCode(7), "");
+  EXPECT_FALSE(fs::exists(dir_.File("out")));
+  EXPECT_TRUE(fs::exists(dir_.File("out.part")));
+  const auto done = Run(native_, "out", StoreFormat::kDcp);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_TRUE(ReadBack(dir_.File("out"), tensors_).ok());
+  EXPECT_FALSE(fs::exists(dir_.File("out.part")));
+}
+
+TEST_F(ConvertTest, WhatIsThereIsNotReplaced) {
+  ASSERT_TRUE(Run(native_, "out", StoreFormat::kHf).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(Run(native_, "out", StoreFormat::kDcp).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(Run(native_, "native", StoreFormat::kHf).status()))
+      << "the source itself";
+  EXPECT_TRUE(ReadBack(native_, tensors_).ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+// Checkpoints in PyTorch's distributed format as tensors by name (tensor_store.h), each read and written
+// whole.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/tensor_store.h"
+
+namespace fsdpd {
+
+// What is no tensor is not among them: `dcp()` has it.
+class DcpTensorReader : public TensorReader {
+ public:
+  static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& folder);
+
+  absl::Status Read(size_t tensor, void* out) const override;
+
+  const DcpReader& dcp() const { return *dcp_; }
+
+ private:
+  explicit DcpTensorReader(std::unique_ptr<DcpReader> dcp);
+
+  const std::unique_ptr<DcpReader> dcp_;
+  std::vector<const DcpTensor*> found_;  // Of each of tensors().
+};
+
+// Files of one rank, `file_bytes` each. REQUIRES: the folder exists and has no checkpoint; names differ.
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
+                                                            const std::vector<StoredTensor>& tensors,
+                                                            int64_t file_bytes);
+
+}  // namespace fsdpd

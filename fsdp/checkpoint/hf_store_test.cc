@@ -1,0 +1,106 @@
+// Folders as we write them, whole and damaged. Those of transformers are in tests/parity.
+#include "fsdp/checkpoint/hf_store.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HfStoreTest : public ::testing::Test {
+ protected:
+  void Write(int64_t file_bytes) {
+    std::vector<StoredTensor> stored;
+    for (const TestTensor& tensor : tensors_) {
+      stored.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
+    }
+    const auto writer = MakeHfWriter(dir_.path(), stored, file_bytes, "{}\n");
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      ASSERT_TRUE((*writer)->Write(i, tensors_[i].numbers.data()).ok());
+    }
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+
+  std::string ErrorOf() {
+    const auto reader = OpenHfFolder(dir_.path());
+    EXPECT_TRUE(absl::IsDataLoss(reader.status())) << reader.status();
+    return std::string(reader.status().message());
+  }
+
+  void Replace(const std::string& name, const std::string& from, const std::string& to) {
+    WriteFileOf(dir_.File(name), absl::StrReplaceAll(ReadFileOf(dir_.File(name)), {{from, to}}));
+  }
+
+  TempDir dir_;
+  const std::vector<TestTensor> tensors_ = SmallTensors();
+  const std::string index_ = "model.safetensors.index.json", first_ = "model-00001-of-00003.safetensors";
+};
+
+TEST_F(HfStoreTest, WhatIsWrittenIsRead) {
+  for (const int64_t file_bytes : {1000, 100, 1}) {
+    SCOPED_TRACE(file_bytes);
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) std::filesystem::remove(entry);
+    Write(file_bytes);
+    EXPECT_EQ(std::filesystem::exists(dir_.File(index_)), file_bytes < 1000);
+    EXPECT_EQ(ReadFileOf(dir_.File("config.json")), "{}\n");
+    const auto reader = OpenHfFolder(dir_.path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    ASSERT_EQ((*reader)->tensors().size(), tensors_.size());
+    for (const TestTensor& tensor : tensors_) {
+      const int64_t found = (*reader)->Find(tensor.name);
+      ASSERT_GE(found, 0) << tensor.name;
+      EXPECT_EQ((*reader)->tensors()[found].type, tensor.type);
+      EXPECT_EQ((*reader)->tensors()[found].shape, tensor.shape);
+      std::string numbers(tensor.numbers.size(), '\0');
+      ASSERT_TRUE((*reader)->Read(found, numbers.data()).ok());
+      EXPECT_EQ(numbers, tensor.numbers) << tensor.name;
+    }
+    EXPECT_EQ((*reader)->Find("absent"), -1);
+  }
+}
+
+TEST_F(HfStoreTest, AnIndexThatSaysWhatIsNotThereIsRefused) {
+  Write(170);
+  ASSERT_TRUE(std::filesystem::exists(dir_.File(first_)));
+  Replace(index_, "model.w", "model.v");
+  EXPECT_THAT(ErrorOf(), HasSubstr("has no model.v, which the index says"));
+  Replace(index_, first_, "../" + first_);
+  EXPECT_THAT(ErrorOf(), HasSubstr("is in no file of the folder"));
+  WriteFileOf(dir_.File(index_), "{}");
+  EXPECT_THAT(ErrorOf(), HasSubstr("has no weight_map"));
+  WriteFileOf(dir_.File(index_), "[");
+  EXPECT_THAT(ErrorOf(), HasSubstr("JSON, byte "));
+}
+
+TEST_F(HfStoreTest, ATensorInTwoFilesIsRefused) {
+  Write(170);
+  WriteFileOf(dir_.File("model-00002-of-00003.safetensors"), ReadFileOf(dir_.File(first_)));
+  EXPECT_THAT(ErrorOf(), HasSubstr("is in another file too"));
+}
+
+TEST_F(HfStoreTest, ATornFileIsRefused) {
+  Write(1000);
+  const std::string bytes = ReadFileOf(dir_.File("model.safetensors"));
+  WriteFileOf(dir_.File("model.safetensors"), bytes.substr(0, bytes.size() - 1));
+  EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: its tensors have"));
+}
+
+TEST_F(HfStoreTest, WeightsInAnotherFormAreNamed) {
+  EXPECT_TRUE(absl::IsNotFound(OpenHfFolder(dir_.path()).status()));
+  WriteFileOf(dir_.File("pytorch_model.bin"), "x");
+  const auto reader = OpenHfFolder(dir_.path());
+  EXPECT_TRUE(absl::IsUnimplemented(reader.status())) << reader.status();
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,21 @@
+// Opens what can be converted or compared, by what lies in the folder: `.metadata` is DCP's, safetensors are
+// Hugging Face's.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "fsdp/checkpoint/tensor_store.h"
+
+namespace fsdpd {
+
+enum class StoreFormat { kDcp, kHf };
+
+StoreFormat FormatOf(const std::string& folder);
+
+// NOT_FOUND where there is neither.
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& folder);
+
+}  // namespace fsdpd

@@ -1,0 +1,132 @@
+#include "fsdp/checkpoint/part_folder.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/text.h"
+#include "fsdp/checkpoint/durable_file.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::string_view kSuffix = ".part";
+// How what a conversion writes ends: anything else in a folder of that name is somebody's.
+constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",
+                                       ".metadata.tmp", ".fsdpd_sums",  ".json",
+                                       ".json.tmp",     ".safetensors", ".fsdpd_sums.tmp"};
+
+std::string WithoutSlash(const std::string& path) {
+  std::string cut = path;
+  while (cut.size() > 1 && cut.back() == '/') cut.pop_back();
+  return cut;
+}
+
+std::string ParentOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+bool IsOurs(const std::filesystem::directory_entry& entry) {
+  std::error_code error;
+  if (entry.symlink_status(error).type() != std::filesystem::file_type::regular) return false;
+  const std::string name = entry.path().filename().string();
+  for (const absl::string_view end : kOurs) {
+    if (absl::EndsWith(name, end)) return true;
+  }
+  return false;
+}
+
+// Removes nothing where something is no conversion's.
+absl::Status Clear(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!IsOurs(*entry)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          entry->path().string(), ": is not of a conversion that was interrupted; move it away"));
+    }
+    files.push_back(entry->path().string());
+  }
+  if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
+  for (const std::string& file : files) {
+    if (unlink(file.c_str()) != 0) return ErrnoStatus(absl::StrCat("remove ", file));
+  }
+  return absl::OkStatus();
+}
+
+// The folder at `path` is the open one: it was not renamed between opening and locking.
+bool IsAt(int fd, const std::string& path) {
+  struct stat here, there;
+  return fstat(fd, &here) == 0 && stat(path.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
+         here.st_dev == there.st_dev;
+}
+
+absl::Status CheckTargetIsFree(const std::string& target) {
+  if (rmdir(target.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(target, ": is there already; name a folder that is not, or remove it"));
+  }
+  return ErrnoStatus(absl::StrCat("replace ", target));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target) {
+  const std::string whole = WithoutSlash(target), part = absl::StrCat(whole, kSuffix);
+  FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
+  if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoStatus(absl::StrCat("create ", part));
+  const int fd = open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", part));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !IsAt(fd, part)) {
+    close(fd);
+    return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing there"));
+  }
+  if (const absl::Status cleared = Clear(part); !cleared.ok()) {
+    close(fd);
+    return cleared;
+  }
+  return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd));
+}
+
+PartFolder::~PartFolder() {
+  if (!committed_ && Clear(part_).ok()) rmdir(part_.c_str());
+  close(fd_);
+}
+
+absl::Status PartFolder::Commit() {
+  FSDPD_RETURN_IF_ERROR(SyncFolder(part_));
+  if (rename(part_.c_str(), target_.c_str()) != 0) {
+    return ErrnoStatus(absl::StrCat("rename ", part_, " to ", target_));
+  }
+  committed_ = true;
+  return SyncFolder(ParentOf(target_));
+}
+
+absl::Status CheckFreeSpace(const std::string& target, int64_t bytes) {
+  const std::string parent = ParentOf(WithoutSlash(target));
+  struct statvfs disk;
+  if (statvfs(parent.c_str(), &disk) != 0) return ErrnoStatus(absl::StrCat("look at ", parent));
+  const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+  if (bytes <= free) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(parent, ": ", HumanBytes(bytes), " are needed, and ", HumanBytes(free), " are free"));
+}
+
+}  // namespace fsdpd

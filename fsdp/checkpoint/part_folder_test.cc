@@ -1,0 +1,98 @@
+#include "fsdp/checkpoint/part_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+TEST(PartFolder, IsThereWhenItIsCommitted) {
+  TempDir dir;
+  const std::string target = dir.File("out");
+  {
+    const auto folder = PartFolder::Create(target + "/");
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    WriteFileOf((*folder)->path() + "/model.safetensors", "x");
+    EXPECT_FALSE(fs::exists(target));
+    ASSERT_TRUE((*folder)->Commit().ok());
+  }
+  EXPECT_EQ(ReadFileOf(target + "/model.safetensors"), "x");
+  EXPECT_FALSE(fs::exists(target + ".part"));
+}
+
+TEST(PartFolder, WithoutACommitNothingIsLeft) {
+  TempDir dir;
+  {
+    const auto folder = PartFolder::Create(dir.File("out"));
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    WriteFileOf((*folder)->path() + "/__0_0.distcp", "x");
+  }
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(PartFolder, WhatAKilledOneLeftIsNotUsed) {
+  TempDir dir;
+  fs::create_directory(dir.File("out.part"));
+  for (const char* name : {".metadata", "__0_0.distcp.x.part", "model.safetensors", "config.json.tmp"}) {
+    WriteFileOf(dir.File("out.part") + "/" + name, "old");
+  }
+  const auto folder = PartFolder::Create(dir.File("out"));
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_TRUE(fs::is_empty((*folder)->path()));
+}
+
+// A folder may happen to have that name.
+TEST(PartFolder, FilesOfSomebodyElseAreNotRemoved) {
+  TempDir dir;
+  fs::create_directory(dir.File("out.part"));
+  WriteFileOf(dir.File("out.part") + "/__0_0.distcp", "old");
+  WriteFileOf(dir.File("out.part") + "/thesis.tex", "mine");
+  const auto folder = PartFolder::Create(dir.File("out"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(folder.status())) << folder.status();
+  EXPECT_THAT(folder.status().message(), HasSubstr("thesis.tex"));
+  EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/thesis.tex"), "mine");
+  EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/__0_0.distcp"), "old");
+}
+
+TEST(PartFolder, TwoAtOneTargetAreKeptApart) {
+  TempDir dir;
+  const auto first = PartFolder::Create(dir.File("out"));
+  ASSERT_TRUE(first.ok());
+  WriteFileOf((*first)->path() + "/model.safetensors", "x");
+  const auto second = PartFolder::Create(dir.File("out"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
+  EXPECT_EQ(ReadFileOf((*first)->path() + "/model.safetensors"), "x");
+}
+
+TEST(PartFolder, WhatIsThereIsKept) {
+  TempDir dir;
+  fs::create_directory(dir.File("empty"));
+  fs::create_directory(dir.File("full"));
+  WriteFileOf(dir.File("full") + "/x", "x");
+  EXPECT_TRUE(PartFolder::Create(dir.File("empty")).ok());
+  for (const std::string& target : {dir.File("full"), dir.File("full") + "/x"}) {
+    const auto folder = PartFolder::Create(target);
+    EXPECT_TRUE(absl::IsAlreadyExists(folder.status())) << folder.status();
+  }
+  EXPECT_EQ(ReadFileOf(dir.File("full") + "/x"), "x");
+  EXPECT_FALSE(PartFolder::Create(dir.File("absent/out")).ok());
+}
+
+TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {
+  TempDir dir;
+  EXPECT_TRUE(CheckFreeSpace(dir.File("out"), 1).ok());
+  const absl::Status full = CheckFreeSpace(dir.File("out"), int64_t{1} << 60);
+  EXPECT_TRUE(absl::IsUnavailable(full)) << full;
+  EXPECT_THAT(full.message(), HasSubstr("are needed, and "));
+}
+
+}  // namespace
+}  // namespace fsdpd

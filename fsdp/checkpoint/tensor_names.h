@@ -1,0 +1,62 @@
+// What others call the parameters of our models, and how they lay them out: one table, from which every
+// conversion of names is made, both ways.
+//
+// Hugging Face's transformers (llama, mistral, qwen2, qwen3; gpt2) and torchtitan's llama are known. Their
+// matrices are ours but for two things: GPT-2's are [in, out] there, and torchtitan turns neighbouring
+// dimensions of a head where we turn its halves, so rows of queries and keys lie in another order.
+//
+// Pure functions.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+enum class Naming { kOurs, kTransformers, kTorchtitan };
+
+enum class Turn {
+  kNone,
+  kTransposed,  // Rows are columns there.
+  kPairs,       // Within each head, row 2j there is row j here, and 2j + 1 is j + half.
+};
+
+struct NamedParam {
+  std::string ours;  // "layer.0.attention.wq"
+  std::string theirs;
+  std::vector<int64_t> shape;  // Ours.
+  Turn turn = Turn::kNone;
+
+  std::vector<int64_t> TheirShape() const;
+};
+
+// Every parameter of the model, in our order; nothing where the naming has no such model.
+std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming);
+
+// What stands before the names of all but the head, and is left out when a model is saved without its head:
+// "model.". Empty where there is nothing.
+std::string BodyPrefix(const ModelConfig& model, Naming naming);
+
+// The head's matrix, where it is the embedding's and so is saved under neither name or both.
+std::optional<std::string> TiedName(const ModelConfig& model, Naming naming);
+
+// Buffers that are computed and not trained, which older files have.
+bool IsComputed(absl::string_view theirs);
+
+// A matrix of ours, `rows` x `columns`, from how it lies there and back; `bytes` of one number, `head_rows`
+// of one head. REQUIRES: `turn` is not kNone, and `out` does not overlap `in`.
+void TurnToOurs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
+                char* out);
+void TurnToTheirs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
+                  char* out);
+
+// Rows of one head of queries or keys.
+int64_t HeadRows(const ModelConfig& model);
+
+}  // namespace fsdpd

@@ -1,0 +1,114 @@
+// That the names are those that transformers has is for tests/parity to say.
+#include "fsdp/checkpoint/tensor_names.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "fsdp/plan/model/model_facts.h"
+
+namespace fsdpd {
+namespace {
+
+LlamaConfig SomeLlama() {
+  LlamaConfig llama;
+  llama.vocab_size = 32;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.layers = 2;
+  llama.heads = 2;
+  llama.kv_heads = 1;
+  llama.head_size = 4;
+  return llama;
+}
+
+Gpt2Config SomeGpt2() {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 32;
+  gpt2.hidden_size = 8;
+  gpt2.intermediate_size = 32;
+  gpt2.layers = 2;
+  gpt2.heads = 2;
+  gpt2.positions = 16;
+  return gpt2;
+}
+
+std::vector<ModelConfig> Models() {
+  LlamaConfig with_all = SomeLlama();
+  with_all.qk_norm = with_all.attention_bias = with_all.tied_embeddings = true;
+  Gpt2Config untied = SomeGpt2();
+  untied.tied_embeddings = false;
+  return {SomeLlama(), with_all, SomeGpt2(), untied};
+}
+
+// A parameter that a model gains and the table has not would leave the model without names.
+TEST(TensorNames, EveryParameterHasOneNameOfEachNaming) {
+  for (const ModelConfig& model : Models()) {
+    size_t count = 0;
+    for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) count += unit.params.size();
+    for (const Naming naming : {Naming::kOurs, Naming::kTransformers}) {
+      std::set<std::string> theirs;
+      for (const NamedParam& param : ParamsOf(model, naming)) theirs.insert(param.theirs);
+      EXPECT_EQ(theirs.size(), count);
+    }
+  }
+}
+
+TEST(TensorNames, TorchtitanHasPlainLlamasOnly) {
+  const std::vector<ModelConfig> models = Models();
+  EXPECT_FALSE(ParamsOf(models[0], Naming::kTorchtitan).empty());
+  EXPECT_TRUE(ParamsOf(models[1], Naming::kTorchtitan).empty());
+  EXPECT_TRUE(ParamsOf(models[2], Naming::kTorchtitan).empty());
+}
+
+TEST(TensorNames, ATiedHeadHasANameAndIsNoParameter) {
+  EXPECT_EQ(TiedName(SomeLlama(), Naming::kTransformers), std::nullopt);
+  EXPECT_EQ(TiedName(SomeGpt2(), Naming::kTransformers), "lm_head.weight");
+  for (const NamedParam& param : ParamsOf(SomeGpt2(), Naming::kTransformers)) {
+    EXPECT_NE(param.theirs, "lm_head.weight");
+  }
+}
+
+TEST(TensorNames, BuffersAreNoParameters) {
+  EXPECT_TRUE(IsComputed("model.layers.0.self_attn.rotary_emb.inv_freq"));
+  EXPECT_TRUE(IsComputed("h.11.attn.masked_bias"));
+  for (const ModelConfig& model : Models()) {
+    for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan}) {
+      for (const NamedParam& param : ParamsOf(model, naming)) EXPECT_FALSE(IsComputed(param.theirs));
+    }
+  }
+}
+
+std::string Turned(bool to_ours, Turn turn, const std::string& in, int64_t rows, int64_t columns) {
+  std::string out(in.size(), '?');
+  (to_ours ? TurnToOurs : TurnToTheirs)(turn, rows, columns, 4, 1, in.data(), out.data());
+  return out;
+}
+
+TEST(TensorNames, RowsBecomeColumns) {
+  EXPECT_EQ(Turned(false, Turn::kTransposed, "abcdef", 2, 3), "adbecf");
+  EXPECT_EQ(Turned(true, Turn::kTransposed, "adbecf", 2, 3), "abcdef");
+}
+
+// Two heads of four rows: halves here, neighbours there.
+TEST(TensorNames, HalvesBecomePairsWithinEachHead) {
+  EXPECT_EQ(Turned(false, Turn::kPairs, "ABabCDcd", 8, 1), "AaBbCcDd");
+  EXPECT_EQ(Turned(true, Turn::kPairs, "AaBbCcDd", 8, 1), "ABabCDcd");
+  EXPECT_EQ(Turned(false, Turn::kPairs, "A1B2a3b4", 4, 2), "A1a3B2b4") << "rows stay whole";
+}
+
+TEST(TensorNames, TurnsOfAnySizeComeBack) {
+  for (const int64_t rows : {4, 36, 64}) {
+    for (const int64_t columns : {1, 31, 33, 70}) {
+      std::string numbers(rows * columns, '\0');
+      std::iota(numbers.begin(), numbers.end(), 0);
+      for (const Turn turn : {Turn::kTransposed, Turn::kPairs}) {
+        EXPECT_EQ(Turned(true, turn, Turned(false, turn, numbers, rows, columns), rows, columns), numbers);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,75 @@
+// Named tensors in a folder, whatever its format: what a conversion reads from and writes to. There are two
+// kinds of each: DCP (dcp_store.h) and Hugging Face's safetensors (hf_store.h).
+//
+// Thread safety: Read() and Write() may run on any number of threads; the rest before or after them. Errors
+// are those of the format's own reader and writer, and name file or tensor.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/tensor_type.h"
+
+namespace fsdpd {
+
+struct StoredTensor {
+  std::string name;
+  const TensorType* type = nullptr;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+
+  int64_t numbers() const { return bytes / type->bytes; }
+};
+
+class TensorReader {
+ public:
+  virtual ~TensorReader() = default;
+
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // By name.
+
+  // Its number in tensors(), or -1.
+  int64_t Find(const std::string& name) const {
+    const auto found =
+        std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                         [](const StoredTensor& tensor, const std::string& of) { return tensor.name < of; });
+    return found != tensors_.end() && found->name == name ? found - tensors_.begin() : -1;
+  }
+
+  // All its numbers, in row-major order.
+  virtual absl::Status Read(size_t tensor, void* out) const = 0;
+
+ protected:
+  // Sorts them; the order is what Read()'s numbers mean.
+  void SetTensors(std::vector<StoredTensor> tensors) {
+    std::sort(tensors.begin(), tensors.end(),
+              [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+    tensors_ = std::move(tensors);
+  }
+
+ private:
+  std::vector<StoredTensor> tensors_;
+};
+
+// Made for a list of tensors, with the room that they need reserved on disk.
+class TensorWriter {
+ public:
+  virtual ~TensorWriter() = default;
+
+  // The numbers of that tensor of the list, once for each.
+  virtual absl::Status Write(size_t tensor, const void* numbers) = 0;
+
+  // REQUIRES: every tensor was written. When it returns all is on disk, and the folder can be read.
+  virtual absl::Status Finish() = 0;
+
+  virtual int64_t files() const = 0;
+};
+
+// Cuts the list into files of at most `most_bytes` each, in order: the first tensor of each file. What is
+// larger is a file of its own.
+std::vector<size_t> FileBegins(const std::vector<StoredTensor>& tensors, int64_t most_bytes);
+
+}  // namespace fsdpd
