@@ -1,12 +1,11 @@
 // Which tokens a rank trains on: a pure function of seed, step and the sample's number within the global
-// batch. Worlds of every size see the same global batches, and a run resumes from its step number alone.
+// batch. Worlds of every size see the same global batches, and a run resumes from numbers alone.
 //
 // Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
-// before it ended (DataOrigin). Numbers go in blocks of 4096; within a
-// block every source has its weight's share of the places (so shares are exact, not drawn), spread by the
-// seed and the same in each block. A source gives its windows in its own order (token_source.h), so an epoch
-// of a file takes each window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w)
-// in micro-batches.
+// before it ended (DataOrigin). Numbers go in blocks of 4096; within a block every source has its
+// weight's share of the places (so shares are exact, not drawn), spread by the seed and the same in each
+// block. A source gives its windows in its own order (token_source.h), so an epoch of a file takes each
+// window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w) in micro-batches.
 //
 // Thread safety: const, several threads may read. Errors: those of token_source.h.
 #pragma once
@@ -39,7 +38,7 @@ class Batches {
   // Opens every source. REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and spec's batch sizes divide.
   static absl::StatusOr<Batches> Open(const Spec& spec, int rank, DataOrigin origin = {});
 
-  // `step` counts from 1 and is after the origin's, `micro_batch` from 0 to spec.micro_batches_per_step() - 1.
+  // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0.
   absl::StatusOr<Batch> Read(int64_t step, int64_t micro_batch) const;
 
  private:

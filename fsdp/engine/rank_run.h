@@ -1,6 +1,6 @@
 // A rank's life, once for all who host ranks (fsdpd-rank, the library, local tools): agree with the others on
-// the program and on what to start from, connect, make the trainer, train, leave. What differs between hosts is in the hooks, which run
-// on the calling thread.
+// the program and on what to start from, connect, make the trainer, train, leave. What differs between hosts
+// is in the hooks, which run on the calling thread.
 //
 // REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads,
 // too. The trainer lives within the call: who keeps a pointer to it drops that in on_leaving.

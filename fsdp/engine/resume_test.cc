@@ -316,7 +316,8 @@ TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
 TEST(Resume, RefusesAFolderThatCannotBeMade) {
   const TempDir dir;
   std::ofstream(dir.File("file")) << "";
-  const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.File("file") + "/runs"), "job-1");
+  const absl::Status status =
+      Outcome(Saving(Over(TestJob(), kParams, 2), dir.File("file") + "/runs"), "job-1");
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), HasSubstr("checkpoint.dir: "));
 }

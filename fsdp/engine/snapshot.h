@@ -1,5 +1,5 @@
 // A copy in host memory of what a rank must write of the model: main parameters and moments of the buckets
-// whose first copy it has. Instructions take it, bucket by bucket and beside compute (Op::kSnapshot); who
+// whose first copy it has. Instructions take it, bucket by bucket and beside compute (a Snapshot each); who
 // writes it reads it when the step is done.
 //
 // Call order: Take of every bucket, then reading, until the next Take. Thread safety: buckets are

@@ -50,8 +50,8 @@ struct TrainerOptions {
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
   const Restore* restore = nullptr;  // What to go on from; null: a fresh start.
-  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, and who hears
-  // of them (Saver::Options).
+  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, and who
+  // hears of them (Saver::Options).
   Store* store = nullptr;
   JobLabel label = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};

@@ -10,9 +10,9 @@
 // An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
 // pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
 //
-// Call order: Restore where moments are not zero, once; then BeginStep, then Update once for each trainable bucket, in any order, on the compute lane: all
-// runs on the caller's current stream. Ownership: main, moments and gradient stay the caller's. Thread
-// safety: none. Errors: LibTorch's exceptions pass through.
+// Call order: Restore where moments are not zero, once; then BeginStep, then Update once for each trainable
+// bucket, in any order, on the compute lane: all runs on the caller's current stream. Ownership: main,
+// moments and gradient stay the caller's. Thread safety: none. Errors: LibTorch's exceptions pass through.
 //
 // Cost of narrow types, but for AdamW on CUDA: moments or gradients in bf16 are widened into fp32 tensors for
 // the time of one Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more
