@@ -43,7 +43,7 @@ TEST(RankRun, HooksComeInTheOrderOfALife) {
   };
   const auto statuses = RunTwo(plan, [&](int rank, RankRun* run) {
     if (rank != 0) return;
-    run->on_made = [&](Trainer*) { return told("made"); };
+    run->on_made = [&](Trainer*, const v1::RestoredCheckpoint*) { return told("made"); };
     run->on_step = [&](const v1::StepReport&) { return told("step"); };
     run->on_trained = [&](Trainer*) { return told("trained"); };
     run->on_failed = [&](const absl::Status&) { life.push_back("failed"); };
@@ -64,7 +64,7 @@ TEST(RankRun, AHookThatFailsEndsTheOtherRankToo) {
     std::vector<std::string> life;
     const auto statuses = RunTwo(plan, [&](int rank, RankRun* run) {
       if (rank != 1) return;
-      if (when_made) run->on_made = [&](Trainer*) { return fails; };
+      if (when_made) run->on_made = [&](Trainer*, const v1::RestoredCheckpoint*) { return fails; };
       run->on_step = [&](const v1::StepReport&) { return fails; };
       run->on_failed = [&](const absl::Status& status) { life.emplace_back(status.message()); };
       run->on_leaving = [&] { life.push_back("leaving"); };

@@ -26,6 +26,10 @@ def test_parameters_and_narrow_gradients_move_by_copy_engines():
     run("tests/gpu/copy_engines.py")
 
 
+def test_a_job_goes_on_from_its_checkpoint_bit_by_bit():
+    run("tests/gpu/resume.py")
+
+
 # Meshes with two axes need four ranks.
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_training_equals_fsdp2(ranks):
