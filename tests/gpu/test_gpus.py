@@ -26,7 +26,7 @@ def test_parameters_and_narrow_gradients_move_by_copy_engines():
     run("tests/gpu/copy_engines.py")
 
 
-def test_a_job_goes_on_from_its_checkpoint_bit_by_bit():
+def test_a_job_goes_on_from_its_checkpoint():
     run("tests/gpu/resume.py")
 
 
