@@ -44,8 +44,11 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
+// Of a committed one or of a commit that was killed; .metadata is dealt with first.
 bool IsOfCheckpoint(const std::string& name) {
-  return absl::StartsWith(name, "__") && (absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part"));
+  if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part");
+  return absl::EndsWith(name, ".tmp") &&
+         (absl::StartsWith(name, kDcpMetadataName) || absl::StartsWith(name, kDcpSumsName));
 }
 
 absl::Status Remove(const std::string& path) {
@@ -73,7 +76,8 @@ std::string CheckpointPath(const std::string& dir, int64_t step) {
 }
 
 bool IsCheckpoint(const std::string& path) {
-  return access(absl::StrCat(path, "/", kDcpMetadataName).c_str(), F_OK) == 0;
+  if (access(absl::StrCat(path, "/", kDcpMetadataName).c_str(), F_OK) == 0) return true;
+  return errno != ENOENT && errno != ENOTDIR;
 }
 
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir) {

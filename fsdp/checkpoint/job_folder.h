@@ -21,7 +21,9 @@ struct FoundCheckpoint {
 
 std::string CheckpointPath(const std::string& dir, int64_t step);
 
-bool IsCheckpoint(const std::string& path);  // Has been committed.
+// Has been committed, as far as one can tell: only where the system says that its .metadata is not there it has
+// not. A server that does not answer must not make an old checkpoint look like something to be removed.
+bool IsCheckpoint(const std::string& path);
 
 // The newest first. None in a folder that is not there.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir);
