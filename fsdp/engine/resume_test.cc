@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
@@ -203,6 +204,25 @@ TEST(Resume, AfterTheLastStepHasNothingToDo) {
   const LocalJobResult resumed = Train(Loading(job, dir.path()));
   EXPECT_THAT(resumed.reports[0], IsEmpty());
   EXPECT_EQ(resumed.weights, whole.weights);
+}
+
+// What is removed while the job goes on must give back its room.
+TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
+  const TempDir dir;
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  Train(Saving(job, dir.path()));
+  LocalJobOptions options;
+  int steps = 0;
+  options.on_step = [&](const v1::StepReport&) {  // All ranks have started then.
+    ++steps;
+    for (const auto& open : fs::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;  // The one that lists them.
+      EXPECT_THAT(fs::read_symlink(open.path(), gone).string(), Not(HasSubstr(dir.path())));
+    }
+    return absl::OkStatus();
+  };
+  Train(Loading(job, CheckpointPath(dir.path(), 3)), options);
+  EXPECT_EQ(steps, 3);
 }
 
 TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
