@@ -105,6 +105,7 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
   FSDPD_CHECK(keep_last >= 1);
   FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(dir));
   int64_t kept = 0;
+  absl::Status status;
   for (const FoundCheckpoint& each : found) {
     if (each.step > newest) continue;
     if (each.committed && kept < keep_last) {
@@ -112,9 +113,9 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
       continue;
     }
     if (each.committed && keep_every > 0 && each.step % keep_every == 0) continue;
-    FSDPD_RETURN_IF_ERROR(RemoveCheckpoint(each.path));
+    status.Update(RemoveCheckpoint(each.path));  // One that stays must not keep the others.
   }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace fsdpd

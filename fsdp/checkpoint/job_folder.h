@@ -33,7 +33,7 @@ absl::Status RecordNewest(const std::string& dir, int64_t step);
 
 // Removes what is older than `newest` but the last `keep_last` committed ones, `newest` among them, and those
 // whose step `keep_every` divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
-// more than a checkpoint does, the rest stays.
+// more than a checkpoint does, the rest stays. Tells the first that could not be removed, after all the others.
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every);
 
 }  // namespace fsdpd

@@ -83,6 +83,14 @@ TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
 }
 
+TEST(JobFolder, RemovesTheOthersWhereOneCannotBeRemoved) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step);
+  fs::create_directories(CheckpointPath(dir.path(), 2) + "/__1_0.distcp");
+  EXPECT_THAT(RemoveOld(dir.path(), 3, 1, 0).message(), ::testing::HasSubstr("iter_0000002/__1_0.distcp"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, -2));
+}
+
 // As a server that does not answer: looking for .metadata fails, and not since it is not there.
 TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
   const TempDir dir;
