@@ -99,8 +99,8 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
                                           ": it has neither .metadata nor iter_NNNNNNN folders that have"));
 }
 
-// The job's own, and those that may be: that they are damaged is told when they are looked through. None where
-// nothing is known to be the job's own.
+// The job's own, and those that may be: that they are damaged is told when they are looked through. None
+// where nothing is known to be the job's own.
 absl::Status AddOwn(const std::string& job, Candidates* candidates) {
   std::vector<ChosenCheckpoint> own;
   bool any = false;

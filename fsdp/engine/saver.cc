@@ -153,8 +153,8 @@ void Saver::Do(const Save& save) {
   const absl::StatusOr<std::string> outcome =
       told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongest) : told;
   const bool committed = outcome.ok() && *outcome == kCommitted;
-  // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before it
-  // knows may be one whose file rank 0 is about to commit.
+  // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
+  // it knows may be one whose file rank 0 is about to commit.
   if (outcome.ok() && !committed && sum.ok() && !IsCheckpoint(folder)) {
     unlink(absl::StrCat(folder, "/", file.file.name).c_str());
     rmdir(folder.c_str());  // The last one to go takes it away.
