@@ -25,7 +25,8 @@ std::string EvaluationLine(const v1::StepReport& report, int64_t steps);
 // over.
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored);
 
-// "save   200/1000  1.2 GiB in 3.1 s, waited for 0 ms  /runs/7/iter_0000200", or why there is none.
+// "save   200/1000  1.20 GiB in 3 s, training waited 0 ms for it  /runs/7/iter_0000200", or why there is
+// none.
 std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps);
 
 }  // namespace fsdpd

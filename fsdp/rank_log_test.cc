@@ -7,6 +7,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
@@ -93,6 +94,36 @@ TEST(RankLog, EvaluationHasALineOfItsOwn) {
   report.mutable_evaluation()->set_tokens(65536);
   report.mutable_evaluation()->set_seconds(1.25);
   EXPECT_EQ(EvaluationLine(report, 200), "eval    12/200  loss   3.2500  over 65536 tokens  1.250 s");
+}
+
+TEST(RankLog, SavedLineSaysWhatItCostOrWhyThereIsNone) {
+  v1::SavedCheckpoint saved;
+  saved.set_step(200);
+  saved.set_path("/runs/7/iter_0000200");
+  saved.set_bytes(3 << 29);
+  saved.set_seconds(4);
+  saved.set_stall_seconds(0.25);
+  EXPECT_EQ(SavedLine(saved, 1000),
+            "save   200/1000  1.50 GiB in 4 s, training waited 250 ms for it  /runs/7/iter_0000200");
+  saved.set_error("the disk is full");
+  EXPECT_EQ(SavedLine(saved, 1000),
+            "save   200/1000  no checkpoint at /runs/7/iter_0000200, training goes on: the disk is full");
+  EXPECT_EQ(SavedLine(saved, 200), "save   200/200  no checkpoint at /runs/7/iter_0000200: the disk is full");
+}
+
+TEST(RankLog, RestoredLinesNameWhatWasPassedOver) {
+  v1::RestoredCheckpoint restored;
+  restored.set_step(200);
+  restored.set_path("/runs/7/iter_0000200");
+  restored.set_seconds(2);
+  restored.add_passed_over("iter_0000300: damaged");
+  EXPECT_THAT(RestoredLines(restored),
+              ElementsAre("passed over: iter_0000300: damaged",
+                          "goes on after step 200 of /runs/7/iter_0000200, read in 2 s"));
+  restored.clear_passed_over();
+  restored.set_step(0);
+  EXPECT_THAT(RestoredLines(restored),
+              ElementsAre("starts with the parameters of /runs/7/iter_0000200, read in 2 s"));
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ constexpr char kGroups[] = "optimizer.param_to_group_meta.module.module.module."
 constexpr char kSteps[] = "step";
 // Of Megatron's checkpoints.
 constexpr double kCheckpointVersion = 3.0;
+// Of steps and samples: a million samples a second for eight years, and far from where sums overflow.
+constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 const TensorType* TypeOf(DType dtype) {
   switch (dtype) {
@@ -157,11 +159,12 @@ absl::StatusOr<std::unique_ptr<Pickle>> Find(const DcpReader& reader, const std:
 absl::Status ReadNumber(const DcpReader& reader, const std::string& name, int64_t* number) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
   if (pickle == nullptr) return absl::OkStatus();
-  if (pickle->root().kind != PickleKind::kInt || pickle->root().integer < 0) {
+  const PickleValue& root = pickle->root();
+  if (root.kind != PickleKind::kInt || root.integer < 0 || root.integer > kMaxCount) {
     return absl::DataLossError(
-        absl::StrCat(name, " is ", DescribePickled(pickle->root()), " and should be a number of 0 or more"));
+        absl::StrCat(name, " is ", DescribePickled(root), " and should be a number from 0 to ", kMaxCount));
   }
-  *number = pickle->root().integer;
+  *number = root.integer;
   return absl::OkStatus();
 }
 
@@ -250,6 +253,8 @@ absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spe
   }
   TrainingState state;
   FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "iteration", &state.step));
+  if (state.step > kMaxCount / spec.global_batch)
+    return absl::DataLossError(absl::StrCat("iteration is ", state.step, ", which is too many"));
   state.samples = state.step * spec.global_batch;
   state.steps_taken = state.step;
   state.loss_scale = spec.scales_loss() ? spec.loss_scale.initial : 1;

@@ -4,6 +4,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -152,6 +153,23 @@ TEST(JobFile, StateComesBack) {
   fp16.precision.compute = DType::kFp16;
   EXPECT_EQ(ReadState(**reader, fp16)->loss_scale, 512);  // and there is one in fp16.
   EXPECT_EQ(*ReadJobId(**reader), "test-1");
+}
+
+// They become places in the data, which must not overflow.
+TEST(JobFile, RefusesCountsThatNoRunReaches) {
+  const Plan plan = PlanOf(1, "{}");
+  for (const TrainingState& state : {TrainingState{int64_t{1} << 60, 0, 0, 1, 0},
+                                     TrainingState{int64_t{1} << 47, 0, 0, 1, 0},  // Times 12 samples.
+                                     TrainingState{3, std::numeric_limits<int64_t>::max(), 3, 1, 0}}) {
+    const TempDir dir;
+    ASSERT_TRUE(
+        Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"test-1", "{}"})})
+            .ok());
+    const auto reader = DcpReader::Open(dir.path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const absl::Status status = ReadState(**reader, plan.spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  }
 }
 
 TEST(JobFile, OfAnotherEngineSaysWhatItCan) {

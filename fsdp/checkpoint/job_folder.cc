@@ -44,8 +44,11 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
+// Of a committed one or of a commit that was killed; .metadata is dealt with first.
 bool IsOfCheckpoint(const std::string& name) {
-  return absl::StartsWith(name, "__") && (absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part"));
+  if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part");
+  return absl::EndsWith(name, ".tmp") &&
+         (absl::StartsWith(name, kDcpMetadataName) || absl::StartsWith(name, kDcpSumsName));
 }
 
 absl::Status Remove(const std::string& path) {
@@ -73,7 +76,8 @@ std::string CheckpointPath(const std::string& dir, int64_t step) {
 }
 
 bool IsCheckpoint(const std::string& path) {
-  return access(absl::StrCat(path, "/", kDcpMetadataName).c_str(), F_OK) == 0;
+  if (access(absl::StrCat(path, "/", kDcpMetadataName).c_str(), F_OK) == 0) return true;
+  return errno != ENOENT && errno != ENOTDIR;
 }
 
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir) {
@@ -101,6 +105,7 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
   FSDPD_CHECK(keep_last >= 1);
   FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(dir));
   int64_t kept = 0;
+  absl::Status status;
   for (const FoundCheckpoint& each : found) {
     if (each.step > newest) continue;
     if (each.committed && kept < keep_last) {
@@ -108,9 +113,9 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
       continue;
     }
     if (each.committed && keep_every > 0 && each.step % keep_every == 0) continue;
-    FSDPD_RETURN_IF_ERROR(RemoveCheckpoint(each.path));
+    status.Update(RemoveCheckpoint(each.path));  // One that stays must not keep the others.
   }
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace fsdpd

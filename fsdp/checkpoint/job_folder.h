@@ -21,7 +21,9 @@ struct FoundCheckpoint {
 
 std::string CheckpointPath(const std::string& dir, int64_t step);
 
-bool IsCheckpoint(const std::string& path);  // Has been committed.
+// Has been committed, as far as one can tell: only where the system says that its .metadata is not there it
+// has not. A server that does not answer must not make an old checkpoint look like something to be removed.
+bool IsCheckpoint(const std::string& path);
 
 // The newest first. None in a folder that is not there.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir);
@@ -31,7 +33,8 @@ absl::Status RecordNewest(const std::string& dir, int64_t step);
 
 // Removes what is older than `newest` but the last `keep_last` committed ones, `newest` among them, and those
 // whose step `keep_every` divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
-// more than a checkpoint does, the rest stays.
+// more than a checkpoint does, the rest stays. Tells the first that could not be removed, after all the
+// others.
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every);
 
 }  // namespace fsdpd

@@ -74,6 +74,33 @@ TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
+TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 2);
+  for (const char* name : {".metadata.tmp", ".fsdpd_sums", ".fsdpd_sums.tmp", "__1_0.distcp.abc.part"})
+    std::ofstream(CheckpointPath(dir.path(), 1) + "/" + name) << "half";
+  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0).ok());
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
+}
+
+TEST(JobFolder, RemovesTheOthersWhereOneCannotBeRemoved) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step);
+  fs::create_directories(CheckpointPath(dir.path(), 2) + "/__1_0.distcp");
+  EXPECT_THAT(RemoveOld(dir.path(), 3, 1, 0).message(), ::testing::HasSubstr("iter_0000002/__1_0.distcp"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, -2));
+}
+
+// As a server that does not answer: looking for .metadata fails, and not since it is not there.
+TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step, step != 1);
+  fs::create_symlink(".metadata", CheckpointPath(dir.path(), 1) + "/.metadata");  // A link to itself.
+  ASSERT_TRUE(RemoveOld(dir.path(), 3, /*keep_last=*/3, 0).ok());
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, 2, 1));
+  EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
+}
+
 TEST(JobFolder, RecordsTheNewestWhereOtherToolsLook) {
   const TempDir dir;
   ASSERT_TRUE(RecordNewest(dir.path(), 90).ok());

@@ -63,7 +63,7 @@ std::string NameOf(const std::string& path) { return std::filesystem::path(path)
 struct Candidates {
   std::vector<ChosenCheckpoint> in_order;
   std::vector<FoundCheckpoint> in_dir;  // That are committed; the newest first.
-  bool any_own = false;                 // Of those.
+  std::vector<std::string> unreadable;  // Of those: whose they are is not known.
 };
 
 absl::StatusOr<std::vector<FoundCheckpoint>> Committed(const std::string& field, const std::string& dir) {
@@ -75,11 +75,14 @@ absl::StatusOr<std::vector<FoundCheckpoint>> Committed(const std::string& field,
   return found;
 }
 
-bool IsOf(const std::string& job, const std::string& path) {
+enum class Owner { kJob, kOther, kUnreadable };
+
+absl::StatusOr<Owner> OwnerOf(const std::string& path, const std::string& job) {
   const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(path);
-  if (!reader.ok()) return false;
-  const absl::StatusOr<std::string> id = ReadJobId(**reader);
-  return id.ok() && *id == job;
+  const absl::StatusOr<std::string> id = reader.ok() ? ReadJobId(**reader) : reader.status();
+  if (id.ok()) return *id == job ? Owner::kJob : Owner::kOther;
+  if (IsFaultOfFile(id.status())) return Owner::kUnreadable;
+  return absl::Status(id.status().code(), absl::StrCat("checkpoint.dir: ", id.status().message()));
 }
 
 absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidates) {
@@ -96,19 +99,44 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
                                           ": it has neither .metadata nor iter_NNNNNNN folders that have"));
 }
 
+// The job's own, and those that may be: that they are damaged is told when they are looked through. None
+// where nothing is known to be the job's own.
+absl::Status AddOwn(const std::string& job, Candidates* candidates) {
+  std::vector<ChosenCheckpoint> own;
+  bool any = false;
+  for (const FoundCheckpoint& each : candidates->in_dir) {
+    const absl::StatusOr<Owner> owner = OwnerOf(each.path, job);
+    if (!owner.ok() && any) continue;  // There is a newer one.
+    if (!owner.ok()) return owner.status();
+    if (*owner == Owner::kUnreadable) candidates->unreadable.push_back(each.path);
+    if (*owner != Owner::kOther) own.push_back({each.path, true});
+    any = any || *owner == Owner::kJob;
+  }
+  if (any) candidates->in_order = std::move(own);
+  return absl::OkStatus();
+}
+
+// Where a job writes into the folder that it began from: those that were there before.
+void AddBegun(Candidates* candidates) {
+  const std::vector<ChosenCheckpoint> own = candidates->in_order;
+  const auto is_own = [&](const FoundCheckpoint& each) {
+    return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == each.path; });
+  };
+  for (auto each = candidates->in_dir.rbegin(); each != candidates->in_dir.rend() && !is_own(*each); ++each)
+    candidates->in_order.insert(candidates->in_order.begin() + static_cast<std::ptrdiff_t>(own.size()),
+                                {each->path});
+}
+
 absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::string& job) {
   Candidates candidates;
   if (!checkpoint.dir.empty()) {
     FSDPD_ASSIGN_OR_RETURN(candidates.in_dir, Committed("checkpoint.dir", WithoutSlash(checkpoint.dir)));
-    for (const FoundCheckpoint& each : candidates.in_dir) {
-      candidates.any_own = candidates.any_own || (!job.empty() && IsOf(job, each.path));
-    }
+    if (!job.empty()) FSDPD_RETURN_IF_ERROR(AddOwn(job, &candidates));
   }
-  // Those of others are older then: the job began after them.
-  if (candidates.any_own) {
-    for (const FoundCheckpoint& each : candidates.in_dir) candidates.in_order.push_back({each.path, true});
-  } else if (!checkpoint.load.empty()) {
-    FSDPD_RETURN_IF_ERROR(AddLoaded(checkpoint, &candidates));
+  if (candidates.in_order.empty()) {
+    if (!checkpoint.load.empty()) FSDPD_RETURN_IF_ERROR(AddLoaded(checkpoint, &candidates));
+  } else if (WithoutSlash(checkpoint.load) == WithoutSlash(checkpoint.dir)) {
+    AddBegun(&candidates);
   }
   return candidates;
 }
@@ -119,6 +147,21 @@ absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen)
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(chosen.path));
   FSDPD_ASSIGN_OR_RETURN(const TrainingState state, ReadState(*reader, spec));
   return state.step;
+}
+
+absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& candidates,
+                       const std::string& path, int64_t step) {
+  const std::string start =
+      step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step);
+  const auto& unreadable = candidates.unreadable;
+  if (std::find(unreadable.begin(), unreadable.end(), path) != unreadable.end()) {
+    return absl::DataLossError(absl::StrCat("checkpoint.dir: ", path,
+                                            " cannot be read, so whose it is is not known", start,
+                                            ": move it away if the job may"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint.dir: ", path, " is of another run", start,
+      ": choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")"));
 }
 
 // That what is later in checkpoint.dir was passed over, and is set aside; nothing else may be there.
@@ -133,12 +176,7 @@ absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const Ch
     const auto end = candidates.in_order.begin() + static_cast<std::ptrdiff_t>(round);
     const bool passed_over = std::any_of(candidates.in_order.begin(), end,
                                          [&](const auto& each) { return each.path == later.path; });
-    if (!passed_over) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "checkpoint.dir: ", later.path, " is of another run",
-          step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step),
-          ": choose a folder of its own, or go on from there (checkpoint.load: ", spec.checkpoint.dir, ")"));
-    }
+    if (!passed_over) return NotItsOwn(spec.checkpoint, candidates, later.path, step);
     const std::string aside = absl::StrCat(later.path, ".damaged");
     std::error_code error;
     std::filesystem::remove_all(aside, error);  // Of the last time that this step was damaged.
@@ -151,9 +189,13 @@ absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const Ch
 // kIntact, kDamaged and why, or an error of the machine's.
 std::string CheckShare(const std::string& path, int rank, int world) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
-  if (absl::IsDataLoss(verdict.status()) || absl::IsNotFound(verdict.status()))
-    return absl::StrCat(kDamaged, Bounded(verdict.status().message()));
-  if (!verdict.ok()) return Worded(verdict.status());
+  if (!verdict.ok()) {
+    const std::string what = absl::StrCat("rank ", rank, ": ", verdict.status().message());
+    // Rank 0 sees it: another folder is mounted here, or its server's answer is an old one.
+    if (absl::IsNotFound(verdict.status())) return Worded(absl::UnavailableError(what));
+    if (IsFaultOfFile(verdict.status())) return absl::StrCat(kDamaged, Bounded(verdict.status().message()));
+    return Worded(absl::Status(verdict.status().code(), what));
+  }
   if (verdict->faults.empty()) return kIntact;
   const DcpFault& first = verdict->faults[0];
   return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));

@@ -3,10 +3,11 @@
 // names one, every rank reads its share of the files against their checksums, and what any of them finds
 // damaged is passed over for the next older one.
 //
-// What is the job's own is told by the id in it, so a folder that another run left is never taken for it. Its
-// checkpoints that are later than where this job starts are an error: one day they would be the newest. What
-// was passed over in checkpoint.dir gets another name ("iter_0000200.damaged"), since the job will come to
-// that step again.
+// What is the job's own is told by the id in it, so what another run left is never taken for it, but where
+// the job began from that very folder. Another run's checkpoints that are later than where this job starts
+// are an error: one day they would be the newest. What was passed over in checkpoint.dir gets another name
+// ("iter_0000200.damaged"), since the job will come to that step again. What rank 0 sees and another rank
+// does not is not damaged: it stays, and the attempt fails.
 //
 // Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none; DATA_LOSS where none is whole, so
 // that nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the store's.

@@ -88,7 +88,9 @@ absl::Status RunRank(RankRun run) {
   options.on_saved = run.on_saved;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
-  const absl::Status status = Live(run, trainer.get(), start.restore != nullptr ? &start.restored : nullptr);
+  const bool resumes = start.restore != nullptr;
+  start.restore.reset();  // Its open files would keep the room of a checkpoint that is removed meanwhile.
+  const absl::Status status = Live(run, trainer.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();

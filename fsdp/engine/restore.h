@@ -1,7 +1,7 @@
 // Reading a checkpoint into a rank: the numbers that it owns and no others, whatever world and strategy wrote
 // them, and the state that training goes on from.
 //
-// Call order: Open, then Initial() for the parameters that the trainer makes, Moments once they are made.
+// Call order: Open, then Initial() for the parameters that the trainer makes, Finish() once they are made.
 // Thread safety: const. Errors: FAILED_PRECONDITION with every difference where the checkpoint is of another
 // model or lacks the optimizer's state; the reader's (dcp_reader.h).
 #pragma once

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
@@ -178,6 +180,12 @@ TEST(Resume, OfEveryOptimizerAndType) {
     const TempDir dir;
     job = Over(job, kParams, 3);
     const LocalJobResult whole = Train(Saving(job, dir.path()));
+    if (job.precision().compute() == v1::DTYPE_FP16) {
+      const auto skipped = [](const v1::StepReport& report) { return report.skipped(); };
+      const auto begin = whole.reports[0].begin(), middle = begin + 3, end = whole.reports[0].end();
+      EXPECT_TRUE(std::any_of(begin, middle, skipped));
+      EXPECT_TRUE(std::any_of(middle, end, skipped));
+    }
     ExpectGoesOn(whole, Train(Loading(job, CheckpointPath(dir.path(), 3))), 0);
   }
 }
@@ -203,6 +211,25 @@ TEST(Resume, AfterTheLastStepHasNothingToDo) {
   const LocalJobResult resumed = Train(Loading(job, dir.path()));
   EXPECT_THAT(resumed.reports[0], IsEmpty());
   EXPECT_EQ(resumed.weights, whole.weights);
+}
+
+// What is removed while the job goes on must give back its room.
+TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
+  const TempDir dir;
+  const v1::JobSpec job = Over(TestJob(), kParams, 2);
+  Train(Saving(job, dir.path()));
+  LocalJobOptions options;
+  int steps = 0;
+  options.on_step = [&](const v1::StepReport&) {  // All ranks have started then.
+    ++steps;
+    for (const auto& open : fs::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;  // The one that lists them.
+      EXPECT_THAT(fs::read_symlink(open.path(), gone).string(), Not(HasSubstr(dir.path())));
+    }
+    return absl::OkStatus();
+  };
+  Train(Loading(job, CheckpointPath(dir.path(), 3)), options);
+  EXPECT_EQ(steps, 3);
 }
 
 TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
@@ -299,6 +326,41 @@ TEST(Resume, FailsWhenWhatItLearntCannotBeKept) {
   const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
   EXPECT_THAT(status.message(), HasSubstr("the checkpoint of the last step was not written"));
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
+}
+
+// One rank's file alone: the others remove theirs, and what was there stays.
+TEST(Resume, LeavesNothingOfACheckpointThatOneRankCannotWrite) {
+  const TempDir dir;
+  const std::string path = CheckpointPath(dir.path(), 4);
+  fs::create_directories(path + "/__1_0.distcp");  // Where a file should be.
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
+  job.mutable_checkpoint()->set_every_steps(4);
+  job.mutable_checkpoint()->set_on_end(false);
+  const LocalJobResult result = RunAs(job, "job-1");
+  EXPECT_THAT(result.reports[0], SizeIs(6));
+  ASSERT_THAT(result.saved, SizeIs(1));
+  EXPECT_THAT(result.saved[0].error(), HasSubstr("rank 1: rename "));
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(path)) left.push_back(entry.path().filename().string());
+  EXPECT_THAT(left, ElementsAre("__1_0.distcp"));
+}
+
+// Each snapshot is taken while the one before may still be written, and the next step submitted already.
+TEST(Resume, FromEveryStepOfARunThatSubmitsAhead) {
+  const TempDir dir;
+  v1::JobSpec job = Over(TestJob(), kParams, 2);
+  LocalJobOptions ahead;
+  ahead.run_ahead_on_cpu = true;
+  v1::JobSpec saving = Saving(job, dir.path());
+  saving.mutable_checkpoint()->set_every_steps(1);
+  saving.mutable_checkpoint()->set_keep_last(6);
+  const LocalJobResult whole = Train(saving, ahead);
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+    SCOPED_TRACE(step);
+    const LocalJobResult resumed = Train(Loading(job, CheckpointPath(dir.path(), step)));
+    EXPECT_THAT(resumed.reports[0], SizeIs(6 - step));
+    EXPECT_EQ(resumed.weights, whole.weights);
+  }
 }
 
 TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {

@@ -143,21 +143,24 @@ void Saver::Do(const Save& save) {
   absl::StatusOr<DcpSum> sum = DcpSum();
   if (!file.empty()) sum = WriteFile(save, folder, file);
   const std::string own = SumText(sum);
-  absl::Status outcome = options_.store->Set(RankKey(save.number, rank), own);
-  if (outcome.ok() && rank == 0) {
+  absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
+  if (told.ok() && rank == 0) {
     const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
     Tell(save, folder, bytes);
-    outcome = options_.store->Set(OutcomeKey(save.number),
-                                  bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
+    told = options_.store->Set(OutcomeKey(save.number),
+                               bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
   }
-  if (outcome.ok()) outcome = Outcome(save);
-  // Only what this save wrote, and nothing of what is a checkpoint.
-  if (!outcome.ok() && sum.ok() && !IsCheckpoint(folder)) {
+  const absl::StatusOr<std::string> outcome =
+      told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongest) : told;
+  const bool committed = outcome.ok() && *outcome == kCommitted;
+  // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
+  // it knows may be one whose file rank 0 is about to commit.
+  if (outcome.ok() && !committed && sum.ok() && !IsCheckpoint(folder)) {
     unlink(absl::StrCat(folder, "/", file.file.name).c_str());
     rmdir(folder.c_str());  // The last one to go takes it away.
   }
   MutexLock lock(&mutex_);
-  last_ = outcome;
+  last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : absl::UnavailableError(*outcome);
   busy_ = false;
   changed_.SignalAll();
 }
@@ -222,11 +225,6 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   kept.Update(RemoveOld(checkpoint.dir, save.state.step, checkpoint.keep_last, checkpoint.keep_every));
   if (!kept.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, kept.message());
   return bytes;
-}
-
-absl::Status Saver::Outcome(const Save& save) {
-  FSDPD_ASSIGN_OR_RETURN(const std::string outcome, options_.store->Get(OutcomeKey(save.number), kLongest));
-  return outcome == kCommitted ? absl::OkStatus() : absl::UnavailableError(outcome);
 }
 
 void Saver::Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes) {

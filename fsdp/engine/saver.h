@@ -7,9 +7,9 @@
 //   Finish()      after the last step.
 //
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
-// rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank removes
-// its own file, and training goes on. A saver that is destroyed says so in the place of its next save, so no
-// other waits for it for ever.
+// rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
+// hears so removes its own file, and training goes on. A saver that is destroyed says so in the place of its
+// next save, so no other waits for it for ever.
 //
 // Thread safety: one thread; Options::on_saved is called from another one. Errors: only of Finish, where the
 // checkpoint of the last step was asked for and is not there: what the job has learnt would be lost.
@@ -69,7 +69,6 @@ class Saver {
   void Do(const Save& save);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
-  absl::Status Outcome(const Save& save);
   void Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes);
 
   const Options options_;

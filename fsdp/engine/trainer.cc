@@ -102,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
                          ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
   if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
+  options.restore = nullptr;
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(options), std::move(batches), std::move(arena), std::move(params)));
   trainer->evaluation_ = std::move(evaluation);

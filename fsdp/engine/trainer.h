@@ -49,7 +49,7 @@ struct TrainerOptions {
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
-  const Restore* restore = nullptr;  // What to go on from; null: a fresh start.
+  const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
   // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, and who
   // hears of them (Saver::Options).
   Store* store = nullptr;

@@ -6,6 +6,7 @@
 //   gather    CPU: a worker thread.            CUDA: a stream of high priority.
 //   reduce    CPU: a worker thread.            CUDA: a stream of high priority.
 //   outer     CPU: a worker thread.            CUDA: a stream of high priority.
+//   copy      CPU: a worker thread.            CUDA: a stream of high priority.
 //
 // Thread safety: one thread submits to, marks and waits on a lane. Errors: the first error of a lane's work
 // stays with the lane; later work of that lane is skipped, and everything that waits for one of its later

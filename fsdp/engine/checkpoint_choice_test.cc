@@ -1,0 +1,148 @@
+#include "fsdp/engine/checkpoint_choice.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/check.h"
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename Write>
+DcpSmall Value(const std::string& name, const Write& write) {
+  PickleWriter writer;
+  write(&writer);
+  return {name, TorchSaved(writer.Take())};
+}
+
+// A checkpoint of `job`, of one tensor.
+std::string Save(const std::string& dir, int64_t step, const std::string& job) {
+  const std::string path = CheckpointPath(dir, step);
+  fs::create_directories(path);
+  const std::string zeros(256, '\0');
+  const DcpFile file =
+      LayOut(DcpFileName(0), PiecesOfRun("model.module.unit.weight", FindTensorType("float32"), {64}, 0, 64),
+             {Value("iteration", [&](PickleWriter* writer) { writer->Int(step); }),
+              Value("fsdpd.job", [&](PickleWriter* writer) { writer->Text(job); })});
+  const auto writer = DcpWriter::Create(path, file);
+  FSDPD_CHECK_OK(writer.status());
+  FSDPD_CHECK_OK((*writer)->Write(0, zeros.data()));
+  const auto sum = (*writer)->Finish();
+  FSDPD_CHECK_OK(sum.status());
+  FSDPD_CHECK_OK(CommitDcp(path, {&file}, {*sum}));
+  return path;
+}
+
+void FlipLastByte(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(-1, std::ios::end);
+  file.put(byte);
+}
+
+Spec SpecOf(const std::string& dir, const std::string& load = "") {
+  Spec spec;
+  spec.steps = 100;
+  spec.checkpoint.dir = dir;
+  spec.checkpoint.every_steps = 1;
+  spec.checkpoint.load = load;
+  return spec;
+}
+
+absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseAlone(const Spec& spec) {
+  LocalStore store;
+  return ChooseCheckpoint(spec, "job-1", &store, /*rank=*/0);
+}
+
+TEST(CheckpointChoice, IsTheNewestOfTheJobs) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-1");
+  const std::string newest = Save(dir.path(), 2, "job-1");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ((*chosen)->path, newest);
+  EXPECT_TRUE((*chosen)->own);
+}
+
+// It was there before, older than where the job began.
+TEST(CheckpointChoice, IsNeverAnotherRunsSinceTheJobsOwnIsDamaged) {
+  const TempDir dir, loaded;
+  Save(dir.path(), 1, "job-0");
+  Save(loaded.path(), 2, "job-0");
+  FlipLastByte(Save(dir.path(), 3, "job-1") + "/__0_0.distcp");
+  const auto chosen = ChooseAlone(SpecOf(dir.path(), loaded.path()));
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss) << chosen.status();
+  EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000003: "));
+}
+
+TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatFolderWhenItsOwnIsDamaged) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-0");
+  const std::string begun = Save(dir.path(), 2, "job-0");
+  FlipLastByte(Save(dir.path(), 3, "job-1") + "/__0_0.distcp");
+  const auto chosen = ChooseAlone(SpecOf(dir.path(), dir.path()));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ((*chosen)->path, begun);
+  EXPECT_FALSE((*chosen)->own);
+  EXPECT_THAT((*chosen)->passed_over, ElementsAre(HasSubstr("iter_0000003: ")));
+}
+
+TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-1");
+  const std::string other = Save(dir.path(), 2, "job-2");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()));
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
+  EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000002 is of another run"));
+  EXPECT_TRUE(IsCheckpoint(other));
+}
+
+TEST(CheckpointChoice, SaysThatTheOnlyOneCannotBeRead) {
+  const TempDir dir;
+  FlipLastByte(Save(dir.path(), 1, "job-1") + "/.metadata");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()));
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss) << chosen.status();
+  EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000001 cannot be read"));
+}
+
+// A server's old answer, or a folder that is not shared, on one node.
+TEST(CheckpointChoice, WhatOnlyRankZeroSeesIsNotDamaged) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-1");
+  const std::string newest = Save(dir.path(), 2, "job-1");
+  Spec spec = SpecOf(dir.path());
+  spec.mesh = Mesh::DataParallel(1, 2);
+  LocalStore store;
+  absl::Status first;
+  std::thread rank_0([&] { first = ChooseCheckpoint(spec, "job-1", &store, 0).status(); });
+  // Rank 1, by hand: what it says where it looks for a checkpoint that is not there.
+  LocalStore elsewhere;
+  ASSERT_TRUE(elsewhere.Set("restore/0", "own " + dir.File("iter_0000009")).ok());
+  ASSERT_TRUE(elsewhere.Set("restore/0/verdict", "error 14 over").ok());
+  EXPECT_FALSE(ChooseCheckpoint(spec, "job-1", &elsewhere, 1).ok());
+  const auto said = elsewhere.Get("restore/0/1", absl::ZeroDuration());
+  ASSERT_TRUE(said.ok()) << said.status();
+  ASSERT_TRUE(store.Set("restore/0/1", *said).ok());
+  rank_0.join();
+  EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable) << first;
+  EXPECT_THAT(first.message(), HasSubstr("rank 1: "));
+  EXPECT_TRUE(IsCheckpoint(newest));
+}
+
+}  // namespace
+}  // namespace fsdpd
