@@ -95,5 +95,15 @@ TEST(RankLog, EvaluationHasALineOfItsOwn) {
   EXPECT_EQ(EvaluationLine(report, 200), "eval    12/200  loss   3.2500  over 65536 tokens  1.250 s");
 }
 
+TEST(RankLog, SaysThatTrainingGoesOnWhereItDoes) {
+  v1::SavedCheckpoint failed;
+  failed.set_step(4);
+  failed.set_path("/runs/7/iter_0000004");
+  failed.set_error("rank 0: no room");
+  EXPECT_EQ(SavedLine(failed, 8),
+            "save     4/8  no checkpoint at /runs/7/iter_0000004, training goes on: rank 0: no room");
+  EXPECT_EQ(SavedLine(failed, 4), "save     4/4  no checkpoint at /runs/7/iter_0000004: rank 0: no room");
+}
+
 }  // namespace
 }  // namespace fsdpd

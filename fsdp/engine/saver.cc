@@ -152,9 +152,9 @@ void Saver::Do(const Save& save) {
   }
   if (outcome.ok()) outcome = Outcome(save);
   // Only what this save wrote, and nothing of what is a checkpoint.
-  if (!outcome.ok() && sum.ok() && !IsCheckpoint(folder)) {
-    unlink(absl::StrCat(folder, "/", file.file.name).c_str());
-    rmdir(folder.c_str());  // The last one to go takes it away.
+  if (!outcome.ok() && !IsCheckpoint(folder)) {
+    if (sum.ok()) unlink(absl::StrCat(folder, "/", file.file.name).c_str());
+    rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);
   last_ = outcome;
