@@ -15,8 +15,11 @@ namespace fsdpd {
 // All of `pieces`, one after the other, at byte `begin` of `fd`.
 absl::Status WriteAt(int fd, const std::string& path, int64_t begin, std::vector<iovec> pieces);
 
+// What ReplaceFile() writes to before the rename; a process that is killed there leaves it.
+inline constexpr char kTemporarySuffix[] = ".tmp";
+
 // `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
-// rename itself is on disk after SyncFolder().
+// rename itself is on disk after SyncFolder(). An error leaves nothing else behind.
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content);
 
 absl::Status SyncFolder(const std::string& folder);

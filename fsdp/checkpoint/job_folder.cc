@@ -44,7 +44,10 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
+// Of its files but the two that a commit writes; what a killed process left of those among them.
 bool IsOfCheckpoint(const std::string& name) {
+  if (name == absl::StrCat(kDcpMetadataName, kTemporarySuffix)) return true;
+  if (name == absl::StrCat(kDcpSumsName, kTemporarySuffix)) return true;
   return absl::StartsWith(name, "__") && (absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part"));
 }
 

@@ -74,6 +74,22 @@ TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
+TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 2);
+  for (const char* left : {"/.fsdpd_sums", "/.fsdpd_sums.tmp", "/.metadata.tmp"})
+    std::ofstream(CheckpointPath(dir.path(), 1) + left) << "half";
+  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0).ok());
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
+}
+
+TEST(JobFolder, HasNothingOfARecordThatFailed) {
+  const TempDir dir;
+  fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));  // Which no rename replaces.
+  EXPECT_FALSE(RecordNewest(dir.path(), 90).ok());
+  EXPECT_FALSE(fs::exists(dir.File("latest_checkpointed_iteration.txt.tmp")));
+}
+
 TEST(JobFolder, RecordsTheNewestWhereOtherToolsLook) {
   const TempDir dir;
   ASSERT_TRUE(RecordNewest(dir.path(), 90).ok());

@@ -154,6 +154,7 @@ void Saver::Do(const Save& save) {
   // Only what this save wrote, and nothing of what is a checkpoint.
   if (!outcome.ok() && !IsCheckpoint(folder)) {
     if (sum.ok()) unlink(absl::StrCat(folder, "/", file.file.name).c_str());
+    if (rank == 0) unlink(absl::StrCat(folder, "/", kDcpSumsName).c_str());  // Of a commit that failed.
     rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);
