@@ -81,6 +81,12 @@ std::string HumanCount(double count) {
   return absl::StrFormat("%.0f", count);
 }
 
+std::string CutText(absl::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return std::string(text);
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return std::string(text.substr(0, bytes));
+}
+
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
   const auto bad = [&] {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -17,6 +17,9 @@ std::string HumanBytes(int64_t bytes);     // "1.5 GiB", "512 B"
 std::string HumanSeconds(double seconds);  // "950 ms", "42 s", "3 m 05 s", "2 h 10 m"
 std::string HumanCount(double count);      // "8.0 B", "1.2 M", "950"
 
+// At most so many bytes of UTF-8, cut where a character ends.
+std::string CutText(absl::string_view text, size_t bytes);
+
 // "512", "64KiB", "1.5GiB", "2GB". Fails on anything else and on what does not fit in 63 bits.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 

@@ -39,5 +39,13 @@ TEST(Human, PrintsUnitsThatPeopleRead) {
   EXPECT_EQ(HumanCount(8030000000), "8.0 B");
 }
 
+TEST(CutText, CutsBetweenCharacters) {
+  EXPECT_EQ(CutText("abc", 3), "abc");
+  EXPECT_EQ(CutText("abcd", 3), "abc");
+  EXPECT_EQ(CutText("ab\u00fc", 3), "ab");  // Two bytes, of which one would fit.
+  EXPECT_EQ(CutText("\u20ac\u20ac", 5), "\u20ac");
+  EXPECT_EQ(CutText("\u20ac", 0), "");
+}
+
 }  // namespace
 }  // namespace fsdpd

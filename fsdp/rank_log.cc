@@ -190,8 +190,8 @@ std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
 std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);
   if (!saved.error().empty()) {
-    return absl::StrFormat("%sno checkpoint at %s%s: %s", head, saved.path(),
-                           saved.step() < steps ? ", training goes on" : "", saved.error());
+    const char* goes_on = saved.step() < steps ? ", training goes on" : "";
+    return absl::StrFormat("%sno checkpoint at %s%s: %s", head, saved.path(), goes_on, saved.error());
   }
   return absl::StrFormat("%s%s in %s, training waited %s for it  %s", head, HumanBytes(saved.bytes()),
                          HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());

@@ -19,8 +19,11 @@ absl::Status WriteAt(int fd, const std::string& path, int64_t begin, std::vector
 // written; where the file system cannot, the file gets its length alone.
 absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes);
 
+// What ReplaceFile() writes to before the rename ends so; a process that is killed there leaves it.
+inline constexpr char kTemporarySuffix[] = ".tmp";
+
 // `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
-// rename itself is on disk after SyncFolder().
+// rename itself is on disk after SyncFolder(). An error leaves nothing else behind.
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content);
 
 absl::Status SyncFolder(const std::string& folder);

@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
 // Of a committed one or of a commit that was killed; .metadata is dealt with first.
 bool IsOfCheckpoint(const std::string& name) {
   if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part");
-  return absl::EndsWith(name, ".tmp") &&
+  return absl::EndsWith(name, kTemporarySuffix) &&
          (absl::StartsWith(name, kDcpMetadataName) || absl::StartsWith(name, kDcpSumsName));
 }
 
@@ -101,13 +101,14 @@ absl::Status RecordNewest(const std::string& dir, int64_t step) {
   return SyncFolder(dir);
 }
 
-absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every) {
+absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,
+                       const std::function<bool(const std::string& path)>& is_own) {
   FSDPD_CHECK(keep_last >= 1);
   FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(dir));
   int64_t kept = 0;
   absl::Status status;
   for (const FoundCheckpoint& each : found) {
-    if (each.step > newest) continue;
+    if (each.step > newest || (each.committed && !is_own(each.path))) continue;
     if (each.committed && kept < keep_last) {
       ++kept;
       continue;

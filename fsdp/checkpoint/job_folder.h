@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,12 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& 
 // After the commit of `step`.
 absl::Status RecordNewest(const std::string& dir, int64_t step);
 
-// Removes what is older than `newest` but the last `keep_last` committed ones, `newest` among them, and those
-// whose step `keep_every` divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
+// Removes what is older than `newest` and the job's own (a path is asked for; what is not committed is
+// nobody's) but the last `keep_last` committed ones, `newest` among them, and those whose step `keep_every`
+// divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
 // more than a checkpoint does, the rest stays. Tells the first that could not be removed, after all the
 // others.
-absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every);
+absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,
+                       const std::function<bool(const std::string& path)>& is_own);
 
 }  // namespace fsdpd

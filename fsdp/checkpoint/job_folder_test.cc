@@ -32,6 +32,8 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
   return steps;
 }
 
+bool AllOwn(const std::string&) { return true; }
+
 TEST(JobFolder, ListsTheNewestFirstAndSaysWhichAreCommitted) {
   const TempDir dir;
   for (const int64_t step : {5, 20, 100}) MakeCheckpoint(dir.path(), step, step != 20);
@@ -57,10 +59,18 @@ TEST(JobFolder, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
   const TempDir dir;
   for (int64_t step = 10; step <= 60; step += 10) MakeCheckpoint(dir.path(), step, step != 30);
   MakeCheckpoint(dir.path(), 70, /*committed=*/false);  // Of the next save.
-  const absl::Status status = RemoveOld(dir.path(), 60, /*keep_last=*/2, /*keep_every=*/20);
+  const absl::Status status = RemoveOld(dir.path(), 60, /*keep_last=*/2, /*keep_every=*/20, AllOwn);
   ASSERT_TRUE(status.ok()) << status;
   // 30 was left half by an attempt that ended.
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-70, 60, 50, 40, 20));
+}
+
+TEST(JobFolder, NeitherRemovesNorCountsWhatIsAnotherRuns) {
+  const TempDir dir;
+  for (int64_t step = 1; step <= 6; ++step) MakeCheckpoint(dir.path(), step);
+  const auto is_own = [&](const std::string& path) { return path > CheckpointPath(dir.path(), 3); };
+  ASSERT_TRUE(RemoveOld(dir.path(), 6, /*keep_last=*/2, 0, is_own).ok());
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 5, 3, 2, 1));
 }
 
 TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
@@ -68,7 +78,7 @@ TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step);
   const std::string notes = CheckpointPath(dir.path(), 1) + "/notes.txt";
   std::ofstream(notes) << "mine";
-  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0).ok());
+  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0, AllOwn).ok());
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(2, -1));
   EXPECT_TRUE(fs::exists(notes));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
@@ -77,9 +87,10 @@ TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
 TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 2);
-  for (const char* name : {".metadata.tmp", ".fsdpd_sums", ".fsdpd_sums.tmp", "__1_0.distcp.abc.part"})
+  for (const char* name :
+       {".metadata.abc.tmp", ".fsdpd_sums", ".fsdpd_sums.abc.tmp", "__1_0.distcp.abc.part"})
     std::ofstream(CheckpointPath(dir.path(), 1) + "/" + name) << "half";
-  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0).ok());
+  ASSERT_TRUE(RemoveOld(dir.path(), 2, 1, 0, AllOwn).ok());
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
 }
 
@@ -87,7 +98,8 @@ TEST(JobFolder, RemovesTheOthersWhereOneCannotBeRemoved) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step);
   fs::create_directories(CheckpointPath(dir.path(), 2) + "/__1_0.distcp");
-  EXPECT_THAT(RemoveOld(dir.path(), 3, 1, 0).message(), ::testing::HasSubstr("iter_0000002/__1_0.distcp"));
+  EXPECT_THAT(RemoveOld(dir.path(), 3, 1, 0, AllOwn).message(),
+              ::testing::HasSubstr("iter_0000002/__1_0.distcp"));
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, -2));
 }
 
@@ -96,9 +108,16 @@ TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step, step != 1);
   fs::create_symlink(".metadata", CheckpointPath(dir.path(), 1) + "/.metadata");  // A link to itself.
-  ASSERT_TRUE(RemoveOld(dir.path(), 3, /*keep_last=*/3, 0).ok());
+  ASSERT_TRUE(RemoveOld(dir.path(), 3, /*keep_last=*/3, 0, AllOwn).ok());
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3, 2, 1));
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
+}
+
+TEST(JobFolder, HasNothingOfARecordThatFailed) {
+  const TempDir dir;
+  fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));  // Which no rename replaces.
+  EXPECT_FALSE(RecordNewest(dir.path(), 90).ok());
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }
 
 TEST(JobFolder, RecordsTheNewestWhereOtherToolsLook) {

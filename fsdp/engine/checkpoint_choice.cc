@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_verify.h"
 #include "fsdp/checkpoint/job_file.h"
@@ -33,12 +34,13 @@ constexpr char kOwn[] = "own ";
 constexpr char kLoaded[] = "loaded ";
 constexpr char kIntact[] = "intact";
 constexpr char kDamaged[] = "damaged ";
+constexpr char kUnread[] = "unread ";  // The disk or its server failed: nothing is known of the checkpoint.
 
 std::string NameKey(size_t round) { return absl::StrCat("restore/", round); }
 std::string CheckKey(size_t round, int rank) { return absl::StrCat("restore/", round, "/", rank); }
 std::string VerdictKey(size_t round) { return absl::StrCat("restore/", round, "/verdict"); }
 
-std::string Bounded(absl::string_view why) { return std::string(why.substr(0, kMaxWhyBytes)); }
+std::string Bounded(absl::string_view why) { return CutText(why, kMaxWhyBytes); }
 
 // An error as text and back: a code, and what is wrong.
 std::string Worded(const absl::Status& status) {
@@ -149,12 +151,21 @@ absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen)
   return state.step;
 }
 
+// What of the candidates was passed over.
+struct PassedOver {
+  std::vector<std::string> damaged;  // Paths.
+  std::vector<std::string> unread;
+};
+
+bool Holds(const std::vector<std::string>& paths, const std::string& path) {
+  return std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
 absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& candidates,
                        const std::string& path, int64_t step) {
   const std::string start =
       step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step);
-  const auto& unreadable = candidates.unreadable;
-  if (std::find(unreadable.begin(), unreadable.end(), path) != unreadable.end()) {
+  if (Holds(candidates.unreadable, path)) {
     return absl::DataLossError(absl::StrCat("checkpoint.dir: ", path,
                                             " cannot be read, so whose it is is not known", start,
                                             ": move it away if the job may"));
@@ -164,19 +175,19 @@ absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& can
       ": choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")"));
 }
 
-// That what is later in checkpoint.dir was passed over, and is set aside; nothing else may be there.
+// That what is later in checkpoint.dir was passed over, and set aside where it is damaged; nothing else may
+// be there.
 absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const ChosenCheckpoint* chosen,
-                        size_t round) {
+                        const PassedOver& passed_over) {
   int64_t step = 0;
   if (chosen != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(step, StepOf(spec, *chosen));
   }
   for (const FoundCheckpoint& later : candidates.in_dir) {
     if (later.step <= step) break;
-    const auto end = candidates.in_order.begin() + static_cast<std::ptrdiff_t>(round);
-    const bool passed_over = std::any_of(candidates.in_order.begin(), end,
-                                         [&](const auto& each) { return each.path == later.path; });
-    if (!passed_over) return NotItsOwn(spec.checkpoint, candidates, later.path, step);
+    if (Holds(passed_over.unread, later.path)) continue;
+    if (!Holds(passed_over.damaged, later.path))
+      return NotItsOwn(spec.checkpoint, candidates, later.path, step);
     const std::string aside = absl::StrCat(later.path, ".damaged");
     std::error_code error;
     std::filesystem::remove_all(aside, error);  // Of the last time that this step was damaged.
@@ -186,7 +197,7 @@ absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const Ch
   return absl::OkStatus();
 }
 
-// kIntact, kDamaged and why, or an error of the machine's.
+// kIntact, kDamaged or kUnread and why, or an error of the machine's.
 std::string CheckShare(const std::string& path, int rank, int world) {
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
   if (!verdict.ok()) {
@@ -194,6 +205,7 @@ std::string CheckShare(const std::string& path, int rank, int world) {
     // Rank 0 sees it: another folder is mounted here, or its server's answer is an old one.
     if (absl::IsNotFound(verdict.status())) return Worded(absl::UnavailableError(what));
     if (IsFaultOfFile(verdict.status())) return absl::StrCat(kDamaged, Bounded(verdict.status().message()));
+    if (absl::IsInternal(verdict.status())) return absl::StrCat(kUnread, Bounded(what));
     return Worded(absl::Status(verdict.status().code(), what));
   }
   if (verdict->faults.empty()) return kIntact;
@@ -232,11 +244,12 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
   absl::StatusOr<Candidates> candidates = Candidates();
   if (rank == 0) candidates = Find(spec.checkpoint, job);
   ChosenCheckpoint chosen;
+  PassedOver passed_over;
   for (size_t round = 0;; ++round) {
     if (rank == 0) {
       std::string name = NameOfRound(candidates, round, chosen.passed_over);
       if (name == kFresh) {
-        if (const absl::Status clear = ClearLater(spec, *candidates, nullptr, round); !clear.ok())
+        if (const absl::Status clear = ClearLater(spec, *candidates, nullptr, passed_over); !clear.ok())
           name = Worded(clear);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
@@ -251,7 +264,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
-        if (const absl::Status clear = ClearLater(spec, *candidates, &chosen, round); !clear.ok())
+        if (const absl::Status clear = ClearLater(spec, *candidates, &chosen, passed_over); !clear.ok())
           verdict = Worded(clear);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
@@ -259,7 +272,9 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(VerdictKey(round), kLongest));
     if (verdict == kIntact) return chosen;
     absl::string_view why = verdict;
-    if (!absl::ConsumePrefix(&why, kDamaged)) return ErrorOf(verdict);
+    const bool unread = absl::ConsumePrefix(&why, kUnread);
+    if (!unread && !absl::ConsumePrefix(&why, kDamaged)) return ErrorOf(verdict);
+    (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
     if (chosen.passed_over.size() < kMaxPassedOver)
       chosen.passed_over.push_back(absl::StrCat(NameOf(chosen.path), ": ", why));
   }

@@ -17,6 +17,8 @@
 #include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/job_folder.h"
@@ -37,9 +39,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
 std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
 
-std::string ErrorText(const absl::Status& status) {
-  return std::string(status.message().substr(0, kMaxErrorBytes));
-}
+std::string ErrorText(const absl::Status& status) { return CutText(status.message(), kMaxErrorBytes); }
 
 // "written CRC32 BYTES", or what went wrong on the rank.
 std::string SumText(const absl::StatusOr<DcpSum>& sum) {
@@ -149,15 +149,18 @@ void Saver::Do(const Save& save) {
     Tell(save, folder, bytes);
     told = options_.store->Set(OutcomeKey(save.number),
                                bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
+    // It is there, and told: what fails from here on is no reason to call it lost.
+    if (bytes.ok()) Tidy(save.state.step, folder);
   }
   const absl::StatusOr<std::string> outcome =
       told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongest) : told;
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
-  if (outcome.ok() && !committed && sum.ok() && !IsCheckpoint(folder)) {
-    unlink(absl::StrCat(folder, "/", file.file.name).c_str());
-    rmdir(folder.c_str());  // The last one to go takes it away.
+  if (outcome.ok() && !committed && !IsCheckpoint(folder)) {
+    if (sum.ok()) unlink(absl::StrCat(folder, "/", file.file.name).c_str());
+    if (rank == 0) unlink(absl::StrCat(folder, "/", kDcpSumsName).c_str());  // Of a commit that failed.
+    rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);
   last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : absl::UnavailableError(*outcome);
@@ -220,11 +223,22 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   for (const JobFile& file : files) layouts.push_back(&file.file);
   FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
   FSDPD_RETURN_IF_ERROR(SyncFolder(checkpoint.dir));
-  // It is there: what fails from here on is no reason to call it lost.
-  absl::Status kept = RecordNewest(checkpoint.dir, save.state.step);
-  kept.Update(RemoveOld(checkpoint.dir, save.state.step, checkpoint.keep_last, checkpoint.keep_every));
-  if (!kept.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, kept.message());
   return bytes;
+}
+
+void Saver::Tidy(int64_t step, const std::string& folder) {
+  const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
+  own_[folder] = true;
+  const auto is_own = [this](const std::string& path) {
+    const auto [known, is_new] = own_.emplace(path, false);
+    if (!is_new || options_.label.job.empty()) return known->second;
+    const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(path);
+    const absl::StatusOr<std::string> id = reader.ok() ? ReadJobId(**reader) : reader.status();
+    return known->second = id.ok() && *id == options_.label.job;
+  };
+  absl::Status status = RecordNewest(checkpoint.dir, step);
+  status.Update(RemoveOld(checkpoint.dir, step, checkpoint.keep_last, checkpoint.keep_every, is_own));
+  if (!status.ok()) LogWarning("after the checkpoint of step %d: %s", step, status.message());
 }
 
 void Saver::Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes) {

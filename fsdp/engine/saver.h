@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -69,11 +70,13 @@ class Saver {
   void Do(const Save& save);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
+  void Tidy(int64_t step, const std::string& folder);
   void Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes);
 
   const Options options_;
   const Snapshot* const snapshot_;
   std::thread worker_;
+  std::map<std::string, bool> own_;  // The worker's: whether a checkpoint in the folder is the job's.
 
   Mutex mutex_;
   CondVar changed_;

@@ -11,6 +11,7 @@ process of the cluster is left, or when one of its ports is still listened on.
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import urllib.request
@@ -52,6 +53,11 @@ def fsdpctl(*arguments, server=None, stdin=None, timeout_s=180, cwd=None):
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, cwd=cwd,
                           stdin=subprocess.DEVNULL if stdin is None else None)
     return Result(["fsdpctl", *command[1:]], done.returncode, done.stdout, done.stderr)
+
+
+def rank_of(process):
+    """A rank's number, from the log file that its stdout is."""
+    return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
 
 
 def _port(address):

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.cluster import Cluster
+from harness.training import WholeRun, saving
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +19,13 @@ def cluster(shared):
     shared.wait_idle()
     yield shared
     shared.cancel_all()
+
+
+@pytest.fixture(scope="module")
+def whole(shared, tmp_path_factory):
+    """What a job that saves comes to when nothing happens to it."""
+    folder = tmp_path_factory.mktemp("whole")
+    return WholeRun(shared, folder, saving(folder, name="whole"))
 
 
 @pytest.fixture

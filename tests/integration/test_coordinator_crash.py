@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import grpc
@@ -11,6 +10,7 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.processes import listening
+from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.stubs import coordinator
 from harness.wait import wait_until
@@ -107,24 +107,9 @@ def test_a_second_coordinator_on_the_same_state_is_refused(own):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("needs to mount a small tmpfs, which takes root")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def fill(folder):
-    filler = folder / "filler"
-    with open(filler, "wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * 4096)
-        except OSError:
-            return filler
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk") as folder:
+        yield folder
 
 
 def submit_until_refused(cluster):
@@ -139,13 +124,13 @@ def submit_until_refused(cluster):
     return pytest.fail("a full disk took 200 jobs")
 
 
-def test_a_running_job_is_cancelled_though_the_state_disk_is_full(small_disk, tmp_path):
+def test_a_running_job_is_cancelled_though_the_state_disk_is_full(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=1)
-    cluster.state_dir = small_disk / "state"
+    cluster.state_dir = disk / "state"
     with cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
-        filler = fill(small_disk)
+        filler = fill(disk)
         submit_until_refused(cluster)
         cluster.api().CancelJob(coordinator.CancelJobRequest(id=job_id, grace_seconds=5), timeout=60)
         wait_until("its ranks are gone", lambda: not cluster.all_ranks())
@@ -154,12 +139,12 @@ def test_a_running_job_is_cancelled_though_the_state_disk_is_full(small_disk, tm
         cluster.cancel_all()
 
 
-def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
+def test_a_full_disk_refuses_jobs_and_loses_none(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=0)
-    cluster.state_dir = small_disk / "state"
+    cluster.state_dir = disk / "state"
     with cluster:
         kept = [cluster.submit(spec(name="kept"))]
-        filler = fill(small_disk)
+        filler = fill(disk)
         taken, refused = submit_until_refused(cluster)
         kept += taken
         assert refused.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -174,16 +159,16 @@ def test_a_full_disk_refuses_jobs_and_loses_none(small_disk, tmp_path):
         assert known[::-1] == kept, "each acknowledged job and no refused one"
 
 
-def test_a_coordinator_starts_on_a_full_disk_and_goes_on_when_there_is_room(small_disk, tmp_path):
+def test_a_coordinator_starts_on_a_full_disk_and_goes_on_when_there_is_room(disk, tmp_path):
     cluster = Cluster(tmp_path / "cluster", agents=1)
-    cluster.state_dir = small_disk / "state"
+    cluster.state_dir = disk / "state"
     with cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 2)
         rank = cluster.all_ranks()[0].pid
         # A clean end leaves nothing beside the database that SQLite could use again.
         assert cluster.coordinator.stop() == 0
-        filler = fill(small_disk)
+        filler = fill(disk)
         cluster.start_coordinator(listen=cluster.address)
         assert "is full; free some space" in cluster.coordinator.text(), cluster.coordinator.text()
         cluster.wait_nodes(1)

@@ -5,15 +5,11 @@ import re
 import resource
 import signal
 
+from harness.cluster import rank_of
 from harness.processes import descendants
 from harness.specs import ENDLESS, corpus, one_rank, spec
 from harness.stubs import coordinator
 from harness.wait import wait_until
-
-
-def rank_of(process):
-    """A rank's number, from the log file that its stdout is."""
-    return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
 
 
 # As a flight page tells it: the compute lane, and what other lanes are in.

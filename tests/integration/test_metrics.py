@@ -24,6 +24,9 @@ COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total
 GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
+CHECKPOINTS = {"fsdpd_checkpoints_total", "fsdpd_checkpoint_failures_total", "fsdpd_checkpoint_stall_seconds_total",
+               "fsdpd_checkpoint_last_step", "fsdpd_checkpoint_last_success_timestamp_seconds",
+               "fsdpd_checkpoint_seconds", "fsdpd_checkpoint_bytes"}
 # What scrape configurations, by annotations, PodMonitors or hand, put on every series: a label of ours of that name
 # would be renamed, and all series of a target would have theirs.
 SCRAPERS_LABELS = {"job", "instance", "namespace", "pod", "container", "service", "endpoint", "node", "host", "cluster"}
@@ -33,9 +36,10 @@ SCRAPERS_LABELS = {"job", "instance", "namespace", "pod", "container", "service"
 def job(shared, tmp_path_factory):
     """The id of a job that runs for as long as the module's tests do."""
     shared.wait_idle()
-    text = corpus(tmp_path_factory.mktemp("validation") / "text.bin", tokens=500)
+    folder = tmp_path_factory.mktemp("watched")
+    text = corpus(folder / "text.bin", tokens=500)
     made = spec(steps=ENDLESS, name="watched", data={"validation": [{"path": str(text), "type": "u8"}]},
-                train={"evaluation": {"every_steps": 2}})
+                train={"evaluation": {"every_steps": 2}}, checkpoint={"dir": str(folder / "run"), "every_steps": 5})
     job_id = shared.submit(made)
     shared.wait_step(job_id, 3)
     yield job_id
@@ -116,6 +120,21 @@ def test_a_warm_job_asks_the_device_for_no_memory(prometheus, job):
     assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_device_mallocs_total"))
 
 
+def test_checkpoints_are_rank_zero_s_to_tell(prometheus, shared, job):
+    found = wait_until("the first checkpoint was scraped", lambda: prometheus.query(
+        f'fsdpd_checkpoint_bytes{{fsdpd_job="{job}"}}'))
+    # Of two checkpoints, perhaps, whose numbers of steps take a byte more or less.
+    assert [value for _, value in found] == [pytest.approx(shared.job(job).checkpoints[-1].bytes, rel=1e-3)]
+    told = prometheus.query(f'{{__name__=~"fsdpd_checkpoint.*", fsdpd_job="{job}"}}')
+    assert {labels["__name__"] for labels, _ in told} == CHECKPOINTS
+    assert {labels["rank"] for labels, _ in told} == {"0"}
+    values = {labels["__name__"]: value for labels, value in told}
+    # A query sees one moment, and the job goes on: five steps for each that was committed.
+    assert values["fsdpd_checkpoint_last_step"] == 5 * values["fsdpd_checkpoints_total"]
+    assert values["fsdpd_checkpoint_failures_total"] == 0 and values["fsdpd_checkpoint_seconds"] > 0
+    assert -1 < time.time() - values["fsdpd_checkpoint_last_success_timestamp_seconds"] < 120
+
+
 def test_identity_and_agents(prometheus, shared, job):
     ranks = {labels["rank"]: labels for labels, _ in by_rank(prometheus, job, "fsdpd_rank_info")}
     assert {(rank, labels["fsdpd_node"]) for rank, labels in ranks.items()} == {
@@ -143,8 +162,10 @@ def test_promtool_finds_nothing_to_complain_about(shared, job):
 
 
 def test_series_are_few(shared, job):
-    of_rank = [line for line in shared.scrape("node-0").splitlines() if re.search(r'rank="0"', line)]
-    assert len(of_rank) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
+    text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
+    rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
+    assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
+    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS), "and a few more for each job"
 
 
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()

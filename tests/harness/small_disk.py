@@ -1,0 +1,29 @@
+"""A disk that fills up: a small tmpfs, which takes root to mount."""
+
+import contextlib
+import subprocess
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(folder, size="1m"):
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("needs to mount a small tmpfs, which takes root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder):
+    """Takes all room that is left; removing the file that it returns makes room again."""
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"\0" * 4096)
+        except OSError:
+            return filler

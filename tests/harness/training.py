@@ -1,0 +1,91 @@
+"""A job that trains on text and saves, what its losses were, and how they compare with those of a run without a break."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from harness import checkpoints
+from harness.cluster import rank_of
+from harness.processes import Daemon
+from harness.programs import program
+from harness.specs import corpus, spec
+from harness.wait import wait_until
+
+STEPS = 60  # 50 ms each on two cores: what a test does to a job at step 10 happens to one that trains.
+EVERY = 5
+
+
+def saving(folder, name="saving", steps=STEPS, checkpoint=None, **sections):
+    """A spec that trains on a text of its folder and saves to `folder`/run."""
+    folder.mkdir(exist_ok=True)
+    text = corpus(folder / "corpus.txt")
+    saved = {"dir": str(folder / "run"), "every_steps": EVERY, "keep_last": 3, **(checkpoint or {})}
+    return spec(steps=steps, name=name, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]},
+                checkpoint=saved, **sections)
+
+
+class Record:
+    """`fsdpctl watch --record` of a job, as long as it lives; it goes on when the coordinator was gone."""
+
+    def __init__(self, cluster, job_id):
+        self.path = cluster.folder / f"{job_id}.jsonl"
+        self.process = Daemon("watch", [program("client/fsdpctl"), "--server", cluster.address, "watch", job_id,
+                                        "--record", self.path], cluster.folder / f"{job_id}.watch.log", cluster.mark)
+
+    def losses(self, code=0):
+        """After the job's end: (step, loss) in the order of their coming; steps that were made twice are there twice."""
+        assert self.process.wait() == code, self.process.text()
+        reports = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [(int(report["step"]), report["loss"]) for report in reports]
+
+    def text(self):
+        return self.process.text()
+
+
+class WholeRun:
+    """A job that nothing happened to: its losses by step, and its last checkpoint."""
+
+    def __init__(self, cluster, folder, made):
+        self.job_id = cluster.submit(made)
+        record = Record(cluster, self.job_id)
+        self.job = cluster.wait_state(self.job_id, "SUCCEEDED")
+        self.losses = dict(record.losses())
+        self.steps = made["train"]["steps"]
+        self.folder = folder / "run"
+        self.records = checkpoints.records(checkpoints.path_of(self.folder, self.steps))
+        assert set(range(min(self.losses), self.steps + 1)) == set(self.losses), "nothing was missed"
+        assert len(set(self.losses.values())) > len(self.losses) // 2, "what does not change shows nothing"
+
+    def assert_same(self, losses, folder):
+        """Bit by bit: each loss, and what the last checkpoint holds."""
+        differing = [(step, loss, self.losses[step]) for step, loss in losses
+                     if step in self.losses and loss != self.losses[step]]
+        assert not differing, differing
+        assert self.steps in dict(losses)
+        assert checkpoints.records(checkpoints.path_of(folder, self.steps)) == self.records
+
+    def assert_close(self, losses, after):
+        """Of another world, whose sums are in another order; every step after `after`."""
+        assert [step for step, _ in losses] == list(range(after + 1, self.steps + 1))
+        for step, loss in losses:
+            assert loss == pytest.approx(self.losses[step], rel=1e-5), step
+
+
+def wait_committed(cluster, job_id, step):
+    """Waits until the coordinator knows a checkpoint of `step` or later of a job that still trains."""
+    def known():
+        job = cluster.job(job_id)
+        assert job.end_unix_nanos == 0, f"ended before the checkpoint of step {step}:\n{job}"
+        return job.checkpoints and job.checkpoints[-1].step >= step and job.checkpoints[-1].step
+    return wait_until(f"job {job_id} has committed step {step}", known)
+
+
+def messages(job):
+    return [event.message for event in job.events]
+
+
+def kill_rank(cluster, rank):
+    victim = next(each for each in cluster.all_ranks() if rank_of(each) == rank)
+    os.kill(victim.pid, signal.SIGKILL)

@@ -1,0 +1,129 @@
+"""What goes wrong with a job's checkpoints: damage, a full disk, a folder of another job. It is told, nothing whole is
+lost, and no job starts fresh by surprise."""
+
+import re
+
+import pytest
+
+from harness import checkpoints
+from harness.small_disk import fill, small_disk
+from harness.specs import ENDLESS
+from harness.training import EVERY, STEPS, Record, messages, saving, wait_committed
+from harness.wait import wait_until
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with small_disk(tmp_path / "disk", size="2m") as folder:
+        yield folder
+
+
+def between_attempts(cluster, job_id):
+    """Ends the attempt, and the next one waits for the node."""
+    assert cluster.agents["node-1"].stop() == 0
+    wait_until("it waits for the node", lambda: cluster.state(job_id) == "QUEUED" and not cluster.all_ranks())
+
+
+def flip_newest(steps, path):
+    checkpoints.flip(path(steps[-1]) / "__2_0.distcp")
+    return ["__2_0.distcp: is not what was committed: its checksum is another"]
+
+
+def damage_three(steps, path):
+    (path(steps[-1]) / "__3_0.distcp").unlink()
+    checkpoints.truncate(path(steps[-2]) / ".metadata")
+    checkpoints.flip(path(steps[-3]) / "__0_0.distcp")
+    return ["__3_0.distcp", ".metadata", "__0_0.distcp: is not what was committed: its checksum is another"]
+
+
+@pytest.mark.parametrize("damage", [flip_newest, damage_three])
+def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, damage):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path, checkpoint={"keep_last": 4}, restart={"max_attempts": 3}))
+        record = Record(cluster, job_id)
+        wait_committed(cluster, job_id, 4 * EVERY)
+        between_attempts(cluster, job_id)
+        steps = checkpoints.assert_whole(tmp_path / "run")
+        assert len(steps) == 4, steps
+        where = damage(steps, lambda step: checkpoints.path_of(tmp_path / "run", step))
+        damaged = steps[-len(where):][::-1]
+        cluster.start_agent("node-1")
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        step = steps[-len(where) - 1]
+        said = [text for text in messages(job) if re.match(rf"attempt \d goes on after step {step} \(", text)]
+        assert said, messages(job)
+        assert job.restored.step == step and len(job.restored.passed_over) == len(where), job.restored
+        for passed, bad, words in zip(job.restored.passed_over, damaged, where):
+            assert passed.startswith(f"iter_{bad:07d}: ") and words in passed, passed
+            assert passed in said[0] and passed in cluster.ctl("describe", job_id).expect(0).out
+            kept = checkpoints.path_of(tmp_path / "run", bad).with_suffix(".damaged")
+            assert kept.is_dir() and list(kept.iterdir()), "what was damaged is there for who wants to look"
+        whole.assert_same(record.losses(), tmp_path / "run")
+        checkpoints.assert_whole(tmp_path / "run")
+
+
+def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp_path):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 2}))
+        wait_committed(cluster, job_id, EVERY)
+        between_attempts(cluster, job_id)
+        steps = checkpoints.assert_whole(tmp_path / "run")
+        for step in steps:
+            checkpoints.flip(checkpoints.path_of(tmp_path / "run", step) / "__1_0.distcp")
+        cluster.start_agent("node-1")
+        job = cluster.wait_state(job_id, "FAILED")
+        assert "no checkpoint is whole, and none is started from: " in job.failure.error, job.failure
+        for step in steps:
+            assert f"iter_{step:07d}: __1_0.distcp" in job.failure.error, job.failure
+        assert checkpoints.steps_in(tmp_path / "run") == steps, "they are left as they are"
+
+
+NO_ROOM = "No space left on device"
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_job(disk, own, tmp_path):
+    filler = fill(disk)
+    with own() as cluster:
+        made = saving(tmp_path / "job", steps=ENDLESS, checkpoint={"dir": str(disk / "run"), "every_steps": 2,
+                                                                   "keep_last": 1})
+        job_id = cluster.submit(made)
+        wait_until("a checkpoint could not be written", lambda: cluster.job(job_id).HasField("failed_checkpoint"))
+        cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 6)
+        job = cluster.job(job_id)
+        assert job.attempt == 1 and not job.checkpoints and NO_ROOM in job.failed_checkpoint.error, job
+        told = [text for text in messages(job) if "could not be written" in text]
+        assert len(told) == 1 and NO_ROOM in told[0] and told[0].endswith("; training goes on"), told
+        for screen in (cluster.ctl("get"), cluster.ctl("describe", job_id)):
+            assert re.search(rf"checkpoint of step \d+ could not be written: .*{NO_ROOM}", screen.expect(0).out), screen
+        assert not checkpoints.steps_in(disk / "run")
+        filler.unlink()
+        wait_until("the next one is committed", lambda: cluster.job(job_id).checkpoints)
+        job = cluster.job(job_id)
+        assert not job.HasField("failed_checkpoint"), job.failed_checkpoint
+        assert re.match(r"checkpoint of step \d+ committed \(", messages(job)[-1]), messages(job)
+        cluster.cancel(job_id)
+        assert checkpoints.assert_whole(disk / "run")
+
+
+def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, tmp_path):
+    fill(disk)
+    made = saving(tmp_path / "job", steps=4, checkpoint={"dir": str(disk / "run"), "every_steps": None})
+    job = cluster.wait_state(cluster.submit(made), "FAILED")
+    assert re.search(f"the checkpoint of the last step was not written: .*{NO_ROOM}", job.failure.error), job.failure
+    assert job.last_step.step == 4 and not job.checkpoints
+    assert list((disk / "run").iterdir()) == [], "what could not be finished takes no room"
+
+
+def test_a_folder_of_another_job_is_refused_with_what_to_do(cluster, whole, tmp_path):
+    before = checkpoints.assert_whole(whole.folder)
+    made = saving(tmp_path, name="second", checkpoint={"dir": str(whole.folder)})
+    job_id = cluster.submit(made)
+    job = cluster.wait_state(job_id, "FAILED")
+    newest = checkpoints.path_of(whole.folder, STEPS)
+    assert (f"checkpoint.dir: {newest} is of another run, and this job starts fresh: choose a folder of its own, or go "
+            f"on from there (checkpoint.load: {whole.folder})") in job.failure.error, job.failure
+    assert job.failure.error in cluster.ctl("describe", job_id).expect(0).out
+    assert checkpoints.assert_whole(whole.folder) == before
+    assert checkpoints.records(newest) == whole.records
+    assert job.attempt == 3 and job.reason.startswith("3 attempts in a row committed no checkpoint; the last one: ")
+    assert "is of another run" in messages(job)[2], "the first attempt says so at once"

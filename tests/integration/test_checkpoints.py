@@ -1,0 +1,182 @@
+"""Jobs that save while they train go on from what they saved, whoever was killed: to the bit what a run without a break
+would have been."""
+
+import json
+import random
+import re
+import signal
+
+import pytest
+
+from harness import checkpoints
+from harness.training import EVERY, STEPS, Record, WholeRun, kill_rank, messages, saving, wait_committed
+from harness.wait import wait_until
+
+
+def went_on_after(job, attempt=2):
+    """The step that an attempt went on after, as the job's events say."""
+    said = [re.match(rf"attempt {attempt} goes on after step (\d+) \(", text) for text in messages(job)]
+    assert any(said), messages(job)
+    return next(int(each.group(1)) for each in said if each)
+
+
+def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tmp_path):
+    job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 3}))
+    record = Record(cluster, job_id)
+    known = wait_committed(cluster, job_id, 2 * EVERY)
+    kill_rank(cluster, 3)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    step = went_on_after(job)
+    assert job.attempt == 2 and step >= known and step % EVERY == 0
+    assert (job.restored.step, job.restored.path) == (step, str(checkpoints.path_of(tmp_path / "run", step)))
+    assert (job.failure.attempt, job.failure.rank, job.failure.signal) == (1, 3, signal.SIGKILL)
+    assert job.checkpoints[-1].step == STEPS
+    assert any(re.search(rf"^attempt 1 of \d failed after step \d+: rank 3 on node-1 failed: killed by signal 9.*"
+                         rf", from the checkpoint of step \d+$", text) for text in messages(job)), messages(job)
+    losses = record.losses()
+    whole.assert_same(losses, tmp_path / "run")
+    first = losses[0][0]
+    assert first <= known and set(dict(losses)) == set(range(first, STEPS + 1)), "no step was left out"
+    assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
+    told = record.text()
+    assert f"goes on after step {step}" in told and f"checkpoint of step {known} committed" in told, told
+
+
+def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path):
+    job_id = cluster.submit(saving(tmp_path, steps=40))
+    wait_committed(cluster, job_id, EVERY)
+    kill_rank(cluster, 1)
+    step = went_on_after(cluster.wait_state(job_id, "SUCCEEDED"))
+    described = cluster.ctl("describe", job_id).expect(0).out
+    path = checkpoints.path_of(tmp_path / "run", step)
+    assert re.search(rf"^attempt 2 began after step {step}, from {re.escape(str(path))} \(read in ", described, re.M)
+    last = checkpoints.path_of(tmp_path / "run", 40)
+    assert re.search(rf"^checkpoints:\n  STEP .*\n  40 .* {re.escape(str(last))}$", described, re.M), described
+    assert re.search(rf"attempt 2 goes on after step {step} ", described), described
+    assert "40/40" in cluster.ctl("get").expect(0).out
+    job = json.loads(cluster.ctl("get", job_id, "-o", "json").expect(0).out)
+    assert (job["state"], int(job["restored"]["step"]), job["restored"]["passed_over"]) == ("succeeded", step, [])
+    newest = job["checkpoints"][-1]
+    assert (int(newest["step"]), newest["path"], newest["error"]) == (40, str(last), "")
+    size = sum(file.stat().st_size for file in last.glob("*.distcp"))
+    assert int(newest["bytes"]) == size and newest["seconds"] > 0
+
+
+def test_a_killed_agent_costs_a_job_only_what_it_had_not_saved(own, whole, tmp_path):
+    """Rank 0's, which commits: what it had to tell is lost with it."""
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path))
+        record = Record(cluster, job_id)
+        known = wait_committed(cluster, job_id, 2 * EVERY)
+        cluster.agents["node-0"].kill()
+        cluster.start_agent("node-0")
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        step = went_on_after(job)
+        assert job.attempt == 2 and step >= known
+        assert (job.failure.node, job.failure.rank) == ("node-0", -1), "no rank is to blame"
+        losses = record.losses()
+        whole.assert_same(losses, tmp_path / "run")
+        assert set(dict(losses)) >= set(range(step + 1, STEPS + 1))
+        checkpoints.assert_whole(tmp_path / "run")
+
+
+def test_a_killed_coordinator_costs_a_job_that_saves_nothing(own, whole, tmp_path):
+    """Ranks tell each other through it what is on disk: it dies with that in its memory, a save each step under way."""
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path, checkpoint={"every_steps": 1}))
+        record = Record(cluster, job_id)
+        wait_committed(cluster, job_id, 3)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == 1 and not job.HasField("failed_checkpoint"), job
+        steps = [saved.step for saved in job.checkpoints]
+        assert steps == sorted(set(steps)) and steps[-1] == STEPS, "each once, in order"
+        whole.assert_same(record.losses(), tmp_path / "run")
+        assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2, STEPS - 1, STEPS]
+
+
+def test_a_rank_and_the_coordinator_killed_together_cost_only_what_was_not_saved(own, whole, tmp_path):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path))
+        record = Record(cluster, job_id)
+        known = wait_committed(cluster, job_id, 2 * EVERY)
+        cluster.coordinator.kill()
+        kill_rank(cluster, 2)
+        wait_until("all ranks are gone", lambda: not cluster.all_ranks())
+        newest = checkpoints.assert_whole(tmp_path / "run")[-1]
+        assert newest >= known
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == 2 and went_on_after(job) == newest, "what is on disk counts, whatever was told of it"
+        assert (job.failure.rank, job.failure.signal) == (2, signal.SIGKILL)
+        whole.assert_same(record.losses(), tmp_path / "run")
+        checkpoints.assert_whole(tmp_path / "run")
+
+
+def submit_from(cluster, source, made):
+    """`submit --from`; the job's id."""
+    path = cluster.write_spec(made, f"{made['name']}.yaml")
+    return json.loads(cluster.ctl("submit", "-f", path, "--from", source, "-o", "json").expect(0).out)["id"]
+
+
+OTHERS = {
+    "two-whole": ({"nodes": 1, "ranks_per_node": 2}, {"strategy": "no_shard"}),
+    "one": ({"nodes": 1, "ranks_per_node": 1}, None),
+    "hsdp": ({"nodes": 2, "ranks_per_node": 2}, {"strategy": "optim_grads_params", "outer": {"size": 2}}),
+    "two-optim": ({"nodes": 2, "ranks_per_node": 1}, {"strategy": "optim"}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_job_goes_on_from_another_s_checkpoint_in_another_world(cluster, whole, tmp_path, name):
+    resources, fsdp = OTHERS[name]
+    after = STEPS - EVERY
+    sections = {"resources": resources, **({"fsdp": fsdp} if fsdp else {})}
+    job_id = submit_from(cluster, f"{whole.job_id}@{after}", saving(tmp_path, name=name, **sections))
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert (job.attempt, job.restored.step) == (1, after)
+    assert job.restored.path == str(checkpoints.path_of(whole.folder, after))
+    whole.assert_close(record.losses(), after)
+    assert checkpoints.assert_whole(tmp_path / "run") == [STEPS]
+
+
+def test_a_job_goes_on_from_another_s_newest_checkpoint_with_more_steps(cluster, whole, tmp_path):
+    job_id = submit_from(cluster, whole.job_id, saving(tmp_path, name="more", steps=STEPS + 3))
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.restored.step == STEPS
+    losses = record.losses()
+    assert [step for step, _ in losses] == [STEPS + 1, STEPS + 2, STEPS + 3]
+    assert losses[0][1] == pytest.approx(whole.losses[STEPS], rel=0.5), "it goes on where the other was"
+    said = cluster.ctl("submit", "-f", cluster.folder / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
+    assert f"{whole.job_id} has no checkpoint of step 7, but of {EVERY}, {2 * EVERY}" in said.err, said
+
+
+KILLS = 7
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1])
+def test_a_job_whose_ranks_are_killed_over_and_over_ends_as_one_that_was_left_alone(own, tmp_path, seed):
+    """300 steps, a random rank at a random step of each 40."""
+    chance = random.Random(seed)
+    with own() as cluster:
+        whole = WholeRun(cluster, tmp_path / "whole", saving(tmp_path / "whole", name="whole", steps=300))
+        job_id = cluster.submit(saving(tmp_path / "killed", steps=300, restart={"max_attempts": 3}))
+        record = Record(cluster, job_id)
+        for kill in range(KILLS):
+            step = 40 * kill + chance.randrange(EVERY, 40)
+            wait_until(f"attempt {kill + 1} is at step {step}",
+                       lambda: (cluster.job(job_id).attempt == kill + 1
+                                and cluster.state(job_id) == "RUNNING"
+                                and cluster.job(job_id).last_step.step >= step))
+            kill_rank(cluster, chance.randrange(4))
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == KILLS + 1, "attempts count from the newest checkpoint"
+        whole.assert_same(record.losses(), tmp_path / "killed" / "run")
+        checkpoints.assert_whole(tmp_path / "killed" / "run")
