@@ -131,6 +131,8 @@ absl::StatusOr<Weights> TrainThreads(const Plan& plan, const TrainOptions& optio
   job.model = options.model;
   job.stop = options.stop;
   job.on_step = options.on_step;
+  job.label.job = options.run;
+  job.on_saved = options.on_saved;
   FSDPD_ASSIGN_OR_RETURN(LocalJobResult result, RunLocalJob(plan, job));
   return std::move(result.weights);
 }
@@ -172,6 +174,8 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
   run.stop = options.stop;
   run.model = options.model;
   run.on_step = options.on_step;
+  run.label.job = options.run;
+  run.on_saved = options.on_saved;
   run.on_trained = [&](Trainer* trainer) {
     if (!rank.collect_weights) return absl::OkStatus();
     auto collected = Collect(plan, *trainer, DeviceOf(plan.spec, rank.device_index));

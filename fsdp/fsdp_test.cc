@@ -169,6 +169,34 @@ TEST(Library, AnErrorOfTheCallbackEndsTheJob) {
   EXPECT_EQ(TrainThreads(*plan, options).status(), absl::DataLossError("step 2: disk full"));
 }
 
+TEST(Library, ARunThatIsStartedAgainGoesOnFromItsCheckpoint) {
+  const TempDir dir;
+  const Chain model;
+  const std::string saving = R"(, "checkpoint": {"dir": ")" + dir.File("runs") + R"(", "every_steps": 2})";
+  const auto plan = PlanJson(Job(2, "OPTIM_GRADS_PARAMS", saving), model);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  TrainOptions options;
+  options.model = &model;
+  const auto whole = TrainThreads(*PlanJson(Job(2), model), options);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  options.run = "mine-1";
+  std::vector<int64_t> saved, steps;
+  options.on_saved = [&](const v1::SavedCheckpoint& each) { saved.push_back(each.step()); };
+  options.on_step = [&](const v1::StepReport& report) {
+    return report.step() == 3 ? absl::InternalError("as a crash") : absl::OkStatus();
+  };
+  EXPECT_FALSE(TrainThreads(*plan, options).ok());
+  options.on_step = [&](const v1::StepReport& report) {
+    steps.push_back(report.step());
+    return absl::OkStatus();
+  };
+  const auto resumed = TrainThreads(*plan, options);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(steps, (std::vector<int64_t>{3, 4, 5}));
+  EXPECT_EQ(saved, (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(*resumed, *whole);
+}
+
 TEST(Library, AStopEndsTheJob) {
   const Chain model;
   const auto plan = PlanJson(Job(2), model);

@@ -38,7 +38,10 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();
   };
   run.label = options.label;
-  run.on_saved = [result](const v1::SavedCheckpoint& saved) { result->saved.push_back(saved); };
+  run.on_saved = [&options, result](const v1::SavedCheckpoint& saved) {
+    result->saved.push_back(saved);
+    if (options.on_saved) options.on_saved(saved);
+  };
   run.on_made = [rank, result](Trainer*, const v1::RestoredCheckpoint* restored) {
     if (rank == 0 && restored != nullptr) result->restored = *restored;
     return absl::OkStatus();

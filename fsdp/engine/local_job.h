@@ -26,7 +26,8 @@ struct LocalJobOptions {
   const UserModel* model = nullptr;         // TrainerOptions, as the next.
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
   bool run_ahead_on_cpu = false;
-  JobLabel label = {};  // RankRun's.
+  JobLabel label = {};  // RankRun's, as the next.
+  std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
 };
