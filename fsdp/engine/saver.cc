@@ -149,6 +149,7 @@ void Saver::Do(const Save& save) {
     Tell(save, folder, bytes);
     outcome = options_.store->Set(OutcomeKey(save.number),
                                   bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
+    if (bytes.ok()) Tidy(save.state.step);
   }
   if (outcome.ok()) outcome = Outcome(save);
   // Only what this save wrote, and nothing of what is a checkpoint.
@@ -193,7 +194,6 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
 // Of all files, by bytes.
 absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folder, const std::string& own) {
   const Plan& plan = *options_.plan;
-  const CheckpointConfig& checkpoint = plan.spec.checkpoint;
   std::vector<JobFile> files;
   std::vector<DcpSum> sums;
   int64_t bytes = 0;
@@ -217,12 +217,17 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
   FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
-  FSDPD_RETURN_IF_ERROR(SyncFolder(checkpoint.dir));
-  // It is there: what fails from here on is no reason to call it lost.
-  absl::Status kept = RecordNewest(checkpoint.dir, save.state.step);
-  kept.Update(RemoveOld(checkpoint.dir, save.state.step, checkpoint.keep_last, checkpoint.keep_every));
-  if (!kept.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, kept.message());
+  FSDPD_RETURN_IF_ERROR(SyncFolder(plan.spec.checkpoint.dir));
   return bytes;
+}
+
+// The checkpoint is there, and told: to remove old ones may take long, and what fails is no reason to call it
+// lost.
+void Saver::Tidy(int64_t step) {
+  const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
+  absl::Status kept = RecordNewest(checkpoint.dir, step);
+  kept.Update(RemoveOld(checkpoint.dir, step, checkpoint.keep_last, checkpoint.keep_every));
+  if (!kept.ok()) LogWarning("after the checkpoint of step %d: %s", step, kept.message());
 }
 
 absl::Status Saver::Outcome(const Save& save) {

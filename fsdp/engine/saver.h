@@ -69,6 +69,7 @@ class Saver {
   void Do(const Save& save);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
+  void Tidy(int64_t step);
   absl::Status Outcome(const Save& save);
   void Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes);
 
