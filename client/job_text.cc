@@ -63,6 +63,9 @@ std::string CostText(const v1::SavedCheckpoint& saved) {
   return absl::StrCat(HumanBytes(saved.bytes()), " in ", HumanSeconds(saved.seconds()));
 }
 
+// False of one that is known only since an attempt went on from it.
+bool WasTold(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
+
 // A stall is the news, whatever was said before it; then that nothing is saved, which a failure would cost.
 std::string ReasonText(const v1::Job& job, absl::Time now) {
   if (job.stalled_since_unix_nanos() == 0) {
@@ -184,8 +187,10 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
   const int known = job.checkpoints_size(), shown = std::min(known, kShown);
   for (int i = known - 1; i >= known - shown; --i) {
     const v1::SavedCheckpoint& saved = job.checkpoints(i);
-    table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now), HumanBytes(saved.bytes()),
-               HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), OneLine(saved.path())});
+    const bool told = WasTold(saved);
+    table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now),
+               told ? HumanBytes(saved.bytes()) : "-", told ? HumanSeconds(saved.seconds()) : "-",
+               told ? HumanSeconds(saved.stall_seconds()) : "-", OneLine(saved.path())});
   }
   text += table.Render(2);
   if (known > shown) absl::StrAppend(&text, "  and ", known - shown, " older\n");
@@ -287,7 +292,7 @@ std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& jo
   for (const v1::SavedCheckpoint& saved : before.checkpoints())
     known.emplace(saved.step(), saved.unix_nanos());
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
-    if (known.count({saved.step(), saved.unix_nanos()}) == 0)
+    if (WasTold(saved) && known.count({saved.step(), saved.unix_nanos()}) == 0)
       news.push_back(absl::StrCat("checkpoint of step ", saved.step(), " committed (", CostText(saved), ")"));
   }
   const bool failed =

@@ -158,6 +158,10 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
                         "  30    35 s  1.50 GiB  3 s   40 ms   /runs/7/iter_30\n"
                         "  20    45 s  1.50 GiB  3 s   40 ms   /runs/7/iter_20\n"
                         "  and 1 older\n"));
+  for (auto& each : *job.mutable_checkpoints()) {
+    each.clear_bytes();  // Known only since an attempt went on from it.
+  }
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  60    5 s   -      -     -       /runs/7/iter_60\n"));
   job.mutable_restored()->set_step(0);
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("attempt 2 began at step 1, with the parameters alone, from /r"));
@@ -185,6 +189,7 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   EXPECT_THAT(CheckpointNews(next, next), IsEmpty());
   job = next;
   job.set_attempt(3);
+  job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
   EXPECT_THAT(CheckpointNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
 }
 

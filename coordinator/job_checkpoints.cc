@@ -64,6 +64,24 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
+// An attempt found a checkpoint of the job's that nobody told of. Where the job has none yet and was to start
+// from somewhere, it may be from there.
+bool IsUnheard(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
+  if (AttemptsBefore(job) == 0) return false;
+  if (job.checkpoints().empty()) return restored.step() > 0 && job.spec().checkpoint().load().empty();
+  return restored.step() > job.checkpoints().rbegin()->step();
+}
+
+void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job* job) {
+  v1::SavedCheckpoint* found = job->add_checkpoints();
+  found->set_step(restored.step());
+  found->set_path(restored.path());
+  found->set_unix_nanos(absl::ToUnixNanos(now));
+  if (job->checkpoints_size() > kMaxKnownCheckpoints) job->mutable_checkpoints()->DeleteSubrange(0, 1);
+  // The attempt before committed it, at the latest.
+  job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
+}
+
 }  // namespace
 
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
@@ -97,6 +115,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
                     kept->path(), ")");
     if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));
     DropFrom(kept->step() + 1, job);
+    if (IsUnheard(*kept, *job)) TakeUnheard(*kept, now, job);
   }
   job->set_revision(job->revision() + 1);
   AddEvent(words, now, job);

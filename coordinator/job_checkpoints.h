@@ -18,7 +18,9 @@ namespace fsdpd {
 // Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written.
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 
-// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh.
+// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh. A
+// checkpoint that is newer than those known was committed by a rank that died before it could say so: it is
+// known from now on, and attempts count from it.
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
 
 // Attempts so far that count: since the newest checkpoint, the one that committed it among them, without

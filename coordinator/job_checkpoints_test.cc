@@ -185,6 +185,35 @@ TEST_F(JobCheckpointsTest, AnAttemptThatBeginsAnewThoughThereWereCheckpointsSays
   EXPECT_THAT(Steps(), ElementsAre(50));
 }
 
+TEST_F(JobCheckpointsTest, ACommitThatNobodyToldOfIsKnownFromTheAttemptThatGoesOnFromIt) {
+  for (const int64_t step : {100, 200, 300, 400}) {
+    Next();
+    EXPECT_TRUE(GoOnAfter(step)) << "each attempt commits once, and dies of it";
+    EXPECT_EQ(CountedAttempts(job_), 2) << "the one that committed, and this one";
+  }
+  EXPECT_THAT(Steps(), ElementsAre(100, 200, 300, 400));
+  EXPECT_EQ(job_.checkpoints(3).path(), "/runs/7/iter_400");
+  EXPECT_EQ(job_.checkpoints(3).unix_nanos(), absl::ToUnixNanos(now_));
+  EXPECT_FALSE(GoOnAfter(400));
+  EXPECT_TRUE(Commit(500));
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  for (int64_t step = 600; step <= 2500; step += 100) {
+    Next();
+    GoOnAfter(step);
+  }
+  EXPECT_EQ(job_.checkpoints_size(), kMaxKnownCheckpoints);
+}
+
+TEST_F(JobCheckpointsTest, WhatAJobWasToStartFromIsNoCommitOfIts) {
+  job_.mutable_spec()->mutable_checkpoint()->set_load("/runs/6");
+  for (const int attempt : {1, 2}) {
+    EXPECT_TRUE(GoOnAfter(100));
+    EXPECT_THAT(Steps(), IsEmpty());
+    EXPECT_EQ(CountedAttempts(job_), attempt);
+    Next();
+  }
+}
+
 TEST_F(JobCheckpointsTest, ParametersAloneAreNoStepToGoOnAfter) {
   EXPECT_TRUE(GoOnAfter(0));
   EXPECT_THAT(Events(), ElementsAre("attempt 1 starts at step 1 with the parameters of a checkpoint "

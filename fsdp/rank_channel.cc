@@ -106,6 +106,11 @@ absl::Status RankChannel::Send(const v1::RankToAgent& message) {
   return WriteFrame(fd_, message);
 }
 
+bool RankChannel::closed() {
+  MutexLock lock(&mutex_);
+  return closing_;
+}
+
 void RankChannel::Close() {
   MutexLock lock(&mutex_);
   closing_ = true;

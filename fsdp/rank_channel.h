@@ -38,6 +38,7 @@ class RankChannel : public Store {
 
   // After the last message: the agent may close its end now.
   void Close();
+  bool closed();  // Gets fail since then, and not because anything is wrong.
 
  private:
   void ReadLoop();

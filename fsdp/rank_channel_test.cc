@@ -122,7 +122,9 @@ TEST_F(RankChannelTest, ARankLearnsThatAnotherHasFailedAndReadsOn) {
 
 TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {
   Start();
+  EXPECT_FALSE(channel_->closed());
   channel_->Close();
+  EXPECT_TRUE(channel_->closed());
   CloseAgent();
   channel_.reset();  // Joins the reader.
   EXPECT_EQ(lost_.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);

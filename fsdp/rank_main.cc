@@ -137,6 +137,8 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
     return channel->Send(message);
   };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
+    // What the rank leaves for is told, and not that a save under way ends with it.
+    if (!saved.error().empty() && channel->closed()) return;
     Log(saved.error().empty() ? Severity::kInfo : Severity::kError, SavedLine(saved, plan.spec.steps));
     v1::RankToAgent message;
     *message.mutable_saved() = saved;

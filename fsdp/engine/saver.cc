@@ -149,7 +149,6 @@ void Saver::Do(const Save& save) {
     Tell(save, folder, bytes);
     told = options_.store->Set(OutcomeKey(save.number),
                                bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
-    // It is there, and told: what fails from here on is no reason to call it lost.
     if (bytes.ok()) Tidy(save.state.step, folder);
   }
   const absl::StatusOr<std::string> outcome =
@@ -198,7 +197,6 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
 // Of all files, by bytes.
 absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folder, const std::string& own) {
   const Plan& plan = *options_.plan;
-  const CheckpointConfig& checkpoint = plan.spec.checkpoint;
   std::vector<JobFile> files;
   std::vector<DcpSum> sums;
   int64_t bytes = 0;
@@ -226,6 +224,8 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   return bytes;
 }
 
+// The checkpoint is there, and told: to remove old ones may take long, and what fails is no reason to call it
+// lost.
 void Saver::Tidy(int64_t step, const std::string& folder) {
   const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
   own_[folder] = true;

@@ -17,13 +17,13 @@ STEPS = 60  # 50 ms each on two cores: what a test does to a job at step 10 happ
 EVERY = 5
 
 
-def saving(folder, name="saving", steps=STEPS, checkpoint=None, **sections):
+def saving(folder, name="saving", steps=STEPS, checkpoint=None, data=None, **sections):
     """A spec that trains on a text of its folder and saves to `folder`/run."""
     folder.mkdir(exist_ok=True)
     text = corpus(folder / "corpus.txt")
     saved = {"dir": str(folder / "run"), "every_steps": EVERY, "keep_last": 3, **(checkpoint or {})}
-    return spec(steps=steps, name=name, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]},
-                checkpoint=saved, **sections)
+    read = {"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}], **(data or {})}
+    return spec(steps=steps, name=name, data=read, checkpoint=saved, **sections)
 
 
 class Record:

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from harness import checkpoints
+from harness.specs import corpus
 from harness.training import EVERY, STEPS, Record, WholeRun, kill_rank, messages, saving, wait_committed
 from harness.wait import wait_until
 
@@ -114,6 +115,42 @@ def test_a_rank_and_the_coordinator_killed_together_cost_only_what_was_not_saved
         assert (job.failure.rank, job.failure.signal) == (2, signal.SIGKILL)
         whole.assert_same(record.losses(), tmp_path / "run")
         checkpoints.assert_whole(tmp_path / "run")
+
+
+def test_what_a_run_carries_along_is_carried_over_a_failure(cluster, tmp_path):
+    """A loss scale that grows, two micro-batches a step, a replicated mesh, a schedule over all steps, an evaluation."""
+    def made(folder):
+        folder.mkdir(exist_ok=True)
+        held_out = corpus(folder / "held_out.txt", tokens=100)
+        return saving(folder, steps=40, data={"validation": [{"path": str(held_out), "type": "u8"}]},
+                      train={"global_batch": 8, "evaluation": {"every_steps": 10}},
+                      schedule={"cosine": {"warmup_steps": 4}}, precision={"compute": "fp16"},
+                      fsdp={"strategy": "optim_grads_params", "outer": {"size": 2}})
+    whole = WholeRun(cluster, tmp_path / "whole", made(tmp_path / "whole"))
+    job_id = cluster.submit(made(tmp_path / "killed"))
+    record = Record(cluster, job_id)
+    wait_committed(cluster, job_id, EVERY)
+    kill_rank(cluster, 0)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert went_on_after(job) >= EVERY and job.attempt == 2
+    whole.assert_same(record.losses(), tmp_path / "killed" / "run")
+    for field in ("loss_scale", "learning_rate", "grad_norm"):
+        assert getattr(job.last_step, field) == getattr(whole.job.last_step, field), field
+    assert job.last_step.evaluation.loss == whole.job.last_step.evaluation.loss
+
+
+def test_a_cancelled_job_is_gone_on_from(cluster, whole, tmp_path):
+    cancelled = cluster.submit(saving(tmp_path / "cancelled", name="cancelled"))
+    wait_committed(cluster, cancelled, EVERY)
+    cluster.cancel(cancelled)
+    newest = checkpoints.assert_whole(tmp_path / "cancelled" / "run")[-1]
+    job_id = submit_from(cluster, cancelled, saving(tmp_path / "on", name="on"))
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.restored.step == cluster.job(cancelled).checkpoints[-1].step <= newest
+    losses = record.losses()
+    assert [step for step, _ in losses] == list(range(job.restored.step + 1, STEPS + 1))
+    whole.assert_same(losses, tmp_path / "on" / "run")
 
 
 def submit_from(cluster, source, made):

@@ -1,0 +1,70 @@
+"""What ranks write into folders of checkpoints, write by write; and a write that fails, or a rank that is dead before it:
+by their own doing (writes.c), so that no timing decides where.
+
+    writes = Writes(tmp_path / "writes", tmp_path / "runs")
+    cluster.start_agent("node-0", rank_binary=writes.rank_binary)
+    ...  # a job saves below tmp_path / "runs"
+    for write in writes.of(rank=0, step=10): ...
+    writes.die(writes.of(rank=0, step=10)[3], step=15)   # Of a job that comes to that step later.
+"""
+
+import os
+import pathlib
+import shlex
+import subprocess
+from dataclasses import dataclass
+
+from harness.programs import program
+
+_SOURCE = pathlib.Path(__file__).with_name("writes.c")
+
+
+@dataclass(frozen=True)
+class Write:
+    rank: int
+    number: int  # Within its save.
+    what: str
+    path: pathlib.Path
+
+    def __str__(self):
+        return f"{self.what} {self.path.name}"
+
+
+class Writes:
+    def __init__(self, folder, written):
+        self.folder = folder
+        folder.mkdir()
+        library, self.rank_binary = folder / "writes.so", folder / "fsdpd-rank"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, _SOURCE, "-ldl"], check=True)
+        variables = [f"LD_PRELOAD={library}", f"FSDPD_WRITES={folder}", f"FSDPD_WRITTEN={written}/"]
+        words = [*variables, program("fsdp/fsdpd-rank")]
+        self.rank_binary.write_text("#!/bin/sh\nexec env " + " ".join(shlex.quote(each) for each in words) + ' "$@"\n')
+        self.rank_binary.chmod(0o755)
+
+    def of(self, rank, step):
+        """The writes of one save that nothing happened to, in order. Of those of numbers into one file, which are many,
+        the first and the last."""
+        fields = [line.split(" ", 4) for line in (self.folder / "log").read_text().splitlines()]
+        found = [Write(rank, int(number), what, pathlib.Path(path)) for by, at, number, what, path in fields
+                 if (int(by), int(at)) == (rank, step)]
+        alike = [write.what == "write" and {before.what, after.what} == {"write"}
+                 for before, write, after in zip(found, found[1:], found[2:])]
+        return [write for write, left_out in zip(found, [False, *alike, False]) if not left_out]
+
+    def die(self, write, step):
+        """The rank is killed before that write of the save of `step`, once."""
+        self._meet(write, step, 0)
+
+    def fail(self, write, step, error):
+        """That write of the save of `step` fails with an errno, once."""
+        self._meet(write, step, error)
+
+    def _meet(self, write, step, fate):
+        name = f"{write.rank}.{step}.{write.number}"
+        made = self.folder / f"new.{name}"
+        made.write_text(str(fate))
+        os.rename(made, self.folder / name)
+
+    def left(self):
+        """What was to happen and did not."""
+        return sorted(path.name for path in self.folder.glob("[0-9]*.[0-9]*.[0-9]*"))

@@ -1,0 +1,116 @@
+"""Every write of a save: a rank that is killed before it, a disk that fails it. A checkpoint is there or it is not, and
+the job goes on from the newest that is."""
+
+import errno
+import re
+
+import pytest
+
+from harness import checkpoints
+from harness.training import Record, WholeRun, messages, saving
+from harness.writes import Writes
+
+EVERY = 2
+KEPT = 2
+MAX_ATTEMPTS = 3
+
+
+@pytest.fixture
+def watched(own, tmp_path):
+    """A cluster whose ranks' writes below tmp_path/runs are watched."""
+    (tmp_path / "runs").mkdir()
+    writes = Writes(tmp_path / "writes", tmp_path / "runs")
+    with own(agents=0) as cluster:
+        for node in ("node-0", "node-1"):
+            cluster.start_agent(node, rank_binary=writes.rank_binary)
+        yield cluster, writes
+
+
+def job_of(folder, steps):
+    return saving(folder, steps=steps, checkpoint={"every_steps": EVERY, "keep_last": KEPT},
+                  restart={"max_attempts": MAX_ATTEMPTS})
+
+
+def learn(cluster, writes, folder):
+    """The writes of a save that also removes an older checkpoint: rank 0's, and those of one that does not commit."""
+    cluster.wait_state(cluster.submit(job_of(folder, steps=8)), "SUCCEEDED")
+    return writes.of(rank=0, step=8), writes.of(rank=2, step=8)
+
+
+def place_of(of_rank_0, what, name):
+    return next(i for i, write in enumerate(of_rank_0) if (write.what, write.path.name) == (what, name))
+
+
+def assert_tidy(folder, steps):
+    """The last ones are whole, and nothing is left of what went wrong."""
+    assert checkpoints.assert_whole(folder) == [steps - EVERY, steps]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt"}
+    assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == str(steps)
+    files = {f"__{rank}_0.distcp" for rank in range(4)} | {".metadata", ".fsdpd_sums"}
+    assert {path.name for path in checkpoints.path_of(folder, steps).iterdir()} == files
+
+
+def die_before_each(cluster, writes, folder, chosen):
+    """One job, whose attempts end before one write each; `chosen` says of (rank 0's writes, rank 2's) which."""
+    of_rank_0, of_rank_2 = learn(cluster, writes, folder / "plain")
+    commit = of_rank_0[place_of(of_rank_0, "rename", ".metadata")]
+    deaths = chosen(of_rank_0, of_rank_2)
+    first = 8  # From here on a save also removes.
+    steps = first + EVERY * (len(deaths) + 1)
+    whole = WholeRun(cluster, folder / "whole", job_of(folder / "whole", steps))
+    for index, write in enumerate(deaths):
+        writes.die(write, first + EVERY * index)
+    job_id = cluster.submit(job_of(folder / "killed", steps))
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert not writes.left() and job.attempt == 1 + len(deaths)
+    went_on = re.findall(rf"start job={job_id} attempt=\d+ after_step=(\d+)", cluster.coordinator.text())
+    for index, write in enumerate(deaths):
+        step = first + EVERY * index
+        committed = write.rank == commit.rank and write.number > commit.number
+        assert int(went_on[index]) == (step if committed else step - EVERY), f"killed before {write}: {went_on}"
+    assert not any("could not be written" in text for text in messages(job)), "it is no disk that failed"
+    whole.assert_same(record.losses(), folder / "killed" / "run")
+    assert_tidy(folder / "killed" / "run", steps)
+
+
+def test_a_rank_killed_around_the_commit_leaves_a_checkpoint_or_none(watched, tmp_path):
+    def chosen(of_rank_0, of_rank_2):
+        commit, recorded, removal = (place_of(of_rank_0, *each) for each in [
+            ("rename", ".metadata"), ("rename", "latest_checkpointed_iteration.txt"), ("unlink", ".fsdpd_sums")])
+        # Committed, and dead before it could say so, in as many attempts as the job has: each got further.
+        untold = [of_rank_0[commit + 1]] * MAX_ATTEMPTS
+        return [of_rank_2[-1], of_rank_0[commit], *untold, of_rank_0[recorded], of_rank_0[removal]]
+    die_before_each(*watched, tmp_path / "runs", chosen)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_a_rank_killed_before_any_write_leaves_a_checkpoint_or_none(watched, tmp_path):
+    die_before_each(*watched, tmp_path / "runs", lambda of_rank_0, of_rank_2: [*of_rank_0, *of_rank_2])
+
+
+def test_a_write_that_fails_costs_no_more_than_its_checkpoint(watched, tmp_path):
+    """Each write of a save fails in one save, while the job trains; every other save is left alone."""
+    cluster, writes = watched
+    of_rank_0, of_rank_2 = learn(cluster, writes, tmp_path / "runs" / "plain")
+    told_until = place_of(of_rank_0, "create", "latest_checkpointed_iteration.txt.tmp")
+    faults = [*of_rank_0, *of_rank_2]
+    costs = [index < told_until for index in range(len(of_rank_0))] + [True] * len(of_rank_2)
+    first = 8
+    at = [first + 2 * EVERY * index for index in range(len(faults))]
+    steps = at[-1] + 3 * EVERY
+    for write, step in zip(faults, at):
+        writes.fail(write, step, errno.ENOSPC)
+    made = job_of(tmp_path / "runs" / "failing", steps)
+    job_id = cluster.submit(made)
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert not writes.left() and job.attempt == 1, job
+    log = (cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
+    told = [int(line.split(" save ")[1].split("/")[0]) for line in log.splitlines() if "no checkpoint at" in line]
+    assert told == [step for step, cost in zip(at, costs) if cost]
+    assert log.count("No space left on device") == len(faults), "each is told once, also where it costs nothing"
+    assert_tidy(tmp_path / "runs" / "failing" / "run", steps)
+    assert record.losses()[-1][0] == steps
