@@ -220,7 +220,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
   FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
-  FSDPD_RETURN_IF_ERROR(SyncFolder(checkpoint.dir));
+  FSDPD_RETURN_IF_ERROR(SyncFolder(plan.spec.checkpoint.dir));
   return bytes;
 }
 
