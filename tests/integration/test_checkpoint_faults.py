@@ -114,16 +114,19 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
     assert list((disk / "run").iterdir()) == [], "what could not be finished takes no room"
 
 
-def test_a_folder_of_another_job_is_refused_with_what_to_do(cluster, whole, tmp_path):
-    before = checkpoints.assert_whole(whole.folder)
-    made = saving(tmp_path, name="second", checkpoint={"dir": str(whole.folder)})
-    job_id = cluster.submit(made)
-    job = cluster.wait_state(job_id, "FAILED")
-    newest = checkpoints.path_of(whole.folder, STEPS)
-    assert (f"checkpoint.dir: {newest} is of another run, and this job starts fresh: choose a folder of its own, or go "
-            f"on from there (checkpoint.load: {whole.folder})") in job.failure.error, job.failure
-    assert job.failure.error in cluster.ctl("describe", job_id).expect(0).out
-    assert checkpoints.assert_whole(whole.folder) == before
-    assert checkpoints.records(newest) == whole.records
+def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
+    place = {"nodes": 1, "ranks_per_node": 2}
+    first = cluster.submit(saving(tmp_path, name="first", resources=place))
+    wait_committed(cluster, first, EVERY)
+    second = cluster.submit(saving(tmp_path, name="second", resources=place))
+    job = cluster.wait_state(second, "FAILED")
+    run = re.escape(str(tmp_path / "run"))
+    refused = (rf"checkpoint\.dir: {run}/iter_\d+ is of another run, and this job starts fresh: choose a folder of its own, "
+               rf"or go on from there \(checkpoint\.load: {run}\)")
+    assert re.search(refused, job.failure.error), job.failure
+    assert re.search(refused, messages(job)[2]), "the first attempt says so at once"
     assert job.attempt == 3 and job.reason.startswith("3 attempts in a row committed no checkpoint; the last one: ")
-    assert "is of another run" in messages(job)[2], "the first attempt says so at once"
+    assert job.failure.error in cluster.ctl("describe", second).expect(0).out
+    trained = cluster.wait_state(first, "SUCCEEDED")
+    assert trained.attempt == 1 and not any("could not be written" in text for text in messages(trained))
+    assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
