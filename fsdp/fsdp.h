@@ -48,7 +48,7 @@ struct TrainOptions {
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
   const std::atomic<bool>* stop = nullptr;  // Polled within steps. Null: nobody stops it.
   // Whose checkpoints are the run's own: one that is started again under its name goes on from the newest of
-  // them in the spec's checkpoint.dir. Empty: nothing there is its own, and checkpoint.load says what to take.
+  // them in the spec's checkpoint.dir. Empty: none there is its own, and checkpoint.load says what to take.
   std::string run = {};
   // Of each checkpoint, also of one that could not be written; on rank 0, from a thread of its own.
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
