@@ -12,7 +12,6 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
-#include "base/ids.h"
 
 namespace fsdpd {
 
@@ -51,9 +50,8 @@ absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes) {
 }
 
 absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content) {
-  const std::string path = absl::StrCat(folder, "/", name),
-                    temporary = absl::StrCat(path, ".", NewToken(), kTemporarySuffix);
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const std::string path = absl::StrCat(folder, "/", name), temporary = absl::StrCat(path, kTemporarySuffix);
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(absl::StrCat("open ", temporary));
   const auto close_it = absl::MakeCleanup([fd] { close(fd); });
   absl::Cleanup remove_it = [&temporary] { unlink(temporary.c_str()); };

@@ -5,16 +5,20 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <absl/time/clock.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/ids.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -35,6 +39,10 @@ constexpr int kCudaWriters = 4;
 constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
+// Longer than a server of files keeps the locks of a client that is gone.
+constexpr absl::Duration kLongestHold = absl::Minutes(3);
+constexpr char kLockName[] = ".fsdpd_lock";
+constexpr char kFolderKey[] = "save/folder";
 
 std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
 std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
@@ -70,17 +78,72 @@ absl::Status MakeFolder(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapshot* snapshot) {
   const std::string& dir = options.plan->spec.checkpoint.dir;
-  if (const absl::Status status = MakeFolder(dir); !status.ok()) {
+  absl::Status status = MakeFolder(dir);
+  if (status.ok() && access(dir.c_str(), W_OK | X_OK) != 0)
+    status = ErrnoStatus(absl::StrCat("write to ", dir));
+  std::unique_ptr<Saver> saver(new Saver(std::move(options), snapshot));
+  if (status.ok()) status = saver->TakeFolder();
+  if (!status.ok()) {
+    // Nobody waits for what does not come.
+    if (saver->options_.position.rank == 0) saver->options_.store->Set(kFolderKey, "").IgnoreError();
     return absl::Status(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
   }
-  if (access(dir.c_str(), W_OK | X_OK) != 0)
-    return ErrnoStatus(absl::StrCat("checkpoint.dir: write to ", dir));
-  std::unique_ptr<Saver> saver(new Saver(std::move(options), snapshot));
   saver->worker_ = std::thread([raw = saver.get()] { raw->Run(); });
   return saver;
 }
 
+// A rank 0 of an attempt before may live on for a while, on a node that was lost.
+absl::Status Saver::Lock(const std::string& path) {
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
+  const auto begin = std::chrono::steady_clock::now();
+  // Where the file system has no locks, nothing keeps two apart.
+  while (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    std::string holder;
+    std::ifstream(path) >> holder;
+    const bool own = !options_.label.job.empty() && holder == options_.label.job;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is locked by ",
+                     own              ? "an attempt before"
+                     : holder.empty() ? "another run"
+                                      : holder,
+                     ", which writes there: give each job a folder of its own"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Saver::TakeFolder() {
+  const std::string& dir = options_.plan->spec.checkpoint.dir;
+  const std::string path = absl::StrCat(dir, "/", kLockName);
+  if (options_.position.rank == 0) {
+    FSDPD_RETURN_IF_ERROR(Lock(path));
+    const std::string token = NewToken();
+    const std::string content =
+        absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
+    if (ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("truncate ", path));
+    FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
+    return options_.store->Set(kFolderKey, token);
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongest));
+  if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
+  std::string holder, found;
+  std::ifstream(path) >> holder >> found;
+  if (found == token) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("rank ", options_.position.rank, " does not see in ", dir,
+                                             " what rank 0 has just written there: all nodes must share it"));
+}
+
 Saver::~Saver() {
+  if (worker_.joinable()) Leave();
+  if (lock_ >= 0) close(lock_);
+}
+
+void Saver::Leave() {
   int64_t next = 0;
   {
     MutexLock lock(&mutex_);

@@ -6,6 +6,9 @@
 //   Write()       the step is done and its snapshot taken. Returns at once.
 //   Finish()      after the last step.
 //
+// A folder is one run's at a time: rank 0 holds a lock on DIR/.fsdpd_lock for as long as it lives, and the
+// others look for what it wrote there, so a folder that nodes do not share is known before the first step.
+//
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
 // rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
 // hears so removes its own file, and training goes on. A saver that is destroyed says so in the place of its
@@ -48,7 +51,8 @@ class Saver {
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
   };
 
-  // Makes the folder. `snapshot`, plan and store outlive the saver. UNAVAILABLE when it cannot be made.
+  // Makes the folder, and takes it. `snapshot`, plan and store outlive the saver. UNAVAILABLE when it cannot
+  // be made or is not the one that rank 0 has, FAILED_PRECONDITION while another run writes there.
   static absl::StatusOr<std::unique_ptr<Saver>> Make(Options options, const Snapshot* snapshot);
   ~Saver();
 
@@ -66,6 +70,9 @@ class Saver {
 
   Saver(Options options, const Snapshot* snapshot) : options_(std::move(options)), snapshot_(snapshot) {}
 
+  absl::Status TakeFolder();
+  absl::Status Lock(const std::string& path);
+  void Leave();
   void Run();
   void Do(const Save& save);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
@@ -76,6 +83,7 @@ class Saver {
   const Options options_;
   const Snapshot* const snapshot_;
   std::thread worker_;
+  int lock_ = -1;                    // Of rank 0.
   std::map<std::string, bool> own_;  // The worker's: whether a checkpoint in the folder is the job's.
 
   Mutex mutex_;

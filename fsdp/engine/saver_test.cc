@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/check.h"
 #include "base/temp_dir.h"
@@ -34,11 +35,17 @@ Plan PlanOf(const std::string& dir) {
   return *std::move(plan);
 }
 
+constexpr char kToken[] = "of-rank-0";
+
+// As rank 0 does.
+void TakeFolder(const std::string& dir) { std::ofstream(dir + "/.fsdpd_lock") << "- " << kToken; }
+
 // Takes what is set, and is gone for who asks: as the channel of a rank that is leaving.
 class LeavingStore : public Store {
  public:
   absl::Status Set(const std::string&, const std::string&) override { return absl::OkStatus(); }
-  absl::StatusOr<std::string> Get(const std::string&, absl::Duration) override {
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration) override {
+    if (key == "save/folder") return std::string(kToken);
     return absl::UnavailableError("leaving");
   }
 };
@@ -63,6 +70,7 @@ void SaveAlone(const Plan& plan, Store* store) {
 // Rank 0 may be committing it: without the file that would be a damaged checkpoint, and older ones go.
 TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
   const TempDir dir;
+  TakeFolder(dir.path());
   LeavingStore store;
   SaveAlone(PlanOf(dir.path()), &store);
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 3) + "/__1_0.distcp"));
@@ -70,10 +78,56 @@ TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
 
 TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   const TempDir dir;
+  TakeFolder(dir.path());
   LocalStore store;
+  ASSERT_TRUE(store.Set("save/folder", kToken).ok());
   ASSERT_TRUE(store.Set("save/0", "rank 0: write __0_0.distcp: No space left on device").ok());
   SaveAlone(PlanOf(dir.path()), &store);
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
+}
+
+// Of `rank`, whose saver ends at once.
+absl::Status Take(const Plan& plan, Store* store, int64_t rank, const std::string& job = "") {
+  const std::atomic<bool> stop{false};
+  Saver::Options options;
+  options.plan = &plan;
+  options.position = {plan.spec.mesh, rank};
+  options.store = store;
+  options.stop = &stop;
+  options.label.job = job;
+  return Saver::Make(options, nullptr).status();
+}
+
+TEST(Saver, AFolderIsOneRunsAtATime) {
+  const TempDir dir;
+  const Plan plan = PlanOf(dir.path());
+  const std::atomic<bool> stop{false};
+  LocalStore store, other;
+  Saver::Options options;
+  options.plan = &plan;
+  options.position = {plan.spec.mesh, 0};
+  options.store = &store;
+  options.stop = &stop;
+  options.label.job = "first";
+  auto saver = Saver::Make(options, nullptr);
+  ASSERT_TRUE(saver.ok()) << saver.status();
+  const absl::Status refused = Take(plan, &other, 0, "second");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("is locked by first"));
+  // The second's other rank does not wait for ever.
+  EXPECT_THAT(Take(plan, &other, 1, "second").message(), ::testing::HasSubstr("rank 0 cannot write there"));
+  saver->reset();
+  LocalStore third;
+  EXPECT_TRUE(Take(plan, &third, 0, "second").ok());
+}
+
+TEST(Saver, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
+  const TempDir dir, elsewhere;
+  LocalStore store;
+  ASSERT_TRUE(Take(PlanOf(dir.path()), &store, 0).ok());
+  const absl::Status status = Take(PlanOf(elsewhere.path()), &store, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("rank 1 does not see in " + elsewhere.path()));
 }
 
 }  // namespace
