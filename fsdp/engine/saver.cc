@@ -43,6 +43,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 constexpr absl::Duration kLongestHold = absl::Minutes(3);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
+constexpr char kUnwritten[] = "unwritten";
 
 std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
 std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapsh
 // A rank 0 of an attempt before may live on for a while, on a node that was lost.
 absl::Status Saver::Lock(const std::string& path) {
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const auto begin = std::chrono::steady_clock::now();
   // Where the file system has no locks, nothing keeps two apart.
@@ -125,12 +127,17 @@ absl::Status Saver::TakeFolder() {
     const std::string token = NewToken();
     const std::string content =
         absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
-    if (ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("truncate ", path));
-    FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
-    return options_.store->Set(kFolderKey, token);
+    absl::Status written = absl::OkStatus();
+    if (lock_ < 0 || ftruncate(lock_, 0) != 0) written = ErrnoStatus(absl::StrCat("write ", path));
+    if (written.ok())
+      written = WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}});
+    // A full disk may have room again when there is a checkpoint to write.
+    if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
+    return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongest));
   if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
+  if (token == kUnwritten) return absl::OkStatus();
   std::string holder, found;
   std::ifstream(path) >> holder >> found;
   if (found == token) return absl::OkStatus();

@@ -45,7 +45,8 @@ def assert_tidy(folder, steps):
     """The last ones are whole, and nothing is left of what went wrong."""
     assert checkpoints.assert_whole(folder) == [steps - EVERY, steps]
     names = {path.name for path in folder.iterdir()}
-    assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt"}
+    assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt",
+                     ".fsdpd_lock"}
     assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == str(steps)
     files = {f"__{rank}_0.distcp" for rank in range(4)} | {".metadata", ".fsdpd_sums"}
     assert {path.name for path in checkpoints.path_of(folder, steps).iterdir()} == files
