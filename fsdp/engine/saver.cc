@@ -41,6 +41,8 @@ constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
 // Longer than a server of files keeps the locks of a client that is gone.
 constexpr absl::Duration kLongestHold = absl::Minutes(3);
+// Clients of such a server remember for a while what was not there.
+constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
 constexpr char kUnwritten[] = "unwritten";
@@ -131,6 +133,8 @@ absl::Status Saver::TakeFolder() {
     if (lock_ < 0 || ftruncate(lock_, 0) != 0) written = ErrnoStatus(absl::StrCat("write ", path));
     if (written.ok())
       written = WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}});
+    // It stays open, and servers of files show others what was closed or synced.
+    if (written.ok() && fsync(lock_) != 0) written = ErrnoStatus(absl::StrCat("fsync ", path));
     // A full disk may have room again when there is a checkpoint to write.
     if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
     return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
@@ -138,9 +142,14 @@ absl::Status Saver::TakeFolder() {
   FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongest));
   if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
   if (token == kUnwritten) return absl::OkStatus();
-  std::string holder, found;
-  std::ifstream(path) >> holder >> found;
-  if (found == token) return absl::OkStatus();
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
+    std::string holder, found;
+    std::ifstream(path) >> holder >> found;
+    if (found == token) return absl::OkStatus();
+    if (options_.stop->load()) return absl::CancelledError("asked to stop");
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
+  }
   return absl::UnavailableError(absl::StrCat("rank ", options_.position.rank, " does not see in ", dir,
                                              " what rank 0 has just written there: all nodes must share it"));
 }
