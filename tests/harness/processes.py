@@ -78,12 +78,17 @@ def marked(mark):
     return found
 
 
+# As the kernel prints ::1. No daemon listens there, and who does (Bazel's server) may have taken the same number.
+IPV6_LOOPBACK = "00000000000000000000000001000000"
+
+
 def listening(port):
-    """Whether anything on this machine listens on TCP `port`."""
+    """Whether anything on this machine listens on TCP `port`, but on IPv6's own loopback alone."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+            address, number = fields[1].rsplit(":", 1)
+            if fields[3] == "0A" and address != IPV6_LOOPBACK and int(number, 16) == port:
                 return True
     return False
 
