@@ -29,7 +29,7 @@ cc_library(
     name = "cuda",
     linkopts = [
         "-Wl,--push-state,--no-as-needed", "-L{SITE}/torch/lib", "-ltorch_cuda", "-lc10_cuda", "-Wl,--pop-state",
-        "-L{SITE}/nvidia/cu13/lib", "-l:libcudart.so.13",
+        "-L{SITE}/nvidia/cu13/lib", "-l:libcudart.so.13", "-l:libcublasLt.so.13",
         "-L{SITE}/nvidia/nccl/lib", "-l:libnccl.so.2",
     ],
     deps = [":cpu", ":cuda_headers"],

@@ -1,6 +1,7 @@
 // A binary built without --config=cuda: its tensors are all on the CPU, so nobody comes here.
 #include "base/check.h"
 #include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
@@ -11,7 +12,7 @@ namespace fsdpd::kernels {
 
 Stream CurrentStream(int) { FSDPD_CHECK(false); }
 void SwigluForward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
-void SwigluBackward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void SwigluBackward(void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
 void Rotate(const RotaryArgs&, float, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyForward(const CrossEntropyArgs&, float*, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyBackward(const CrossEntropyArgs&, const float*, Stream) { FSDPD_CHECK(false); }
@@ -19,6 +20,7 @@ bool TakesRmsNorm(int64_t, DType, std::initializer_list<const void*>) { FSDPD_CH
 void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
+bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
 
 }  // namespace fsdpd::kernels

@@ -108,12 +108,14 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
     for (int k = 0; k < K; ++k) {
       const int64_t pack = threadIdx.x + k * kBackwardThreads;
       if (pack >= packs) break;
-      Pack<T, N> out;
+      Pack<T, N> out, y;
       for (int n = 0; n < N; ++n) {
         const float unit = Wide(of.x[k].at[n]) * of.rstd;
         const float of_x = of.rstd * (Wide(of.grad[k].at[n]) * Wide(weight[k].at[n]) - unit * mean);
         out.at[n] = Narrow<T>(args.residual == nullptr ? of_x : of_x + Wide(of.residual[k].at[n]));
+        y.at[n] = Narrow<T>(unit * Wide(weight[k].at[n]));
       }
+      if (args.y != nullptr) Store(static_cast<T*>(args.y) + row * args.width, pack, y);
       Store(static_cast<T*>(args.grad_x) + row * args.width, pack, out);
     }
   }

@@ -7,7 +7,7 @@
 // those, both in row order.
 //
 // Bytes that must move for rows x width numbers of c bytes: forward 2 of them, backward 4 (x, grad_y and
-// residual read, grad_x written) and the parts twice (4 MB at 4096).
+// residual read, grad_x written), 5 where y is written again, and the parts twice (4 MB at 4096).
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,7 @@ struct RmsNormBackwardArgs {
   const void* weight;    // [width]
   const void* residual;  // Null: nothing is added.
   void* grad_x;
+  void* y;            // Forward's result again, bit for bit; may be grad_y's place. Null: nobody needs it.
   float* parts;       // [kRmsNormBlocks x width]: scratch. Null: the weight is frozen.
   void* weight_grad;  // [width] in type `grad`, as is:
   bool accumulate;    // whether the sum is added to what is there or replaces it.

@@ -28,17 +28,19 @@ __global__ void Forward(const T* gate_up, T* product, int64_t packs) {
 
 // silu'(x) = s (1 + x (1 - s)), s = sigmoid(x).
 template <typename T, int N>
-__global__ void Backward(const T* grad_product, T* gate_up, int64_t packs) {
+__global__ void Backward(T* grad_product, T* gate_up, int64_t packs) {
   const int64_t row = blockIdx.x, i = Column();
   if (i >= packs) return;
   const int64_t gate = 2 * row * packs + i, up = gate + packs;
-  const auto d = Load<T, N>(grad_product, row * packs + i);
+  auto d = Load<T, N>(grad_product, row * packs + i);
   auto g = Load<T, N>(gate_up, gate), u = Load<T, N>(gate_up, up);
   for (int k = 0; k < N; ++k) {
-    const float x = Wide(g.at[k]), grad = Wide(d.at[k]), sigmoid = Sigmoid(x);
-    g.at[k] = Narrow<T>(grad * Wide(u.at[k]) * sigmoid * (1.0f + x * (1.0f - sigmoid)));
+    const float x = Wide(g.at[k]), y = Wide(u.at[k]), grad = Wide(d.at[k]), sigmoid = Sigmoid(x);
+    d.at[k] = Narrow<T>(x * sigmoid * y);
+    g.at[k] = Narrow<T>(grad * y * sigmoid * (1.0f + x * (1.0f - sigmoid)));
     u.at[k] = Narrow<T>(grad * x * sigmoid);
   }
+  Store(grad_product, row * packs + i, d);
   Store(gate_up, gate, g);
   Store(gate_up, up, u);
 }
@@ -70,7 +72,7 @@ void SwigluForward(const void* gate_up, void* product, int64_t rows, int64_t wid
   CheckLaunch("swiglu forward");
 }
 
-void SwigluBackward(const void* grad_product, void* gate_up, int64_t rows, int64_t width, DType type,
+void SwigluBackward(void* grad_product, void* gate_up, int64_t rows, int64_t width, DType type,
                     Stream stream) {
   if (rows == 0 || width == 0) return;
   WithType(type, [&](auto of_type) {
@@ -79,7 +81,7 @@ void SwigluBackward(const void* grad_product, void* gate_up, int64_t rows, int64
     const int64_t packs = whole ? width / kPack<T> : width;
     const auto kernel = whole ? Backward<T, kPack<T>> : Backward<T, 1>;
     const Launch launch = LaunchOf(rows, packs);
-    kernel<<<launch.blocks, launch.threads, 0, stream>>>(static_cast<const T*>(grad_product),
+    kernel<<<launch.blocks, launch.threads, 0, stream>>>(static_cast<T*>(grad_product),
                                                          static_cast<T*>(gate_up), packs);
   });
   CheckLaunch("swiglu backward");

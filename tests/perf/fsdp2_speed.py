@@ -3,7 +3,8 @@ weights, gradients reduced in fp32 or bf16, clipping on, AdamW fused. The rival 
 
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
-JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16).
+JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
+keep_gathered (do not reshard after forward).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
@@ -79,7 +80,7 @@ def make_model(job, device):
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
     for unit in (model.embedding, *model.layers):
-        fully_shard(unit, mp_policy=policy, reshard_after_forward=True)
+        fully_shard(unit, mp_policy=policy, reshard_after_forward=not job["keep_gathered"])
     fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
     fully_shard(model, mp_policy=policy)
     model.to_empty(device=device)

@@ -2,6 +2,7 @@
 """A job on this machine's GPUs, by us and by PyTorch FSDP2 compiled, in turns: step time, tokens/s/GPU, memory, energy.
 
     tests/perf/gpu_vs_fsdp2.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
+    tests/perf/gpu_vs_fsdp2.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
 
 Cards are hot when they are measured: a step under load is limited by power, so the first WARM_UP steps are not timed.
 
@@ -39,7 +40,7 @@ def theirs(spec, world, torchrun, reduce):
     train = spec["train"]
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
-           "reduce": reduce,
+           "reduce": reduce, "keep_gathered": spec.get("fsdp", {}).get("keep_gathered", False),
            "accumulation": train["global_batch"] // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
@@ -49,16 +50,35 @@ def theirs(spec, world, torchrun, reduce):
     return {"who": "FSDP2", **json.loads(out.strip().splitlines()[-1])}
 
 
+def with_settings(spec, settings):
+    for setting in settings:
+        path, _, value = setting.partition("=")
+        *folders, name = path.split(".")
+        at = spec
+        for folder in folders:
+            at = at.setdefault(folder, {})
+        at[name] = yaml.safe_load(value)
+    return spec
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of FSDP2's gradients on the wire")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")
     options = parser.parse_args()
     for path in options.specs:
         with open(path, encoding="utf-8") as file:
-            spec = yaml.safe_load(file)
+            spec = with_settings(yaml.safe_load(file), options.set)
+        measure(spec, options)
+
+
+def measure(spec, options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / f"{spec['name']}.yaml"
+        path.write_text(yaml.safe_dump(spec))
         world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
         speeds = {"fsdpd": [], "FSDP2": []}
         for _ in range(options.rounds):
@@ -72,7 +92,7 @@ def main():
                 print(json.dumps({**line, **energy}), flush=True)
                 speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
         medians = {who: statistics.median(each) for who, each in speeds.items()}
-        print(json.dumps({"spec": path, "ratio": medians["fsdpd"] / medians["FSDP2"], **medians}), flush=True)
+        print(json.dumps({"spec": spec["name"], "set": options.set, "ratio": medians["fsdpd"] / medians["FSDP2"], **medians}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 #include "fsdp/model/native/native_block.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
 namespace fsdpd {
@@ -52,11 +51,6 @@ AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
   return heads;
 }
 
-void NativeBlock::FillAttentionInput(Kept* kept) const {
-  if (kept->attention_in.y.defined()) return;
-  kept->attention_in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
-}
-
 void NativeBlock::FillQk(Kept* kept) const {
   if (!config_.qk_norm || kept->q.defined()) return;
   const AttentionInput raw = Heads(kept->qkv, kept->x.sizes().slice(0, 2));
@@ -71,8 +65,10 @@ void NativeBlock::FillQk(Kept* kept) const {
 }
 
 void NativeBlock::FillMiddle(Kept* kept) const {
-  FillAttentionInput(kept);
-  kept->qkv = LinearForward(kept->attention_in.y, ParamsOf(Qkv()), ParamsOf(QkvBiases()));
+  Normed in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
+  kept->attention_rstd = std::move(in.rstd);
+  kept->qkv = LinearForward(in.y, ParamsOf(Qkv()), ParamsOf(QkvBiases()));
+  in.y = at::Tensor();  // Attention needs its room.
   if (config_.qk_norm) {
     FillQk(kept);
   } else {
@@ -80,37 +76,27 @@ void NativeBlock::FillMiddle(Kept* kept) const {
     RotateForward(rotary_, kept->positions, {heads.q, heads.k});
   }
   kept->attended = AttentionForward(AttentionInputOf(*kept), kept->document_starts);
-  kept->middle = at::addmm(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), param(p_.wo).t());
-}
-
-void NativeBlock::FillFfnInput(Kept* kept) const {
-  if (kept->ffn_in.y.defined()) return;
-  kept->ffn_in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
+  kept->middle = AddLinear(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), param(p_.wo));
 }
 
 void NativeBlock::FillGateUp(Kept* kept) const {
-  FillFfnInput(kept);
-  kept->gate_up = LinearForward(kept->ffn_in.y, ParamsOf(GateUp()));
-}
-
-void NativeBlock::FillProduct(Kept* kept) const {
-  if (!kept->product.defined()) kept->product = SwigluForward(kept->gate_up);
+  Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
+  kept->ffn_rstd = std::move(in.rstd);
+  kept->gate_up = LinearForward(in.y, ParamsOf(GateUp()));
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
   if (keep == Keep::kAll) return;
-  kept->attention_in = {};
   kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
   if (keep == Keep::kSelective) return;
-  kept->qkv = at::Tensor();
+  kept->qkv = kept->attention_rstd = at::Tensor();
   kept->attended = {};
 }
 
 void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
   if (keep == Keep::kAll) return;
-  kept->ffn_in = {};
-  kept->product = at::Tensor();
-  if (keep == Keep::kInput) kept->middle = kept->gate_up = at::Tensor();
+  kept->gate_up = kept->ffn_rstd = at::Tensor();
+  if (keep == Keep::kInput) kept->middle = at::Tensor();
 }
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
@@ -123,8 +109,7 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   FillMiddle(&kept);
   DropAttention(keep, &kept);
   FillGateUp(&kept);
-  FillProduct(&kept);
-  const at::Tensor out = at::addmm(kept.middle, kept.product, param(p_.w2).t());
+  const at::Tensor out = AddLinear(kept.middle, SwigluForward(kept.gate_up), param(p_.w2));
   if (keep != Keep::kNothing) {
     DropFfn(keep, &kept);
     kept_.Put(slot, std::move(kept));
@@ -134,20 +119,9 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
 
 void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) {
   Kept* kept = kept_.Find(slot);
-  std::vector<at::Tensor*> tensors = {&kept->x,
-                                      &kept->attention_in.y,
-                                      &kept->attention_in.rstd,
-                                      &kept->qkv,
-                                      &kept->q,
-                                      &kept->k,
-                                      &kept->q_rstd,
-                                      &kept->k_rstd,
-                                      &kept->attended.out,
-                                      &kept->middle,
-                                      &kept->ffn_in.y,
-                                      &kept->ffn_in.rstd,
-                                      &kept->gate_up,
-                                      &kept->product};
+  std::vector<at::Tensor*> tensors = {
+      &kept->x,      &kept->attention_rstd, &kept->qkv,    &kept->q,        &kept->k,      &kept->q_rstd,
+      &kept->k_rstd, &kept->attended.out,   &kept->middle, &kept->ffn_rstd, &kept->gate_up};
   const auto add = [&tensors](AttentionOutput* of) {
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
@@ -179,10 +153,8 @@ at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const Par
   const at::NoGradGuard no_grad;
   CheckGrads(grads);
   Kept kept = kept_.Take(slot);
-  if (!kept.middle.defined()) {
-    FillMiddle(&kept);
-    FillGateUp(&kept);
-  }
+  if (!kept.middle.defined()) FillMiddle(&kept);
+  if (!kept.gate_up.defined()) FillGateUp(&kept);
   BackwardCall call{grads, when, {}};
   const at::Tensor grad_middle = FfnBackward(grad_out.flatten(0, 1), &call, &kept);
   const at::Tensor grad_x = AttentionHalfBackward(grad_middle, &call, &kept).view_as(grad_out);
@@ -200,22 +172,12 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
 }
 
 at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  FillProduct(kept);
-  Add({grad, std::move(kept->product), {p_.w2}, {}}, call);
-  kept->product = at::Tensor();
-  at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients from here on.
-  SwigluBackward(at::mm(grad, param(p_.w2)), gate_up);
-
-  FillFfnInput(kept);
-  Add({gate_up, std::move(kept->ffn_in.y), GateUp(), {}}, call);
-  const at::Tensor grad_in = LinearBackward(gate_up, ParamsOf(GateUp()));
-  gate_up = at::Tensor();
-
-  at::Tensor grad_middle =
-      RmsNormBackward(grad_in, kept->middle, kept->ffn_in.rstd, param(p_.ffn_norm),
-                      /*residual=*/grad, call->grads.accumulate, call->Into(p_.ffn_norm));
-  kept->middle = kept->ffn_in.rstd = at::Tensor();
-  return grad_middle;
+  at::Tensor product = at::mm(grad, param(p_.w2));  // Its gradient, until SwigluBackward.
+  at::Tensor gate_up = std::move(kept->gate_up);    // Their gradients after it.
+  SwigluBackward(product, gate_up);
+  Add({grad, std::move(product), {p_.w2}, {}}, call);
+  return NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
+                        {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
 }
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
@@ -224,13 +186,20 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
   AttentionInput of = AttentionBackward(at::mm(grad, param(p_.wo)).view(kept->attended.out.sizes()),
                                         AttentionInputOf(*kept), kept->attended, kept->document_starts);
   kept->attended = {};
-  const at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
+  at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
+  return NormedBackward(grad, std::move(grad_qkv), kept->x.flatten(0, 1), kept->attention_rstd,
+                        {p_.attention_norm, Qkv(), QkvBiases()}, call);
+}
 
-  FillAttentionInput(kept);
-  Add({grad_qkv, std::move(kept->attention_in.y), Qkv(), QkvBiases()}, call);
-  const at::Tensor grad_in = LinearBackward(grad_qkv, ParamsOf(Qkv()));
-  return RmsNormBackward(grad_in, kept->x.flatten(0, 1), kept->attention_in.rstd, param(p_.attention_norm),
-                         /*residual=*/grad, call->grads.accumulate, call->Into(p_.attention_norm));
+// The norm's output, which the matrices' gradients need, is made again where its gradient was.
+at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
+                                       const at::Tensor& rstd, const NormedParams& params,
+                                       BackwardCall* call) const {
+  at::Tensor normed = LinearBackward(grad_outputs, ParamsOf(params.matrices));  // Its gradient.
+  at::Tensor grad_x = RmsNormBackward(normed, x, rstd, param(params.norm), /*residual=*/grad,
+                                      call->grads.accumulate, call->Into(params.norm), /*y_into=*/normed);
+  Add({std::move(grad_outputs), std::move(normed), params.matrices, params.biases}, call);
+  return grad_x;
 }
 
 // The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.

@@ -4,16 +4,17 @@
 // the compute type, h query heads and g key heads (the memory plan, fsdp/plan/model/model_facts.cc, says the
 // same):
 //
-//   kAll        T c (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + h)    [qk_norm: + T c (Q + K) + 4 T (h + g)]
-//               x, its norm, q, k, v, attention's output, the residual sum, its norm, gate, up, their
-//               product; 1/rms of two norms, attention's log-sum-exp. With qk_norm also q and k before their
-//               norms.
-//   kSelective  T c (2 H + 2 Q + 2 K + 2 I) + 4 T h
-//               x, q, k, v, attention's output, the residual sum, gate, up; log-sum-exp. With qk_norm, q and
-//               k before their norms are kept in place of those after. Norms, rotation and SwiGLU's product
-//               run again in backward.
+//   kAll        T c (2 H + 2 Q + 2 K + 2 I) + 4 T (2 + h)    [qk_norm: + T c (Q + K) + 4 T (h + g)]
+//               x, q, k, v, attention's output, the residual sum, gate, up; 1/rms of two norms, attention's
+//               log-sum-exp. With qk_norm also q and k before their norms.
+//   kSelective  T c (2 H + 2 Q + 2 K) + 4 T (1 + h)
+//               without gate and up, whose product runs again, and with qk_norm q and k before their norms
+//               alone.
 //   kInput      T c H
 //               x. Everything runs again, apart from the last product, which only the next unit needed.
+//
+// Outputs of the two norms and SwiGLU's product are never kept: the kernels of their backward read all that
+// they are made of, and write them where their gradients were, for the gradients of the matrices after them.
 //
 // CUDA's attention kernels add a few bytes of random state. What runs again runs with the same operators on
 // the same bits, so gradients are the same bits for all three (on CUDA as far as attention's backward itself
@@ -52,17 +53,16 @@ class NativeBlock : public NativeUnit {
     at::Tensor x;  // [micro_batch x sequence x hidden]
     at::Tensor positions;
     std::vector<int64_t> document_starts;
-    Normed attention_in;  // [tokens x hidden], as every tensor that has no shape here.
+    at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
     at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
     at::Tensor q;    // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
     at::Tensor k;
     at::Tensor q_rstd;  // [tokens * heads x 1] fp32; undefined without qk_norm.
     at::Tensor k_rstd;
     AttentionOutput attended;
-    at::Tensor middle;  // After attention's residual.
-    Normed ffn_in;
+    at::Tensor middle;  // After attention's residual: [tokens x hidden].
+    at::Tensor ffn_rstd;
     at::Tensor gate_up;  // [tokens x 2 intermediate]
-    at::Tensor product;
   };
 
   // A product whose result is the gradient of matrices that read the same input.
@@ -93,10 +93,7 @@ class NativeBlock : public NativeUnit {
   AttentionInput AttentionInputOf(const Kept& kept) const;
 
   // Each fills in what it is named after, where that is undefined, from what comes before it in `kept`.
-  void FillAttentionInput(Kept* kept) const;
   void FillQk(Kept* kept) const;
-  void FillFfnInput(Kept* kept) const;
-  void FillProduct(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
   void FillGateUp(Kept* kept) const;
 
@@ -107,6 +104,16 @@ class NativeBlock : public NativeUnit {
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  // A norm, and the matrices that read its output.
+  struct NormedParams {
+    int norm;
+    std::vector<int> matrices;
+    std::vector<int> biases;
+  };
+  // From the gradient of the matrices' outputs to that of the norm's input x, which also went past both:
+  // `grad` is what comes back that way.
+  at::Tensor NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
+                            const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
   // From the gradients of q, k and v to those of qkv's rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
 

@@ -353,7 +353,7 @@ TEST(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
       *kept = copy;
       ++visited;
     });
-    EXPECT_EQ(visited, keep == Keep::kInput ? 1 : keep == Keep::kSelective ? 6 : 15);
+    EXPECT_EQ(visited, keep == Keep::kInput ? 1 : keep == Keep::kSelective ? 6 : 12);
     EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(grad_x));
     for (size_t p = 0; p < grads.size(); ++p) EXPECT_TRUE(block.grads[p].equal(grads[p])) << p;
   }

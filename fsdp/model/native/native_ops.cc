@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
@@ -116,14 +117,15 @@ void Rotate(const Rotary& rotary, const at::Tensor& positions, float direction, 
 }
 
 at::Tensor RmsNormBackwardOnCpu(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
-                                const at::Tensor& weight, bool accumulate,
-                                const at::Tensor& weight_grad_into) {
+                                const at::Tensor& weight, bool accumulate, const at::Tensor& weight_grad_into,
+                                const at::Tensor& y_into) {
   const at::Tensor wide_grad = grad_y.to(at::kFloat);
   const at::Tensor unit = x.to(at::kFloat) * rstd;  // x / rms(x)
   if (weight_grad_into.defined()) {
     GradInto(at::sum(wide_grad * unit, {0}), accumulate, weight_grad_into);
   }
   at::Tensor grad_unit = wide_grad * weight;
+  if (y_into.defined()) y_into.copy_(unit * weight);
   const at::Tensor radial = (grad_unit * unit).mean(-1, /*keepdim=*/true);
   return grad_unit.addcmul_(unit, radial, -1).mul_(rstd).to(x.scalar_type());
 }
@@ -149,11 +151,12 @@ Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, doubl
 // Undefined where the kernel does not take rows of this shape.
 at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                                    const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                                   const at::Tensor& weight_grad_into) {
+                                   const at::Tensor& weight_grad_into, const at::Tensor& y_into) {
   FSDPD_CHECK(grad_y.is_contiguous() && x.is_contiguous());
   FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
-  if (!kernels::TakesRmsNorm(x.size(1), DTypeOf(x.scalar_type()),
-                             {AddressOf(grad_y), AddressOf(x), AddressOf(weight), AddressOf(residual)})) {
+  if (!kernels::TakesRmsNorm(
+          x.size(1), DTypeOf(x.scalar_type()),
+          {AddressOf(grad_y), AddressOf(x), AddressOf(weight), AddressOf(residual), AddressOf(y_into)})) {
     return {};
   }
   at::Tensor grad_x = at::empty_like(x), parts;
@@ -164,6 +167,7 @@ at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x
   args.weight = weight.const_data_ptr();
   args.residual = AddressOf(residual);
   args.grad_x = grad_x.data_ptr();
+  args.y = y_into.defined() ? y_into.data_ptr() : nullptr;
   args.rows = x.size(0);
   args.width = x.size(1);
   args.type = DTypeOf(x.scalar_type());
@@ -187,6 +191,23 @@ kernels::CrossEntropyArgs CrossEntropyArgsOf(const at::Tensor& logits, const at:
 }
 
 }  // namespace
+
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
+  if (residual.is_cuda()) {
+    FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && weight.is_contiguous());
+    at::Tensor sum = at::empty_like(residual);
+    const kernels::AddProductArgs args = {residual.const_data_ptr(),
+                                          x.const_data_ptr(),
+                                          weight.const_data_ptr(),
+                                          sum.data_ptr(),
+                                          x.size(0),
+                                          weight.size(0),
+                                          weight.size(1),
+                                          DTypeOf(x.scalar_type())};
+    if (kernels::AddProduct(args, StreamOf(x))) return sum;
+  }
+  return at::addmm(residual, x, weight.t());
+}
 
 void GradInto(const at::Tensor& grad, bool accumulate, const at::Tensor& into) {
   if (!into.defined()) return;
@@ -238,17 +259,18 @@ Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsi
 
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                            const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                           const at::Tensor& weight_grad_into) {
+                           const at::Tensor& weight_grad_into, const at::Tensor& y_into) {
   at::Tensor grad_x;
   if (x.is_cuda()) {
-    grad_x = RmsNormBackwardByKernel(grad_y, x, rstd, weight, residual, accumulate, weight_grad_into);
+    grad_x = RmsNormBackwardByKernel(grad_y, x, rstd, weight, residual, accumulate, weight_grad_into, y_into);
     if (grad_x.defined()) return grad_x;
     at::Tensor grad_weight;
     std::tie(grad_x, grad_weight) = at::_fused_rms_norm_backward(grad_y, x, weight.sizes(), rstd, weight,
                                                                  {true, weight_grad_into.defined()});
     GradInto(grad_weight, accumulate, weight_grad_into);
+    if (y_into.defined()) y_into.copy_(x.to(at::kFloat).mul_(rstd).mul_(weight));
   } else {
-    grad_x = RmsNormBackwardOnCpu(grad_y, x, rstd, weight, accumulate, weight_grad_into);
+    grad_x = RmsNormBackwardOnCpu(grad_y, x, rstd, weight, accumulate, weight_grad_into, y_into);
   }
   return residual.defined() ? grad_x.add_(residual) : grad_x;
 }
@@ -282,14 +304,15 @@ void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up) {
   const int64_t width = gate_up.size(1) / 2;
   if (gate_up.is_cuda()) {
     FSDPD_CHECK(grad_product.is_contiguous() && gate_up.is_contiguous());
-    return kernels::SwigluBackward(grad_product.const_data_ptr(), gate_up.data_ptr(), gate_up.size(0), width,
+    return kernels::SwigluBackward(grad_product.data_ptr(), gate_up.data_ptr(), gate_up.size(0), width,
                                    DTypeOf(gate_up.scalar_type()), StreamOf(gate_up));
   }
   at::Tensor gate = gate_up.narrow(1, 0, width), up = gate_up.narrow(1, width, width);
-  const at::Tensor grad_up = at::silu(gate).mul_(grad_product);
+  const at::Tensor silu = at::silu(gate), product = silu * up;
   up.mul_(grad_product);  // The gradient of silu(gate).
   at::silu_backward_out(gate, up, gate);
-  up.copy_(grad_up);
+  at::mul_out(up, silu, grad_product);
+  grad_product.copy_(product);
 }
 
 ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets) {

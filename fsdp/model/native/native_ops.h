@@ -14,6 +14,9 @@
 
 namespace fsdpd {
 
+// residual + x weight^T, rounded once.
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
+
 // ---- Gradients of parameters. `into` is a view of a reduce buffer in whatever type the buffer has,
 // overwritten, or added to with `accumulate`; undefined (a frozen parameter): nothing happens.
 
@@ -42,10 +45,12 @@ struct Normed {
 Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
 // Returns x's gradient and adds the weight's to its buffer. In a residual block x went past the norm too, and
-// `residual` is the gradient that comes back that way: it is added. May be undefined.
+// `residual` is the gradient that comes back that way: it is added. May be undefined. `y_into`, where it is
+// given, takes y again, with the bits that forward had, for a gradient that needs what nobody kept; it may be
+// `grad_y` itself.
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                            const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                           const at::Tensor& weight_grad_into);
+                           const at::Tensor& weight_grad_into, const at::Tensor& y_into = {});
 
 // ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
 // and rounded once.
@@ -74,7 +79,8 @@ void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const Que
 
 at::Tensor SwigluForward(const at::Tensor& gate_up);
 
-// Overwrites gates and ups with their gradients.
+// Overwrites gates and ups with their gradients, and `grad_product` with the product, which the gradient of
+// the matrix after it needs and nobody has kept.
 void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up);
 
 // ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its

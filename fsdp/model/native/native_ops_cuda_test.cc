@@ -39,14 +39,34 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
   static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
 };
 
+// Also at addresses that no pack of 16 bytes begins at, and of no rows.
+TEST_P(NativeOpsCuda, AddLinearEqualsItsTwin) {
+  const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}};
+  for (const Shape& shape : shapes) {
+    for (const int64_t offset : {0, 1}) {
+      const at::Tensor residual = Random({shape[0], shape[1]}), x = Random({shape[0], shape[2]});
+      const at::Tensor weight = Random({offset + shape[1] * shape[2]});
+      const auto matrix = [&](const at::Tensor& of) {
+        return of.narrow(0, offset, shape[1] * shape[2]).view({shape[1], shape[2]});
+      };
+      const at::Tensor cuda_residual = residual.cuda();
+      const at::Tensor sum = AddLinear(cuda_residual, x.cuda(), matrix(weight.cuda()));
+      ExpectNear(sum, AddLinear(Exact(residual), Exact(x), matrix(Exact(weight))));
+      EXPECT_TRUE(cuda_residual.cpu().equal(residual));
+    }
+  }
+}
+
 TEST_P(NativeOpsCuda, SwigluEqualsItsTwin) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 1}, Shape{7, 13}, Shape{64, 1000}}) {
     const at::Tensor gate_up = Random({shape[0], 2 * shape[1]}) * 2, grad = Random(shape);
     const at::Tensor cuda = gate_up.cuda(), exact = Exact(gate_up);
-    ExpectNear(SwigluForward(cuda), SwigluForward(exact));
-    SwigluBackward(grad.cuda(), cuda);
+    const at::Tensor product = SwigluForward(cuda), cuda_grad = grad.cuda();
+    ExpectNear(product, SwigluForward(exact));
+    SwigluBackward(cuda_grad, cuda);
     SwigluBackward(Exact(grad), exact);
     ExpectNear(cuda, exact);
+    EXPECT_TRUE(cuda_grad.equal(product));
   }
 }
 
@@ -107,6 +127,11 @@ TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
     const Normed cuda = RmsNormForward(x.cuda(), weight.cuda(), 1e-3);
     const Normed exact = RmsNormForward(Exact(x), Exact(weight), 1e-3);
     ExpectNear(cuda.y, exact.y);
+    const at::Tensor place = Random(shape).cuda(), grad = place.clone(), none;
+    const at::Tensor grad_x = RmsNormBackward(grad, x.cuda(), cuda.rstd, weight.cuda(), grad, false, none);
+    const at::Tensor also =
+        RmsNormBackward(place, x.cuda(), cuda.rstd, weight.cuda(), grad, false, none, /*y_into=*/place);
+    EXPECT_TRUE(also.equal(grad_x) && place.equal(cuda.y));
     ASSERT_EQ(cuda.rstd.sizes(), exact.rstd.sizes());
     EXPECT_LE((cuda.rstd.cpu() - exact.rstd).norm().item<double>(), 2e-6 * exact.rstd.norm().item<double>());
   }

@@ -96,6 +96,18 @@ TEST(RmsNorm, EqualsLibTorchsForwardAndAutograd) {
   ExpectNear(weight_grad, weight_leaf.grad() + 1);
 }
 
+TEST(RmsNorm, BackwardMakesTheOutputAgainInItsGradientsPlace) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({5, 7}).to(type), weight = at::randn({7}).to(type);
+    const at::Tensor grad = at::randn({5, 7}).to(type), none;
+    const Normed normed = RmsNormForward(x, weight, 1e-3);
+    const at::Tensor grad_x = RmsNormBackward(grad, x, normed.rstd, weight, x, false, none);
+    const at::Tensor place = grad.clone();
+    EXPECT_TRUE(RmsNormBackward(place, x, normed.rstd, weight, x, false, none, place).equal(grad_x));
+    EXPECT_TRUE(place.equal(normed.y));
+  }
+}
+
 at::Tensor Turned(const at::Tensor& x, const Rotary& rotary) {
   at::Tensor q = x.clone(), k = x.clone();
   RotateForward(rotary, /*positions=*/{}, {q, k});
@@ -174,9 +186,11 @@ TEST(Swiglu, EqualsTheFormulaAndItsAutograd) {
   const at::Tensor expected = gate_leaf * at::sigmoid(gate_leaf) * up_leaf;
   expected.backward(grad.to(at::kDouble));
   ExpectNear(SwigluForward(gate_up), expected);
+  const at::Tensor product = SwigluForward(gate_up);
   SwigluBackward(grad, gate_up);
   ExpectNear(gate, gate_leaf.grad());
   ExpectNear(up, up_leaf.grad());
+  EXPECT_TRUE(grad.equal(product));
 }
 
 TEST(CrossEntropy, EqualsLibTorchsForwardAndAutograd) {

@@ -48,28 +48,26 @@ constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a 
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
-  const int64_t selective = s.hidden               // Input: of the attention norm, and of the residual.
-                            + s.query + s.key      // Rotated q and k (with qk_norm: before their norms).
-                            + s.key                // v.
-                            + s.query              // Attention's output.
-                            + s.hidden             // After the first residual: of the FFN norm.
-                            + 2 * s.intermediate;  // Gate and up.
-  int64_t all = selective + 2 * s.hidden           // Both norms' outputs.
-                + s.intermediate;                  // silu(gate) * up.
-  int64_t statistics = 2 + s.heads;                // 1/rms of two norms, attention's log-sum-exp.
+  const int64_t selective = s.hidden             // Input: of the attention norm, and of the residual.
+                            + s.query + s.key    // Rotated q and k (with qk_norm: before their norms).
+                            + s.key              // v.
+                            + s.query            // Attention's output.
+                            + s.hidden;          // After the first residual: of the FFN norm.
+  int64_t all = selective + 2 * s.intermediate;  // Gate and up.
+  int64_t statistics = 2 + s.heads;              // 1/rms of two norms, attention's log-sum-exp.
   if (qk_norm) {
     all += s.query + s.key;  // Before and after the norms.
     statistics += s.heads + s.heads * s.key / s.query;
   }
   return {s.Bytes(all) + s.tokens * statistics * kStatisticBytes,
-          s.Bytes(selective) + s.tokens * s.heads * kStatisticBytes, s.HiddenBytes()};
+          s.Bytes(selective) + s.tokens * (1 + s.heads) * kStatisticBytes, s.HiddenBytes()};
 }
 
-// Its backward's peak, at SwiGLU: the gradient that came in, and the product's gradient beside that of `up`
-// in place of the product that was kept.
+// Its backward's peak, at SwiGLU: the gradient that came in and the product's; LibTorch's operators have two
+// results between beside them.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
-  return s.Bytes(s.intermediate) + std::max(s.HiddenBytes(), cast);
+  return s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
@@ -145,12 +143,12 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t qk = qk_norm ? s.query + s.key : 0;
   unit->forward_bytes = s.Bytes(rotation + 2 * 2 * s.hidden   // Norms: in, out.
                                 + 2 * qk                      // As much of q's and k's.
-                                + 2 * 3 * s.hidden            // Residuals: copied, and read by a product.
+                                + 2 * s.hidden                // Residuals, which a product adds to.
                                 + 3 * s.intermediate);        // SwiGLU: two in, out.
-  unit->backward_bytes = s.Bytes(rotation + 2 * 4 * s.hidden  // Norms: gradient, input and residual in; out.
+  unit->backward_bytes = s.Bytes(rotation + 2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
                                  + 3 * qk                     // q's and k's, without a residual.
                                  + 3 * s.hidden               // Addends of products' gradients.
-                                 + 5 * s.intermediate);       // SwiGLU: three in, two out.
+                                 + 6 * s.intermediate);       // SwiGLU: three in, three out.
 }
 
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
@@ -247,6 +245,8 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
     UnitFacts unit = Block(i, s, params);
     unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
     unit.workspace_bytes = LlamaBlockWorkspace(s, params);
+    unit.selective_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.hidden) *
+                           static_cast<double>(2 * s.intermediate);  // Gate and up.
     CountLlamaBlockBytes(s, model.qk_norm, &unit);
     facts.units.push_back(std::move(unit));
   }

@@ -38,7 +38,7 @@ struct ParamFacts {
 // Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
 struct KeptBytes {
   int64_t none = 0;       // No recompute.
-  int64_t selective = 0;  // Without what cheap element-wise operations give back.
+  int64_t selective = 0;  // Without what takes most room for its work.
   int64_t full = 0;       // The input alone.
 
   int64_t With(Recompute recompute) const;
@@ -65,6 +65,7 @@ struct UnitFacts {
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
+  double selective_flops = 0;   // Of the products that run again in backward with selective recompute.
   // Moved by everything else.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;

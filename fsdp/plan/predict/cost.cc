@@ -123,7 +123,10 @@ class Costs {
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
-    if (i.recompute == Recompute::kSelective) seconds += Memory(unit.forward_bytes);
+    if (i.recompute == Recompute::kSelective) {
+      seconds +=
+          unit.selective_flops / profile_.matmul_flops(spec_.precision.compute) + Memory(unit.forward_bytes);
+    }
     return seconds;
   }
 

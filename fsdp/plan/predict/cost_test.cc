@@ -33,6 +33,7 @@ ModelFacts OneBlock() {
   unit.params = {{"a", {8, 8}}, {"b", {8, 8}}};
   unit.forward_flops = 100;
   unit.attention_flops = 40;
+  unit.selective_flops = 20;
   unit.forward_bytes = 160;
   unit.backward_bytes = 480;
   return model;
@@ -83,7 +84,7 @@ TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   i.op = Op::kBackward;
   i.unit = 0;
   i.recompute = Recompute::kSelective;
-  EXPECT_EQ(c.SecondsOf(i), backward + 160 / 16.);
+  EXPECT_EQ(c.SecondsOf(i), backward + 20 / 1. + 160 / 16.);
   i.recompute = Recompute::kFull;
   EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
 }
