@@ -314,8 +314,9 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   FSDPD_RETURN_IF_ERROR(failed);
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
-  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
+  // The folder's own name first: once it is a checkpoint nothing may fail that says it is none.
   FSDPD_RETURN_IF_ERROR(SyncFolder(plan.spec.checkpoint.dir));
+  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
   return bytes;
 }
 
