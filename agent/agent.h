@@ -36,7 +36,7 @@ struct AgentOptions {
   std::string work_dir;  // Made when it is not there.
   std::string rank_binary;
   std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
-  absl::Duration grace = absl::Seconds(5);  // Between SIGTERM and SIGKILL, when a Stop names none.
+  absl::Duration grace = absl::Seconds(5);  // What ranks have to leave, when a Stop names no time.
   std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
   std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
 };

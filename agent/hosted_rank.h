@@ -33,6 +33,7 @@ struct HostedRank {
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
   bool finished = false;                 // RankFinished has come.
   bool told_of_peer = false;             // That another rank of the attempt has failed.
+  bool terminated = false;               // Has got SIGTERM.
   bool exit_reported = false;
   bool gone = false;  // Nothing of its tree is left.
 

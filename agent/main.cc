@@ -33,9 +33,8 @@ namespace {
 
 constexpr int kRuntimeError = 1;
 constexpr int kUsageError = 2;
-constexpr absl::Duration kStopGrace = absl::Seconds(5);
 // A process in uninterruptible sleep outlives SIGKILL; the agent does not wait for it for ever.
-constexpr absl::Duration kStopLimit = absl::Seconds(30);
+constexpr absl::Duration kStopLimit = absl::Seconds(30);  // After the grace.
 
 struct Flags {
   AgentOptions agent;
@@ -112,7 +111,9 @@ void Declare(CLI::App* app, Flags* flags) {
          "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
          "none is loaded: a plug-in runs as this program's user")
       ->check(CheckPluginDir);
-  app->add_option("--grace-ms", flags->grace_ms, "Between SIGTERM and SIGKILL, when a stop names no time")
+  app->add_option("--grace-ms", flags->grace_ms,
+                  "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
+                  "or a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();
 }
@@ -156,9 +157,9 @@ bool AwaitSignal(int signals, int refusal, int timeout_ms, bool* timed_out) {
   return true;
 }
 
-int StopCleanly(Agent* agent, int signals) {
-  agent->StopRanks(kStopGrace);
-  const absl::Time limit = Clock::Real()->Now() + kStopLimit;
+int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
+  agent->StopRanks(grace);
+  const absl::Time limit = Clock::Real()->Now() + grace + kStopLimit;
   while (!agent->Stopped()) {
     bool timed_out = false;
     if (AwaitSignal(signals, -1, /*timeout_ms=*/20, &timed_out)) agent->StopRanks(absl::ZeroDuration());
@@ -203,7 +204,7 @@ int Serve(Flags flags, int signals) {
   }
   bool timed_out = false;
   if (!AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1, &timed_out)) return kRuntimeError;
-  return StopCleanly(agent->get(), signals);
+  return StopCleanly(agent->get(), flags.agent.grace, signals);
 }
 
 int Main(int argc, char** argv) {

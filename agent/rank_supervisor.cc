@@ -25,6 +25,10 @@ constexpr absl::Duration kAloneTime = absl::Seconds(30);
 constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
+// Of a grace, for what a rank does after SIGTERM: half a second, and some more for a machine that is busy.
+constexpr absl::Duration kWayOut = absl::Milliseconds(800);
+// When one rank has saved and left, the others know as much as it, or will never leave by themselves.
+constexpr absl::Duration kTogether = absl::Seconds(2);
 
 std::string Describe(const v1::RankExit& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -43,8 +47,10 @@ struct RankSupervisor::Attempt {
   int world = 0;
   v1::MemoryPlan planned;
   std::vector<Rank> ranks;
-  bool stopping = false;           // Asked for, by the coordinator or from here.
-  std::optional<int> failed_rank;  // The first that did not end well.
+  bool saves = false;                                // It has checkpoints.
+  bool stopping = false;                             // Asked for, by the coordinator or from here.
+  std::optional<int> failed_rank;                    // The first that did not end well.
+  absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
 };
 
@@ -91,7 +97,8 @@ void RankSupervisor::SetConnected(bool connected) {
 void RankSupervisor::StopAll(absl::Duration grace) {
   Post([this, grace] {
     draining_ = true;
-    for (auto& [id, attempt] : attempts_) BeginStop(attempt.get(), grace, "the agent stops");
+    for (auto& [id, attempt] : attempts_)
+      BeginStop(attempt.get(), grace, /*may_save=*/true, "the agent stops");
   });
 }
 
@@ -187,7 +194,10 @@ void RankSupervisor::PollOnce() {
 void RankSupervisor::ExtendDeadlines(absl::Time now) {
   const absl::Duration unseen = own_time_.StoodStill(now);
   connected_until_ += unseen;
-  for (auto& [id, attempt] : attempts_) attempt->kill_at += unseen;
+  for (auto& [id, attempt] : attempts_) {
+    attempt->terminate_at += unseen;
+    attempt->kill_at += unseen;
+  }
 }
 
 void RankSupervisor::Tick(absl::Time now) {
@@ -220,11 +230,13 @@ void RankSupervisor::Tick(absl::Time now) {
 // The kill ladder, one look at a time.
 void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
   if (attempt->failed_rank.has_value() && !attempt->stopping && now - connected_until_ > kAloneTime) {
-    BeginStop(attempt, options_.grace, "a rank has died and the coordinator is away");
+    BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank has died and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
     if (rank.gone || rank.process == nullptr) continue;
     if (rank.exit_reported) rank.gone = rank.process->TreeGone();
+    const bool lingers = rank.exit_reported && attempt->stopping;
+    if (!rank.gone && !rank.terminated && (lingers || now >= attempt->terminate_at)) Terminate(&rank);
     if (!rank.gone && (now >= attempt->kill_at || (rank.exit_reported && !attempt->stopping))) {
       rank.process->SignalTree(SIGKILL);
     }
@@ -287,6 +299,7 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
   attempt->id = id;
   attempt->world = launch.world();
   attempt->planned = launch.memory_plan();
+  attempt->saves = !launch.spec().checkpoint().dir().empty();  // The rules refuse one that is not written to.
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -338,19 +351,39 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
     return;
   }
   const absl::Duration grace = stop.grace_ms() > 0 ? absl::Milliseconds(stop.grace_ms()) : options_.grace;
-  BeginStop(attempt, grace, stop.reason());
+  BeginStop(attempt, grace, stop.save(), stop.reason());
 }
 
-void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason) {
-  attempt->kill_at = std::min(attempt->kill_at, clock_->Now() + grace);
-  if (std::exchange(attempt->stopping, true)) return;
-  LogInfo("stop %s grace=%s reason=%s", ToString(attempt->id), absl::FormatDuration(grace), reason);
+void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_save,
+                               const std::string& reason) {
+  const absl::Time now = clock_->Now(), kill_at = std::min(attempt->kill_at, now + grace);
+  const bool sooner = kill_at < attempt->kill_at;
+  attempt->kill_at = kill_at;
+  const bool saves =
+      may_save && attempt->saves && !attempt->failed_rank.has_value() && kill_at > now + kWayOut;
+  attempt->terminate_at = std::min(attempt->terminate_at, saves ? kill_at - kWayOut : now);
+  const bool first = !std::exchange(attempt->stopping, true);
+  if (first)
+    LogInfo("stop %s grace=%s saves=%d reason=%s", ToString(attempt->id), absl::FormatDuration(grace), saves,
+            reason);
   for (Rank& rank : attempt->ranks) {
-    if (rank.process == nullptr || rank.gone) continue;
-    rank.KeepWhere();
-    rank.process->SignalTree(SIGTERM);
-    rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
+    if (rank.process == nullptr || rank.gone || rank.terminated) continue;
+    if (attempt->terminate_at <= now) {
+      Terminate(&rank);
+    } else if (first || sooner) {
+      v1::AgentToRank message;
+      message.mutable_leave()->set_within_ms(absl::ToInt64Milliseconds(attempt->terminate_at - now));
+      rank.Send(message);
+      rank.process->SignalTree(SIGCONT);  // One that somebody stopped could not follow it.
+    }
   }
+}
+
+void RankSupervisor::Terminate(Rank* rank) {
+  rank->terminated = true;
+  rank->KeepWhere();
+  rank->process->SignalTree(SIGTERM);
+  rank->process->SignalTree(SIGCONT);
 }
 
 void RankSupervisor::HandleLocate(const v1::Locate& locate) {
@@ -467,6 +500,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
+  if (attempt->stopping) attempt->terminate_at = std::min(attempt->terminate_at, clock_->Now() + kTogether);
   if (!failed || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);

@@ -2,6 +2,10 @@
 // rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
 // is left). What one rank is, is hosted_rank.h.
 //
+// Ranks of a job with checkpoints are told to leave before they get SIGTERM (LeaveOrder), so that they save
+// within the grace: when the agent stops, and when a Stop allows it. SIGTERM follows when the grace is nearly
+// over, or soon after the first of them has gone, as none can save without it.
+//
 //   Launch -> RankLaunched, RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank
 //          -> AttemptGone
 //   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
@@ -112,7 +116,8 @@ class RankSupervisor {
   std::string WhyNot(const v1::Launch& launch) const;
   void Refuse(const v1::Launch& launch, const std::string& why);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
-  void BeginStop(Attempt* attempt, absl::Duration grace, const std::string& reason);
+  void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
+  void Terminate(Rank* rank);
   void HandleStop(const v1::Stop& stop);
   void HandleLocate(const v1::Locate& locate);
   void HandleValue(const v1::RendezvousValue& value);

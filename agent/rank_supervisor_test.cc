@@ -94,6 +94,19 @@ class RankSupervisorTest : public testing::Test {
     return launch;
   }
 
+  // Of a job with checkpoints.
+  v1::Launch SavingLaunch(const std::string& behaviour, std::vector<int> devices) {
+    v1::Launch launch = Launch(behaviour, 1, std::move(devices));
+    launch.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+    return launch;
+  }
+
+  v1::Stop SavingStop(int64_t grace_ms) {
+    v1::Stop stop = Stop(1, grace_ms);
+    stop.set_save(true);
+    return stop;
+  }
+
   v1::Stop Stop(int attempt, int64_t grace_ms) {
     v1::Stop stop;
     stop.set_job_id("job");
@@ -198,6 +211,119 @@ TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedFollowsAStopAllTheSame) {
   ASSERT_EQ(kill(FactsOf(0).pid, SIGSTOP), 0);
   supervisor_->Stop(Stop(1, 60000));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
+}
+
+TEST_F(RankSupervisorTest, ARankThatMaySaveIsToldToLeaveBeforeItGetsSigterm) {
+  Start();
+  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(SavingStop(60000));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.error(), "left within 59200 ms");
+  EXPECT_EQ(exit.exit_code(), 143);
+  EXPECT_TRUE(exit.cancelled());
+  events_.Await("stopped");
+}
+
+TEST_F(RankSupervisorTest, RanksOfAnAgentThatStopsSaveFirst) {
+  Start();
+  supervisor_->Launch(SavingLaunch("leave-when-told", {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  supervisor_->StopAll(absl::Seconds(60));
+  for (const int rank : {0, 1}) EXPECT_EQ(events_.AwaitExit(rank).error(), "left within 59200 ms");
+  events_.Await("stopped");
+}
+
+TEST_F(RankSupervisorTest, WhoHasNothingToSaveOrNoTimeForItGetsSigtermAtOnce) {
+  struct Case {
+    std::string name;
+    bool has_checkpoints, may_save;
+    int64_t grace_ms;
+  };
+  Start();
+  int attempt = 0;
+  for (const Case& each : {Case{"no checkpoints", false, true, 60000}, Case{"may not", true, false, 60000},
+                           Case{"too short", true, true, 800}}) {
+    SCOPED_TRACE(each.name);
+    ++attempt;
+    v1::Launch launch = SavingLaunch("leave-when-told", {0});
+    launch.set_attempt(attempt);
+    launch.set_job_id(absl::StrCat("job-", attempt));
+    if (!each.has_checkpoints) launch.mutable_spec()->clear_checkpoint();
+    launch.set_first_rank(attempt);  // Events are told apart by it.
+    launch.set_world(attempt + 1);
+    supervisor_->Launch(launch);
+    events_.Await(absl::StrCat("ready ", attempt));
+    v1::Stop stop = Stop(attempt, each.grace_ms);
+    stop.set_job_id(launch.job_id());
+    stop.set_save(each.may_save);
+    supervisor_->Stop(stop);
+    EXPECT_EQ(events_.AwaitExit(attempt).signal(), SIGTERM);
+  }
+}
+
+TEST_F(RankSupervisorTest, ARankThatDoesNotLeaveWhenToldGetsSigtermBeforeItsGraceIsOver) {
+  Start();
+  supervisor_->Launch(SavingLaunch("stay", {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(SavingStop(60500));
+  supervisor_->Hosted();
+  Pass(absl::Seconds(59));
+  EXPECT_FALSE(events_.Has("exit 0"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
+}
+
+TEST_F(RankSupervisorTest, ARankThatStandsStillWhenItIsToldToLeaveIsKilledWhenItsGraceIsOver) {
+  Start();
+  supervisor_->Launch(SavingLaunch("stubborn", {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(SavingStop(60500));
+  supervisor_->Hosted();
+  Pass(absl::Seconds(60));
+  EXPECT_FALSE(events_.Has("exit 0"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
+}
+
+TEST_F(RankSupervisorTest, ARankThatSomebodyStoppedIsToldToLeaveAllTheSame) {
+  Start();
+  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  events_.Await("ready 0");
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGSTOP), 0);
+  supervisor_->Stop(SavingStop(60000));
+  EXPECT_EQ(events_.AwaitExit(0).error(), "left within 59200 ms");
+}
+
+TEST_F(RankSupervisorTest, WhenOneHasLeftTheOthersHaveAMoment) {
+  Start();
+  supervisor_->Launch(SavingLaunch("one-leaves-when-told", {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  supervisor_->Stop(SavingStop(60000));
+  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
+  Pass(absl::Seconds(1));
+  EXPECT_FALSE(events_.Has("exit 1"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
+}
+
+TEST_F(RankSupervisorTest, ASecondStopCutsTheTimeToSaveShort) {
+  Start();
+  supervisor_->Launch(SavingLaunch("stay", {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(SavingStop(60000));
+  supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("exit 0"));
+  supervisor_->Stop(SavingStop(500));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
+}
+
+TEST_F(RankSupervisorTest, WithoutOneOfItsRanksAnAttemptCannotSave) {
+  Start();
+  supervisor_->Launch(SavingLaunch("first-dies", {0, 1}));
+  events_.AwaitExit(0);
+  supervisor_->Stop(SavingStop(60000));
+  EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
 }
 
 constexpr char kInReduce[] = "step 12: compute after Backward layer.2 mb 0, reduce in Reduce layer.2 mb 0";

@@ -314,12 +314,13 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   logs->add_option("--tail", line->tail, "Only the last N lines of each rank")
       ->check(WholeNumber(1))
       ->type_name("N");
-  CLI::App* cancel = AddCommand(app, "cancel", "End a job: SIGTERM to its ranks, SIGKILL after the grace.",
-                                "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
-                                "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
+  CLI::App* cancel = AddCommand(
+      app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
+      "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
+      "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
   AddJobArgument(cancel, line);
   cancel->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
-  cancel->add_option("--grace", line->grace_seconds, "Between SIGTERM and SIGKILL; default 10")
+  cancel->add_option("--grace", line->grace_seconds, "Until SIGKILL; default 10. 0: at once, without saving")
       ->check(WholeNumber(0))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");

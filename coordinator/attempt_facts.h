@@ -45,6 +45,7 @@ struct NodePart {
 struct StopOrder {
   int64_t grace_ms = 0;
   std::string reason;
+  bool save = false;  // v1::Stop's.
   absl::Time sent = absl::InfinitePast();
 };
 

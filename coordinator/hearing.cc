@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
 #include "coordinator/rank_stands.h"
 #include "coordinator/reconciler.h"
 
@@ -47,10 +48,14 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
+  const bool saves = grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
-    const std::string words = absl::StrCat(queued ? "cancelled before it was launched" : "stopping the ranks",
-                                           reason.empty() ? "" : ": ", reason);
+    const std::string words =
+        absl::StrCat(queued  ? "cancelled before it was launched"
+                     : saves ? "stopping the ranks, which save first if they have the time"
+                             : "stopping the ranks",
+                     reason.empty() ? "" : ": ", reason);
     absl::Status cancelled = Commit(&live, JobEvent::kCancel, words);
     // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
     if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
@@ -61,7 +66,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     // A second cancel may shorten the grace, never lengthen it.
     AttemptFacts* facts = FactsOf(live.job);
     const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
-    if (shorter) BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason);
+    if (shorter) BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
   }
   ForgetIfEnded(id);
 }

@@ -285,9 +285,10 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   parts_.board->Publish(Shown(*live));
 }
 
-void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason) {
-  parts_.rendezvous->Close(facts->ref);
-  facts->stop = StopOrder{grace_ms, reason, lease_.now()};
+// Ranks that save tell each other through the rendezvous what is on disk; it is closed when they are gone.
+void Reconciler::BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save) {
+  if (!save) parts_.rendezvous->Close(facts->ref);
+  facts->stop = StopOrder{grace_ms, reason, save, lease_.now()};
   facts->stop_since = std::min(facts->stop_since, lease_.now());
   for (const NodePart& part : facts->parts) SendStop(*facts, part);
 }
@@ -300,6 +301,7 @@ void Reconciler::SendStop(const AttemptFacts& facts, const NodePart& part) {
   stop->set_attempt(facts.ref.attempt);
   stop->set_grace_ms(std::max<int64_t>(1, facts.stop->grace_ms));  // To an agent, 0 means its own default.
   stop->set_reason(facts.stop->reason);
+  stop->set_save(facts.stop->save);
   parts_.nodes->Send(part.node, std::move(message));
 }
 

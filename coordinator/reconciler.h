@@ -132,7 +132,7 @@ class Reconciler {
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
   void SendLaunch(const v1::Job& job, NodePart* part);
-  void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason);
+  void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save = false);
   void SendStop(const AttemptFacts& facts, const NodePart& part);
   void SendLocate(const AttemptFacts& facts, const std::string& reason);
   void ForgetIfEnded(const std::string& id);

@@ -50,6 +50,36 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
   }
 };
 
+// Ranks tell each other through the rendezvous what they have written.
+TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
+  StartSavingOn("a", 3);
+  const AttemptRef ref = {"j", 1};
+  EXPECT_EQ(Cancel("j", "enough")->reason(),
+            "stopping the ranks, which save first if they have the time: enough");
+  const auto stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_TRUE(stops[0].save());
+  EXPECT_TRUE(rendezvous_->Set(ref, "save/0", "committed").ok());
+  Saved("a", 12);
+  Exit("a", "j", 0, 143);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  ASSERT_EQ(Job("j").checkpoints_size(), 1);
+  EXPECT_EQ(Job("j").checkpoints(0).step(), 12);
+  EXPECT_FALSE(rendezvous_->Set(ref, "save/1", "late").ok()) << "it is closed when they are gone";
+}
+
+TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
+  StartSavingOn("a", 3);
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  const auto stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_FALSE(stops[0].save());
+  EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "rank 1 has left").ok());
+}
+
 TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
   RunOn({"a", "b"});
   const int64_t revision = Job("j").revision();

@@ -25,10 +25,12 @@ absl::StatusOr<v1::RankLaunch> RankChannel::ReadLaunch() {
 }
 
 void RankChannel::StartReading(std::function<void(const absl::Status&)> on_lost,
-                               std::function<void(const v1::PeerFailed&)> on_peer_failed) {
+                               std::function<void(const v1::PeerFailed&)> on_peer_failed,
+                               std::function<void(const v1::LeaveOrder&)> on_leave) {
   FSDPD_CHECK(!reader_.joinable());
   on_lost_ = std::move(on_lost);
   on_peer_failed_ = std::move(on_peer_failed);
+  on_leave_ = std::move(on_leave);
   reader_ = std::thread([this] { ReadLoop(); });
 }
 
@@ -59,8 +61,13 @@ absl::Status RankChannel::Take(v1::AgentToRank message) {
       return absl::OkStatus();
     }
   }
-  if (!message.has_peer_failed()) return absl::DataLossError("unexpected message from the agent");
-  on_peer_failed_(message.peer_failed());
+  if (message.has_peer_failed()) {
+    on_peer_failed_(message.peer_failed());
+  } else if (message.has_leave()) {
+    on_leave_(message.leave());
+  } else {
+    return absl::DataLossError("unexpected message from the agent");
+  }
   return absl::OkStatus();
 }
 

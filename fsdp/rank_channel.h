@@ -4,7 +4,8 @@
 // Call order: ReadLaunch once, then StartReading once, then anything.
 // When the agent closes its end, or sends what does not parse, `on_lost` runs on the reader's thread: a rank
 // must not outlive its agent, so the program exits there at once. When the agent says that another rank has
-// failed, `on_peer_failed` runs there. Neither is called after Close(). Thread safety:
+// failed, `on_peer_failed` runs there, and `on_leave` when it tells the rank to leave. None is called after
+// Close(). Thread safety:
 // Set, Get and Send may be called from any thread. Errors: UNAVAILABLE when the agent is gone,
 // DEADLINE_EXCEEDED from Get.
 #pragma once
@@ -29,7 +30,8 @@ class RankChannel : public Store {
 
   absl::StatusOr<v1::RankLaunch> ReadLaunch();
   void StartReading(std::function<void(const absl::Status&)> on_lost,
-                    std::function<void(const v1::PeerFailed&)> on_peer_failed);
+                    std::function<void(const v1::PeerFailed&)> on_peer_failed,
+                    std::function<void(const v1::LeaveOrder&)> on_leave);
 
   absl::Status Set(const std::string& key, const std::string& value) override;
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
@@ -45,8 +47,9 @@ class RankChannel : public Store {
   absl::Status Take(v1::AgentToRank message);
 
   const int fd_;
-  std::function<void(const absl::Status&)> on_lost_;  // Both set before the reader starts.
+  std::function<void(const absl::Status&)> on_lost_;  // All set before the reader starts.
   std::function<void(const v1::PeerFailed&)> on_peer_failed_;
+  std::function<void(const v1::LeaveOrder&)> on_leave_;
   std::thread reader_;
 
   Mutex mutex_;

@@ -33,7 +33,8 @@ class RankChannelTest : public ::testing::Test {
   }
   void Start() {
     channel_->StartReading([this](const absl::Status& status) { lost_.set_value(status); },
-                           [this](const v1::PeerFailed& peer) { failed_peer_.set_value(peer.rank()); });
+                           [this](const v1::PeerFailed& peer) { failed_peer_.set_value(peer.rank()); },
+                           [this](const v1::LeaveOrder& order) { leave_.set_value(order.within_ms()); });
   }
   v1::RankToAgent Received() {
     v1::RankToAgent message;
@@ -51,6 +52,7 @@ class RankChannelTest : public ::testing::Test {
   std::unique_ptr<RankChannel> channel_;
   std::promise<absl::Status> lost_;
   std::promise<int> failed_peer_;
+  std::promise<int64_t> leave_;
 };
 
 TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
@@ -115,6 +117,17 @@ TEST_F(RankChannelTest, ARankLearnsThatAnotherHasFailedAndReadsOn) {
   message.mutable_peer_failed()->set_rank(3);
   FSDPD_CHECK_OK(WriteFrame(agent_, message));
   EXPECT_EQ(failed_peer_.get_future().get(), 3);
+  auto get = std::async(std::launch::async, [&] { return *channel_->Get("key", absl::Seconds(30)); });
+  Answer(Received().store_get().request(), "value");
+  EXPECT_EQ(get.get(), "value");
+}
+
+TEST_F(RankChannelTest, ARankLearnsThatItIsToLeaveAndReadsOn) {
+  Start();
+  v1::AgentToRank message;
+  message.mutable_leave()->set_within_ms(4200);
+  FSDPD_CHECK_OK(WriteFrame(agent_, message));
+  EXPECT_EQ(leave_.get_future().get(), 4200);
   auto get = std::async(std::launch::async, [&] { return *channel_->Get("key", absl::Seconds(30)); });
   Answer(Received().store_get().request(), "value");
   EXPECT_EQ(get.get(), "value");

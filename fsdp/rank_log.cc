@@ -105,6 +105,8 @@ std::string CheckpointText(const CheckpointConfig& checkpoint) {
   if (!checkpoint.saves()) return "none";
   std::vector<std::string> when;
   if (checkpoint.every_steps > 0) when.push_back(absl::StrCat("every ", checkpoint.every_steps, " steps"));
+  if (checkpoint.every_minutes > 0)
+    when.push_back(absl::StrCat("every ", checkpoint.every_minutes, " minutes"));
   if (checkpoint.on_end) when.push_back("at the end");
   return absl::StrCat(checkpoint.dir, ", ", absl::StrJoin(when, " and "));
 }

@@ -1,10 +1,11 @@
 // fsdpd-rank: one device's part of one job. Started by fsdpd-agent only; rank.proto is its whole interface.
 //
 // Exit codes: 0 success, 1 error (RankFinished.error and the log say which), 2 wrong use, 3 left because
-// another rank of the job had failed, 143 stopped by SIGTERM. The last two come within half a second of the
-// cause, whatever the rank waits for (stop_signal.h). A rank whose agent goes away exits with 1 at once, in
-// whatever state it is: it must not outlive its agent. Without an agent it measures the device for fsdpctl
-// (--profile-device, fsdp/profile).
+// another rank of the job had failed, 143 stopped by SIGTERM or told by its agent to leave. 3, and 143 after
+// a SIGTERM, come within half a second of the cause, whatever the rank waits for (stop_signal.h); a rank that
+// its agent tells to leave saves first where there is time (engine/departure.h). A rank whose agent goes away
+// exits with 1 at once, in whatever state it is: it must not outlive its agent. Without an agent it measures
+// the device for fsdpctl (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -14,16 +15,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 
 #include "base/check.h"
+#include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "fsdp/engine/agreement.h"
+#include "fsdp/engine/departure.h"
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
@@ -76,11 +80,13 @@ std::string JsonOf(const v1::JobSpec& spec) {
 }
 
 // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
-[[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop) {
+[[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
+                        const Departure& departure) {
+  const bool told = stop.requested() || departure.told();
   const std::string error = status.ok() ? "" : std::string(status.message());
   if (status.ok()) {
     LogInfo("finished");
-  } else if (stop.requested()) {
+  } else if (told) {
     LogInfo("%s", error);
   } else {
     LogError("%s", status.ToString());
@@ -91,7 +97,8 @@ std::string JsonOf(const v1::JobSpec& spec) {
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
   std::fflush(nullptr);
   if (status.ok()) _exit(0);
-  _exit(stop.requested() ? stop.exit_code() : 1);
+  if (stop.requested()) _exit(stop.exit_code());
+  _exit(told ? kStoppedExitCode : 1);
 }
 
 // Null when it was started without one.
@@ -105,8 +112,21 @@ std::unique_ptr<FlightPage> TakeFlightPage() {
   return *std::move(page);
 }
 
-absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChannel* channel,
-                    StopSignal* stop) {
+// A rank that does not train yet has nothing to save, and may wait for others that never come.
+struct Ending {
+  StopSignal stop;
+  Departure departure;
+  std::atomic<bool> trains{false};
+
+  void TakeOrder(const v1::LeaveOrder& order) {
+    departure.LeaveWithin(absl::Milliseconds(order.within_ms()));
+    if (trains) return LogInfo("told to leave within %d ms", order.within_ms());
+    stop.Request(kStoppedExitCode, "told to leave");
+  }
+};
+
+absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChannel* channel, Ending* ending) {
+  StopSignal* const stop = &ending->stop;
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   PrepareHost(plan.spec);
@@ -118,6 +138,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.timeout = kRendezvousTimeout;
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
+  run.departure = &ending->departure;
   run.flight = flight;
   run.label.job = launch.job_id();
   run.label.spec = JsonOf(launch.spec());
@@ -127,6 +148,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
     }
     FSDPD_RETURN_IF_ERROR(SendStarted(plan, restored, channel));
     stop->SetAbort([trainer] { trainer->Abort(); });
+    ending->trains = true;
     return absl::OkStatus();
   };
   run.on_step = [&](const v1::StepReport& report) {
@@ -147,7 +169,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.on_leaving = [&] { stop->SetAbort(nullptr); };
   // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the
   // word.
-  run.on_failed = [&](const absl::Status& status) { Leave(status, channel, *stop); };
+  run.on_failed = [&](const absl::Status& status) { Leave(status, channel, *stop, ending->departure); };
   return RunRank(std::move(run));
 }
 
@@ -155,7 +177,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightPage> flight = TakeFlightPage();
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
-  StopSignal stop;
+  Ending ending;
   RankChannel channel(kAgentFd);
   absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
   if (!launch.ok()) {
@@ -167,10 +189,13 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
         LogError("the agent is gone (%s): exiting", status.message());
         _exit(1);
       },
-      [&stop](const v1::PeerFailed& peer) {
-        stop.Request(kPeerFailedExitCode, absl::StrCat("rank ", peer.rank(), " of the job has failed"));
-      });
-  Leave(RunJob(*launch, flight.get(), &channel, &stop), &channel, stop);
+      [&ending](const v1::PeerFailed& peer) {
+        ending.stop.Request(kPeerFailedExitCode,
+                            absl::StrCat("rank ", peer.rank(), " of the job has failed"));
+      },
+      [&ending](const v1::LeaveOrder& order) { ending.TakeOrder(order); });
+  const absl::Status status = RunJob(*launch, flight.get(), &channel, &ending);
+  Leave(status, &channel, ending.stop, ending.departure);
 }
 
 int Profile(const std::vector<std::string>& arguments) {

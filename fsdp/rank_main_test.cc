@@ -1,5 +1,6 @@
 // fsdpd-rank as real processes, with the test in the agent's place: it launches ranks, relays their store,
 // and reads what they report.
+#include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
@@ -16,7 +17,9 @@
 
 #include "base/check.h"
 #include "base/frame.h"
+#include "base/temp_dir.h"
 #include "base/version.h"
+#include "fsdp/checkpoint/job_folder.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {
@@ -134,6 +137,11 @@ class Job {
   void TellThatItFailed(int rank, int failed) {
     v1::AgentToRank message;
     message.mutable_peer_failed()->set_rank(failed);
+    FSDPD_CHECK_OK(WriteFrame(sockets_[rank], message));
+  }
+  void TellToLeave(int rank, int64_t within_ms) {
+    v1::AgentToRank message;
+    message.mutable_leave()->set_within_ms(within_ms);
     FSDPD_CHECK_OK(WriteFrame(sockets_[rank], message));
   }
   Child& child(int rank) { return *children_[rank]; }
@@ -290,6 +298,37 @@ TEST(RankMain, SigtermStopsATrainingRankWith143) {
   EXPECT_EQ(exit.code, 143) << exit.output;
   job.Drain();
   EXPECT_THAT(job.error(0), HasSubstr("stopped at step"));
+}
+
+// One of two: both save, and it alone leaves, whose peer cannot go on.
+TEST(RankMain, ARankThatIsToldToLeaveSavesAndLeavesWith143) {
+  const TempDir dir;
+  Job job(2);
+  v1::JobSpec spec = TinyJob(2, 10'000'000);
+  spec.mutable_checkpoint()->set_dir(dir.path());
+  job.Launch(spec);
+  job.AwaitFirstStep();
+  job.TellToLeave(1, 600'000);
+  const Exit exit = job.child(1).Wait();
+  EXPECT_EQ(exit.code, 143) << exit.output;
+  EXPECT_THAT(exit.output, HasSubstr("told to leave within 600000 ms"));
+  EXPECT_EQ(job.child(0).Wait().code, 1);
+  job.Drain();
+  EXPECT_THAT(job.error(1), HasSubstr(", which is saved"));
+  const auto found = ListCheckpoints(dir.path());
+  ASSERT_TRUE(found.ok() && found->size() == 1) << found.status();
+  EXPECT_TRUE(found->front().committed);
+  EXPECT_THAT(job.error(1), HasSubstr(absl::StrCat("left after step ", found->front().step, ", ")));
+}
+
+TEST(RankMain, ARankThatIsToldToLeaveBeforeItTrainsLeavesAtOnce) {
+  Job job(2);
+  job.child(1).Signal(SIGSTOP);  // The other waits for it.
+  job.Launch(TinyJob(2, 10));
+  job.TellToLeave(0, 600'000);
+  EXPECT_EQ(job.child(0).Wait().code, 143);
+  job.child(1).Signal(SIGKILL);
+  job.child(1).Wait();
 }
 
 TEST(RankMain, ALostAgentEndsTheRankAtOnce) {

@@ -246,6 +246,21 @@ int RunsOnWhenTold(const v1::RankLaunch&) {
   return Finish("told", 3);
 }
 
+// Leaves when its agent tells it to, as one that has saved. "One": rank 0 alone, the others do not hear it.
+int LeaveWhenTold(const v1::RankLaunch&) {
+  Started();
+  const v1::AgentToRank message = Receive();
+  if (!message.has_leave()) return Finish("not told", 1);
+  Saved(12);
+  return Finish("left within " + std::to_string(message.leave().within_ms()) + " ms", 143);
+}
+
+int OneLeavesWhenTold(const v1::RankLaunch& launch) {
+  if (launch.rank() == 0) return LeaveWhenTold(launch);
+  Started();
+  return Wait();
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
@@ -269,6 +284,8 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"peer-dies", PeerDies},
     {"stands", Stands},
     {"runs-on-when-told", RunsOnWhenTold},
+    {"leave-when-told", LeaveWhenTold},
+    {"one-leaves-when-told", OneLeavesWhenTold},
 };
 
 }  // namespace

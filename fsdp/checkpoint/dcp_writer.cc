@@ -183,7 +183,13 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
   // The names of all files, before the one that makes a checkpoint of them.
   FSDPD_RETURN_IF_ERROR(SyncFolder(folder));
   FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kDcpMetadataName, metadata));
-  return SyncFolder(folder);
+  const absl::Status synced = SyncFolder(folder);
+  if (synced.ok()) return synced;
+  // Whether the rename outlives the machine is not known: who is told so must not find it there.
+  const std::string path = absl::StrCat(folder, "/", kDcpMetadataName);
+  if (unlink(path.c_str()) == 0) return synced;
+  return absl::Status(synced.code(), absl::StrCat(synced.message(), "; it is a checkpoint all the same, as ",
+                                                  ErrnoStatus(absl::StrCat("remove ", path)).message()));
 }
 
 }  // namespace fsdpd

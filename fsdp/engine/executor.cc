@@ -71,18 +71,19 @@ Executor::~Executor() {
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
 }
 
-absl::Status Executor::Submit(int64_t step, double learning_rate, std::vector<Batch> batches) {
+absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches) {
   FSDPD_CHECK(in_flight() < kMaxInFlight);
   const auto execution = std::make_shared<Execution>();
   execution->program = &parts_.plan->program;
-  execution->name = absl::StrCat("step ", step);
-  execution->step = step;
+  execution->name = absl::StrCat("step ", order.step);
+  execution->step = order.step;
+  execution->saves = order.saves;
   execution->result_slot = static_cast<int>(submitted_++ % kMaxInFlight);
-  FSDPD_RETURN_IF_ERROR(SubmitAll(execution.get(), [this, step, learning_rate, batches = std::move(batches),
-                                                    slot = execution->result_slot] {
-    operations_->BeginStep(step, learning_rate, batches, slot);
-    return absl::OkStatus();
-  }));
+  FSDPD_RETURN_IF_ERROR(
+      SubmitAll(execution.get(), [this, order, batches = std::move(batches), slot = execution->result_slot] {
+        operations_->BeginStep(order, batches, slot);
+        return absl::OkStatus();
+      }));
   open_.push_back(execution);
   previous_ = execution;
   return absl::OkStatus();
@@ -138,9 +139,9 @@ void Executor::SubmitInstruction(Execution* execution, int index) {
   lane->Progress(PackProgress(progress));
   Marks& marks = execution->marks[index];
   marks.start = lane->Record();
-  lane->Submit([this, &instruction, index, program = execution->program, step = execution->step,
+  lane->Submit([this, &instruction, index, program = execution->program, saves = execution->saves,
                 name = execution->name] {
-    const absl::Status status = CatchTorch([&] { return operations_->Run(instruction, step); });
+    const absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
     if (!status.ok()) {
       RecordError(Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index))));
     }

@@ -57,7 +57,7 @@ class Executor {
   ~Executor();
 
   // REQUIRES: fewer than kMaxInFlight steps are open.
-  absl::Status Submit(int64_t step, double learning_rate, std::vector<Batch> batches);
+  absl::Status Submit(const StepOrder& order, std::vector<Batch> batches);
 
   // Waits for the oldest open step.
   absl::StatusOr<StepResult> Collect();
@@ -83,6 +83,7 @@ class Executor {
     const Program* program = nullptr;
     std::string name;  // "step 12", for errors.
     int64_t step = 0;  // That it is, or that it follows.
+    bool saves = false;
     int result_slot = 0;
     MarkPtr begin;
     std::vector<Marks> marks;  // By instruction.

@@ -30,11 +30,14 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.rank = run.device_index = rank;
   run.store = store;
   run.stop = options.stop;
+  if (!options.departures.empty()) run.departure = options.departures[rank];
+  run.clock = options.clock;
   run.initial = FromWeights(plan.layout, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
   run.on_step = [&options, rank, result](const v1::StepReport& report) {
     result->reports[rank].push_back(report);
+    if (options.on_rank_step) options.on_rank_step(rank, report);
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();
   };
   run.label = options.label;

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/engine/departure.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
@@ -23,13 +25,17 @@ namespace fsdpd {
 struct LocalJobOptions {
   // Initial values, in the order of LocalJobResult::weights; empty: the model's own.
   std::vector<float> weights = {};
-  const UserModel* model = nullptr;         // TrainerOptions, as the next.
-  const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
+  const UserModel* model = nullptr;               // TrainerOptions, as the next.
+  const std::atomic<bool>* stop = nullptr;        // Null: nobody stops it.
+  std::vector<const Departure*> departures = {};  // By rank; empty: nobody tells them to leave.
+  Clock* clock = Clock::Real();                   // TrainerOptions, as the next.
   bool run_ahead_on_cpu = false;
   JobLabel label = {};  // RankRun's, as the next.
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
+  // After each step of each rank, on the rank's thread. May be empty.
+  std::function<void(int rank, const v1::StepReport&)> on_rank_step = {};
 };
 
 struct LocalJobResult {

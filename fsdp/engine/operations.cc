@@ -28,7 +28,8 @@ constexpr int kSums = kStepSums;
 constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
-constexpr int kResults = 7;
+constexpr int kAsks = 3;
+constexpr int kResults = 8;
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {
@@ -172,14 +173,13 @@ void Operations::BindUnit(int unit) {
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
-void Operations::BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches,
-                           int result_slot) {
+void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot) {
   FSDPD_CHECK(batches.size() == micro_batches_.size());
   const at::NoGradGuard no_grad;
   evaluating_ = false;
   result_slot_ = result_slot;
-  optimizer_->BeginStep(step);
-  scalars_.learning_rate.fill_(learning_rate);
+  optimizer_->BeginStep(order.step);
+  scalars_.learning_rate.fill_(order.learning_rate);
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -187,6 +187,7 @@ void Operations::BeginStep(int64_t step, double learning_rate, const std::vector
   }
   sums_.zero_();
   sums_.select(0, kCounted).fill_(static_cast<double>(counted));
+  if (order.asks) sums_.select(0, kAsks).fill_(1);
   grad_loss_.copy_(loss_scale_).div_(static_cast<double>(spec().tokens_per_step()));
 }
 
@@ -210,7 +211,7 @@ void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
   to->grad_hidden = at::Tensor();
 }
 
-absl::Status Operations::Run(const Instruction& instruction, int64_t step) {
+absl::Status Operations::Run(const Instruction& instruction, bool saves) {
   const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
   switch (instruction.op) {
     case Op::kPublish:
@@ -237,7 +238,7 @@ absl::Status Operations::Run(const Instruction& instruction, int64_t step) {
     case Op::kLoss:
       return Loss(instruction);
     case Op::kSnapshot:
-      if (parts_.snapshot != nullptr && spec().SavesAfter(step))
+      if (parts_.snapshot != nullptr && saves)
         parts_.snapshot->Take(instruction.bucket, parts_.params->bucket(instruction.bucket));
       return absl::OkStatus();
   }
@@ -400,8 +401,9 @@ absl::Status Operations::Loss(const Instruction& instruction) {
 }
 
 void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
-  const at::Tensor result = at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
-                                       scalars_.found_nonfinite, loss_scale_, good_steps_.to(at::kFloat)});
+  const at::Tensor result =
+      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
+                 scalars_.found_nonfinite, loss_scale_, good_steps_.to(at::kFloat), sums_.select(0, kAsks)});
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
 }
 
@@ -415,6 +417,7 @@ StepResult Operations::Result(int result_slot) const {
   result.not_finite = values[4] != 0;
   result.next_loss_scale = values[5];
   result.good_steps = std::llround(values[6]);
+  result.asked = values[7] > 0;
   return result;
 }
 

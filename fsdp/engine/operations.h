@@ -52,6 +52,14 @@ struct OperationParts {
   Snapshot* snapshot = nullptr;  // Null: nothing is saved.
 };
 
+// What the host has decided of a step when it submits it.
+struct StepOrder {
+  int64_t step = 0;
+  double learning_rate = 0;
+  bool saves = false;  // Its snapshot is taken. The same on all ranks.
+  bool asks = false;   // This rank asks all for a checkpoint (save_schedule.h).
+};
+
 // Of a step or of one round of evaluation; the same on all ranks.
 struct StepResult {
   double loss_sum = 0;  // Over the targets that count.
@@ -62,6 +70,7 @@ struct StepResult {
   // As TrainingState's.
   double next_loss_scale = 1;
   int64_t good_steps = 0;
+  bool asked = false;  // Some rank has, for a checkpoint.
 
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
 };
@@ -73,11 +82,11 @@ class Operations {
 
   // On the compute lane. Moves the batches of this rank's micro-batches to the device. The result goes to
   // `result_slot`, 0 or 1, so that the next step may run before the host has read this one's.
-  void BeginStep(int64_t step, double learning_rate, const std::vector<Batch>& batches, int result_slot);
+  void BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);
 
-  // `step`: that the instruction is part of.
-  absl::Status Run(const Instruction& instruction, int64_t step);
+  // `saves`: the step that the instruction is part of.
+  absl::Status Run(const Instruction& instruction, bool saves);
 
   // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
   StepResult Result(int result_slot) const;
@@ -136,7 +145,7 @@ class Operations {
   int result_slot_ = 0;
 
   // fp32 scalars on the device.
-  at::Tensor sums_;  // [3]: squares of the gradient, loss, targets that count. Of this rank, then of all.
+  at::Tensor sums_;       // Of this rank, then of all: kStepSums says which.
   at::Tensor grad_loss_;  // What backward starts from.
   StepScalars scalars_;   // What the updates read.
   at::Tensor loss_scale_;

@@ -78,6 +78,8 @@ absl::Status RunRank(RankRun run) {
   options.mesh = std::move(mesh);
   options.device_index = run.device_index;
   options.stop = run.stop != nullptr ? run.stop : &never;
+  options.departure = run.departure;
+  options.clock = run.clock;
   options.initial = std::move(run.initial);
   options.model = run.model;
   options.flight = run.flight;

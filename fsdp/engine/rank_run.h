@@ -2,8 +2,9 @@
 // the program and on what to start from, connect, make the trainer, train, leave. What differs between hosts
 // is in the hooks, which run on the calling thread.
 //
-// REQUIRES: plan, store, model, flight and stop outlive the call; the store is needed for ranks as threads,
-// too. The trainer lives within the call: who keeps a pointer to it drops that in on_leaving.
+// REQUIRES: plan, store, model, flight, departure, clock and stop outlive the call; the store is needed for
+// ranks as threads, too. The trainer lives within the call: who keeps a pointer to it drops that in
+// on_leaving.
 //
 // Errors: those of agreement.h, comm/mesh.h and trainer.h, and the hooks'. After any, the communicators are
 // aborted, so that no other rank waits for this one. Thread safety: one thread a rank.
@@ -32,7 +33,9 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  InitialValues initial = {};               // As these four are in TrainerOptions.
+  const Departure* departure = nullptr;     // As these six are in TrainerOptions.
+  Clock* clock = Clock::Real();
+  InitialValues initial = {};
   const UserModel* model = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;

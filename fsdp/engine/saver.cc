@@ -71,6 +71,10 @@ absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
   return sum;
 }
 
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -179,8 +183,7 @@ void Saver::AwaitFree() {
   while (busy_ && !options_.stop->load()) {
     changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kStopPoll));
   }
-  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-  stall_seconds_ = waited.count();
+  stall_seconds_ = SecondsSince(begin);
 }
 
 void Saver::Write(const TrainingState& state) {
@@ -188,8 +191,20 @@ void Saver::Write(const TrainingState& state) {
   FSDPD_CHECK(!busy_);
   busy_ = true;
   last_step_ = state.step;
-  next_ = std::make_unique<Save>(Save{saves_++, state, absl::Now(), std::exchange(stall_seconds_, 0)});
+  next_ = std::make_unique<Save>(
+      Save{saves_++, state, std::chrono::steady_clock::now(), std::exchange(stall_seconds_, 0)});
   changed_.SignalAll();
+}
+
+absl::Status Saver::AwaitLast() {
+  AwaitFree();
+  MutexLock lock(&mutex_);
+  return busy_ ? absl::CancelledError("asked to stop") : last_;
+}
+
+double Saver::LastSeconds() const {
+  MutexLock lock(&mutex_);
+  return last_seconds_;
 }
 
 absl::Status Saver::Finish() {
@@ -242,6 +257,7 @@ void Saver::Do(const Save& save) {
   }
   MutexLock lock(&mutex_);
   last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : absl::UnavailableError(*outcome);
+  last_seconds_ = SecondsSince(save.begin);
   busy_ = false;
   changed_.SignalAll();
 }
@@ -298,8 +314,9 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   FSDPD_RETURN_IF_ERROR(failed);
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
-  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
+  // The folder's own name first: once it is a checkpoint nothing may fail that says it is none.
   FSDPD_RETURN_IF_ERROR(SyncFolder(plan.spec.checkpoint.dir));
+  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
   return bytes;
 }
 
@@ -324,7 +341,7 @@ void Saver::Tell(const Save& save, const std::string& folder, const absl::Status
   v1::SavedCheckpoint saved;
   saved.set_step(save.state.step);
   saved.set_path(folder);
-  saved.set_seconds(absl::ToDoubleSeconds(absl::Now() - save.begin));
+  saved.set_seconds(SecondsSince(save.begin));
   saved.set_stall_seconds(save.stall_seconds);
   saved.set_unix_nanos(absl::GetCurrentTimeNanos());
   if (bytes.ok()) {

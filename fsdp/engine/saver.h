@@ -4,6 +4,7 @@
 //   AwaitFree()   before a step is submitted that takes a snapshot: the last one's numbers are still read
 //                 until they are on disk. How long that took is the stall.
 //   Write()       the step is done and its snapshot taken. Returns at once.
+//   AwaitLast()   the last save is on disk, or not: what came of it.
 //   Finish()      after the last step.
 //
 // A folder is one run's at a time: rank 0 holds a lock on DIR/.fsdpd_lock for as long as it lives, and the
@@ -19,9 +20,9 @@
 #pragma once
 
 #include <absl/status/statusor.h>
-#include <absl/time/time.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,13 +59,18 @@ class Saver {
 
   void AwaitFree();
   void Write(const TrainingState& state);
+  // OK where nothing was saved. CANCELLED when `stop` was set first.
+  absl::Status AwaitLast();
   absl::Status Finish();
+
+  // That the last save took, from Write() until this rank knew what came of it; 0: there was none.
+  double LastSeconds() const;
 
  private:
   struct Save {
     int64_t number = 0;
     TrainingState state;
-    absl::Time begin;
+    std::chrono::steady_clock::time_point begin;
     double stall_seconds = 0;
   };
 
@@ -86,7 +92,7 @@ class Saver {
   int lock_ = -1;                    // Of rank 0.
   std::map<std::string, bool> own_;  // The worker's: whether a checkpoint in the folder is the job's.
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
@@ -94,6 +100,7 @@ class Saver {
   int64_t saves_ ABSL_GUARDED_BY(mutex_) = 0;  // Begun so far.
   double stall_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  double last_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the last save that ended.
 };
 

@@ -163,17 +163,23 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   if (status.ok()) return status;
   executor_->Abandon();  // A step may have been submitted ahead.
   // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
-  if (!options_.stop->load()) return status;
-  const int64_t step = open_.empty() ? 0 : open_.front().step;
-  return absl::CancelledError(absl::StrFormat("stopped at step %d", step));
+  const int64_t step = open_.empty() ? 0 : open_.front().order.step;
+  if (options_.stop->load()) return absl::CancelledError(absl::StrFormat("stopped at step %d", step));
+  if (!told_to_leave() || absl::IsCancelled(status)) return status;
+  return absl::CancelledError(absl::StrFormat("left at step %d: %s", step, status.message()));
 }
 
+bool Trainer::RunsAhead() const { return spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu; }
+
 absl::Status Trainer::RunSteps(const OnStep& on_step) {
-  const bool runs_ahead = spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu;
+  schedule_.emplace(&spec(), /*keeps_time=*/options_.mesh.position().rank == 0, state_.step,
+                    options_.clock->Now());
   for (int64_t step = state_.step + 1; step <= spec().steps; ++step) {
-    if (spec().SavesAfter(step)) FSDPD_RETURN_IF_ERROR(FreeSnapshot(on_step));
-    FSDPD_RETURN_IF_ERROR(Submit(step));
-    const bool drains = !runs_ahead || step == spec().steps || EvaluatesAfter(step);
+    FSDPD_RETURN_IF_ERROR(LeaveIfDue(step, on_step));
+    const bool saves = schedule_->Saves(step);
+    if (saves) FSDPD_RETURN_IF_ERROR(FreeSnapshot(on_step));
+    FSDPD_RETURN_IF_ERROR(Submit(step, saves));
+    const bool drains = !RunsAhead() || step == spec().steps || EvaluatesAfter(step);
     while (open_.size() > (drains ? 0 : Executor::kMaxInFlight - 1)) {
       FSDPD_RETURN_IF_ERROR(Finish(on_step));
     }
@@ -181,19 +187,54 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
   return saver_ != nullptr ? saver_->Finish() : absl::OkStatus();
 }
 
+// Told to leave, it goes when the newest checkpoint is as new as can be, or when there is no time for a newer
+// one. A step that some ranks have begun and others not ends when those leave.
+absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
+  if (!told_to_leave()) return absl::OkStatus();
+  const int64_t done = next_step - 1;
+  if (schedule_->newest() < done) return LeaveUnlessItFits(next_step);
+  while (!open_.empty()) FSDPD_RETURN_IF_ERROR(Finish(on_step));
+  if (schedule_->newest() == schedule_->start()) return absl::CancelledError("left before the first step");
+  const absl::Status saved = saver_->AwaitLast();
+  if (saved.ok()) return absl::CancelledError(absl::StrFormat("left after step %d, which is saved", done));
+  return absl::CancelledError(
+      absl::StrFormat("left after step %d, whose checkpoint was not written: %s", done, saved.message()));
+}
+
+absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
+  const int64_t done = next_step - 1;
+  if (saver_ == nullptr) return absl::CancelledError(absl::StrFormat("left after step %d", done));
+  if (schedule_->Saves(next_step)) return absl::OkStatus();  // As all ranks have agreed.
+  SaveEstimate estimate;
+  estimate.last_seconds = saver_->LastSeconds();
+  estimate.bytes = snapshot_->bytes();
+  estimate.step_seconds = step_seconds_;
+  estimate.steps = RunsAhead() ? Executor::kMaxInFlight + 1 : 2;
+  const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
+  if (needed <= left) return absl::OkStatus();
+  saver_->AwaitLast().IgnoreError();  // The one that is being written may be ready in time.
+  return absl::CancelledError(absl::StrFormat(
+      "left after step %d without saving it: %.1f s are too short, as that takes about %.1f s", done,
+      absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed)));
+}
+
 // What it holds belongs to a step that is still open, or is being written.
 absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
-  const auto saves = [this](const OpenStep& open) { return spec().SavesAfter(open.step); };
+  const auto saves = [](const OpenStep& open) { return open.order.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
   saver_->AwaitFree();
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Submit(int64_t step) {
-  OpenStep open;
-  open.step = step;
-  open.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
-  open_.push_back(open);
+absl::Status Trainer::Submit(int64_t step, bool saves) {
+  const absl::Time now = options_.clock->Now();
+  StepOrder order;
+  order.step = step;
+  order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
+  order.saves = saves;
+  order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
+  schedule_->Submitted(step, saves, now);
+  open_.push_back({order, {}});
   std::vector<Batch> batches;
   for (int64_t m = 0; m < spec().micro_batches_per_step(); ++m) {
     absl::StatusOr<Batch> batch = batches_.Read(step, m);
@@ -201,25 +242,28 @@ absl::Status Trainer::Submit(int64_t step) {
     batches.push_back(*std::move(batch));
   }
   ResetPeakMemory(spec().device, options_.device_index);
-  FSDPD_RETURN_IF_ERROR(executor_->Submit(step, open.learning_rate, std::move(batches)));
+  FSDPD_RETURN_IF_ERROR(executor_->Submit(order, std::move(batches)));
   // The allocator works when work is submitted, not when it runs: now its counters are this step's.
   open_.back().memory = ReadMemory();
   return absl::OkStatus();
 }
 
 absl::Status Trainer::Finish(const OnStep& on_step) {
-  const OpenStep& step = open_.front();
+  const OpenStep& open = open_.front();
+  const int64_t step = open.order.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
-  FSDPD_RETURN_IF_ERROR(AtStep(step.step, CheckFinite(step, result)));
+  FSDPD_RETURN_IF_ERROR(AtStep(step, CheckFinite(open, result)));
   Count(result);
-  if (spec().SavesAfter(step.step)) saver_->Write(state_);
-  v1::StepReport report = Report(step, result);
-  if (EvaluatesAfter(step.step)) {
-    FSDPD_RETURN_IF_ERROR(AtStep(step.step, Evaluate(report.mutable_evaluation())));
+  schedule_->Collected(step, result.asked);
+  if (open.order.saves) saver_->Write(state_);
+  v1::StepReport report = Report(open, result);
+  step_seconds_ = report.step_seconds();
+  if (EvaluatesAfter(step)) {
+    FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation())));
   }
   // After an evaluation, which is part of the pace that others judge this rank by.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
-  FSDPD_RETURN_IF_ERROR(AtStep(step.step, on_step(report)));
+  FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
   open_.pop_front();
   return absl::OkStatus();
 }
@@ -257,7 +301,7 @@ absl::Status Trainer::CheckFinite(const OpenStep& step, const StepResult& result
     return absl::OutOfRangeError(absl::StrFormat(
         "not finite: loss %g, gradient norm %g (learning rate %g); lower optimizer.%s.lr, add warmup_steps "
         "or set optimizer.clip_norm",
-        result.loss(), result.grad_norm, step.learning_rate,
+        result.loss(), result.grad_norm, step.order.learning_rate,
         spec().optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd"));
   }
   if (result.loss_scale >= kSmallestLossScale) return absl::OkStatus();
@@ -268,10 +312,10 @@ absl::Status Trainer::CheckFinite(const OpenStep& step, const StepResult& result
 
 v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
   v1::StepReport report;
-  report.set_step(step.step);
+  report.set_step(step.order.step);
   report.set_loss(result.loss());
   report.set_grad_norm(result.grad_norm);
-  report.set_learning_rate(step.learning_rate);
+  report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   const StepTiming timing = SummariseStep(executor_->spans());
   report.set_step_seconds(timing.step_seconds);

@@ -8,17 +8,20 @@
 // current.
 //
 // With a restore, steps go on after its state's. Where the spec saves, checkpoints are written while steps go
-// on (saver.h), and Run ends when the last one is on disk.
+// on (saver.h), and Run ends when the last one is on disk. After which steps those are is save_schedule.h's.
+//
+// A rank that is told to leave (departure.h) asks for a checkpoint and leaves when it is on disk or cannot
+// be; one that has no time for that, or nothing to save, leaves before its next step.
 //
 // Steps overlap: with CUDA the host submits a step before it reads the result of the one before, so that the
 // device never waits for it. Reports keep their order, and an evaluation runs when nothing else does.
 //
-// Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set; OUT_OF_RANGE naming
-// the step when loss or gradient norm is not finite (with fp16, only once the loss scale has become useless);
-// those of data, communication and device with their place. The communicators are aborted after any error:
-// the other ranks learn of it at their next collective. A trainer whose Run failed on CUDA may have streams
-// that wait for a peer for ever, and LibTorch's destructors would wait with them: the process leaves by
-// _exit.
+// Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set, and when it was told
+// to leave; OUT_OF_RANGE naming the step when loss or gradient norm is not finite (with fp16, only once the
+// loss scale has become useless); those of data, communication and device with their place. The
+// communicators are aborted after any error: the other ranks learn of it at their next collective. A trainer
+// whose Run failed on CUDA may have streams that wait for a peer for ever, and LibTorch's destructors would
+// wait with them: the process leaves by _exit.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -30,9 +33,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "fsdp/comm/mesh.h"
+#include "fsdp/engine/departure.h"
 #include "fsdp/engine/executor.h"
 #include "fsdp/engine/restore.h"
+#include "fsdp/engine/save_schedule.h"
 #include "fsdp/engine/saver.h"
 #include "fsdp/memory/spike_detector.h"
 #include "fsdp/model/user_model.h"
@@ -46,6 +52,7 @@ struct TrainerOptions {
   ConnectedMesh mesh;
   int device_index = 0;
   const std::atomic<bool>* stop = nullptr;  // Polled between instructions.
+  const Departure* departure = nullptr;     // Polled between steps; null: nobody tells it to leave.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
@@ -55,6 +62,7 @@ struct TrainerOptions {
   Store* store = nullptr;
   JobLabel label = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
+  Clock* clock = Clock::Real();  // For checkpoint.every_minutes.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
 };
@@ -83,8 +91,7 @@ class Trainer {
 
   // Submitted and not yet reported.
   struct OpenStep {
-    int64_t step = 0;
-    double learning_rate = 0;
+    StepOrder order;
     v1::MemoryReport memory;
   };
 
@@ -93,9 +100,13 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(TrainerOptions* options);
 
   absl::Status RunSteps(const OnStep& on_step);
+  absl::Status LeaveIfDue(int64_t next_step, const OnStep& on_step);
+  absl::Status LeaveUnlessItFits(int64_t next_step);
   absl::Status FreeSnapshot(const OnStep& on_step);
-  absl::Status Submit(int64_t step);
+  absl::Status Submit(int64_t step, bool saves);
   absl::Status Finish(const OnStep& on_step);
+  bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
+  bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
   absl::Status Evaluate(v1::StepReport::Evaluation* report);
   absl::Status CheckFinite(const OpenStep& step, const StepResult& result) const;
@@ -115,8 +126,10 @@ class Trainer {
   std::unique_ptr<Snapshot> snapshot_;  // Set, like the saver, where the spec saves.
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
-  std::deque<OpenStep> open_;  // The oldest first.
-  TrainingState state_;        // After the step reported last.
+  std::optional<SaveSchedule> schedule_;  // Set by Run.
+  std::deque<OpenStep> open_;             // The oldest first.
+  double step_seconds_ = 0;               // Of the step reported last.
+  TrainingState state_;                   // After the step reported last.
   SpikeDetector spikes_;
 };
 

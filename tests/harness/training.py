@@ -82,6 +82,12 @@ def wait_committed(cluster, job_id, step):
     return wait_until(f"job {job_id} has committed step {step}", known)
 
 
+def submit_from(cluster, source, made):
+    """`submit --from`; the job's id."""
+    path = cluster.write_spec(made, f"{made['name']}.yaml")
+    return json.loads(cluster.ctl("submit", "-f", path, "--from", source, "-o", "json").expect(0).out)["id"]
+
+
 def messages(job):
     return [event.message for event in job.events]
 

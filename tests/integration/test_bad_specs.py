@@ -82,6 +82,7 @@ FAULTS = {
     "an interval without a checkpoint folder": ({"checkpoint": {"every_steps": 5}}, "checkpoint.every_steps"),
     "a negative interval of checkpoints": ({"checkpoint": {"dir": "/runs/x", "every_steps": -1}},
                                            "checkpoint.every_steps"),
+    "minutes without a checkpoint folder": ({"checkpoint": {"every_minutes": 5}}, "checkpoint.every_minutes"),
     "a folder for checkpoints that are never written": ({"checkpoint": {"dir": "/runs/x", "on_end": False}},
                                                         "checkpoint.dir"),
     "an unknown checkpoint format": ({"checkpoint": {"format": "pickle"}}, "checkpoint.format"),

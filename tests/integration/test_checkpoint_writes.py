@@ -92,6 +92,20 @@ def test_a_rank_killed_before_any_write_leaves_a_checkpoint_or_none(watched, tmp
     die_before_each(*watched, tmp_path / "runs", lambda of_rank_0, of_rank_2: [*of_rank_0, *of_rank_2])
 
 
+def test_a_commit_that_may_not_be_on_disk_is_told_and_is_none(watched, tmp_path):
+    """Its name is there, and that it stays is not known: the next attempt makes it again, from the one before."""
+    cluster, writes = watched
+    of_rank_0, _ = learn(cluster, writes, tmp_path / "runs" / "plain")
+    after = of_rank_0[place_of(of_rank_0, "rename", ".metadata") + 1]
+    assert after.what == "sync"
+    writes.fail(after, 8, errno.EIO)
+    job_id = cluster.submit(job_of(tmp_path / "runs" / "failing", steps=8))
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert not writes.left() and (job.attempt, job.restored.step) == (2, 6), job
+    assert "the checkpoint of the last step was not written" in job.failure.error, job.failure
+    assert_tidy(tmp_path / "runs" / "failing" / "run", 8)
+
+
 def test_a_write_that_fails_costs_no_more_than_its_checkpoint(watched, tmp_path):
     """Each write of a save fails in one save, while the job trains; every other save is left alone."""
     cluster, writes = watched

@@ -10,7 +10,7 @@ import pytest
 
 from harness import checkpoints
 from harness.specs import corpus
-from harness.training import EVERY, STEPS, Record, WholeRun, kill_rank, messages, saving, wait_committed
+from harness.training import EVERY, STEPS, Record, WholeRun, kill_rank, messages, saving, submit_from, wait_committed
 from harness.wait import wait_until
 
 
@@ -151,12 +151,6 @@ def test_a_cancelled_job_is_gone_on_from(cluster, whole, tmp_path):
     losses = record.losses()
     assert [step for step, _ in losses] == list(range(job.restored.step + 1, STEPS + 1))
     whole.assert_same(losses, tmp_path / "on" / "run")
-
-
-def submit_from(cluster, source, made):
-    """`submit --from`; the job's id."""
-    path = cluster.write_spec(made, f"{made['name']}.yaml")
-    return json.loads(cluster.ctl("submit", "-f", path, "--from", source, "-o", "json").expect(0).out)["id"]
 
 
 OTHERS = {

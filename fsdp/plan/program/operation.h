@@ -26,8 +26,9 @@ constexpr int kOps = 12;
 enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy };
 constexpr int kLanes = 5;
 
-// What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count.
-constexpr int kStepSums = 3;
+// What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
+// that ask for a checkpoint.
+constexpr int kStepSums = 4;
 
 enum class ActsOn { kStep, kUnit, kBucket };
 

@@ -58,12 +58,13 @@ Findings ChecksFormat(const Facts& f) {
 
 // Every interval is checked where it stands, whether or not anything is written.
 bool IntervalsAreSound(const Facts& f) {
-  return f.Sound({"checkpoint.every_steps", "checkpoint.keep_every", "train.steps"});
+  return f.Sound(
+      {"checkpoint.every_steps", "checkpoint.every_minutes", "checkpoint.keep_every", "train.steps"});
 }
 
 bool SavesWithin(const Facts& f) {
   const int64_t every = f.job.checkpoint().every_steps();
-  return every > 0 && every <= f.job.train().steps();
+  return f.job.checkpoint().every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
 }
 
 const Rule kRules[] = {
@@ -89,6 +90,22 @@ const Rule kRules[] = {
                              " and there is no checkpoint.dir to write to"),
                 "write checkpoint.dir, or leave every_steps out"}};
      }},
+    {"checkpoint_minutes_not_negative", kError, "checkpoint.every_minutes", "every_minutes is not negative",
+     [](const Facts& f) -> Findings {
+       if (f.job.checkpoint().every_minutes() >= 0) return {};
+       return {
+           {absl::StrCat("every_minutes is ", f.job.checkpoint().every_minutes(), " and cannot be negative"),
+            "write for example every_minutes: 30, or leave it out"}};
+     }},
+    {"checkpoint_minutes_without_dir", kError, "checkpoint.every_minutes", "every_minutes goes with a dir",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (checkpoint.every_minutes() <= 0 || !checkpoint.dir().empty()) return {};
+       if (!f.Sound({"checkpoint.dir"})) return {};
+       return {{absl::StrCat("every_minutes is ", checkpoint.every_minutes(),
+                             " and there is no checkpoint.dir to write to"),
+                "write checkpoint.dir, or leave every_minutes out"}};
+     }},
     {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end goes with a dir",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
@@ -105,15 +122,16 @@ const Rule kRules[] = {
            checkpoint.every_steps() > 0
                ? absl::StrCat("every_steps, ", checkpoint.every_steps(), ", is above the ",
                               f.job.train().steps(), " steps of the job")
-               : "every_steps is 0";
+               : "neither every_steps nor every_minutes is given";
        return {{absl::StrCat(why, " and on_end is false: a job that seems to save would lose its work"),
-                "leave on_end out, or write every_steps within the job's steps, or leave checkpoint out"}};
+                "leave on_end out, or write every_minutes, or every_steps within the job's steps, or leave "
+                "checkpoint out"}};
      }},
     {"checkpoint_every_above_steps", kWarn, "checkpoint.every_steps",
      "every_steps is at most the steps of the job",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.on_end() || !IntervalsAreSound(f)) return {};
+       if (!checkpoint.on_end() || checkpoint.every_minutes() > 0 || !IntervalsAreSound(f)) return {};
        if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
        return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
                              checkpoint.every_steps(), ": only the one at the end is written"),
@@ -155,6 +173,11 @@ const Rule kRules[] = {
        const int64_t every = checkpoint.every_steps(), keep = checkpoint.keep_every();
        if (checkpoint.dir().empty() || keep <= 0 || !IntervalsAreSound(f)) return {};
        if (every > 0 && keep % every == 0) return {};
+       if (every == 0 && checkpoint.every_minutes() > 0) {
+         return {{absl::StrCat("checkpoints are written by the clock, and a step that ", keep,
+                               " divides is seldom one of them"),
+                  "write every_steps too, or leave it out to spare none"}};
+       }
        if (every == 0) {
          return {{absl::StrCat("keep_every is ", keep, " and only the one at the end is written"),
                   "leave it out, or write every_steps too"}};

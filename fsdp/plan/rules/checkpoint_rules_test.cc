@@ -52,6 +52,14 @@ std::vector<BadCase> BadCases() {
          c->set_on_end(false);
        }},
       {"checkpoint_every_without_dir", "every_steps", [](C* c) { c->set_every_steps(50); }},
+      {"checkpoint_minutes_not_negative", "every_minutes", [](C* c) { Saving(c)->set_every_minutes(-1); }},
+      {"checkpoint_minutes_not_negative", "every_minutes",
+       [](C* c) {
+         c->set_dir("/runs/1");
+         c->set_every_minutes(-1);
+         c->set_on_end(false);
+       }},
+      {"checkpoint_minutes_without_dir", "every_minutes", [](C* c) { c->set_every_minutes(30); }},
       {"checkpoint_on_end_without_dir", "on_end", [](C* c) { c->set_on_end(true); }},
       {"checkpoint_never_saved", "dir",
        [](C* c) {
@@ -73,6 +81,12 @@ std::vector<BadCase> BadCases() {
       {"checkpoint_keep_every_divides", "keep_every",
        [](C* c) {
          c->set_dir("/runs/1");
+         c->set_keep_every(50);
+       }},
+      {"checkpoint_keep_every_divides", "keep_every",
+       [](C* c) {
+         c->set_dir("/runs/1");
+         c->set_every_minutes(30);
          c->set_keep_every(50);
        }},
       {"checkpoint_load_optimizer_without_load", "load_optimizer",
@@ -122,6 +136,18 @@ TEST(CheckpointRules, ASpecThatSavesAndLoadsHasNoFault) {
   checkpoint->set_every_steps(0);  // Only the one at the end.
   checkpoint->clear_keep_every();
   job.clear_restart();
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+}
+
+TEST(CheckpointRules, MinutesAloneAreEnough) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_checkpoint()->set_dir("/runs/1");
+  job.mutable_checkpoint()->set_every_minutes(30);
+  job.mutable_checkpoint()->set_on_end(false);
+  job.mutable_restart()->set_max_attempts(9);
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+  job.mutable_checkpoint()->set_on_end(true);
+  job.mutable_checkpoint()->set_every_steps(201);  // More than there are.
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 

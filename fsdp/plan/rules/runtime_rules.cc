@@ -196,7 +196,9 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const int64_t attempts = f.job.restart().max_attempts();
        if (attempts <= 1 || !f.Sound({"restart", "checkpoint"})) return {};
-       if (!f.job.checkpoint().dir().empty() && f.job.checkpoint().every_steps() > 0) return {};
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       const bool between = checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0;
+       if (!checkpoint.dir().empty() && between) return {};
        return {{"without checkpoints between steps each attempt starts again from step 1",
                 "write checkpoint: {dir: FOLDER, every_steps: N}; fine as it is for short jobs"}};
      }},

@@ -80,7 +80,9 @@ class Filler {
   // A checkpoint at the end alone helps no attempt.
   void FillAttempts() {
     if (job_.restart().has_max_attempts()) return;
-    const bool resumes = !job_.checkpoint().dir().empty() && job_.checkpoint().every_steps() > 0;
+    const v1::Checkpoint& checkpoint = job_.checkpoint();
+    const bool resumes =
+        !checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0);
     job_.mutable_restart()->set_max_attempts(resumes ? 3 : 1);
     Chose("restart.max_attempts", resumes ? "3" : "1",
           resumes ? "default: a failed job goes on from its newest checkpoint"

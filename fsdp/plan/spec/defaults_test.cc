@@ -100,6 +100,10 @@ TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
             "true: default: training goes on as if it had not stopped");
   EXPECT_EQ(ReasonOf(choices, "restart.max_attempts"),
             "3: default: a failed job goes on from its newest checkpoint");
+  job.mutable_checkpoint()->clear_every_steps();
+  EXPECT_EQ(WithDefaults(job, nullptr).restart().max_attempts(), 1);
+  job.mutable_checkpoint()->set_every_minutes(30);
+  EXPECT_EQ(WithDefaults(job, nullptr).restart().max_attempts(), 3);
   choices.clear();
   EXPECT_EQ(WithDefaults(filled, &choices).SerializeAsString(), filled.SerializeAsString());
   EXPECT_TRUE(choices.empty());

@@ -231,6 +231,7 @@ CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   CheckpointConfig config;
   config.dir = checkpoint.dir();
   config.every_steps = checkpoint.every_steps();
+  config.every_minutes = checkpoint.every_minutes();
   config.on_end = checkpoint.on_end();
   if (checkpoint.has_keep_last()) config.keep_last = checkpoint.keep_last();
   config.keep_every = checkpoint.keep_every();

@@ -155,15 +155,17 @@ struct InitialConfig {
 
 // What a job writes and starts from: v1::Checkpoint says what each value is.
 struct CheckpointConfig {
-  std::string dir;          // Empty: none are written.
-  int64_t every_steps = 0;  // 0: none before the end.
+  std::string dir;            // Empty: none are written.
+  int64_t every_steps = 0;    // 0: none after so many steps.
+  int64_t every_minutes = 0;  // 0: none after so many minutes.
   bool on_end = false;
   int64_t keep_last = 3;
   int64_t keep_every = 0;  // 0: none is spared.
   std::string load;        // Empty: the job starts fresh.
   bool load_optimizer = true;
 
-  bool saves() const { return !dir.empty() && (every_steps > 0 || on_end); }
+  bool saves_between() const { return !dir.empty() && (every_steps > 0 || every_minutes > 0); }
+  bool saves() const { return saves_between() || (!dir.empty() && on_end); }
 };
 
 struct LossScaleConfig {
@@ -210,7 +212,7 @@ struct Spec {
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
   // Gradients of fp16 would vanish.
   bool scales_loss() const { return precision.compute == DType::kFp16; }
-  // A checkpoint is taken after this step, which is from 1 to `steps`.
+  // A checkpoint is taken after this step, which is from 1 to `steps`, whether or not somebody asks for one.
   bool SavesAfter(int64_t step) const;
 
   // What the strategy keeps in parts.

@@ -30,6 +30,10 @@ TEST(Spec, SavesAfterEachIntervalAndAtTheEnd) {
   EXPECT_EQ(StepsSaved(spec), (std::vector<int64_t>{4, 8}));
   spec.checkpoint.every_steps = 0;
   EXPECT_FALSE(spec.checkpoint.saves());
+  spec.checkpoint.every_minutes = 5;
+  EXPECT_TRUE(spec.checkpoint.saves());
+  EXPECT_EQ(StepsSaved(spec), std::vector<int64_t>{}) << "which those are is known when they come";
+  spec.checkpoint.every_minutes = 0;
   spec.checkpoint.on_end = true;
   EXPECT_EQ(StepsSaved(spec), std::vector<int64_t>{10});
   spec.checkpoint.every_steps = 5;
@@ -59,6 +63,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   v1::Checkpoint* checkpoint = job.mutable_checkpoint();
   checkpoint->set_dir("/runs/1");
   checkpoint->set_every_steps(2);
+  checkpoint->set_every_minutes(30);
   checkpoint->set_on_end(true);
   checkpoint->set_keep_last(5);
   checkpoint->set_keep_every(4);
@@ -67,6 +72,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   const CheckpointConfig made = ToSpec(job).checkpoint;
   EXPECT_EQ(made.dir, "/runs/1");
   EXPECT_EQ(made.every_steps, 2);
+  EXPECT_EQ(made.every_minutes, 30);
   EXPECT_TRUE(made.on_end);
   EXPECT_EQ(made.keep_last, 5);
   EXPECT_EQ(made.keep_every, 4);

@@ -1,0 +1,50 @@
+#include "fsdp/engine/departure.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(Departure, NobodyIsToldAtFirst) {
+  const Departure departure;
+  EXPECT_FALSE(departure.told());
+  EXPECT_EQ(departure.left(), absl::InfiniteDuration());
+}
+
+TEST(Departure, TheEarliestEndCounts) {
+  FakeClock clock;
+  Departure departure(&clock);
+  departure.LeaveWithin(absl::Seconds(10));
+  EXPECT_TRUE(departure.told());
+  clock.Advance(absl::Seconds(4));
+  EXPECT_EQ(departure.left(), absl::Seconds(6));
+  departure.LeaveWithin(absl::Seconds(7));
+  EXPECT_EQ(departure.left(), absl::Seconds(6));
+  departure.LeaveWithin(absl::Seconds(1));
+  EXPECT_EQ(departure.left(), absl::Seconds(1));
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ(departure.left(), absl::Seconds(-1));
+  EXPECT_TRUE(departure.told());
+}
+
+TEST(Departure, SettingTheMachinesTimeMovesNoEnd) {
+  FakeClock clock;
+  Departure departure(&clock);
+  departure.LeaveWithin(absl::Seconds(10));
+  clock.StepWall(absl::Hours(1));
+  EXPECT_EQ(departure.left(), absl::Seconds(10));
+}
+
+TEST(Departure, ASaveTakesAsLongAsTheOneBeforeAndTheStepsUntilItBegins) {
+  SaveEstimate estimate;
+  estimate.bytes = 3'000'000'000;
+  estimate.steps = 2;
+  EXPECT_EQ(TimeToSave(estimate), absl::Seconds(3)) << "nothing is known but the bytes";
+  estimate.step_seconds = 1.5;
+  EXPECT_EQ(TimeToSave(estimate), absl::Seconds(6));
+  estimate.last_seconds = 8;
+  EXPECT_EQ(TimeToSave(estimate), absl::Seconds(11)) << "what was measured counts";
+}
+
+}  // namespace
+}  // namespace fsdpd

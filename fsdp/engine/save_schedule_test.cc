@@ -1,0 +1,102 @@
+#include "fsdp/engine/save_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+
+namespace fsdpd {
+namespace {
+
+Spec SpecOf(int64_t every_steps, int64_t every_minutes) {
+  Spec spec;
+  spec.steps = 1000;
+  spec.checkpoint.dir = "/runs/1";
+  spec.checkpoint.every_steps = every_steps;
+  spec.checkpoint.every_minutes = every_minutes;
+  return spec;
+}
+
+TEST(SaveSchedule, ARequestSavesTheNextStepThatIsSubmitted) {
+  const Spec spec = SpecOf(0, 0);
+  const FakeClock clock;
+  SaveSchedule schedule(&spec, /*keeps_time=*/false, /*start=*/0, clock.Now());
+  EXPECT_FALSE(schedule.Saves(1));
+  schedule.Submitted(1, false, clock.Now());
+  schedule.Collected(1, /*asked=*/true);
+  EXPECT_TRUE(schedule.Saves(2));
+  schedule.Submitted(2, true, clock.Now());
+  EXPECT_FALSE(schedule.Saves(3));
+  EXPECT_EQ(schedule.newest(), 2);
+}
+
+// With steps submitted ahead the results of those that asked come when the one that saves is on its way.
+TEST(SaveSchedule, ACheckpointAnswersTheRequestsOfStepsBeforeIt) {
+  const Spec spec = SpecOf(0, 0);
+  const FakeClock clock;
+  SaveSchedule schedule(&spec, false, 0, clock.Now());
+  schedule.Submitted(1, false, clock.Now());
+  schedule.Submitted(2, false, clock.Now());
+  schedule.Collected(1, true);
+  ASSERT_TRUE(schedule.Saves(3));
+  schedule.Submitted(3, true, clock.Now());
+  schedule.Collected(2, true);
+  EXPECT_FALSE(schedule.Saves(4));
+  schedule.Submitted(4, false, clock.Now());
+  schedule.Collected(3, true);
+  EXPECT_FALSE(schedule.Saves(5)) << "step 3 was saved itself";
+  schedule.Collected(4, true);
+  EXPECT_TRUE(schedule.Saves(5)) << "somebody has asked since";
+}
+
+TEST(SaveSchedule, OneOfTheSpecsAnswersARequestToo) {
+  const Spec spec = SpecOf(/*every_steps=*/2, 0);
+  const FakeClock clock;
+  SaveSchedule schedule(&spec, false, 0, clock.Now());
+  schedule.Submitted(1, false, clock.Now());
+  ASSERT_TRUE(schedule.Saves(2));
+  schedule.Submitted(2, true, clock.Now());
+  schedule.Collected(1, true);
+  EXPECT_FALSE(schedule.Saves(3));
+}
+
+TEST(SaveSchedule, AsksWhenSoManyMinutesAreOverSinceTheLastCheckpointBegan) {
+  const Spec spec = SpecOf(0, /*every_minutes=*/10);
+  FakeClock clock;
+  SaveSchedule schedule(&spec, /*keeps_time=*/true, 7, clock.Now());
+  const SaveSchedule other(&spec, /*keeps_time=*/false, 7, clock.Now());
+  clock.Advance(absl::Minutes(9));
+  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  clock.StepWall(absl::Hours(1));
+  EXPECT_FALSE(schedule.Asks(clock.Now())) << "somebody set the machine's time";
+  clock.Advance(absl::Minutes(1));
+  EXPECT_TRUE(schedule.Asks(clock.Now()));
+  EXPECT_FALSE(other.Asks(clock.Now())) << "one rank keeps the time";
+  schedule.Submitted(8, false, clock.Now());
+  EXPECT_TRUE(schedule.Asks(clock.Now())) << "until a step saves";
+  schedule.Submitted(9, true, clock.Now());
+  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  clock.Advance(absl::Minutes(10));
+  EXPECT_TRUE(schedule.Asks(clock.Now()));
+}
+
+TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
+  const Spec spec = SpecOf(/*every_steps=*/5, /*every_minutes=*/10);
+  FakeClock clock;
+  SaveSchedule schedule(&spec, true, 0, clock.Now());
+  clock.Advance(absl::Minutes(8));
+  ASSERT_TRUE(schedule.Saves(5));
+  schedule.Submitted(5, true, clock.Now());
+  clock.Advance(absl::Minutes(8));
+  EXPECT_FALSE(schedule.Asks(clock.Now()));
+}
+
+TEST(SaveSchedule, NobodyAsksForMinutesThatTheSpecDoesNotName) {
+  const Spec spec = SpecOf(5, 0);
+  FakeClock clock;
+  const SaveSchedule schedule(&spec, true, 0, clock.Now());
+  clock.Advance(absl::Hours(100));
+  EXPECT_FALSE(schedule.Asks(clock.Now()));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,96 @@
+"""Jobs that are told to leave save first: what was trained until then is not lost, and none of their checkpoints is torn."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from harness import checkpoints
+from harness.cluster import rank_of
+from harness.training import STEPS, Record, messages, saving, submit_from
+from harness.wait import wait_until
+
+ENDLESS = 1_000_000
+LONG = 120  # Seconds, of a grace that no machine is too slow for.
+
+
+def unsaved(folder, **arguments):
+    """A job that saves when it is asked to, and after its last step."""
+    return saving(folder, checkpoint={"every_steps": None}, **arguments)
+
+
+def cancel(cluster, job_id, grace):
+    cluster.ctl("cancel", job_id, "--grace", grace, "--wait").expect(0)
+    return cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_cancelled_job_saves_and_another_goes_on_from_there(cluster, whole, tmp_path):
+    cancelled = cluster.submit(unsaved(tmp_path / "cancelled", name="cancelled"))
+    cluster.wait_step(cancelled, 7)
+    job = cancel(cluster, cancelled, LONG)
+    step = job.checkpoints[-1].step
+    assert 7 < step < STEPS and step == job.last_step.step, "after the last step that it made"
+    assert checkpoints.assert_whole(tmp_path / "cancelled" / "run") == [step]
+    assert any("the ranks, which save first" in text for text in messages(job)), messages(job)
+    path = checkpoints.path_of(tmp_path / "cancelled" / "run", step)
+    assert str(path) in cluster.ctl("describe", cancelled).expect(0).out
+    log = (cluster.folder / "node-0.work" / cancelled / "attempt-1" / "rank-0.log").read_text()
+    assert f"left after step {step}, which is saved" in log, log[-2000:]
+    following = submit_from(cluster, cancelled, saving(tmp_path / "on", name="on"))
+    record = Record(cluster, following)
+    assert cluster.wait_state(following, "SUCCEEDED").restored.step == step
+    losses = record.losses()
+    assert [at for at, _ in losses] == list(range(step + 1, STEPS + 1))
+    whole.assert_same(losses, tmp_path / "on" / "run")
+
+
+def test_a_job_that_is_cancelled_without_a_grace_saves_nothing_and_tears_nothing(cluster, tmp_path):
+    job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
+    cluster.wait_step(job_id, 3)
+    job = cancel(cluster, job_id, 0)
+    assert not job.checkpoints and not list((tmp_path / "run").glob("iter_*"))
+
+
+def test_a_rank_that_somebody_stopped_saves_when_its_job_is_cancelled(cluster, tmp_path):
+    job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
+    cluster.wait_step(job_id, 3)
+    victim = next(each for each in cluster.all_ranks() if rank_of(each) == 3)
+    os.kill(victim.pid, signal.SIGSTOP)
+    job = cancel(cluster, job_id, LONG)
+    assert checkpoints.assert_whole(tmp_path / "run") == [job.checkpoints[-1].step]
+
+
+@pytest.mark.parametrize("node", ["node-0", "node-1"])
+def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node):
+    """As a drained node does. Node-0 has rank 0, which commits; the ranks of the other node are told nothing."""
+    with own(agents=0) as cluster:
+        for name in ("node-0", "node-1"):
+            cluster.start_agent(name, grace_ms=LONG * 1000)
+        job_id = cluster.submit(unsaved(tmp_path / "job", restart={"max_attempts": 2}))
+        record = Record(cluster, job_id)
+        cluster.wait_step(job_id, 7)
+        assert cluster.agents[node].stop() == 0
+        step = checkpoints.assert_whole(tmp_path / "job" / "run")[-1]
+        cluster.start_agent(node)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert (job.attempt, job.restored.step) == (2, step) and step > 7
+        assert "the agent was told to end" in job.failure.error + " ".join(messages(job)), job
+        losses = record.losses()
+        steps = [at for at, _ in losses]
+        assert steps == list(range(steps[0], STEPS + 1)), "each once"
+        whole.assert_same(losses, tmp_path / "job" / "run")
+
+
+@pytest.mark.nightly
+def test_a_job_saves_every_so_many_minutes(cluster, tmp_path):
+    """One, which a clock must show: the decision itself is save_schedule_test's."""
+    job_id = cluster.submit(saving(tmp_path, steps=ENDLESS, checkpoint={"every_steps": None, "every_minutes": 1}))
+    job = wait_until("a checkpoint is committed",
+                     lambda: (lambda now: now.checkpoints and now)(cluster.job(job_id)), timeout_s=150)
+    saved = job.checkpoints[0]
+    assert 60e9 <= saved.unix_nanos - job.start_unix_nanos
+    log = (cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
+    assert re.search(r"every 1 minutes and at the end", log), log[:3000]
+    cancel(cluster, job_id, 0)
+    assert checkpoints.assert_whole(tmp_path / "run")[0] == saved.step
