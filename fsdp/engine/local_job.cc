@@ -33,6 +33,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.initial = FromWeights(plan.layout, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
+  run.passed_over = options.passed_over;
   run.on_step = [&options, rank, result](const v1::StepReport& report) {
     result->reports[rank].push_back(report);
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();

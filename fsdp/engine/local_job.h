@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/data/sample_order.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
@@ -23,9 +24,10 @@ namespace fsdpd {
 struct LocalJobOptions {
   // Initial values, in the order of LocalJobResult::weights; empty: the model's own.
   std::vector<float> weights = {};
-  const UserModel* model = nullptr;         // TrainerOptions, as the next.
+  const UserModel* model = nullptr;         // TrainerOptions, as the next three.
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
   bool run_ahead_on_cpu = false;
+  std::vector<SampleRange> passed_over = {};
   JobLabel label = {};  // RankRun's, as the next.
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.

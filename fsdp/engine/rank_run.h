@@ -32,10 +32,11 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  InitialValues initial = {};               // As these four are in TrainerOptions.
+  InitialValues initial = {};               // As these five are in TrainerOptions.
   const UserModel* model = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
+  std::vector<SampleRange> passed_over = {};
   // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
   JobLabel label = {};
 
