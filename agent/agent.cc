@@ -154,8 +154,9 @@ void Agent::RankStood(const RankId& id, const std::string& where) {
 }
 
 void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
-  metrics_->RankEnded(
-      id, !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0));
+  const bool failed =
+      !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
+  metrics_->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;
   link_->SendLifecycle(std::move(message));

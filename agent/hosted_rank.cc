@@ -71,6 +71,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
   exit.set_exit_code(end.exit_code);
   exit.set_signal(end.signal);
   exit.set_error(last_word);
+  if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
   // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("left with exit code 0 before it had said that it was done");
@@ -87,6 +88,7 @@ v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& 
   start.set_world(launch.world());
   start.set_device(index < launch.devices_size() ? launch.devices(index) : index);
   start.set_bind_address(bind_address);
+  *start.mutable_passed_over() = launch.passed_over();
   return start;
 }
 

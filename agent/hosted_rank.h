@@ -12,6 +12,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/attempt.h"
@@ -31,6 +32,7 @@ struct HostedRank {
   UniqueFd flight;                       // Its page; not valid when there is none.
   std::string stood;                     // For its exit; "" while not known.
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
+  std::optional<v1::BadStep> bad_step;   // RankFinished.bad_step.
   bool finished = false;                 // RankFinished has come.
   bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool terminated = false;               // Has got SIGTERM.

@@ -16,6 +16,7 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
   launch.add_devices(3);
   launch.add_devices(1);
   launch.mutable_spec()->set_name("n");
+  launch.add_passed_over()->set_end(48);
   const v1::RankLaunch second = LaunchOf(launch, 1, "10.0.0.7");
   EXPECT_EQ(second.rank(), 5);
   EXPECT_EQ(second.device(), 1);
@@ -23,6 +24,8 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
   EXPECT_EQ(second.attempt(), 2);
   EXPECT_EQ(second.bind_address(), "10.0.0.7");
   EXPECT_EQ(second.spec().name(), "n");
+  ASSERT_EQ(second.passed_over_size(), 1);
+  EXPECT_EQ(second.passed_over(0).end(), 48);
   launch.clear_devices();
   EXPECT_EQ(LaunchOf(launch, 1, "").device(), 1) << "nobody chose one";
 }
@@ -39,6 +42,15 @@ TEST(HostedRank, AnExitWithZeroIsASuccessOnlyAfterTheRankSaidThatItWasDone) {
   EXPECT_EQ(rank.ExitOf(killed).signal(), SIGKILL);
   rank.last_word = "out of memory";
   EXPECT_EQ(rank.ExitOf({}).error(), "out of memory");
+}
+
+TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
+  HostedRank rank;
+  EXPECT_FALSE(rank.ExitOf({}).has_bad_step());
+  rank.bad_step.emplace().set_step(7);
+  ProcessEnd failed;
+  failed.exit_code = 1;
+  EXPECT_EQ(rank.ExitOf(failed).bad_step().step(), 7);
 }
 
 TEST(HostedRank, WithoutALogToWriteItIsNotStarted) {

@@ -70,10 +70,11 @@ void MetricsExporter::CheckpointSaved(const RankId& id, const v1::SavedCheckpoin
   if (RankSeries* series = Find(id)) series->Add(saved);
 }
 
-void MetricsExporter::RankEnded(const RankId& id, bool failed) {
+void MetricsExporter::RankEnded(const RankId& id, bool failed, const v1::BadStep* by) {
   MutexLock lock(&mutex_);
   RankSeries* series = Find(id);
   if (series == nullptr) return;
+  if (by != nullptr) series->Add(*by);
   series->End(failed);
   Job& job = jobs_[id.of.job_id];
   if (--job.live_ranks == 0) job.ended = clock_->Now();

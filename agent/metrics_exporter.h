@@ -31,7 +31,8 @@ class MetricsExporter {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankSaves(const RankId& id);  // Its job has checkpoints.
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
-  void RankEnded(const RankId& id, bool failed);
+  // `by`: the step that it ended by; null where it was none.
+  void RankEnded(const RankId& id, bool failed, const v1::BadStep* by = nullptr);
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);
 

@@ -82,6 +82,23 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
 }
 
+TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {
+  const auto named = [](const std::string& kind, const std::string& value) {
+    return "fsdpd_bad_steps_total{fsdpd_job=\"job\",rank=\"0\",kind=\"" + kind + "\"} " + value;
+  };
+  exporter_.RankLaunched(kFirst, "cpu");
+  EXPECT_TRUE(Has(named("nonfinite", "0")));
+  v1::StepReport report = Step(1);
+  report.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_SPIKE);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_TRUE(Has(named("spike", "1")));
+  v1::BadStep last;
+  last.set_kind(v1::BAD_STEP_KIND_NONFINITE);
+  exporter_.RankEnded(kFirst, /*failed=*/true, &last);
+  EXPECT_TRUE(Has(named("nonfinite", "1")));
+  EXPECT_TRUE(Has(named("spike", "1")));
+}
+
 TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOneIsShown) {
   const auto named = [](const std::string& name, const std::string& value) {
     return "fsdpd_checkpoint" + name + "{fsdpd_job=\"job\",rank=\"0\"} " + value;

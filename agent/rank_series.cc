@@ -49,6 +49,7 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   compute_seconds_ += report.compute_seconds();
   exposed_seconds_ += report.exposed_seconds();
   skipped_steps_ += report.skipped() ? 1 : 0;
+  if (report.has_bad_step()) Add(report.bad_step());
   if (report.has_evaluation()) validation_loss_ = report.evaluation().loss();
   for (const v1::OpTime& time : report.ops()) {
     if (!v1::CommOp_IsValid(time.op())) continue;  // From a newer rank.
@@ -58,6 +59,10 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
     totals.bytes += static_cast<double>(time.bytes());
   }
   last_ = report;
+}
+
+void RankSeries::Add(const v1::BadStep& bad) {
+  if (v1::BadStepKind_IsValid(bad.kind())) bad_steps_[static_cast<size_t>(bad.kind())] += 1;
 }
 
 void RankSeries::Add(const v1::SavedCheckpoint& saved) {
@@ -155,8 +160,9 @@ class SeriesTable {
             [](const RankSeries& r) { return r.compute_seconds_; });
     Counter("fsdpd_exposed_seconds_total", "Time with the compute lane idle and any communication under way.",
             [](const RankSeries& r) { return r.exposed_seconds_; });
-    Counter("fsdpd_skipped_steps_total", "Steps without an update, since a gradient was not finite.",
+    Counter("fsdpd_skipped_steps_total", "Steps without an update: a gradient was not finite, or a spike.",
             [](const RankSeries& r) { return r.skipped_steps_; });
+    BadSteps();
     Counter("fsdpd_memory_spikes_total", "Steps whose peak was over 1.1 times the median of those before.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
     Counter("fsdpd_device_mallocs_total",
@@ -167,6 +173,23 @@ class SeriesTable {
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
     Counter("fsdpd_allocations_total", "Allocator requests, served from the cache or not.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
+  }
+
+  // What the loss scale of fp16 skips is none of these.
+  void BadSteps() {
+    MetricFamily family = Family(
+        "fsdpd_bad_steps_total",
+        "Steps that train.on_nonfinite or train.on_spike skipped, or that the attempt ended by, by kind.",
+        MetricType::Counter);
+    for (const RankSeries* rank : ranks_) {
+      for (const auto& [kind, name] : {std::pair(v1::BAD_STEP_KIND_NONFINITE, "nonfinite"),
+                                       std::pair(v1::BAD_STEP_KIND_SPIKE, "spike")}) {
+        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        labels.push_back({"kind", name});
+        AddSample(&family, std::move(labels), rank->bad_steps_[static_cast<size_t>(kind)]);
+      }
+    }
+    Keep(std::move(family));
   }
 
   void Operations() {

@@ -30,6 +30,8 @@ class RankSeries {
   void Add(const v1::StepReport& report, int world);
   void SetSaves() { saves_ = true; }
   void Add(const v1::SavedCheckpoint& saved);
+  // One that was skipped, which a report says too, or that the rank ended by.
+  void Add(const v1::BadStep& bad);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
   // `failed`: otherwise than by exit code 0, and nobody asked for it.
   void End(bool failed) {
@@ -58,6 +60,7 @@ class RankSeries {
   double compute_seconds_ = 0;
   double exposed_seconds_ = 0;
   double skipped_steps_ = 0;
+  std::array<double, v1::BadStepKind_ARRAYSIZE> bad_steps_ = {};
   std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   v1::StepReport last_;

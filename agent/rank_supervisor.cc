@@ -449,6 +449,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       break;
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();
+      if (message.finished().has_bad_step()) rank->bad_step = message.finished().bad_step();
       rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:

@@ -197,6 +197,29 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
   return text;
 }
 
+// The newest first.
+std::string BadStepText(const v1::Job& job) {
+  constexpr int kShown = 5;
+  if (job.bad_steps().empty()) return "";
+  std::string text =
+      absl::StrCat("bad steps: ", job.skipped_steps(), " skipped, ", job.rewinds(), " gone back from\n");
+  TextTable table({"STEP", "WHY", "LOSS", "NORM", "ABOVE", "SAMPLES"});
+  const int known = job.bad_steps_size(), shown = std::min(known, kShown);
+  for (int i = known - 1; i >= known - shown; --i) {
+    const v1::BadStep& bad = job.bad_steps(i);
+    const bool spike = bad.kind() == v1::BAD_STEP_KIND_SPIKE;
+    table.Add({absl::StrCat(bad.step()), spike ? "spike" : "not finite", absl::StrFormat("%.4g", bad.loss()),
+               absl::StrFormat("%.4g", bad.grad_norm()),
+               spike ? absl::StrFormat("%.4g", bad.threshold()) : std::string("-"),
+               absl::StrCat(bad.first_sample(), " to ", bad.end_sample() - 1)});
+  }
+  text += table.Render(2);
+  if (known > shown) absl::StrAppend(&text, "  and ", known - shown, " older\n");
+  for (const v1::SampleRange& range : job.passed_over())
+    absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are passed over\n");
+  return text;
+}
+
 std::string EventText(const v1::Job& job) {
   TextTable table({"TIME", "STATE", "MESSAGE"});
   for (const v1::Job::Event& event : job.events()) {
@@ -256,8 +279,8 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 }
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
-  const int64_t attempts =
-      Filled(job).restart().max_attempts() + job.refused_launches() + job.attempts_before_checkpoint();
+  const int64_t attempts = Filled(job).restart().max_attempts() + job.refused_launches() +
+                           job.attempts_before_checkpoint() + job.rewinds_since_checkpoint();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
   if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
   absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),
@@ -275,6 +298,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
     absl::StrAppend(&text, "failure of attempt ", job.failure().attempt(), ":\n", FailureText(job));
   if (!job.stands().empty()) text += StandText(job);
   text += CheckpointText(job, now);
+  text += BadStepText(job);
   if (!job.placements().empty()) text += PlacementText(job);
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);

@@ -167,6 +167,33 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
               HasSubstr("attempt 2 began at step 1, with the parameters alone, from /r"));
 }
 
+TEST(JobText, DescribeShowsBadStepsAndWhatIsPassedOver) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("bad steps")));
+  for (int step = 1; step <= 7; ++step) {
+    v1::BadStep* bad = job.add_bad_steps();
+    bad->set_step(step);
+    bad->set_kind(step % 2 == 0 ? v1::BAD_STEP_KIND_SPIKE : v1::BAD_STEP_KIND_NONFINITE);
+    bad->set_loss(2.5);
+    bad->set_grad_norm(12.345);
+    bad->set_threshold(step % 2 == 0 ? 4 : 0);
+    bad->set_first_sample(12 * step - 12);
+    bad->set_end_sample(12 * step);
+  }
+  job.set_skipped_steps(40);
+  job.set_rewinds(2);
+  job.set_rewinds_since_checkpoint(1);
+  job.add_passed_over()->set_first(60);
+  job.mutable_passed_over(0)->set_end(84);
+  const std::string text = DescribeJob(job, Now());
+  EXPECT_THAT(text, HasSubstr("bad steps: 40 skipped, 2 gone back from\n"
+                              "  STEP  WHY         LOSS  NORM   ABOVE  SAMPLES\n"
+                              "  7     not finite  2.5   12.35  -      72 to 83\n"
+                              "  6     spike       2.5   12.35  4      60 to 71\n"));
+  EXPECT_THAT(text, HasSubstr("  and 2 older\n  samples 60 to 83 are passed over\n"));
+  EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the one that went back does not count";
+}
+
 TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   v1::Job before;
   before.set_attempt(1);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
@@ -173,6 +174,11 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
   live.unsaved = true;
+  if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
+    LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d", facts->ref.job,
+            facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
+    parts_.board->Publish(Shown(live));
+  }
   parts_.board->PublishStep(Shown(live));
 }
 

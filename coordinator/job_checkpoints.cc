@@ -56,6 +56,7 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
   *known->Add() = saved;
   if (known->size() > kMaxKnownCheckpoints) known->DeleteSubrange(0, known->size() - kMaxKnownCheckpoints);
   job->set_attempts_before_checkpoint(AttemptsBefore(*job));
+  job->clear_rewinds_since_checkpoint();
   job->clear_failed_checkpoint();
   job->set_revision(job->revision() + 1);
   if (!news) return;
@@ -80,6 +81,7 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
   if (job->checkpoints_size() > kMaxKnownCheckpoints) job->mutable_checkpoints()->DeleteSubrange(0, 1);
   // The attempt before committed it, at the latest.
   job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
+  job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), 1));
 }
 
 }  // namespace
@@ -123,12 +125,14 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 }
 
 int CountedAttempts(const v1::Job& job) {
-  return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint();
+  return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint() -
+         job.rewinds_since_checkpoint();
 }
 
 int64_t AttemptsAllowed(const v1::Job& job) {
-  // Attempts are numbered as their logs are, those that were refused among them.
-  return FilledSpec(job).restart().max_attempts() + job.refused_launches() + job.attempts_before_checkpoint();
+  // Attempts are numbered as their logs are, those that do not count among them.
+  return FilledSpec(job).restart().max_attempts() + job.refused_launches() +
+         job.attempts_before_checkpoint() + job.rewinds_since_checkpoint();
 }
 
 }  // namespace fsdpd

@@ -67,6 +67,24 @@ class JobCheckpointsTest : public testing::Test {
   v1::Job job_;
 };
 
+// Attempt 1 commits and goes back, so does attempt 2 without a commit, and attempt 3 fails.
+TEST_F(JobCheckpointsTest, AttemptsThatWentBackDoNotCount) {
+  Commit(100);
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    job_.set_rewinds_since_checkpoint(attempt - 1);
+    Next();
+    EXPECT_TRUE(GoOnAfter(100)) << "it is heard that attempt " << attempt << " goes on";
+    EXPECT_EQ(CountedAttempts(job_), 1);
+    EXPECT_EQ(AttemptsAllowed(job_), attempt + 2);
+  }
+  Next();
+  EXPECT_EQ(CountedAttempts(job_), 2);
+  EXPECT_EQ(AttemptsAllowed(job_), 5);
+  Commit(200);
+  EXPECT_EQ(job_.rewinds_since_checkpoint(), 0);
+  EXPECT_EQ(CountedAttempts(job_), 1);
+}
+
 TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
   const int64_t revision = job_.revision();
   EXPECT_TRUE(Commit(100));

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 
@@ -140,6 +141,7 @@ void Reconciler::Advance(const std::string& id) {
   if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (verdict.goes_back) GoBack(job);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };

@@ -32,6 +32,19 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
+  // Rank 0's, which is to be gone back from.
+  void EndByBadStep(const std::string& node, int64_t step, int64_t first_sample, int attempt) {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_exit()->set_exit_code(1);
+    v1::BadStep* bad = update.mutable_exit()->mutable_bad_step();
+    bad->set_step(step);
+    bad->set_kind(v1::BAD_STEP_KIND_SPIKE);
+    bad->set_first_sample(first_sample);
+    bad->set_end_sample(first_sample + 12);
+    bad->set_rewind(true);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
   // The attempt fails, and the next one is launched when its time has come.
   void FailAttempt(int attempt) {
     Exit("a", "j", 0, 1, attempt);
@@ -164,6 +177,70 @@ TEST_F(ReconcilerCheckpointTest, AJobThatNeverCommitsIsGivenUpAfterItsAttempts) 
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").reason(),
               HasSubstr("2 attempts in a row committed no checkpoint; the last one: rank 0"));
+}
+
+// The coordinator dies between the failure and the next launch: while the attempt is stopped, or while the
+// job waits for a node.
+TEST_F(ReconcilerCheckpointTest, AJobThatGoesBackKeepsWhatItPassesOverThroughRestarts) {
+  plan_ = [](const v1::JobSpec& spec, int64_t) {
+    Plan plan;
+    plan.resolved = WithDefaults(spec, nullptr);
+    plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
+    plan.resolved.mutable_train()->set_global_batch(12);
+    plan.resolved.mutable_train()->mutable_on_spike()->set_max(5);
+    return plan;
+  };
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/1);
+  Ready("a", "j", 0);
+  Saved("a", 6);
+  EndByBadStep("a", /*step=*/8, /*first_sample=*/84, /*attempt=*/1);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Detach("a");
+  Stopped("a", "j");
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Restart();
+  Attach("a", 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  std::vector<v1::Launch> launches = LaunchesSent("a");
+  ASSERT_EQ(launches.size(), 1u);
+  ASSERT_EQ(launches[0].passed_over_size(), 1);
+  EXPECT_EQ(launches[0].passed_over(0).first(), 72);
+  EXPECT_EQ(launches[0].passed_over(0).end(), 96);
+  EXPECT_EQ(Job("j").rewinds(), 1);
+
+  ReadyAfter("a", 6, 2);
+  EndByBadStep("a", 9, 120, 2);
+  Stopped("a", "j", 2);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << Job("j").reason();
+  launches = LaunchesSent("a");
+  ASSERT_EQ(launches.size(), 1u);
+  ASSERT_EQ(launches[0].passed_over_size(), 1);
+  EXPECT_EQ(launches[0].passed_over(0).end(), 132);
+  Exit("a", "j", 0, 1, 3);  // Of another cause: it was the one attempt that counts.
+  Stopped("a", "j", 3);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerCheckpointTest, WatchersSeeEachStepThatIsSkipped) {
+  RunOn({"a"});
+  const auto watch = board_->Watch("j", Job("j").revision());
+  v1::RankUpdate update = Update("j", 0);
+  update.mutable_step()->set_step(4);
+  update.mutable_step()->mutable_bad_step()->set_step(4);
+  reconciler_->Told("a", update, 0);
+  reconciler_->RunOnce();
+  v1::WatchJobResponse seen;
+  while (!seen.has_job()) ASSERT_EQ(watch->Next(absl::ZeroDuration(), &seen), JobWatch::Got::kUpdate);
+  EXPECT_EQ(seen.job().skipped_steps(), 1);
+  EXPECT_EQ(seen.job().bad_steps(0).step(), 4);
+  reconciler_->Told("a", update, 0);  // Told again.
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").skipped_steps(), 1);
 }
 
 TEST_F(ReconcilerCheckpointTest, WhatIsSavedOnTheWayOutCounts) {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_plan.h"
 
@@ -50,6 +51,7 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_signal(exit.signal());
   failure.set_attempt(facts.ref.attempt);
   failure.set_refused(exit.agent_stopping());
+  if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
   return failure;
 }
 
@@ -111,6 +113,15 @@ const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankE
   return nullptr;
 }
 
+// The exit of a rank that ended by a step's numbers: what its peers saw then may be no more than its end.
+// Null where none did.
+const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
+  for (const RankFacts& rank : facts.ranks()) {
+    if (rank.exit.has_value() && Failed(*rank.exit) && rank.exit->has_bad_step()) return &*rank.exit;
+  }
+  return nullptr;
+}
+
 // A node whose ranks are not accounted for and that may still say, or be found, to be the cause.
 bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
                         const VerdictOptions& options) {
@@ -126,6 +137,7 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   if (first != nullptr) {
     // Until the settling time is over the cause may still be on its way, whatever else is wrong.
     if (!facts.AllExited() && now - facts.first_failure_seen() < options.settle) return std::nullopt;
+    if (const v1::RankExit* bad = EndedByBadStep(facts)) return FailureOf(facts, *bad);
     // Peers of an agent that ends, or of a node that dies, see a broken connection before anybody misses it:
     // what they fail with is a consequence.
     if (const v1::RankExit* stopped = StoppedByItsAgent(facts, *first)) return FailureOf(facts, *stopped);
@@ -218,14 +230,35 @@ std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
   return absl::StrCat(in_vain, " attempts in a row committed no checkpoint", since, "; the last one: ", why);
 }
 
+// By what is stored, as a coordinator that begins here after a restart knows it.
+Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
+  Verdict verdict;
+  const std::string not_back = WhyNotBack(job);
+  if (!not_back.empty()) {
+    verdict.event = JobEvent::kGiveUp;
+    verdict.reason = absl::StrCat(why, "; ", not_back);
+    return verdict;
+  }
+  verdict.event = JobEvent::kRetry;
+  verdict.goes_back = true;
+  const v1::SampleRange range = RangeToPassOver(job);
+  verdict.reason = absl::StrCat("attempt ", job.attempt(), " goes back: ", why, "; the next one starts",
+                                NextStart(job).empty() ? "" : NextStart(job).substr(1),
+                                " and passes over samples ", range.first(), " to ", range.end() - 1);
+  return verdict;
+}
+
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
   if (told && job.failure().refused()) return AgainSinceRefused(job);
+  if (WantsToGoBack(job))
+    return JudgeBadStep(job, absl::StrCat(ReasonOf(job.failure()), LostNodes(facts, presence)));
   Verdict verdict;
   // An exit that came after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
-  if (first != nullptr && !first->cancelled() && !NodeIsToBlame(job, facts)) {
+  const bool ended_by_step = told && job.failure().has_bad_step();
+  if (first != nullptr && !first->cancelled() && !ended_by_step && !NodeIsToBlame(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
     verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
   }

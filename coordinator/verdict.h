@@ -10,6 +10,9 @@
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
 //   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
 //     further each time is launched again for ever.
+//   * A step that its spec has the job go back from is the cause whatever else failed: every rank knows of
+//     it, and one that says so may come late. It is no attempt that counts; what bounds it is its own
+//     (bad_steps.h).
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 
@@ -42,6 +45,7 @@ struct Verdict {
   std::string reason;
   std::optional<v1::Job::Failure> failure;            // To be kept in the job.
   bool refused = false;                               // kFail: the attempt is one more of refused_launches.
+  bool goes_back = false;                             // kRetry: as GoBack() of bad_steps.h has it.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 

@@ -68,6 +68,48 @@ TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
 }
 
+// Rank 0 lost its peers' connections by rank 3's end, and is heard first.
+TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
+  job_.mutable_spec()->mutable_train()->set_global_batch(12);
+  job_.mutable_spec()->mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_REWIND);
+  job_.add_checkpoints()->set_step(6);
+  Exit(0, 1, 1);
+  v1::RankExit bad;
+  bad.set_rank(3);
+  bad.set_exit_code(1);
+  bad.set_error("step 8: not finite");
+  bad.mutable_bad_step()->set_step(8);
+  bad.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_NONFINITE);
+  bad.mutable_bad_step()->set_first_sample(84);
+  bad.mutable_bad_step()->set_end_sample(96);
+  bad.mutable_bad_step()->set_rewind(true);
+  ASSERT_TRUE(facts_.TakeExit("node-1", 3, bad, now_, absl::ZeroDuration()));
+  EXPECT_FALSE(JudgeNow().event.has_value()) << "another cause may be on its way";
+  now_ += options_.settle;
+  const Verdict failed = JudgeNow();
+  EXPECT_EQ(failed.event, JobEvent::kFail);
+  EXPECT_EQ(failed.failure->rank(), 3);
+  EXPECT_EQ(failed.failure->bad_step().end_sample(), 96);
+
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  for (const bool recovered : {false, true}) {
+    if (recovered) Reset(true);  // The coordinator knows what is stored alone.
+    for (NodePart& part : facts_.parts) part.stopped = true;
+    const Verdict again = JudgeNow();
+    EXPECT_EQ(again.event, JobEvent::kRetry);
+    EXPECT_TRUE(again.goes_back);
+    EXPECT_EQ(again.reason,
+              "attempt 1 goes back: rank 3 on node-1 failed: step 8: not finite; the next one starts from "
+              "the checkpoint of step 6 and passes over samples 72 to 95");
+  }
+  job_.set_rewinds(10);
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("has gone back 10 times, and train.on_nonfinite.max is 10"));
+}
+
 TEST_F(VerdictTest, ARankThatLeftNoWordSaysWhereItStood) {
   v1::RankExit exit;
   exit.set_signal(9);

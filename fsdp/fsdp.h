@@ -12,7 +12,8 @@
 //
 // Errors: INVALID_ARGUMENT lists every fault of a spec, one a line. Training ends with the first rank's
 // error, of which the others learn: UNAVAILABLE on those that lost a peer, CANCELLED when `stop` was set,
-// OUT_OF_RANGE when the loss is not finite, FAILED_PRECONDITION when ranks have different plans.
+// OUT_OF_RANGE when a step is not finite or a spike, and the spec does not have it skipped (nobody goes back
+// to a checkpoint here: who starts the run again does), FAILED_PRECONDITION when ranks have different plans.
 #pragma once
 
 #include <ATen/core/Tensor.h>

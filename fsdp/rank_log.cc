@@ -143,6 +143,15 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   };
 }
 
+std::string WhySkipped(const v1::StepReport& report) {
+  if (!report.has_bad_step()) return "not finite";
+  const v1::BadStep& bad = report.bad_step();
+  const std::string why = bad.kind() == v1::BAD_STEP_KIND_SPIKE
+                              ? absl::StrFormat("norm above %.3f", bad.threshold())
+                              : std::string("not finite");
+  return absl::StrFormat("%s, samples %d to %d", why, bad.first_sample(), bad.end_sample() - 1);
+}
+
 }  // namespace
 
 std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& launch) {
@@ -167,7 +176,7 @@ std::string StepLine(const v1::StepReport& report, int64_t steps) {
       report.step(), steps, report.loss(), report.grad_norm(), report.learning_rate(), seconds,
       report.tokens() / seconds, 100 * overlap, HumanBytes(report.memory().peak_bytes()));
   if (report.has_loss_scale()) absl::StrAppend(&line, "  scale ", report.loss_scale());
-  if (report.skipped()) absl::StrAppend(&line, "  skipped: not finite");
+  if (report.skipped()) absl::StrAppend(&line, "  skipped: ", WhySkipped(report));
   return line;
 }
 

@@ -15,7 +15,7 @@ namespace fsdpd {
 std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& launch);
 
 // "step    12/200  loss 3.1416  norm 0.97  lr 1.00e-03   0.250 s    8192 tok/s  overlap  97%  peak 1.2 GiB",
-// with fp16 followed by the loss scale, and by "skipped" where nothing was updated.
+// with fp16 followed by the loss scale, and by "skipped" and why where nothing was updated.
 std::string StepLine(const v1::StepReport& report, int64_t steps);
 
 // "eval    12/200  loss 3.2719  over 65536 tokens  1.204 s". REQUIRES: report.has_evaluation().

@@ -85,6 +85,14 @@ TEST(RankLog, StepLineSaysWhatFp16Skipped) {
   EXPECT_THAT(StepLine(report, 2), EndsWith("scale 32768"));
   report.set_skipped(true);
   EXPECT_THAT(StepLine(report, 2), EndsWith("scale 32768  skipped: not finite"));
+  report.clear_loss_scale();
+  report.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_NONFINITE);
+  report.mutable_bad_step()->set_first_sample(24);
+  report.mutable_bad_step()->set_end_sample(36);
+  EXPECT_THAT(StepLine(report, 2), EndsWith("  skipped: not finite, samples 24 to 35"));
+  report.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_SPIKE);
+  report.mutable_bad_step()->set_threshold(2.5);
+  EXPECT_THAT(StepLine(report, 2), EndsWith("  skipped: norm above 2.500, samples 24 to 35"));
 }
 
 TEST(RankLog, EvaluationHasALineOfItsOwn) {

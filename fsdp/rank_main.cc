@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "fsdp/engine/agreement.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
@@ -93,6 +94,7 @@ std::string JsonOf(const v1::JobSpec& spec) {
   }
   v1::RankToAgent message;
   message.mutable_finished()->set_error(error);
+  if (const auto bad = BadStepOf(status)) *message.mutable_finished()->mutable_bad_step() = *bad;
   channel->Close();
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
   std::fflush(nullptr);
@@ -140,6 +142,9 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.stop = &stop->requested();
   run.departure = &ending->departure;
   run.flight = flight;
+  for (const v1::SampleRange& range : launch.passed_over())
+    run.passed_over.push_back({range.first(), range.end()});
+  run.passed_over = Merged(std::move(run.passed_over));
   run.label.job = launch.job_id();
   run.label.spec = JsonOf(launch.spec());
   run.on_made = [&](Trainer* trainer, const v1::RestoredCheckpoint* restored) {

@@ -4,6 +4,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -17,10 +18,15 @@ constexpr char kModel[] = "model.module.";
 constexpr char kState[] = "optimizer.state.module.module.module.";
 constexpr char kGroups[] = "optimizer.param_to_group_meta.module.module.module.";
 constexpr char kSteps[] = "step";
+constexpr char kGradNorms[] = "fsdpd.grad_norms";
+constexpr char kSkippedNonfinite[] = "fsdpd.skipped_nonfinite";
+constexpr char kSkippedSpikes[] = "fsdpd.skipped_spikes";
 // Of Megatron's checkpoints.
 constexpr double kCheckpointVersion = 3.0;
 // Of steps and samples: a million samples a second for eight years, and far from where sums overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 48;
+// More than a window of norms, or the steps that may be skipped, can be.
+constexpr size_t kMaxItems = 4096;
 
 const TensorType* TypeOf(DType dtype) {
   switch (dtype) {
@@ -54,6 +60,29 @@ DcpSmall Text(std::string name, const std::string& value) {
   return Small(std::move(name), std::move(writer));
 }
 
+template <typename Write, typename Items>
+DcpSmall List(std::string name, const Items& items, Write write) {
+  PickleWriter writer;
+  writer.EmptyList();
+  writer.Mark();
+  for (const auto& item : items) write(item, &writer);
+  writer.Appends();
+  return Small(std::move(name), std::move(writer));
+}
+
+// Of jobs that have such: others' checkpoints are as they always were.
+void AddBadSteps(const TrainingState& state, std::vector<DcpSmall>* values) {
+  const auto write_norm = [](const std::optional<float>& norm, PickleWriter* writer) {
+    norm.has_value() ? writer->Float(*norm) : writer->None();
+  };
+  const auto write_step = [](int64_t step, PickleWriter* writer) { writer->Int(step); };
+  if (!state.grad_norms.empty()) values->push_back(List(kGradNorms, state.grad_norms, write_norm));
+  if (!state.skipped_nonfinite.empty())
+    values->push_back(List(kSkippedNonfinite, state.skipped_nonfinite, write_step));
+  if (!state.skipped_spikes.empty())
+    values->push_back(List(kSkippedSpikes, state.skipped_spikes, write_step));
+}
+
 std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const TrainingState& state,
                                const JobLabel& label) {
   std::vector<DcpSmall> values = {
@@ -68,6 +97,7 @@ std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const Tra
       Real("fsdpd.loss_scale", state.loss_scale),
       Number("fsdpd.good_steps", state.good_steps),
   };
+  AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
@@ -179,6 +209,44 @@ absl::Status ReadReal(const DcpReader& reader, const std::string& name, double* 
   return absl::OkStatus();
 }
 
+absl::Status BadItem(const std::string& name, const PickleValue& value, const char* wanted) {
+  return absl::DataLossError(
+      absl::StrCat(name, " has ", DescribePickled(value), " and should be a list of ", wanted));
+}
+
+// None where there is no such list. `read` returns false for what is no item of it.
+template <typename Read>
+absl::Status ReadList(const DcpReader& reader, const std::string& name, const char* wanted, Read read) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
+  if (pickle == nullptr) return absl::OkStatus();
+  const PickleValue& root = pickle->root();
+  if (root.kind != PickleKind::kList || root.items.size() > kMaxItems) return BadItem(name, root, wanted);
+  for (const PickleValue* item : root.items) {
+    if (!read(*item)) return BadItem(name, *item, wanted);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
+  FSDPD_RETURN_IF_ERROR(ReadList(reader, kGradNorms, "norms", [&](const PickleValue& item) {
+    const bool known = item.kind == PickleKind::kFloat;
+    if (!known && item.kind != PickleKind::kNone) return false;
+    if (known && !(item.real >= 0 && std::isfinite(item.real))) return false;
+    state->grad_norms.push_back(known ? std::optional<float>(static_cast<float>(item.real)) : std::nullopt);
+    return true;
+  }));
+  const auto into = [&](std::vector<int64_t>* steps) {
+    return [state, steps](const PickleValue& item) {
+      const int64_t before = steps->empty() ? 0 : steps->back();
+      if (item.kind != PickleKind::kInt || item.integer <= before || item.integer > state->step) return false;
+      steps->push_back(item.integer);
+      return true;
+    };
+  };
+  FSDPD_RETURN_IF_ERROR(ReadList(reader, kSkippedNonfinite, "steps", into(&state->skipped_nonfinite)));
+  return ReadList(reader, kSkippedSpikes, "steps", into(&state->skipped_spikes));
+}
+
 }  // namespace
 
 std::string MainKey(const std::string& param) { return absl::StrCat(kModel, param); }
@@ -265,6 +333,7 @@ absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spe
   FSDPD_RETURN_IF_ERROR(ReadReal(reader, "fsdpd.loss_scale", &loss_scale));
   // One that did not train in fp16 has 1, which would be a start from below.
   if (spec.scales_loss() && loss_scale > 1) state.loss_scale = loss_scale;
+  FSDPD_RETURN_IF_ERROR(ReadBadSteps(reader, &state));
   return state;
 }
 

@@ -7,6 +7,7 @@
 //   optimizer.param_to_group_meta.module.module.module.P....  lr_mult, weight_decay
 //   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
 //   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
+//   fsdpd.grad_norms, .skipped_nonfinite, .skipped_spikes     lists; of jobs that look for or had bad steps
 //
 // Each rank writes what it owns, of what several ranks own the first; rank 0 what is no shard. Everything
 // follows from the plan: any rank can lay out the file of any other.

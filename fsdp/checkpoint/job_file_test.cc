@@ -155,6 +155,45 @@ TEST(JobFile, StateComesBack) {
   EXPECT_EQ(*ReadJobId(**reader), "test-1");
 }
 
+TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
+  const Plan plan = PlanOf(1, "{}");
+  TrainingState kept = {3, 36, 2, 1, 0};
+  kept.grad_norms = {0.1f, std::nullopt, 3e38f, 0.0f};
+  kept.skipped_nonfinite = {2};
+  kept.skipped_spikes = {1, 3};
+  const TempDir dir;
+  ASSERT_TRUE(
+      Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, kept, {"test-1", "{}"})})
+          .ok());
+  const auto reader = DcpReader::Open(dir.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto state = ReadState(**reader, plan.spec);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->grad_norms, kept.grad_norms);
+  EXPECT_EQ(state->skipped_nonfinite, kept.skipped_nonfinite);
+  EXPECT_EQ(state->skipped_spikes, kept.skipped_spikes);
+}
+
+TEST(JobFile, RefusesListsThatNoRunKeeps) {
+  const Plan plan = PlanOf(1, "{}");
+  TrainingState negative = {3, 36, 2, 1, 0}, descending = negative, later = negative, infinite = negative;
+  negative.grad_norms = {-1.0f};
+  infinite.grad_norms = {std::numeric_limits<float>::infinity()};
+  descending.skipped_spikes = {3, 1};
+  later.skipped_nonfinite = {4};
+  for (const TrainingState& state : {negative, infinite, descending, later}) {
+    const TempDir dir;
+    ASSERT_TRUE(
+        Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"test-1", "{}"})})
+            .ok());
+    const auto reader = DcpReader::Open(dir.path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const absl::Status status = ReadState(**reader, plan.spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(status.message(), HasSubstr("and should be a list of"));
+  }
+}
+
 // They become places in the data, which must not overflow.
 TEST(JobFile, RefusesCountsThatNoRunReaches) {
   const Plan plan = PlanOf(1, "{}");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "fsdp/data/permutation.h"
@@ -75,7 +76,7 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
 absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin origin) {
   FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks());
   FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.mesh.data_ranks());
-  Batches batches(spec, rank, origin);
+  Batches batches(spec, rank, std::move(origin));
   TokenReaderOptions options{spec.data.sequence_length + 1, VocabSize(spec.model), spec.seed};
   if (spec.data.tokens.empty()) {
     options.vocab_size = spec.data.synthetic_vocab;
@@ -116,15 +117,25 @@ absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
   return source.reader->Read(number / kBlock * source.places + place.ordinal, out);
 }
 
+// `sample`: of the step's, over all ranks.
+int64_t Batches::NumberOf(int64_t step, int64_t sample) const {
+  FSDPD_CHECK(step > origin_.step);
+  return SampleNumber(origin_.passed_over, origin_.samples,
+                      (step - 1 - origin_.step) * spec_.global_batch + sample);
+}
+
+SampleRange Batches::SamplesOf(int64_t step) const {
+  return {NumberOf(step, 0), NumberOf(step, spec_.global_batch - 1) + 1};
+}
+
 absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
-  FSDPD_CHECK(step > origin_.step && micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
+  FSDPD_CHECK(micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
   const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
-  const int64_t of_step = origin_.samples + (step - 1 - origin_.step) * spec_.global_batch;
-  const int64_t first = of_step + rank_ * per_rank + micro_batch * spec_.micro_batch;
+  const int64_t first = rank_ * per_rank + micro_batch * spec_.micro_batch;
   Batch batch = EmptyBatch(spec_);
   std::vector<int64_t> sample(spec_.data.sequence_length + 1);
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {
-    FSDPD_RETURN_IF_ERROR(ReadSample(first + row, sample.data()));
+    FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), sample.data()));
     SetRow(spec_, sample.data(), static_cast<int64_t>(sample.size()), row, &batch);
   }
   return batch;

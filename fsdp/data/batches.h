@@ -2,7 +2,8 @@
 // batch. Worlds of every size see the same global batches, and a run resumes from numbers alone.
 //
 // Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
-// before it ended (DataOrigin). Numbers go in blocks of 4096; within a block every source has its
+// before it ended (DataOrigin). A run that passes over some samples takes those that are left instead
+// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its
 // weight's share of the places (so shares are exact, not drawn), spread by the seed and the same in each
 // block. A source gives its windows in its own order (token_source.h), so an epoch of a file takes each
 // window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w) in micro-batches.
@@ -13,8 +14,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "fsdp/data/sample_order.h"
 #include "fsdp/data/token_file.h"
 #include "fsdp/data/token_source.h"
 
@@ -30,7 +33,8 @@ struct Batch {
 // After `step`, `samples` of the run's had been consumed: with another batch size than this run's, too.
 struct DataOrigin {
   int64_t step = 0;
-  int64_t samples = 0;
+  int64_t samples = 0;                        // Those among them that were passed over count.
+  std::vector<SampleRange> passed_over = {};  // As Merged() gives it.
 };
 
 class Batches {
@@ -40,6 +44,10 @@ class Batches {
 
   // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0.
   absl::StatusOr<Batch> Read(int64_t step, int64_t micro_batch) const;
+
+  // What the step takes over all ranks: from the first sample of it to behind the last, with those between
+  // them that are passed over. Its end is DataOrigin::samples of a run that goes on after it.
+  SampleRange SamplesOf(int64_t step) const;
 
  private:
   struct Source {
@@ -51,8 +59,10 @@ class Batches {
     int64_t ordinal = 0;  // Among the source's places of the block.
   };
 
-  Batches(const Spec& spec, int rank, DataOrigin origin) : spec_(spec), rank_(rank), origin_(origin) {}
+  Batches(const Spec& spec, int rank, DataOrigin origin)
+      : spec_(spec), rank_(rank), origin_(std::move(origin)) {}
   void SpreadPlaces();
+  int64_t NumberOf(int64_t step, int64_t sample) const;
   absl::Status ReadSample(int64_t number, int64_t* out) const;
 
   Spec spec_;

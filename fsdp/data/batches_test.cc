@@ -55,10 +55,10 @@ void AddRows(const absl::StatusOr<Batch>& batch, Rows* rows) {
 }
 
 // All inputs and targets of one step, by sample.
-Rows GlobalBatch(const Spec& spec, int64_t step) {
+Rows GlobalBatch(const Spec& spec, int64_t step, const DataOrigin& origin = {}) {
   Rows rows;
   for (int rank = 0; rank < spec.mesh.world(); ++rank) {
-    const auto batches = Batches::Open(spec, rank);
+    const auto batches = Batches::Open(spec, rank, origin);
     EXPECT_TRUE(batches.ok()) << batches.status();
     for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) AddRows(batches->Read(step, m), &rows);
   }
@@ -94,6 +94,33 @@ TEST(Batches, TargetsAreTheNextTokens) {
   for (const auto& sample : GlobalBatch(SyntheticSpec(2, 2), 3)) {
     for (int k = 0; k < 5; ++k) EXPECT_EQ(sample[6 + k], sample[k + 1]);
   }
+}
+
+// Samples 10 to 20 of batches of 8 are passed over: from the second step on all move up by eleven.
+TEST(Batches, PassOverSamplesAndKeepTheOrderOfTheRest) {
+  Rows whole;
+  for (int64_t step = 1; step <= 6; ++step) {
+    for (auto& row : GlobalBatch(SyntheticSpec(1, 8), step)) whole.push_back(row);
+  }
+  Rows left(whole.begin(), whole.begin() + 10);
+  left.insert(left.end(), whole.begin() + 21, whole.end());
+  DataOrigin origin;
+  origin.passed_over = {{10, 21}};
+  for (const int64_t world : {1, 2, 4}) {
+    for (int64_t step = 1; step <= 4; ++step) {
+      const Rows expected(left.begin() + (step - 1) * 8, left.begin() + step * 8);
+      EXPECT_EQ(GlobalBatch(SyntheticSpec(world, 2), step, origin), expected) << step;
+    }
+  }
+  const auto batches = Batches::Open(SyntheticSpec(1, 8), 0, origin);
+  EXPECT_EQ(batches->SamplesOf(1), (SampleRange{0, 8}));
+  EXPECT_EQ(batches->SamplesOf(2), (SampleRange{8, 27}));
+  // Who goes on behind the range needs not to know of it, who goes on before or within it does.
+  EXPECT_EQ(GlobalBatch(SyntheticSpec(2, 2), 3, {2, 27, {}}), GlobalBatch(SyntheticSpec(1, 8), 3, origin));
+  EXPECT_EQ(GlobalBatch(SyntheticSpec(2, 2), 2, {1, 8, {{10, 21}}}),
+            GlobalBatch(SyntheticSpec(1, 8), 2, origin));
+  EXPECT_EQ(GlobalBatch(SyntheticSpec(1, 8), 5, {4, 15, {{10, 21}}}),
+            GlobalBatch(SyntheticSpec(1, 8), 5, {4, 21}));
 }
 
 TEST(Batches, StepsDiffer) {

@@ -35,6 +35,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.initial = FromWeights(plan.layout, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
+  run.passed_over = options.passed_over;
   run.on_step = [&options, rank, result](const v1::StepReport& report) {
     result->reports[rank].push_back(report);
     if (options.on_rank_step) options.on_rank_step(rank, report);

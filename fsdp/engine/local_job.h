@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/data/sample_order.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
@@ -30,6 +31,7 @@ struct LocalJobOptions {
   std::vector<const Departure*> departures = {};  // By rank; empty: nobody tells them to leave.
   Clock* clock = Clock::Real();                   // TrainerOptions, as the next.
   bool run_ahead_on_cpu = false;
+  std::vector<SampleRange> passed_over = {};
   JobLabel label = {};  // RankRun's, as the next.
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.

@@ -3,11 +3,16 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
@@ -29,7 +34,9 @@ constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
 constexpr int kAsks = 3;
-constexpr int kResults = 8;
+constexpr int kResults = 10;
+
+constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {
@@ -52,6 +59,17 @@ std::vector<at::Tensor> PaddingOf(const Bucket& bucket, const at::Tensor& flat) 
   }
   if (bucket.bucket_elements > end) padding.push_back(flat.narrow(0, end, bucket.bucket_elements - end));
   return padding;
+}
+
+// As Operations::norms_ has them.
+at::Tensor NormsOf(const TrainingState& state, int64_t window) {
+  const at::Tensor norms = at::full({window}, kNoNorm, at::TensorOptions().dtype(at::kFloat));
+  float* const places = norms.mutable_data_ptr<float>();
+  const auto known = static_cast<int64_t>(state.grad_norms.size());
+  for (int64_t i = 0; i < std::min(window, known); ++i) {
+    places[(state.step - i) % window] = state.grad_norms[known - 1 - i].value_or(kNoNorm);
+  }
+  return norms;
 }
 
 // The same bytes that a collective reads and writes as fp32.
@@ -106,6 +124,10 @@ void Operations::MakeScalars() {
   scalars_ = {at::zeros({}, fp32.dtype(at::kDouble)), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
   good_steps_ = at::full({}, parts_.start.good_steps, fp32.dtype(at::kInt));
+  for (at::Tensor* flag : {&unfinished_, &spike_, &ended_, &threshold_}) *flag = at::zeros({}, fp32);
+  if (spec().on_spike.watched()) {
+    norms_ = NormsOf(parts_.start, spec().on_spike.window).to(parts_.device);
+  }
   for (at::Tensor& result : results_) {
     result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
     if (parts_.device.is_cuda()) result = result.pin_memory();
@@ -180,6 +202,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   result_slot_ = result_slot;
   optimizer_->BeginStep(order.step);
   scalars_.learning_rate.fill_(order.learning_rate);
+  if (spec().on_spike.watched()) norms_place_ = order.step % spec().on_spike.window;
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -368,30 +391,54 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
 }
 
 absl::Status Operations::Norm(const Instruction& instruction) {
-  const at::Tensor &divisor = scalars_.grad_divisor, &not_finite = scalars_.found_nonfinite;
+  const at::Tensor& divisor = scalars_.grad_divisor;
   const at::Tensor squares = sums_.select(0, kSquares);
   const at::Tensor own = squares_.Sum();
   if (own.defined()) squares.copy_(own);
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
-  const at::Tensor unfinished = sums_.isfinite().all().logical_not();
-  if (spec().scales_loss()) {
-    not_finite.copy_(unfinished);
-  } else {
-    not_finite.add_(unfinished).clamp_max_(1);
-  }
   divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
   divisor.mul_(loss_scale_);
   const at::Tensor norm = squares.sqrt().div_(divisor);
+  Judge(norm);
   if (spec().optimizer.clip_norm > 0) {
     divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
   const at::Tensor used = loss_scale_.clone();
   if (spec().scales_loss()) {
-    at::_amp_update_scale_(loss_scale_, good_steps_, not_finite, kLossScaleGrowth, kLossScaleBackoff,
+    at::_amp_update_scale_(loss_scale_, good_steps_, unfinished_, kLossScaleGrowth, kLossScaleBackoff,
                            spec().loss_scale.growth_interval);
   }
   PublishResult(norm, used);
   return absl::OkStatus();
+}
+
+// With a loss scale a step that is not finite ends no run: the host says when it has become too many.
+void Operations::Judge(const at::Tensor& norm) {
+  const at::Tensor& skip = scalars_.found_nonfinite;
+  unfinished_.copy_(sums_.isfinite().all().logical_not());
+  if (!spec().scales_loss() && spec().on_nonfinite.action != StepAction::kSkip) ended_.add_(unfinished_);
+  skip.copy_(unfinished_).add_(ended_);
+  if (spec().on_spike.watched()) {
+    JudgeSpike(norm);
+    if (spec().on_spike.action != StepAction::kSkip) ended_.add_(spike_);
+    skip.add_(spike_).add_(ended_);
+  }
+  ended_.clamp_max_(1);
+  skip.clamp_max_(1);
+  if (spec().on_spike.watched())
+    norms_.select(0, norms_place_).copy_(at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm));
+}
+
+// By the lower median where their number is even. A norm that is not finite is no spike.
+void Operations::JudgeSpike(const at::Tensor& norm) {
+  const int64_t enough = (spec().on_spike.window + 1) / 2;
+  const at::Tensor sorted = std::get<0>(at::sort(norms_));  // What is no number comes last.
+  const at::Tensor known = norms_.isfinite().sum();
+  const at::Tensor middle = known.sub(1).clamp_min_(0).bitwise_right_shift(1);
+  const at::Tensor median = sorted.gather(0, middle.view({1})).squeeze(0);
+  threshold_.copy_(at::where(known.ge(enough), median.mul(spec().on_spike.grad_norm_factor),
+                             at::full_like(median, std::numeric_limits<float>::infinity())));
+  spike_.copy_(norm.isfinite().logical_and_(norm.gt(threshold_)));
 }
 
 absl::Status Operations::Loss(const Instruction& instruction) {
@@ -402,8 +449,8 @@ absl::Status Operations::Loss(const Instruction& instruction) {
 
 void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
   const at::Tensor result =
-      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
-                 scalars_.found_nonfinite, loss_scale_, good_steps_.to(at::kFloat), sums_.select(0, kAsks)});
+      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale, unfinished_,
+                 loss_scale_, good_steps_.to(at::kFloat), spike_, threshold_, sums_.select(0, kAsks)});
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
 }
 
@@ -417,7 +464,9 @@ StepResult Operations::Result(int result_slot) const {
   result.not_finite = values[4] != 0;
   result.next_loss_scale = values[5];
   result.good_steps = std::llround(values[6]);
-  result.asked = values[7] > 0;
+  result.spike = values[7] != 0;
+  result.spike_threshold = values[8];
+  result.asked = values[9] > 0;
   return result;
 }
 

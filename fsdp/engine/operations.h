@@ -11,9 +11,11 @@
 // loss scale x counted / tokens. Norm has that factor out of the norm and into the divisor which Update
 // applies; nothing else scales.
 //
-// A step whose gradient or loss is not finite updates nothing, on every rank together: Norm leaves a flag on
-// the device, computed from sums that all ranks share. Without a loss scale the flag stays up, since the job
-// ends there and the host may have submitted a step more.
+// A bad step updates nothing, on every rank together: one whose gradient or loss is not finite, or whose
+// gradient norm is a spike where the spec looks for such. Norm leaves a flag on the device, computed from
+// sums that all ranks share; the norms that a spike is judged by are there too, so nothing waits for the
+// host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
+// the flag stays up, since the host may have submitted a step more.
 //
 // Thread safety: the program's dependencies order all shared tensors; there is no lock. LibTorch's exceptions
 // pass through (lanes catch them).
@@ -64,14 +66,17 @@ struct StepOrder {
 struct StepResult {
   double loss_sum = 0;  // Over the targets that count.
   int64_t counted = 0;
-  double grad_norm = 0;     // Of the true gradient, before clipping.
-  double loss_scale = 1;    // That the step ran with.
-  bool not_finite = false;  // Nothing was updated.
+  double grad_norm = 0;        // Of the true gradient, before clipping.
+  double loss_scale = 1;       // That the step ran with.
+  bool not_finite = false;     // Loss or gradient, and nothing was updated.
+  bool spike = false;          // Nothing was updated either: grad_norm is above the threshold.
+  double spike_threshold = 0;  // Infinite where too few norms are known; 0 where nobody looks for spikes.
   // As TrainingState's.
   double next_loss_scale = 1;
   int64_t good_steps = 0;
   bool asked = false;  // Some rank has, for a checkpoint.
 
+  bool skipped() const { return not_finite || spike; }
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
 };
 
@@ -122,6 +127,8 @@ class Operations {
   absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
   absl::Status Norm(const Instruction& instruction);
+  void Judge(const at::Tensor& norm);
+  void JudgeSpike(const at::Tensor& norm);
   absl::Status Loss(const Instruction& instruction);
   void PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale);
 
@@ -149,7 +156,13 @@ class Operations {
   at::Tensor grad_loss_;  // What backward starts from.
   StepScalars scalars_;   // What the updates read.
   at::Tensor loss_scale_;
-  at::Tensor good_steps_;              // int32: since the loss scale changed.
+  at::Tensor good_steps_;  // int32: since the loss scale changed.
+  at::Tensor unfinished_;  // 0 or 1, as the next two: loss or gradient of this step are not finite.
+  at::Tensor spike_;
+  at::Tensor ended_;      // A step of this run was bad, and the run ends with it.
+  at::Tensor threshold_;  // Of a spike.
+  at::Tensor norms_;  // [window]: of step s at s modulo the window, NaN where it was skipped or is not known.
+  int64_t norms_place_ = 0;            // Of the step that has begun.
   std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA, in the order of PublishResult().
 };
 

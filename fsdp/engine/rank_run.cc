@@ -1,5 +1,6 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
 #include <optional>
@@ -14,6 +15,14 @@
 
 namespace fsdpd {
 namespace {
+
+// Ranks that pass over other samples would each train on samples of their own.
+std::vector<std::string> FingerprintOf(const RankRun& run) {
+  std::vector<std::string> lines = Fingerprint(run.plan->spec, run.plan->layout, run.plan->program);
+  for (const SampleRange& range : run.passed_over)
+    lines.push_back(absl::StrCat("samples ", range.first, " to ", range.end - 1, " are passed over"));
+  return lines;
+}
 
 absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   const Spec& spec = run.plan->spec;
@@ -66,7 +75,7 @@ absl::Status RunRank(RankRun run) {
   if (run.local != nullptr) mesh = std::move(*run.local);
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(run.device_index));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
-                                       Fingerprint(plan.spec, plan.layout, plan.program), run.timeout));
+                                       FingerprintOf(run), run.timeout));
   const absl::Time begin = absl::Now();
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
   if (run.local == nullptr) {
@@ -84,6 +93,7 @@ absl::Status RunRank(RankRun run) {
   options.model = run.model;
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
+  options.passed_over = std::move(run.passed_over);
   options.restore = start.restore.get();
   options.store = run.store;
   options.label = run.label;

@@ -33,12 +33,13 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  const Departure* departure = nullptr;     // As these six are in TrainerOptions.
+  const Departure* departure = nullptr;     // As these seven are in TrainerOptions.
   Clock* clock = Clock::Real();
   InitialValues initial = {};
   const UserModel* model = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
+  std::vector<SampleRange> passed_over = {};
   // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
   JobLabel label = {};
 

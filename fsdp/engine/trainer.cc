@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/window.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/memory/counters.h"
 #include "fsdp/model/model.h"
 #include "fsdp/optimizer/schedule.h"
@@ -64,7 +65,7 @@ void Describe(const Plan& plan, FlightPage* flight) {
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrFormat("step %d: %s", step, status.message()));
+  return Annotated(status, absl::StrCat("step ", step, ": "));
 }
 
 }  // namespace
@@ -86,7 +87,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   const auto rank = static_cast<int>(position.rank);
   const at::Device device = DeviceOf(options);
   const TrainingState start = options.restore != nullptr ? options.restore->state() : TrainingState();
-  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank, {start.step, start.samples}));
+  const DataOrigin origin = {start.step, start.samples, options.passed_over};
+  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank, origin));
   std::optional<EvaluationBatches> evaluation;
   if (plan.spec.evaluation.every_steps > 0) {
     FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
@@ -252,12 +254,14 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   const OpenStep& open = open_.front();
   const int64_t step = open.order.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
-  FSDPD_RETURN_IF_ERROR(AtStep(step, CheckFinite(open, result)));
+  const std::optional<v1::BadStep> bad = FindBadStep(open, result);
+  if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   Count(result);
   schedule_->Collected(step, result.asked);
   if (open.order.saves) saver_->Write(state_);
   v1::StepReport report = Report(open, result);
   step_seconds_ = report.step_seconds();
+  if (bad.has_value()) *report.mutable_bad_step() = *bad;
   if (EvaluatesAfter(step)) {
     FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation())));
   }
@@ -270,8 +274,10 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
 
 void Trainer::Count(const StepResult& result) {
   ++state_.step;
-  state_.samples += spec().global_batch;
-  state_.steps_taken += result.not_finite ? 0 : 1;
+  state_.samples = batches_.SamplesOf(state_.step).end;
+  state_.steps_taken += result.skipped() ? 0 : 1;
+  KeepNorm(spec(), result.skipped() ? std::nullopt : std::optional(static_cast<float>(result.grad_norm)),
+           &state_);
   state_.loss_scale = result.next_loss_scale;
   state_.good_steps = result.good_steps;
 }
@@ -295,19 +301,21 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::CheckFinite(const OpenStep& step, const StepResult& result) const {
-  if (!result.not_finite) return absl::OkStatus();
-  if (!spec().scales_loss()) {
-    return absl::OutOfRangeError(absl::StrFormat(
-        "not finite: loss %g, gradient norm %g (learning rate %g); lower optimizer.%s.lr, add warmup_steps "
-        "or set optimizer.clip_norm",
-        result.loss(), result.grad_norm, step.order.learning_rate,
-        spec().optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd"));
-  }
-  if (result.loss_scale >= kSmallestLossScale) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrFormat("not finite although the loss scale came down to %g: loss %g, gradient norm %g",
-                      result.loss_scale, result.loss(), result.grad_norm));
+// Null also of a step that the loss scale skips: it has been made smaller.
+std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const StepResult& result) const {
+  const bool left_to_scale = spec().scales_loss() && result.loss_scale >= kSmallestLossScale;
+  const bool not_finite = result.not_finite && !left_to_scale;
+  if (!not_finite && !result.spike) return std::nullopt;
+  v1::BadStep bad;
+  bad.set_step(open.order.step);
+  bad.set_kind(not_finite ? v1::BAD_STEP_KIND_NONFINITE : v1::BAD_STEP_KIND_SPIKE);
+  bad.set_loss(result.loss());
+  bad.set_grad_norm(result.grad_norm);
+  if (!not_finite) bad.set_threshold(result.spike_threshold);
+  const SampleRange samples = batches_.SamplesOf(open.order.step);
+  bad.set_first_sample(samples.first);
+  bad.set_end_sample(samples.end);
+  return bad;
 }
 
 v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
@@ -323,7 +331,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_exposed_seconds(timing.exposed_seconds);
   for (const v1::OpTime& op : timing.ops) *report.add_ops() = op;
   *report.mutable_memory() = step.memory;
-  report.set_skipped(result.not_finite);
+  report.set_skipped(result.skipped());
   if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
   return report;
 }

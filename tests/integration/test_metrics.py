@@ -19,8 +19,8 @@ COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffer
               "workspace", "library", "fragmentation"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
-            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_memory_spikes_total",
-            "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
+            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_bad_steps_total",
+            "fsdpd_memory_spikes_total", "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
 GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]

@@ -177,6 +177,33 @@ void Add(const CheckpointConfig& checkpoint, Lines* lines) {
   to.Int("load_optimizer", checkpoint.load_optimizer);
 }
 
+const char* NameOf(StepAction action) {
+  switch (action) {
+    case StepAction::kStop:
+      return "stop";
+    case StepAction::kSkip:
+      return "skip";
+    case StepAction::kRewind:
+      return "rewind";
+  }
+  return "?";
+}
+
+// A job for which no step is a bad one says nothing of them.
+void Add(const OnNonfiniteConfig& on_nonfinite, const OnSpikeConfig& on_spike, Lines* lines) {
+  if (on_nonfinite.action != StepAction::kStop) {
+    const Section to("on_nonfinite", lines);
+    to.Text("action", NameOf(on_nonfinite.action));
+    to.Int("max", on_nonfinite.max);
+  }
+  if (!on_spike.watched()) return;
+  const Section to("on_spike", lines);
+  to.Text("action", NameOf(on_spike.action));
+  to.Int("max", on_spike.max);
+  to.Real("grad_norm_factor", on_spike.grad_norm_factor);
+  to.Int("window", on_spike.window);
+}
+
 // Frozen patterns and parameter groups are in the layout as what they became.
 void Add(const Spec& spec, Lines* lines) {
   const Section to("spec", lines);
@@ -207,6 +234,7 @@ void Add(const Spec& spec, Lines* lines) {
   Add(spec.optimizer, lines);
   Add(spec.schedule, lines);
   Add(spec.checkpoint, lines);
+  Add(spec.on_nonfinite, spec.on_spike, lines);
 }
 
 std::string GroupsOf(const Bucket& bucket) {

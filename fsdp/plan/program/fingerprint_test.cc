@@ -125,6 +125,27 @@ Changes TrainingChanges() {
       [](Job* j) { j->spec.initial.deviation = 0.0134; },
       [](Job* j) { j->spec.initial.embedding_deviation = 1; },
       [](Job* j) { j->spec.initial.scale_outputs = true; },
+      [](Job* j) {
+        j->spec.on_nonfinite = {StepAction::kSkip, 10};
+      },
+      [](Job* j) {
+        j->spec.on_nonfinite = {StepAction::kSkip, 11};
+      },
+      [](Job* j) {
+        j->spec.on_nonfinite = {StepAction::kRewind, 10};
+      },
+      [](Job* j) {
+        j->spec.on_spike = {StepAction::kStop, 0, 10, 128};
+      },
+      [](Job* j) {
+        j->spec.on_spike = {StepAction::kSkip, 5, 10, 128};
+      },
+      [](Job* j) {
+        j->spec.on_spike = {StepAction::kSkip, 5, 11, 128};
+      },
+      [](Job* j) {
+        j->spec.on_spike = {StepAction::kSkip, 5, 10, 64};
+      },
       [](Job* j) { j->spec.optimizer.kind = OptimizerKind::kSgd; },
       [](Job* j) { j->spec.optimizer.lr *= 1.0000000000000002; },
       [](Job* j) { j->spec.optimizer.weight_decay = 0; },

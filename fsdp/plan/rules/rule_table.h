@@ -71,6 +71,7 @@ const std::vector<Rule>& DataRules();        // data
 const std::vector<Rule>& RuntimeRules();     // resources, fsdp, parallel, restart, telemetry
 const std::vector<Rule>& TrainRules();       // train, schedule
 const std::vector<Rule>& CheckpointRules();  // checkpoint
+const std::vector<Rule>& BadStepRules();     // train.on_nonfinite, train.on_spike
 const std::vector<Rule>& OptimizerRules();   // optimizer
 const std::vector<Rule>& PrecisionRules();   // precision
 const std::vector<Rule>& EnvRules();         // env

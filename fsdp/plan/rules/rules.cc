@@ -16,8 +16,9 @@ namespace {
 // intervals are checked against the steps.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part : {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(),
-                           &CheckpointRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+  for (const auto* part :
+       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &CheckpointRules(),
+        &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

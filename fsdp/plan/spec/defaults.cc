@@ -114,6 +114,38 @@ class Filler {
       train->set_seed(1);
       Chose("train.seed", "1");
     }
+    FillOnNonfinite(train);
+    if (train->has_on_spike()) FillOnSpike(train->mutable_on_spike());
+  }
+
+  template <typename OnBadStep>
+  void FillMax(const std::string& field, OnBadStep* on) {
+    const bool bounded = on->action() == v1::STEP_ACTION_SKIP || on->action() == v1::STEP_ACTION_REWIND;
+    if (!bounded || on->has_max()) return;
+    on->set_max(10);
+    Chose(field + ".max", "10");
+  }
+
+  // Told only to who wrote something of it.
+  void FillOnNonfinite(v1::Train* train) {
+    if (!train->has_on_nonfinite()) return;
+    if (train->on_nonfinite().action() == v1::STEP_ACTION_UNSPECIFIED) {
+      train->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_STOP);
+      Chose("train.on_nonfinite.action", "stop", "default: the attempt fails");
+    }
+    FillMax("train.on_nonfinite", train->mutable_on_nonfinite());
+  }
+
+  void FillOnSpike(v1::OnSpike* on) {
+    FillMax("train.on_spike", on);
+    if (!on->has_grad_norm_factor()) {
+      on->set_grad_norm_factor(10);
+      Chose("train.on_spike.grad_norm_factor", "10");
+    }
+    if (!on->has_window()) {
+      on->set_window(128);
+      Chose("train.on_spike.window", "128");
+    }
   }
 
   void FillOptimizer() {

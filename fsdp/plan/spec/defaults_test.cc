@@ -109,6 +109,25 @@ TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
   EXPECT_TRUE(choices.empty());
 }
 
+TEST(Defaults, OfBadStepsAreThereWhereSomebodyAsks) {
+  v1::JobSpec job;
+  EXPECT_FALSE(WithDefaults(job, nullptr).train().has_on_nonfinite());
+  EXPECT_FALSE(WithDefaults(job, nullptr).train().has_on_spike());
+  job.mutable_train()->mutable_on_nonfinite();
+  job.mutable_train()->mutable_on_spike()->set_action(v1::STEP_ACTION_SKIP);
+  std::vector<Choice> choices;
+  const v1::Train filled = WithDefaults(job, &choices).train();
+  EXPECT_EQ(filled.on_nonfinite().action(), v1::STEP_ACTION_STOP);
+  EXPECT_FALSE(filled.on_nonfinite().has_max());
+  EXPECT_EQ(filled.on_spike().max(), 10);
+  EXPECT_EQ(filled.on_spike().grad_norm_factor(), 10);
+  EXPECT_EQ(filled.on_spike().window(), 128);
+  EXPECT_EQ(ReasonOf(choices, "train.on_nonfinite.action"), "stop: default: the attempt fails");
+  EXPECT_EQ(ReasonOf(choices, "train.on_spike.window"), "128: default");
+  job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(0);  // What is written stays.
+  EXPECT_EQ(WithDefaults(job, nullptr).train().on_spike().grad_norm_factor(), 0);
+}
+
 TEST(Defaults, OfCheckpointsAreAbsentWhereThereAreNone) {
   const v1::JobSpec filled = WithDefaults(v1::JobSpec(), nullptr);
   EXPECT_FALSE(filled.checkpoint().has_on_end());

@@ -227,6 +227,21 @@ ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
   }
 }
 
+StepAction ToAction(v1::StepAction action) {
+  switch (action) {
+    case v1::STEP_ACTION_SKIP:
+      return StepAction::kSkip;
+    case v1::STEP_ACTION_REWIND:
+      return StepAction::kRewind;
+    default:
+      return StepAction::kStop;
+  }
+}
+
+OnSpikeConfig ToOnSpike(const v1::OnSpike& on) {
+  return {ToAction(on.action()), on.max(), on.grad_norm_factor(), on.window()};
+}
+
 CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   CheckpointConfig config;
   config.dir = checkpoint.dir();
@@ -396,6 +411,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.seed = static_cast<uint64_t>(train.seed());
   spec.initial = ToInitial(train.initial());
   spec.evaluation = {train.evaluation().every_steps(), train.evaluation().samples()};
+  spec.on_nonfinite = {ToAction(train.on_nonfinite().action()), train.on_nonfinite().max()};
+  if (train.has_on_spike()) spec.on_spike = ToOnSpike(train.on_spike());
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
   spec.optimizer = ToOptimizer(resolved.optimizer());
   spec.schedule = ToSchedule(resolved.schedule());

@@ -26,6 +26,7 @@ enum class Recompute { kNone, kSelective, kFull };
 enum class DeviceKind { kCpu, kCuda };
 enum class OptimizerKind { kAdamW, kSgd };
 enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };
+enum class StepAction { kStop, kSkip, kRewind };
 enum class TokenType { kU8, kU16, kU32, kMegatron };
 
 struct RopeScaling {
@@ -117,6 +118,22 @@ struct EvaluationConfig {
   int64_t samples = 0;      // 0: all.
 };
 
+// What becomes of a step that is not finite: v1::OnNonfinite says what each value is.
+struct OnNonfiniteConfig {
+  StepAction action = StepAction::kStop;
+  int64_t max = 0;
+};
+
+// ... or that is a spike (v1::OnSpike).
+struct OnSpikeConfig {
+  StepAction action = StepAction::kStop;
+  int64_t max = 0;
+  double grad_norm_factor = 0;  // 0: nobody looks for spikes.
+  int64_t window = 0;
+
+  bool watched() const { return grad_norm_factor > 0; }
+};
+
 // What a group of the spec says for the parameters that match one of its patterns.
 struct ParamGroup {
   std::vector<std::string> patterns;
@@ -192,6 +209,8 @@ struct Spec {
   uint64_t seed = 1;
   InitialConfig initial;
   EvaluationConfig evaluation;
+  OnNonfiniteConfig on_nonfinite;
+  OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

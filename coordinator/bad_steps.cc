@@ -1,0 +1,111 @@
+#include "coordinator/bad_steps.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
+
+namespace fsdpd {
+namespace {
+
+void Keep(const v1::BadStep& bad, v1::Job* job) {
+  auto* kept = job->mutable_bad_steps();
+  *kept->Add() = bad;
+  if (kept->size() > kMaxBadSteps) kept->DeleteSubrange(0, kept->size() - kMaxBadSteps);
+}
+
+std::string EventOf(const v1::BadStep& bad) {
+  const std::string why =
+      bad.kind() == v1::BAD_STEP_KIND_SPIKE
+          ? absl::StrFormat("a spike, its gradient norm %g is above %g", bad.grad_norm(), bad.threshold())
+          : absl::StrFormat("not finite, loss %g and gradient norm %g", bad.loss(), bad.grad_norm());
+  return absl::StrFormat("step %d was skipped: %s (samples %d to %d)", bad.step(), why, bad.first_sample(),
+                         bad.end_sample() - 1);
+}
+
+// The step after which the next attempt goes on, if it finds the newest checkpoint that is known.
+int64_t NewestStep(const v1::Job& job) {
+  const int64_t committed = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+  return std::max(committed, job.restored().step());
+}
+
+int64_t MostRewinds(const v1::Job& job, v1::BadStepKind kind) {
+  const v1::Train train = FilledSpec(job).train();
+  return kind == v1::BAD_STEP_KIND_SPIKE ? train.on_spike().max() : train.on_nonfinite().max();
+}
+
+const char* FieldOf(v1::BadStepKind kind) {
+  return kind == v1::BAD_STEP_KIND_SPIKE ? "train.on_spike" : "train.on_nonfinite";
+}
+
+void Merge(v1::SampleRange range, v1::Job* job) {
+  std::vector<v1::SampleRange> apart;
+  for (const v1::SampleRange& each : job->passed_over()) {
+    if (each.end() < range.first() || range.end() < each.first()) {
+      apart.push_back(each);
+      continue;
+    }
+    range.set_first(std::min(range.first(), each.first()));
+    range.set_end(std::max(range.end(), each.end()));
+  }
+  apart.push_back(range);
+  std::sort(apart.begin(), apart.end(), [](const auto& a, const auto& b) { return a.first() < b.first(); });
+  job->mutable_passed_over()->Assign(apart.begin(), apart.end());
+}
+
+}  // namespace
+
+bool TakeSkipped(const v1::StepReport& report, absl::Time now, v1::Job* job) {
+  if (!report.has_bad_step()) return false;
+  Keep(report.bad_step(), job);
+  job->set_skipped_steps(job->skipped_steps() + 1);
+  job->set_revision(job->revision() + 1);
+  if (job->skipped_steps() <= kMaxBadSteps) AddEvent(EventOf(report.bad_step()), now, job);
+  return true;
+}
+
+bool WantsToGoBack(const v1::Job& job) {
+  return job.has_failure() && job.failure().attempt() == job.attempt() && job.failure().bad_step().rewind();
+}
+
+std::string WhyNotBack(const v1::Job& job) {
+  FSDPD_CHECK(WantsToGoBack(job));
+  const v1::BadStep& bad = job.failure().bad_step();
+  const int64_t most = MostRewinds(job, bad.kind());
+  if (job.rewinds() >= most) {
+    return absl::StrCat("the job has gone back ", job.rewinds(), " times, and ", FieldOf(bad.kind()),
+                        ".max is ", most);
+  }
+  for (const v1::SampleRange& range : job.passed_over()) {
+    const bool follows = range.end() == bad.first_sample() && bad.step() == job.restored().step() + 1;
+    if (follows) {
+      return absl::StrCat("it had gone back and passed over samples ", range.first(), " to ", range.end() - 1,
+                          ", and the first step after them is bad too: it is not the data");
+    }
+  }
+  return "";
+}
+
+v1::SampleRange RangeToPassOver(const v1::Job& job) {
+  FSDPD_CHECK(WantsToGoBack(job));
+  const v1::BadStep& bad = job.failure().bad_step();
+  const int64_t steps = std::max<int64_t>(0, bad.step() - 1 - NewestStep(job));
+  v1::SampleRange range;
+  range.set_first(std::max<int64_t>(0, bad.first_sample() - steps * FilledSpec(job).train().global_batch()));
+  range.set_end(bad.end_sample());
+  return range;
+}
+
+void GoBack(v1::Job* job) {
+  Merge(RangeToPassOver(*job), job);
+  Keep(job->failure().bad_step(), job);
+  job->set_rewinds(job->rewinds() + 1);
+  job->set_rewinds_since_checkpoint(job->rewinds_since_checkpoint() + 1);
+}
+
+}  // namespace fsdpd

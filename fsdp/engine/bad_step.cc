@@ -1,0 +1,110 @@
+#include "fsdp/engine/bad_step.h"
+
+#include <absl/strings/cord.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace fsdpd {
+namespace {
+
+constexpr char kPayload[] = "fsdpd.v1.BadStep";
+
+// What the spec says for this kind of bad step.
+struct Policy {
+  const char* field;
+  StepAction action;
+  int64_t max;
+  std::vector<int64_t>* skipped;
+};
+
+Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) {
+  if (bad.kind() == v1::BAD_STEP_KIND_SPIKE)
+    return {"train.on_spike", spec.on_spike.action, spec.on_spike.max, &state->skipped_spikes};
+  return {"train.on_nonfinite", spec.on_nonfinite.action, spec.on_nonfinite.max, &state->skipped_nonfinite};
+}
+
+// "" or the prefix of what could be done about it.
+std::string Advice(const Spec& spec) {
+  return absl::StrFormat(
+      "lower optimizer.%s.lr, add warmup_steps, set optimizer.clip_norm, or have train.on_nonfinite pass "
+      "over "
+      "such steps",
+      spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd");
+}
+
+std::string WordsOf(const Spec& spec, const v1::BadStep& bad, double loss_scale) {
+  const std::string samples = absl::StrFormat("samples %d to %d", bad.first_sample(), bad.end_sample() - 1);
+  if (bad.kind() == v1::BAD_STEP_KIND_SPIKE) {
+    return absl::StrFormat(
+        "a spike: gradient norm %g is above %g, %g times the median of the last %d steps (loss %g, %s)",
+        bad.grad_norm(), bad.threshold(), spec.on_spike.grad_norm_factor, spec.on_spike.window, bad.loss(),
+        samples);
+  }
+  const std::string what =
+      spec.scales_loss() ? absl::StrFormat("not finite although the loss scale came down to %g", loss_scale)
+                         : std::string("not finite");
+  return absl::StrFormat("%s: loss %g, gradient norm %g (%s)", what, bad.loss(), bad.grad_norm(), samples);
+}
+
+absl::Status Ended(v1::BadStep bad, bool rewind, const std::string& words) {
+  absl::Status status = absl::OutOfRangeError(words);
+  bad.set_rewind(rewind);
+  status.SetPayload(kPayload, absl::Cord(bad.SerializeAsString()));
+  return status;
+}
+
+}  // namespace
+
+absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState* state) {
+  const Policy policy = PolicyOf(spec, bad, state);
+  const std::string words = WordsOf(spec, bad, state->loss_scale);
+  switch (policy.action) {
+    case StepAction::kStop: {
+      const bool advises = bad.kind() != v1::BAD_STEP_KIND_SPIKE && !spec.scales_loss();
+      return Ended(bad, false, advises ? absl::StrCat(words, "; ", Advice(spec)) : words);
+    }
+    case StepAction::kRewind:
+      return Ended(bad, true, words);
+    case StepAction::kSkip:
+      break;
+  }
+  std::vector<int64_t>& skipped = *policy.skipped;
+  skipped.erase(std::remove_if(skipped.begin(), skipped.end(),
+                               [&](int64_t step) { return step <= bad.step() - kBadStepsWithin; }),
+                skipped.end());
+  if (static_cast<int64_t>(skipped.size()) >= policy.max) {
+    return Ended(bad, false,
+                 absl::StrFormat("%s; of the last %d steps %d were skipped for that, and %s.max is %d", words,
+                                 kBadStepsWithin, skipped.size(), policy.field, policy.max));
+  }
+  skipped.push_back(bad.step());
+  return absl::OkStatus();
+}
+
+std::optional<v1::BadStep> BadStepOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPayload);
+  v1::BadStep bad;
+  if (!payload.has_value() || !bad.ParseFromString(std::string(*payload))) return std::nullopt;
+  return bad;
+}
+
+absl::Status Annotated(const absl::Status& status, const std::string& prefix) {
+  absl::Status annotated(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
+  return annotated;
+}
+
+void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state) {
+  if (!spec.on_spike.watched()) return;
+  std::vector<std::optional<float>>& norms = state->grad_norms;
+  norms.push_back(norm);
+  const auto window = static_cast<size_t>(spec.on_spike.window);
+  if (norms.size() > window) norms.erase(norms.begin(), norms.end() - static_cast<int64_t>(window));
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,107 @@
+// train.on_nonfinite and train.on_spike.
+#include <absl/strings/str_cat.h>
+
+#include <cmath>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
+
+// As many places of a job remember them (fsdp/checkpoint/training_state.h, Job.passed_over).
+constexpr int64_t kMost = 1000;
+constexpr int64_t kMostWindow = 1024;
+
+const v1::OnNonfinite& Nonfinite(const Facts& f) { return f.job.train().on_nonfinite(); }
+const v1::OnSpike& Spike(const Facts& f) { return f.job.train().on_spike(); }
+
+bool IsBounded(v1::StepAction action) {
+  return action == v1::STEP_ACTION_SKIP || action == v1::STEP_ACTION_REWIND;
+}
+
+// Both messages have an action and a max.
+template <typename OnBadStep>
+Findings ChecksMax(const OnBadStep& on) {
+  if (!on.has_max()) return {};
+  return Between(on.max(), kMost, "max", "write a number from 1 to 1000, or leave it out for 10");
+}
+
+template <typename OnBadStep>
+Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const char* action_field) {
+  if (!on.has_max() || IsBounded(on.action()) || !f.Sound({action_field})) return {};
+  return {{"the first such step fails the attempt, so there is nothing to bound",
+           "leave it out, or write action: skip or action: rewind", "", absl::StrCat(on.max()), "none"}};
+}
+
+Findings ChecksRewind(const Facts& f, v1::StepAction action) {
+  if (action != v1::STEP_ACTION_REWIND) return {};
+  if (!f.Sound({"checkpoint.dir", "checkpoint.every_steps", "train.steps"})) return {};
+  const v1::Checkpoint& checkpoint = f.job.checkpoint();
+  const int64_t every = checkpoint.every_steps();
+  if (!checkpoint.dir().empty() && every > 0 && every <= f.job.train().steps()) return {};
+  return {{"the job writes no checkpoint between its steps, and would go back to its first",
+           "write checkpoint.dir and checkpoint.every_steps, or use action: skip"}};
+}
+
+const Rule kRules[] = {
+    {"bad_step_nonfinite_max", kError, "train.on_nonfinite.max", "max is from 1 to 1000",
+     [](const Facts& f) { return ChecksMax(Nonfinite(f)); }},
+    {"bad_step_nonfinite_max_unused", kAdjust, "train.on_nonfinite.max", "max goes with skip or rewind",
+     [](const Facts& f) {
+       if (!f.Sound({"train.on_nonfinite.max"})) return Findings();
+       return ChecksUnusedMax(f, Nonfinite(f), "train.on_nonfinite.action");
+     }},
+    {"bad_step_skip_with_loss_scale", kError, "train.on_nonfinite.action",
+     "with fp16 the loss scale skips steps that are not finite",
+     [](const Facts& f) -> Findings {
+       if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.Sound({"precision"})) return {};
+       if (f.compute() != DType::kFp16) return {};
+       return {
+           {"fp16 skips such steps by itself and makes the loss scale smaller; what is not finite at a "
+            "scale below 1 would be so for ever",
+            "write action: rewind or action: stop, or leave on_nonfinite out"}};
+     }},
+    {"bad_step_nonfinite_rewind", kError, "train.on_nonfinite.action", "rewind goes with checkpoints",
+     [](const Facts& f) { return ChecksRewind(f, Nonfinite(f).action()); }},
+    {"bad_step_spike_action", kError, "train.on_spike.action", "on_spike says what is done",
+     [](const Facts& f) -> Findings {
+       if (!f.job.train().has_on_spike() || Spike(f).action() != v1::STEP_ACTION_UNSPECIFIED) return {};
+       return Missing("action", "write action: skip, action: rewind or action: stop, or leave on_spike out");
+     }},
+    {"bad_step_spike_max", kError, "train.on_spike.max", "max is from 1 to 1000",
+     [](const Facts& f) { return ChecksMax(Spike(f)); }},
+    {"bad_step_spike_max_unused", kAdjust, "train.on_spike.max", "max goes with skip or rewind",
+     [](const Facts& f) {
+       if (!f.Sound({"train.on_spike.max"})) return Findings();
+       return ChecksUnusedMax(f, Spike(f), "train.on_spike.action");
+     }},
+    {"bad_step_spike_factor", kError, "train.on_spike.grad_norm_factor", "grad_norm_factor is above 1",
+     [](const Facts& f) -> Findings {
+       const double factor = Spike(f).grad_norm_factor();
+       if (!f.job.train().has_on_spike() || (factor > 1 && std::isfinite(factor))) return {};
+       return {{absl::StrCat("grad_norm_factor is ", factor,
+                             ", and half of all steps are above the median of those before"),
+                "write a number above 1, or leave it out for 10"}};
+     }},
+    {"bad_step_spike_window", kError, "train.on_spike.window", "window is from 2 to 1024",
+     [](const Facts& f) -> Findings {
+       const int64_t window = Spike(f).window();
+       if (!f.job.train().has_on_spike() || (window >= 2 && window <= kMostWindow)) return {};
+       return {{absl::StrCat("window is ", window, " and must be between 2 and ", kMostWindow),
+                "write for example window: 128, or leave it out for that"}};
+     }},
+    {"bad_step_spike_rewind", kError, "train.on_spike.action", "rewind goes with checkpoints",
+     [](const Facts& f) { return ChecksRewind(f, Spike(f).action()); }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& BadStepRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,120 @@
+"""Batches that a job cannot learn from: skipped, or passed over from the checkpoint before."""
+
+import json
+import re
+import struct
+
+import pytest
+
+from harness.specs import spec
+from harness.training import Record, messages
+from harness.wait import wait_until
+
+STEPS = 20
+EVERY = 5
+BAD = 200  # A byte that no text holds.
+SAMPLE = 17  # Tokens, with the last target.
+
+
+def text_with_one_bad_sample(path, sample):
+    """130 samples of ASCII, one of which has bytes of its own in its middle; a job of 20 steps reads 80 of them."""
+    tokens = bytearray((b"the quick brown fox jumps over the lazy dog. " * 200)[:SAMPLE * 130])
+    begin = SAMPLE * sample
+    tokens[begin + 5:begin + 12] = bytes([BAD] * 7)
+    path.write_bytes(tokens)
+    return path
+
+
+@pytest.fixture(scope="module")
+def poisoned(shared, tmp_path_factory):
+    """A checkpoint in which the embedding of one byte is infinite: what reads it has no finite loss."""
+    folder = tmp_path_factory.mktemp("poisoned")
+    made = spec(steps=1, name="start", checkpoint={"dir": str(folder / "run")})
+    shared.wait_state(shared.submit(made), "SUCCEEDED")
+    written = shared.write_spec(made, "start.yaml")
+    shared.ctl("ckpt", "convert", folder / "run" / "iter_0000001", folder / "hf", "--to", "hf", "--dtype", "float32",
+               "--spec", written).expect(0)
+    file = folder / "hf" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    size = struct.unpack_from("<Q", content)[0]
+    tensor = json.loads(content[8:8 + size])["model.embed_tokens.weight"]
+    width = tensor["shape"][1]
+    at = 8 + size + tensor["data_offsets"][0] + BAD * width * 4
+    content[at:at + 4 * width] = struct.pack("<f", float("inf")) * width
+    file.write_bytes(content)
+    shared.ctl("ckpt", "convert", folder / "hf", folder / "start", "--to", "fsdp_dtensor").expect(0)
+    return folder / "start"
+
+
+def made_of(folder, poisoned, action, **train):
+    text = text_with_one_bad_sample(folder / "text.bin", 40)
+    return spec(steps=STEPS, name="bad-steps", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]},
+                train={"on_nonfinite": {"action": action}, **train},
+                checkpoint={"dir": str(folder / "run"), "every_steps": EVERY, "load": str(poisoned),
+                            "load_optimizer": False})
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_told(cluster, poisoned, tmp_path):
+    job = cluster.wait_state(cluster.submit(made_of(tmp_path, poisoned, "skip")), "SUCCEEDED")
+    assert job.attempt == 1 and job.skipped_steps == len(job.bad_steps) >= 1
+    bad = job.bad_steps[0]
+    assert bad.end_sample == bad.first_sample + 4 == 4 * bad.step
+    said = rf"step {bad.step} was skipped: not finite, loss -?nan and gradient norm -?nan " \
+           rf"\(samples {bad.first_sample} to {bad.end_sample - 1}\)"
+    assert any(re.fullmatch(said, text) for text in messages(job)), messages(job)
+    described = cluster.ctl("describe", job.id).expect(0).out
+    assert re.search(rf"^  {bad.step} +not finite +-?nan .* {bad.first_sample} to {bad.end_sample - 1}$", described, re.M)
+    log = cluster.ctl("logs", job.id, "--rank", "0").expect(0).out
+    assert f"skipped: not finite, samples {bad.first_sample} to {bad.end_sample - 1}" in log
+    metric = f'fsdpd_bad_steps_total{{fsdpd_job="{job.id}",rank="0",kind="nonfinite"}} {job.skipped_steps}'
+    assert metric in cluster.scrape("node-0"), "of a job that has just ended"
+
+
+def test_a_step_that_is_not_finite_ends_a_job_that_says_nothing_of_it(cluster, poisoned, tmp_path):
+    made = made_of(tmp_path, poisoned, "stop")
+    made["restart"] = {"max_attempts": 1}
+    job = cluster.wait_state(cluster.submit(made), "FAILED")
+    assert re.search(r"step \d+: not finite: loss -?nan, gradient norm -?nan \(samples \d+ to \d+\)", job.reason), job.reason
+    assert job.failure.bad_step.step > 0 and not job.failure.bad_step.rewind
+
+
+def went_back(job):
+    said = [re.match(r"attempt (\d+) goes back: .* from the checkpoint of step (\d+) and passes over samples (\d+) to "
+                     r"(\d+)$", text) for text in messages(job)]
+    return [[int(number) for number in each.groups()] for each in said if each]
+
+
+def test_a_job_goes_back_and_passes_over_what_it_could_not_learn_from(cluster, poisoned, tmp_path):
+    made = made_of(tmp_path, poisoned, "rewind")
+    made["restart"] = {"max_attempts": 1}
+    job_id = cluster.submit(made)
+    record = Record(cluster, job_id)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    backs = went_back(job)
+    assert job.rewinds == len(backs) == job.attempt - 1 >= 1, messages(job)
+    _, step, first, last = backs[0]
+    bad = job.bad_steps[0]
+    assert step == (bad.step - 1) // EVERY * EVERY and (first, last) == (4 * step, 4 * bad.step - 1)
+    assert [(each.first, each.end) for each in job.passed_over][0] == (first, last + 1)
+    assert job.skipped_steps == 0 and bad.rewind
+    losses = record.losses()
+    assert set(dict(losses)) == set(range(1, STEPS + 1)) and all(loss == loss for _, loss in losses), losses
+    # One that never sees them: the samples behind come in their order.
+    described = cluster.ctl("describe", job_id).expect(0).out
+    assert f"samples {first} to {last} are passed over" in described
+    assert f"attempt:   {job.attempt} of {job.attempt}\n" in described, "none of them counted"
+
+
+def test_what_is_passed_over_outlives_the_coordinator(own, poisoned, tmp_path):
+    """Killed as soon as it has decided to go back, before or after the next launch left it."""
+    with own() as cluster:
+        made = made_of(tmp_path, poisoned, "rewind")
+        made["restart"] = {"max_attempts": 1}
+        job_id = cluster.submit(made)
+        wait_until("the job has gone back", lambda: cluster.job(job_id).rewinds == 1)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.rewinds == 1 and job.attempt == 2, messages(job)
+        assert job.passed_over[0].end == 4 * job.bad_steps[0].step
