@@ -1,4 +1,4 @@
-// A model's sizes as a Hugging Face config.json, the way back from client/hf_config.h: what a conversion
+// A model's sizes as a Hugging Face config.json, the way back from fsdp/checkpoint/hf_config.h: what a conversion
 // writes beside weights.
 #pragma once
 
