@@ -181,6 +181,7 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
   if (job.has_failed_checkpoint()) {
     absl::StrAppend(&text, "  ", FailedCheckpointText(job.failed_checkpoint()), " (",
                     Since(job.failed_checkpoint().unix_nanos(), now), " ago)\n");
+    for (const std::string& note : restored.notes()) absl::StrAppend(&text, "  note: ", OneLine(note), "\n");
   }
   if (job.checkpoints().empty()) return text;
   TextTable table({"STEP", "AGE", "BYTES", "TOOK", "WAITED", "PATH"});

@@ -146,10 +146,12 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
   job.mutable_restored()->set_path("/runs/7/iter_20");
   job.mutable_restored()->set_seconds(2);
   job.mutable_restored()->add_passed_over("/runs/7/iter_25: no .metadata");
+  job.mutable_restored()->add_notes("train.seed: 1 there, and 2 here");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("attempt:   2 of 2\n"));
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("attempt 2 began after step 20, from /runs/7/iter_20 (read in 2 s)\n"
                         "  passed over: /runs/7/iter_25: no .metadata\n"
+                        "  note: train.seed: 1 there, and 2 here\n"
                         "checkpoints:\n"
                         "  STEP  AGE   BYTES     TOOK  WAITED  PATH\n"
                         "  60    5 s   1.50 GiB  3 s   40 ms   /runs/7/iter_60\n"

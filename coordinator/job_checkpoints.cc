@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows.
+constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows, as of notes.
 
 int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
 
@@ -123,6 +123,8 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 }
 
 int CountedAttempts(const v1::Job& job) {
+    auto* notes = kept->mutable_notes();
+    if (notes->size() > kMaxPassedOver) notes->DeleteSubrange(kMaxPassedOver, notes->size() - kMaxPassedOver);
   return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint();
 }
 

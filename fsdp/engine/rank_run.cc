@@ -40,8 +40,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<ChosenCheckpoint> chosen,
                          ChooseCheckpoint(run.plan->spec, run.label.job, run.store, run.rank));
   if (!chosen.has_value()) return start;
-  const bool parameters_only = !chosen->own && !checkpoint.load_optimizer;
-  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, parameters_only));
+  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, chosen->own));
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
   start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
@@ -50,6 +49,8 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
 
 absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
+  const std::vector<std::string>& notes = start.restore->notes();
+  start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   FSDPD_RETURN_IF_ERROR(trainer->Run(
       [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));

@@ -204,13 +204,16 @@ TEST(Resume, WithParametersOnlyStartsAtTheFirstStep) {
   ExpectSame(Train(job, from), tuned, 0);
 }
 
-TEST(Resume, AfterTheLastStepHasNothingToDo) {
+TEST(Resume, AfterItsOwnLastStepHasNothingToDo) {
   const TempDir dir;
-  const v1::JobSpec job = Over(TestJob(), kParams, 2);
-  const LocalJobResult whole = Train(Saving(job, dir.path()));
-  const LocalJobResult resumed = Train(Loading(job, dir.path()));
+  const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  const LocalJobResult whole = RunAs(job, "job-1");
+  const LocalJobResult resumed = RunAs(job, "job-1");
   EXPECT_THAT(resumed.reports[0], IsEmpty());
   EXPECT_EQ(resumed.weights, whole.weights);
+  // Of another job's it is a mistake.
+  EXPECT_THAT(Outcome(Loading(Over(TestJob(), kParams, 2), dir.path()), "job-2").message(),
+              HasSubstr("is at step 6 and train.steps is 6: nothing to do"));
 }
 
 // What is removed while the job goes on must give back its room.
@@ -298,7 +301,7 @@ TEST(Resume, SaysWhatIsOfAnotherModel) {
   v1::JobSpec shorter = Over(TestJob(), kParams, 2);
   shorter.mutable_train()->set_steps(5);
   EXPECT_THAT(Outcome(Loading(shorter, dir.path()), "job-2").message(),
-              HasSubstr("is of step 6, and train.steps is 5"));
+              HasSubstr("is at step 6 and train.steps is 5: nothing to do"));
 }
 
 TEST(Resume, SaysThatThereIsNothing) {

@@ -159,9 +159,9 @@ struct CheckpointConfig {
   int64_t every_steps = 0;  // 0: none before the end.
   bool on_end = false;
   int64_t keep_last = 3;
-  int64_t keep_every = 0;  // 0: none is spared.
-  std::string load;        // Empty: the job starts fresh.
-  bool load_optimizer = true;
+  int64_t keep_every = 0;              // 0: none is spared.
+  std::string load;                    // Empty: the job starts fresh.
+  std::optional<bool> load_optimizer;  // None: where there is one to load.
 
   bool saves() const { return !dir.empty() && (every_steps > 0 || on_end); }
 };

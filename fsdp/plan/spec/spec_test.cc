@@ -55,7 +55,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   job.mutable_resources()->set_ranks_per_node(1);
   job.mutable_optimizer()->mutable_sgd()->set_lr(1);
   EXPECT_EQ(ToSpec(job).checkpoint.keep_last, 3);
-  EXPECT_TRUE(ToSpec(job).checkpoint.load_optimizer);
+  EXPECT_EQ(ToSpec(job).checkpoint.load_optimizer, std::nullopt);
   v1::Checkpoint* checkpoint = job.mutable_checkpoint();
   checkpoint->set_dir("/runs/1");
   checkpoint->set_every_steps(2);
@@ -71,7 +71,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   EXPECT_EQ(made.keep_last, 5);
   EXPECT_EQ(made.keep_every, 4);
   EXPECT_EQ(made.load, "/runs/0");
-  EXPECT_FALSE(made.load_optimizer);
+  EXPECT_EQ(made.load_optimizer, false);
 }
 
 }  // namespace
