@@ -195,6 +195,16 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   EXPECT_THAT(CheckpointNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
 }
 
+TEST(JobText, DescribeSaysWhereTheExportIs) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  *job.mutable_exported() = Saved(200);
+  job.mutable_exported()->set_format("hf");
+  job.mutable_exported()->set_path("/runs/7/hf");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nexported: /runs/7/hf (1.50 GiB in 3 s)\n"));
+  job.mutable_exported()->set_error("the disk\nis full");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nnot exported: /runs/7/hf: the disk is full\n"));
+}
+
 TEST(JobText, SummarySaysWhereTheLastCheckpointIs) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   *job.add_checkpoints() = Saved(150);

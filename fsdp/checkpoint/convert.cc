@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/number_cast.h"
@@ -97,7 +98,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   progress->of_tensors = result.tensors;
   FSDPD_RETURN_IF_ERROR(CheckFreeSpace(conversion.target, result.bytes));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
-                         PartFolder::Create(conversion.target));
+                         PartFolder::Create(conversion.target, !conversion.mark_name.empty()));
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorWriter> writer,
                          MakeWriter(conversion, folder->path(), targets));
   std::atomic<int64_t> overflowed = 0;
@@ -114,6 +115,8 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   result.files = writer->files();
   result.overflowed = overflowed;
   writer.reset();
+  if (!conversion.mark_name.empty())
+    FSDPD_RETURN_IF_ERROR(ReplaceFile(folder->path(), conversion.mark_name, conversion.mark));
   FSDPD_RETURN_IF_ERROR(folder->Commit());
   return result;
 }

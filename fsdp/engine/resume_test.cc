@@ -216,6 +216,54 @@ TEST(Resume, AfterItsOwnLastStepHasNothingToDo) {
               HasSubstr("is at step 6 and train.steps is 6: nothing to do"));
 }
 
+// What is left for others is what others' jobs start from.
+TEST(Resume, StartsFromAHuggingFaceFolderThatAJobExported) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult whole = RunAs(job, "job-1");
+  ASSERT_THAT(whole.saved, SizeIs(3));
+  EXPECT_EQ(whole.saved[2].format(), "hf");
+  EXPECT_EQ(whole.saved[2].error(), "");
+  EXPECT_EQ(whole.saved[2].path(), dir.File("hf"));
+  EXPECT_EQ(whole.saved[2].bytes(), 4 * static_cast<int64_t>(whole.weights.size()));
+  LocalJobOptions from;
+  from.weights = whole.weights;
+  for (const TestMesh& mesh : {kNoShard, kParams, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    const v1::JobSpec next = Over(TestJob(), mesh, 4);
+    const LocalJobResult started = Train(Loading(next, dir.File("hf")));
+    ASSERT_TRUE(started.restored.has_value());
+    EXPECT_EQ(started.restored->step(), 0);
+    EXPECT_EQ(started.restored->path(), dir.File("hf"));
+    ExpectSame(Train(next, from), started, 0);
+  }
+}
+
+// The attempt before may have died in it.
+TEST(Resume, ExportsAgainWhenOnlyThatIsLeftToDo) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  RunAs(job, "job-1");
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult resumed = RunAs(job, "job-1");
+  EXPECT_THAT(resumed.reports[0], IsEmpty());
+  ASSERT_THAT(resumed.saved, SizeIs(1));
+  EXPECT_EQ(resumed.saved[0].error(), "");
+  EXPECT_TRUE(fs::exists(dir.File("hf/model.safetensors")));
+}
+
+TEST(Resume, AnExportThatFailsIsToldAndFailsNoJob) {
+  const TempDir dir;
+  std::ofstream(dir.File("hf")) << "a file where a folder should be";
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult result = RunAs(job, "job-1");
+  ASSERT_THAT(result.saved, SizeIs(3));
+  EXPECT_THAT(result.saved[2].error(), HasSubstr("is there already"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));
+}
+
 // What is removed while the job goes on must give back its room.
 TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
   const TempDir dir;

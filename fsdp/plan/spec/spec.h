@@ -162,6 +162,7 @@ struct CheckpointConfig {
   int64_t keep_every = 0;              // 0: none is spared.
   std::string load;                    // Empty: the job starts fresh.
   std::optional<bool> load_optimizer;  // None: where there is one to load.
+  bool exports_hf = false;
 
   bool saves() const { return !dir.empty() && (every_steps > 0 || on_end); }
 };
