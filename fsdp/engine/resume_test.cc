@@ -406,7 +406,7 @@ TEST(Resume, FromEveryStepOfARunThatSubmitsAhead) {
   saving.mutable_checkpoint()->set_every_steps(1);
   saving.mutable_checkpoint()->set_keep_last(6);
   const LocalJobResult whole = Train(saving, ahead);
-  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+  for (const int64_t step : {1, 2, 3, 4, 5}) {
     SCOPED_TRACE(step);
     const LocalJobResult resumed = Train(Loading(job, CheckpointPath(dir.path(), step)));
     EXPECT_THAT(resumed.reports[0], SizeIs(6 - step));
