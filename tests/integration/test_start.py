@@ -50,7 +50,7 @@ def test_another_run_of_the_same_model_is_told(cluster, tmp_path):
                                         "train.seed: 1 there, and 99 here"]
     described = cluster.ctl("describe", told).expect(0).out
     assert "\n  note: train.seed: 1 there, and 99 here\n" in described, described
-    assert re.search(r"warning.*train.seed: 1 there, and 99 here", rank_log(cluster, told), re.I)
+    assert re.search(r" W .*: train.seed: 1 there, and 99 here$", rank_log(cluster, told), re.M)
     done = cluster.submit(saving(tmp_path / "done", steps=5, checkpoint={"load": str(tmp_path / "run")},
                                  restart={"max_attempts": 1}))
     assert "is at step 5 and train.steps is 5: nothing to do" in cluster.wait_state(done, "FAILED").failure.error
