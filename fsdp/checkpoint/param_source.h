@@ -1,12 +1,12 @@
 // A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
 // conversion. A Hugging Face folder, and DCP of a transformers model or of torchtitan's llama.
 //
-// Each part costs the bytes that it has in the file and no more, also where the other side has rows as columns
-// or in another order. Numbers come as float32, whatever they are there; of float64, what is too large for it
-// is infinite.
+// Each part costs the bytes that it has in the file and no more, also where the other side has rows as
+// columns or in another order. Numbers come as float32, whatever they are there; of float64, what is too
+// large for it is infinite.
 //
-// Call order: Open, faults(); where there are none, ReadRun. Thread safety: const. Errors: the reader's, which
-// name file or tensor.
+// Call order: Open, faults(); where there are none, ReadRun. Thread safety: const. Errors: the reader's,
+// which name file or tensor.
 #pragma once
 
 #include <absl/status/statusor.h>

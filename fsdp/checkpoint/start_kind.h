@@ -20,8 +20,8 @@ enum class StartKind {
 // By names alone. What is nobody's is native, for the restore to say what it lacks.
 absl::StatusOr<StartKind> KindOfStart(const std::string& path, const ModelConfig& model);
 
-// Whether training begins at step 1 with the parameters. FAILED_PRECONDITION where the spec asks for more than
-// there is.
+// Whether training begins at step 1 with the parameters. FAILED_PRECONDITION where the spec asks for more
+// than there is.
 absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, const std::string& path,
                                          StartKind kind);
 

@@ -3,8 +3,8 @@
 // else gave them (param_source.h).
 //
 // Call order: Open, then Initial() for the parameters that the trainer makes, Finish() once they are made.
-// Thread safety: const. Errors: FAILED_PRECONDITION with every difference, one a line, where the checkpoint is
-// of another model or lacks what the job asks for, or where its step leaves the job nothing to do; the
+// Thread safety: const. Errors: FAILED_PRECONDITION with every difference, one a line, where the checkpoint
+// is of another model or lacks what the job asks for, or where its step leaves the job nothing to do; the
 // readers'.
 #pragma once
 

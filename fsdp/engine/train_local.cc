@@ -2,7 +2,8 @@
 // another engine that was given the same weights and tokens.
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
-//               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json] [--job ID]
+//               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json]
+//               [--job ID]
 //
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
 // fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all
