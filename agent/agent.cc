@@ -138,8 +138,8 @@ void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& repor
 
 void Agent::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
   if (!saved.error().empty())
-    LogWarning("%s: checkpoint of step %d could not be written: %s", ToString(id), saved.step(),
-               saved.error());
+    LogWarning("%s: %s of step %d could not be written: %s", ToString(id),
+               saved.format().empty() ? "checkpoint" : "export", saved.step(), saved.error());
   metrics_->CheckpointSaved(id, saved);
   if (id.rank != 0) return;
   v1::AgentMessage message = UpdateOf(id);

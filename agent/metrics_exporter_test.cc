@@ -122,6 +122,8 @@ TEST_F(MetricsExporterTest, CheckpointsAreCountedFromZeroAndTheNewestCommittedOn
   saved.set_error("No space left on device");
   saved.set_bytes(0);
   exporter_.CheckpointSaved(kFirst, saved);
+  saved.set_format("hf");  // An export, and no checkpoint.
+  exporter_.CheckpointSaved(kFirst, saved);
   EXPECT_TRUE(Has(named("s_total", "1")));
   EXPECT_TRUE(Has(named("_failures_total", "1")));
   EXPECT_TRUE(Has(named("_stall_seconds_total", "0.5")));

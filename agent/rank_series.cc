@@ -66,6 +66,7 @@ void RankSeries::Add(const v1::BadStep& bad) {
 }
 
 void RankSeries::Add(const v1::SavedCheckpoint& saved) {
+  if (!saved.format().empty()) return;  // What was made of one that is counted.
   saves_ = true;
   checkpoint_stall_seconds_ += saved.stall_seconds();
   if (!saved.error().empty()) {

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/spec_fault.h"
 #include "base/text.h"
 #include "client/ckpt_commands.h"
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
-#include "client/spec_fault.h"
 #include "client/text_table.h"
 #include "fsdp/checkpoint/dcp_contents.h"
 #include "fsdp/checkpoint/dcp_record.h"

@@ -2,10 +2,10 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "base/spec_fault.h"
 #include "client/ckpt_commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
-#include "client/spec_fault.h"
 #include "client/text_table.h"
 #include "fsdp/checkpoint/compare.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"

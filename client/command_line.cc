@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/spec_fault.h"
 #include "base/text.h"
 #include "client/checkpoint_choice.h"
 #include "client/outcome.h"
-#include "client/spec_fault.h"
 
 namespace fsdpd {
 namespace {

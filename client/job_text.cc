@@ -63,6 +63,12 @@ std::string CostText(const v1::SavedCheckpoint& saved) {
   return absl::StrCat(HumanBytes(saved.bytes()), " in ", HumanSeconds(saved.seconds()));
 }
 
+std::string ExportText(const v1::SavedCheckpoint& exported) {
+  const std::string path = OneLine(exported.path());
+  if (exported.error().empty()) return absl::StrCat("exported: ", path, " (", CostText(exported), ")");
+  return absl::StrCat("not exported: ", path, ": ", OneLine(exported.error()));
+}
+
 // False of one that is known only since an attempt went on from it.
 bool WasTold(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 
@@ -175,7 +181,9 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
                     " (read in ", HumanSeconds(restored.seconds()), ")\n");
     for (const std::string& passed : restored.passed_over())
       absl::StrAppend(&text, "  passed over: ", OneLine(passed), "\n");
+    for (const std::string& note : restored.notes()) absl::StrAppend(&text, "  note: ", OneLine(note), "\n");
   }
+  if (job.has_exported()) absl::StrAppend(&text, ExportText(job.exported()), "\n");
   if (!job.has_failed_checkpoint() && job.checkpoints().empty()) return text;
   text += "checkpoints:\n";
   if (job.has_failed_checkpoint()) {

@@ -146,10 +146,12 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
   job.mutable_restored()->set_path("/runs/7/iter_20");
   job.mutable_restored()->set_seconds(2);
   job.mutable_restored()->add_passed_over("/runs/7/iter_25: no .metadata");
+  job.mutable_restored()->add_notes("train.seed: 1 there, and 2 here");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("attempt:   2 of 2\n"));
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("attempt 2 began after step 20, from /runs/7/iter_20 (read in 2 s)\n"
                         "  passed over: /runs/7/iter_25: no .metadata\n"
+                        "  note: train.seed: 1 there, and 2 here\n"
                         "checkpoints:\n"
                         "  STEP  AGE   BYTES     TOOK  WAITED  PATH\n"
                         "  60    5 s   1.50 GiB  3 s   40 ms   /runs/7/iter_60\n"
@@ -218,6 +220,16 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   job.set_attempt(3);
   job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
   EXPECT_THAT(CheckpointNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
+}
+
+TEST(JobText, DescribeSaysWhereTheExportIs) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  *job.mutable_exported() = Saved(200);
+  job.mutable_exported()->set_format("hf");
+  job.mutable_exported()->set_path("/runs/7/hf");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nexported: /runs/7/hf (1.50 GiB in 3 s)\n"));
+  job.mutable_exported()->set_error("the disk\nis full");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nnot exported: /runs/7/hf: the disk is full\n"));
 }
 
 TEST(JobText, SummarySaysWhereTheLastCheckpointIs) {

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "base/spec_fault.h"
 #include "client/console.h"
-#include "client/spec_fault.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {

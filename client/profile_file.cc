@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "base/yaml_tree.h"
 #include "client/spec_file.h"
-#include "client/yaml_tree.h"
 
 namespace fsdpd {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "client/hf_config.h"
+#include "fsdp/checkpoint/hf_config.h"
 
 namespace fsdpd {
 namespace {

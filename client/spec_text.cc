@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "base/enum_name.h"
 #include "base/text.h"
-#include "client/yaml_tree.h"
+#include "base/yaml_tree.h"
 
 namespace fsdpd {
 namespace {

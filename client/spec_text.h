@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {

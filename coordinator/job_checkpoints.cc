@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows.
+constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows, as of notes.
 
 int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
 
@@ -65,6 +65,19 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
+bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* job) {
+  if (job->has_exported() && job->exported().unix_nanos() == exported.unix_nanos()) return false;
+  *job->mutable_exported() = exported;
+  job->set_revision(job->revision() + 1);
+  const std::string what = absl::StrCat("Hugging Face folder ", exported.path());
+  AddEvent(exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
+                                                   HumanSeconds(exported.seconds()), ")")
+                                    : absl::StrCat(what, " could not be written: ", exported.error(),
+                                                   "; fsdpctl ckpt convert makes it of the checkpoint"),
+           now, job);
+  return true;
+}
+
 // An attempt found a checkpoint of the job's that nobody told of. Where the job has none yet and was to start
 // from somewhere, it may be from there.
 bool IsUnheard(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
@@ -87,6 +100,7 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
 }  // namespace
 
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
+  if (!saved.format().empty()) return TakeExported(saved, now, job);
   if (IsHeard(saved, *job)) return false;
   if (saved.error().empty()) {
     TakeCommitted(saved, now, job);
@@ -111,6 +125,8 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     auto* passed_over = kept->mutable_passed_over();
     if (passed_over->size() > kMaxPassedOver)
       passed_over->DeleteSubrange(kMaxPassedOver, passed_over->size() - kMaxPassedOver);
+    auto* notes = kept->mutable_notes();
+    if (notes->size() > kMaxPassedOver) notes->DeleteSubrange(kMaxPassedOver, notes->size() - kMaxPassedOver);
     absl::StrAppend(&words,
                     kept->step() > 0 ? absl::StrCat(" goes on after step ", kept->step(), " (")
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),

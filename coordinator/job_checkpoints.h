@@ -15,7 +15,8 @@
 
 namespace fsdpd {
 
-// Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written.
+// Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written; or
+// what checkpoint.export made of the last one, or could not.
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 
 // Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh. A

@@ -133,6 +133,28 @@ TEST_F(JobCheckpointsTest, OfFailuresInARowTheFirstAndTheCommitThatEndsThemAreEv
                   "checkpoint of step 400 committed (1.50 GiB in 3 s)"));
 }
 
+TEST_F(JobCheckpointsTest, AnExportIsNoCheckpoint) {
+  Commit(1000);
+  job_.clear_events();
+  v1::SavedCheckpoint exported = Saved(1000);
+  exported.set_format("hf");
+  exported.set_path("/runs/7/hf");
+  exported.set_unix_nanos(5);
+  const int64_t revision = job_.revision();
+  EXPECT_TRUE(TakeSaved(exported, now_, &job_));
+  EXPECT_FALSE(TakeSaved(exported, now_, &job_)) << "told again";
+  EXPECT_EQ(job_.revision(), revision + 1);
+  EXPECT_THAT(Steps(), ElementsAre(1000));
+  EXPECT_EQ(job_.exported().path(), "/runs/7/hf");
+  exported.set_error("the disk is full");
+  exported.set_unix_nanos(6);
+  EXPECT_TRUE(TakeSaved(exported, now_, &job_));
+  EXPECT_FALSE(job_.has_failed_checkpoint()) << "nothing of the job is lost";
+  EXPECT_THAT(Events(), ElementsAre("Hugging Face folder /runs/7/hf written (1.50 GiB in 3 s)",
+                                    "Hugging Face folder /runs/7/hf could not be written: the disk is full; "
+                                    "fsdpctl ckpt convert makes it of the checkpoint"));
+}
+
 TEST_F(JobCheckpointsTest, ThatTrainingGoesOnIsSaidOnlyWhereItDoes) {
   Fail(1000);
   EXPECT_THAT(Events(), ElementsAre("checkpoint of step 1000 could not be written: No space left on device"));

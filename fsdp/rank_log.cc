@@ -199,6 +199,14 @@ std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
 }
 
 std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
+  if (!saved.format().empty()) {
+    return saved.error().empty()
+               ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
+                                 HumanSeconds(saved.seconds()), saved.path())
+               : absl::StrFormat(
+                     "export %s  nothing at %s: %s; fsdpctl ckpt convert makes it of the checkpoint",
+                     saved.format(), saved.path(), saved.error());
+  }
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);
   if (!saved.error().empty()) {
     const char* goes_on = saved.step() < steps ? ", training goes on" : "";

@@ -119,6 +119,20 @@ TEST(RankLog, SavedLineSaysWhatItCostOrWhyThereIsNone) {
   EXPECT_EQ(SavedLine(saved, 200), "save   200/200  no checkpoint at /runs/7/iter_0000200: the disk is full");
 }
 
+TEST(RankLog, AnExportIsNoCheckpoint) {
+  v1::SavedCheckpoint exported;
+  exported.set_format("hf");
+  exported.set_step(1000);
+  exported.set_path("/runs/7/hf");
+  exported.set_bytes(3 << 29);
+  exported.set_seconds(4);
+  EXPECT_EQ(SavedLine(exported, 1000), "export hf  1.50 GiB in 4 s  /runs/7/hf");
+  exported.set_error("the disk is full");
+  EXPECT_EQ(
+      SavedLine(exported, 1000),
+      "export hf  nothing at /runs/7/hf: the disk is full; fsdpctl ckpt convert makes it of the checkpoint");
+}
+
 TEST(RankLog, RestoredLinesNameWhatWasPassedOver) {
   v1::RestoredCheckpoint restored;
   restored.set_step(200);

@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
@@ -90,7 +91,7 @@ std::string JsonOf(const v1::JobSpec& spec) {
   } else if (told) {
     LogInfo("%s", error);
   } else {
-    LogError("%s", status.ToString());
+    for (const absl::string_view line : absl::StrSplit(status.ToString(), '\n')) Log(Severity::kError, line);
   }
   v1::RankToAgent message;
   message.mutable_finished()->set_error(error);
@@ -150,6 +151,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.on_made = [&](Trainer* trainer, const v1::RestoredCheckpoint* restored) {
     if (restored != nullptr) {
       for (const std::string& line : RestoredLines(*restored)) Log(Severity::kInfo, line);
+      for (const std::string& note : restored->notes()) LogWarning("%s: %s", restored->path(), note);
     }
     FSDPD_RETURN_IF_ERROR(SendStarted(plan, restored, channel));
     stop->SetAbort([trainer] { trainer->Abort(); });

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/yaml_tree.h"
 #include "client/migrate/option_names.h"
 #include "client/migrate/shell_words.h"
-#include "client/yaml_tree.h"
 
 namespace fsdpd {
 namespace {

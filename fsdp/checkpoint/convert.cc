@@ -1,114 +1,23 @@
 #include "fsdp/checkpoint/convert.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/number_cast.h"
+#include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/part_folder.h"
 #include "fsdp/checkpoint/tensor_names.h"
 
 namespace fsdpd {
 namespace {
-
-// How the source's names are made of those of a naming.
-struct Found {
-  Naming naming = Naming::kOurs;
-  std::vector<NamedParam> params;
-  std::string outer;  // Before every name: "model.", where a whole training state was saved.
-  std::string body;   // BodyPrefix(), where it was left out.
-
-  std::string NameOf(const std::string& theirs) const {
-    return absl::StrCat(outer, absl::StripPrefix(theirs, body));
-  }
-};
-
-// The shortest: a state that holds the model holds it once, and what else has such a name has more before it.
-std::optional<std::string> ShortestBefore(const TensorReader& source, const std::string& end) {
-  std::optional<std::string> shortest;
-  for (const StoredTensor& tensor : source.tensors()) {
-    absl::string_view before = tensor.name;
-    if (!absl::ConsumeSuffix(&before, end) || (!before.empty() && before.back() != '.')) continue;
-    if (!shortest.has_value() || before.size() < shortest->size()) shortest = std::string(before);
-  }
-  return shortest;
-}
-
-// By the embedding, which every model has.
-std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& model) {
-  for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan}) {
-    Found found = {naming, ParamsOf(model, naming), "", ""};
-    if (found.params.empty()) continue;
-    if (naming == Naming::kOurs) {
-      found.outer = kNativePrefix;
-      if (source.Find(found.NameOf(found.params[0].theirs)) >= 0) return found;
-      continue;
-    }
-    const std::string body = BodyPrefix(model, naming);
-    const std::string embedding(absl::StripPrefix(found.params[0].theirs, body));
-    const std::optional<std::string> before = ShortestBefore(source, embedding);
-    if (!before.has_value()) continue;
-    const bool with_body = absl::EndsWith(*before, body);
-    found.outer = with_body ? before->substr(0, before->size() - body.size()) : *before;
-    found.body = with_body ? "" : body;
-    return found;
-  }
-  return std::nullopt;
-}
-
-std::string FirstWord(absl::string_view name) { return std::string(name.substr(0, name.find('.'))); }
-
-// Which of the source's tensors each parameter is; what is wrong, and what is left out, into the result.
-std::vector<size_t> MatchParams(const TensorReader& source, const Found& found, const ModelConfig& model,
-                                bool only_model, ConversionResult* result) {
-  std::vector<size_t> tensors;
-  std::set<std::string> names, roots;
-  for (const NamedParam& param : found.params) {
-    const std::string name = found.NameOf(param.theirs);
-    names.insert(name);
-    roots.insert(FirstWord(name));
-    const int64_t at = source.Find(name);
-    tensors.push_back(std::max<int64_t>(at, 0));
-    if (at < 0) {
-      result->faults.Add(name, "is not there, and the model has it");
-      continue;
-    }
-    const StoredTensor& tensor = source.tensors()[at];
-    if (tensor.shape != param.TheirShape()) {
-      result->faults.Add(name, absl::StrCat("has the shape ", ShapeText(tensor.shape), ", and in the model ",
-                                            ShapeText(param.TheirShape())));
-    } else if (!CanCast(*tensor.type)) {
-      result->faults.Add(name, absl::StrCat("has numbers of type ", tensor.type->name,
-                                            ", and parameters are floating-point numbers"));
-    }
-  }
-  // Of the others' state both names may be there. A native checkpoint has the head's only if it is another.
-  const std::optional<std::string> tied =
-      found.naming == Naming::kOurs ? std::nullopt : TiedName(model, found.naming);
-  for (const StoredTensor& tensor : source.tensors()) {
-    if (names.count(tensor.name) > 0) continue;
-    absl::string_view inner = tensor.name;
-    const bool inside = absl::ConsumePrefix(&inner, found.outer);
-    const bool in_model =
-        only_model || (inside && (!found.outer.empty() || roots.count(FirstWord(inner)) > 0));
-    if (in_model && !IsComputed(inner) && inner != tied) {
-      result->faults.Add(tensor.name, "is not in the model");
-    } else {
-      result->left_out.push_back(tensor.name);
-    }
-  }
-  return tensors;
-}
 
 std::vector<StoredTensor> Targets(const std::vector<NamedParam>& params, const Conversion& conversion) {
   std::vector<StoredTensor> targets;
@@ -175,14 +84,11 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   FSDPD_CHECK(CanCast(*conversion.type));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(conversion.source));
   ConversionResult result;
-  const std::optional<Found> found = FindNaming(*source, conversion.model);
-  if (!found.has_value()) {
-    result.faults.Add("embedding", "is not there: none of the names are those of this model's family");
-    return result;
-  }
   const bool only_model = FormatOf(conversion.source) == StoreFormat::kHf;
-  const std::vector<size_t> tensors = MatchParams(*source, *found, conversion.model, only_model, &result);
+  ParamMatch match = MatchParams(*source, conversion.model, only_model);
+  result.faults = std::move(match.faults);
   if (!result.faults.empty()) return result;
+  result.left_out = std::move(match.left_out);
   const std::vector<NamedParam> params =
       ParamsOf(conversion.model, conversion.to == StoreFormat::kDcp ? Naming::kOurs : Naming::kTransformers);
   const std::vector<StoredTensor> targets = Targets(params, conversion);
@@ -191,13 +97,14 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   progress->of_bytes = result.bytes;
   progress->of_tensors = result.tensors;
   FSDPD_RETURN_IF_ERROR(CheckFreeSpace(conversion.target, result.bytes));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder, PartFolder::Create(conversion.target));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
+                         PartFolder::Create(conversion.target, !conversion.mark_name.empty()));
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorWriter> writer,
                          MakeWriter(conversion, folder->path(), targets));
   std::atomic<int64_t> overflowed = 0;
   FSDPD_RETURN_IF_ERROR(ForEachTensor(targets.size(), threads, stopped, [&](size_t i) -> absl::Status {
     Passage passage(*source, *conversion.type, HeadRows(conversion.model));
-    FSDPD_ASSIGN_OR_RETURN(const char* numbers, passage.Bring(tensors[i], found->params[i], params[i]));
+    FSDPD_ASSIGN_OR_RETURN(const char* numbers, passage.Bring(match.tensors[i], match.params[i], params[i]));
     FSDPD_RETURN_IF_ERROR(writer->Write(i, numbers));
     overflowed += passage.overflowed();
     progress->bytes += targets[i].bytes;
@@ -208,6 +115,8 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   result.files = writer->files();
   result.overflowed = overflowed;
   writer.reset();
+  if (!conversion.mark_name.empty())
+    FSDPD_RETURN_IF_ERROR(ReplaceFile(folder->path(), conversion.mark_name, conversion.mark));
   FSDPD_RETURN_IF_ERROR(folder->Commit());
   return result;
 }

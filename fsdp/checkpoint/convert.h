@@ -26,9 +26,6 @@
 
 namespace fsdpd {
 
-// What stands before a parameter's name in a native checkpoint.
-inline constexpr char kNativePrefix[] = "model.module.";
-
 struct Conversion {
   std::string source, target;          // Folders.
   ModelConfig model;                   // Llama or GPT-2.
@@ -36,6 +33,9 @@ struct Conversion {
   const TensorType* type = nullptr;    // Of what is written; CanCast().
   int64_t file_bytes = 0;              // Of each file at most, unless one tensor is larger.
   std::string config;                  // kHf: the text of config.json.
+  // Of an owner that has looked at what is at the target: it is replaced, and this file, with this text, says
+  // whose the new one is. Empty: there is nothing at the target, and nothing more is written.
+  std::string mark_name = {}, mark = {};
 };
 
 // Read by another thread while Convert() runs.

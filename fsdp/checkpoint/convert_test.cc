@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "base/temp_dir.h"
+#include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 

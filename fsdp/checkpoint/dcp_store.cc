@@ -78,6 +78,10 @@ absl::Status DcpTensorReader::Read(size_t tensor, void* out) const {
   return dcp_->Read(*found_[tensor], Whole(found_[tensor]->shape), out);
 }
 
+absl::Status DcpTensorReader::ReadPart(size_t tensor, const Rectangle& part, void* out) const {
+  return dcp_->Read(*found_[tensor], part, out);
+}
+
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
                                                             const std::vector<StoredTensor>& tensors,
                                                             int64_t file_bytes) {

@@ -19,6 +19,7 @@ class DcpTensorReader : public TensorReader {
   static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& folder);
 
   absl::Status Read(size_t tensor, void* out) const override;
+  absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override;
 
   const DcpReader& dcp() const { return *dcp_; }
 

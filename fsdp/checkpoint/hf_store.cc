@@ -56,6 +56,29 @@ absl::StatusOr<Named> ReadIndex(const InputFile& file) {
   return named;
 }
 
+// The numbers of a rectangle as they lie one after the other in the whole tensor.
+template <typename Function>
+absl::Status ForEachRun(const std::vector<int64_t>& shape, const Rectangle& part, const Function& function) {
+  if (IsEmpty(part)) return absl::OkStatus();
+  size_t outer = shape.size();  // Dimensions before the first whose rows lie side by side.
+  int64_t elements = 1;
+  while (outer > 0) {
+    --outer;
+    elements *= part.sizes[outer];
+    if (part.sizes[outer] != shape[outer]) break;
+  }
+  std::vector<int64_t> at(outer);
+  while (true) {
+    int64_t begin = 0;
+    for (size_t d = 0; d < shape.size(); ++d)
+      begin = begin * shape[d] + part.offsets[d] + (d < outer ? at[d] : 0);
+    FSDPD_RETURN_IF_ERROR(function(begin, elements));
+    size_t d = outer;
+    while (d > 0 && ++at[d - 1] == part.sizes[d - 1]) at[--d] = 0;
+    if (d == 0) return absl::OkStatus();
+  }
+}
+
 class HfTensorReader : public TensorReader {
  public:
   explicit HfTensorReader(std::string folder) : folder_(std::move(folder)) {}
@@ -81,6 +104,17 @@ class HfTensorReader : public TensorReader {
   absl::Status Read(size_t tensor, void* out) const override {
     const Place& place = places_.find(tensors()[tensor].name)->second;
     return place.file->Read(place.entry.begin, place.entry.bytes, out);
+  }
+
+  absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override {
+    const Place& place = places_.find(tensors()[tensor].name)->second;
+    const int64_t width = place.entry.type->bytes;
+    auto* at = static_cast<char*>(out);
+    return ForEachRun(place.entry.shape, part, [&](int64_t begin, int64_t elements) {
+      char* const to = at;
+      at += elements * width;
+      return place.file->Read(place.entry.begin + begin * width, elements * width, to);
+    });
   }
 
  private:
@@ -214,6 +248,11 @@ class HfTensorWriter : public TensorWriter {
   int64_t bytes_ = 0, numbers_ = 0;
 };
 
+bool HasSafetensors(const std::string& folder) {
+  return access(absl::StrCat(folder, "/", kSingleName).c_str(), F_OK) == 0 ||
+         access(absl::StrCat(folder, "/", kIndexName).c_str(), F_OK) == 0;
+}
+
 bool HasOtherWeights(const std::string& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
@@ -226,13 +265,13 @@ bool HasOtherWeights(const std::string& folder) {
 
 }  // namespace
 
+bool HasHfWeights(const std::string& folder) { return HasSafetensors(folder) || HasOtherWeights(folder); }
+
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& folder) {
   auto reader = std::make_unique<HfTensorReader>(folder);
   const absl::Status opened = reader->Open();
   if (opened.ok()) return reader;
-  const bool absent = access(absl::StrCat(folder, "/", kSingleName).c_str(), F_OK) != 0 &&
-                      access(absl::StrCat(folder, "/", kIndexName).c_str(), F_OK) != 0;
-  if (absl::IsNotFound(opened) && absent && HasOtherWeights(folder)) {
+  if (absl::IsNotFound(opened) && !HasSafetensors(folder) && HasOtherWeights(folder)) {
     return absl::UnimplementedError(absl::StrCat(folder, ": has weights and no ", kSingleName,
                                                  ": save_pretrained() of transformers makes one of them"));
   }

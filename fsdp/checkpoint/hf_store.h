@@ -20,6 +20,9 @@ inline constexpr char kHfConfigName[] = "config.json";
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& folder);
 
+// Whether it has weights in whatever form: then OpenHfFolder() tells what is wrong with them.
+bool HasHfWeights(const std::string& folder);
+
 // "model.safetensors" where all fits into `file_bytes`, else "model-00001-of-00002.safetensors" and so on
 // with model.safetensors.index.json. `config` is the text of config.json.
 // REQUIRES: the folder exists and is empty; HasSafetensorsName() of every type; names differ.

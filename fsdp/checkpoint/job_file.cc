@@ -4,7 +4,9 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -247,6 +249,13 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
   return ReadList(reader, kSkippedSpikes, "steps", into(&state->skipped_spikes));
 }
 
+// Empty where there is none.
+absl::StatusOr<std::string> ReadText(const DcpReader& reader, const std::string& name) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
+  if (pickle == nullptr || pickle->root().kind != PickleKind::kString) return std::string();
+  return std::string(pickle->root().text);
+}
+
 }  // namespace
 
 std::string MainKey(const std::string& param) { return absl::StrCat(kModel, param); }
@@ -331,16 +340,30 @@ absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spe
   FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.good_steps", &state.good_steps));
   double loss_scale = 0;
   FSDPD_RETURN_IF_ERROR(ReadReal(reader, "fsdpd.loss_scale", &loss_scale));
-  // One that did not train in fp16 has 1, which would be a start from below.
-  if (spec.scales_loss() && loss_scale > 1) state.loss_scale = loss_scale;
+  if (spec.scales_loss() && loss_scale > 1) {
+    state.loss_scale = loss_scale;
+  } else {
+    // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
+    state.good_steps = 0;
+  }
   FSDPD_RETURN_IF_ERROR(ReadBadSteps(reader, &state));
   return state;
 }
 
-absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, "fsdpd.job"));
-  if (pickle == nullptr || pickle->root().kind != PickleKind::kString) return std::string();
-  return std::string(pickle->root().text);
+std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index) {
+  const std::vector<std::string> moments = MomentNames(spec.optimizer);
+  std::set<std::string> unread;
+  for (const DcpTensor& tensor : index.tensors) {
+    if (!absl::StartsWith(tensor.name, kState)) continue;
+    const std::string what = tensor.name.substr(tensor.name.rfind('.') + 1);
+    if (what != kSteps && std::find(moments.begin(), moments.end(), what) == moments.end())
+      unread.insert(what);
+  }
+  return {unread.begin(), unread.end()};
 }
+
+absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText(reader, "fsdpd.job"); }
+
+absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, "fsdpd.spec"); }
 
 }  // namespace fsdpd

@@ -68,7 +68,12 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
 // What a checkpoint that is not ours does not say follows from its iteration: samples by the spec's batch.
 absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec);
 
-// The job that wrote it; empty where it does not say.
+// What of the optimizer's state a job of this spec has no use for, by name ("exp_avg"), where its optimizer
+// is another one than wrote it.
+std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index);
+
+// The job that wrote it, and its spec as JSON; empty where it does not say.
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
+absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader);
 
 }  // namespace fsdpd

@@ -119,6 +119,15 @@ TEST(JobFile, TellsEveryDifference) {
                           "model.module.layer.9.attention.wq is not in the job's model"));
 }
 
+TEST(JobFile, NamesTheStateThatAnotherOptimizerLeavesUnread) {
+  const Plan adamw = PlanOf(1, "{}"), sgd = PlanOf(1, "{}", R"(, "optimizer": {"sgd": {"lr": 1}})"),
+             momentum = PlanOf(1, "{}", R"(, "optimizer": {"sgd": {"lr": 1, "momentum": 0.9}})");
+  const DcpIndex index = IndexOfFiles(FilesOf(adamw));
+  EXPECT_THAT(UnreadState(adamw.spec, index), IsEmpty());
+  EXPECT_THAT(UnreadState(sgd.spec, index), ElementsAre("exp_avg", "exp_avg_sq"));
+  EXPECT_THAT(UnreadState(sgd.spec, IndexOfFiles(FilesOf(momentum))), ElementsAre("momentum_buffer"));
+}
+
 // A checkpoint whose numbers are all zeros.
 absl::Status Write(const std::string& folder, const std::vector<JobFile>& files) {
   const std::string zeros(1 << 20, '\0');
@@ -147,12 +156,14 @@ TEST(JobFile, StateComesBack) {
   EXPECT_EQ(state->step, 3);
   EXPECT_EQ(state->samples, 36);
   EXPECT_EQ(state->steps_taken, 2);
-  EXPECT_EQ(state->good_steps, 1);
+  EXPECT_EQ(state->good_steps, 0);
   EXPECT_EQ(state->loss_scale, 1);  // No scale in fp32,
   Spec fp16 = plan.spec;
   fp16.precision.compute = DType::kFp16;
   EXPECT_EQ(ReadState(**reader, fp16)->loss_scale, 512);  // and there is one in fp16.
+  EXPECT_EQ(ReadState(**reader, fp16)->good_steps, 1);
   EXPECT_EQ(*ReadJobId(**reader), "test-1");
+  EXPECT_EQ(*ReadJobSpec(**reader), "{}");
 }
 
 TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {

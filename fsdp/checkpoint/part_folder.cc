@@ -25,6 +25,7 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::string_view kSuffix = ".part";
+constexpr absl::string_view kReplaced = ".replaced";
 // How what a conversion writes ends: anything else in a folder of that name is somebody's.
 constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",
                                        ".metadata.tmp", ".fsdpd_sums",  ".json",
@@ -88,9 +89,9 @@ absl::Status CheckTargetIsFree(const std::string& target) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target) {
+absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target, bool replaces) {
   const std::string whole = WithoutSlash(target), part = absl::StrCat(whole, kSuffix);
-  FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
+  if (!replaces) FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
   if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoStatus(absl::StrCat("create ", part));
   const int fd = open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(absl::StrCat("open ", part));
@@ -102,7 +103,7 @@ absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string
     close(fd);
     return cleared;
   }
-  return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd));
+  return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd, replaces));
 }
 
 PartFolder::~PartFolder() {
@@ -112,10 +113,28 @@ PartFolder::~PartFolder() {
 
 absl::Status PartFolder::Commit() {
   FSDPD_RETURN_IF_ERROR(SyncFolder(part_));
+  if (replaces_) return Replace();
   if (rename(part_.c_str(), target_.c_str()) != 0) {
     return ErrnoStatus(absl::StrCat("rename ", part_, " to ", target_));
   }
   committed_ = true;
+  return SyncFolder(ParentOf(target_));
+}
+
+// A crash between the two renames leaves both under other names, and the next one begins anew.
+absl::Status PartFolder::Replace() {
+  const std::string old = absl::StrCat(target_, kReplaced);
+  std::error_code error;
+  std::filesystem::remove_all(old, error);
+  if (rename(target_.c_str(), old.c_str()) != 0 && errno != ENOENT)
+    return ErrnoStatus(absl::StrCat("rename ", target_, " to ", old));
+  if (rename(part_.c_str(), target_.c_str()) != 0) {
+    const absl::Status failed = ErrnoStatus(absl::StrCat("rename ", part_, " to ", target_));
+    rename(old.c_str(), target_.c_str());
+    return failed;
+  }
+  committed_ = true;
+  std::filesystem::remove_all(old, error);
   return SyncFolder(ParentOf(target_));
 }
 

@@ -1,7 +1,8 @@
 // A folder that is there whole or not at all: it is made under another name, TARGET.part, beside where it
 // shall be, and renamed when it is complete.
 //
-//   Create()   TARGET is not there, or an empty folder, which goes. What an interrupted one left under the
+//   Create()   TARGET is not there, or an empty folder, which goes; or what the caller wants replaced, which
+//              stays until Commit(). What an interrupted one left under the
 //              other name is removed: nothing of it is used. Two at one target: the second is refused.
 //   Commit()   when all is in it and on disk.
 //
@@ -22,7 +23,8 @@ namespace fsdpd {
 
 class PartFolder {
  public:
-  static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target);
+  // `replaces`: what is at TARGET goes, all of it, once there is something else.
+  static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target, bool replaces = false);
   ~PartFolder();
   PartFolder(const PartFolder&) = delete;
   PartFolder& operator=(const PartFolder&) = delete;
@@ -32,11 +34,14 @@ class PartFolder {
   absl::Status Commit();
 
  private:
-  PartFolder(std::string target, std::string part, int fd)
-      : target_(std::move(target)), part_(std::move(part)), fd_(fd) {}
+  PartFolder(std::string target, std::string part, int fd, bool replaces)
+      : target_(std::move(target)), part_(std::move(part)), fd_(fd), replaces_(replaces) {}
+
+  absl::Status Replace();
 
   const std::string target_, part_;
   const int fd_;  // Of the folder, and locked.
+  const bool replaces_;
   bool committed_ = false;
 };
 

@@ -28,6 +28,24 @@ TEST(PartFolder, IsThereWhenItIsCommitted) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
+TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
+  TempDir dir;
+  const std::string target = dir.File("out");
+  fs::create_directories(target);
+  WriteFileOf(target + "/old", "x");
+  for (const bool commits : {false, true}) {
+    const auto folder = PartFolder::Create(target, /*replaces=*/true);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    WriteFileOf((*folder)->path() + "/model.safetensors", "y");
+    EXPECT_EQ(ReadFileOf(target + "/old"), "x");
+    if (commits) ASSERT_TRUE((*folder)->Commit().ok());
+  }
+  EXPECT_FALSE(fs::exists(target + "/old"));
+  EXPECT_EQ(ReadFileOf(target + "/model.safetensors"), "y");
+  EXPECT_FALSE(fs::exists(target + ".replaced"));
+  EXPECT_FALSE(fs::exists(target + ".part"));
+}
+
 TEST(PartFolder, WithoutACommitNothingIsLeft) {
   TempDir dir;
   {

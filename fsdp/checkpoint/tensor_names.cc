@@ -125,12 +125,6 @@ void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, cha
   }
 }
 
-// Of row `row` here, where it lies with pairs together.
-int64_t RowInPairs(int64_t row, int64_t head_rows) {
-  const int64_t within = row % head_rows, half = head_rows / 2;
-  return row - within + (within < half ? 2 * within : 2 * (within - half) + 1);
-}
-
 }  // namespace
 
 std::vector<int64_t> NamedParam::TheirShape() const {
@@ -139,6 +133,7 @@ std::vector<int64_t> NamedParam::TheirShape() const {
 
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
   const Table table = TableOf(model);
+  if (table.begin == table.end) return {};
   std::vector<NamedParam> params;
   for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) {
     const bool in_layer = absl::StartsWith(unit.name, kLayer);
@@ -188,6 +183,11 @@ void TurnToTheirs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, i
   for (int64_t row = 0; row < rows; ++row) {
     std::memcpy(out + RowInPairs(row, head_rows) * row_bytes, in + row * row_bytes, row_bytes);
   }
+}
+
+int64_t RowInPairs(int64_t row, int64_t head_rows) {
+  const int64_t within = row % head_rows, half = head_rows / 2;
+  return row - within + (within < half ? 2 * within : 2 * (within - half) + 1);
 }
 
 int64_t HeadRows(const ModelConfig& model) {

@@ -56,6 +56,9 @@ void TurnToOurs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int
 void TurnToTheirs(Turn turn, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes, const char* in,
                   char* out);
 
+// Turn::kPairs: where row `row` of ours lies there.
+int64_t RowInPairs(int64_t row, int64_t head_rows);
+
 // Rows of one head of queries or keys.
 int64_t HeadRows(const ModelConfig& model);
 

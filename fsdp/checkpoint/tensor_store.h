@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fsdp/checkpoint/tensor_type.h"
+#include "fsdp/plan/layout/rectangles.h"
 
 namespace fsdpd {
 
@@ -41,6 +42,9 @@ class TensorReader {
 
   // All its numbers, in row-major order.
   virtual absl::Status Read(size_t tensor, void* out) const = 0;
+
+  // Those of `part`, in row-major order, and no other byte of it. REQUIRES: it is within the tensor.
+  virtual absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const = 0;
 
  protected:
   // Sorts them; the order is what Read()'s numbers mean.

@@ -16,8 +16,10 @@
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_verify.h"
+#include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/start_kind.h"
 
 namespace fsdpd {
 namespace {
@@ -95,10 +97,15 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
   }
   FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, Committed("checkpoint.load", load));
   for (const FoundCheckpoint& each : found) candidates->in_order.push_back({each.path});
+  if (found.empty() && HasHfWeights(load)) {
+    candidates->in_order.push_back({load});
+    return absl::OkStatus();
+  }
   // One folder to write to and to start from is empty the first time.
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("checkpoint.load: there is no checkpoint at ", load,
-                                          ": it has neither .metadata nor iter_NNNNNNN folders that have"));
+  return absl::NotFoundError(
+      absl::StrCat("checkpoint.load: there is no checkpoint at ", load,
+                   ": it has neither .metadata nor iter_NNNNNNN folders that have, nor safetensors"));
 }
 
 // The job's own, and those that may be: that they are damaged is told when they are looked through. None
@@ -145,7 +152,12 @@ absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::s
 
 // After which step the job goes on.
 absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen) {
-  if (!chosen.own && !spec.checkpoint.load_optimizer) return 0;
+  if (!chosen.own) {
+    FSDPD_ASSIGN_OR_RETURN(const StartKind kind, KindOfStart(chosen.path, spec.model));
+    FSDPD_ASSIGN_OR_RETURN(const bool parameters_only,
+                           TakesParametersOnly(spec.checkpoint, chosen.path, kind));
+    if (parameters_only) return 0;
+  }
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(chosen.path));
   FSDPD_ASSIGN_OR_RETURN(const TrainingState state, ReadState(*reader, spec));
   return state.step;
@@ -197,17 +209,31 @@ absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const Ch
   return absl::OkStatus();
 }
 
+// Why a rank cannot read a checkpoint that rank 0 sees.
+std::string Unreadable(const absl::Status& status, int rank) {
+  const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
+  // Rank 0 sees it: another folder is mounted here, or its server's answer is an old one.
+  if (absl::IsNotFound(status)) return Worded(absl::UnavailableError(what));
+  if (IsFaultOfFile(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
+  if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
+  return Worded(absl::Status(status.code(), what));
+}
+
+// Safetensors have no checksums: what shows without reading numbers, on every rank.
+std::string CheckHf(const std::string& path, int rank) {
+  const absl::Status opened = OpenHfFolder(path).status();
+  if (opened.ok()) return kIntact;
+  // A file that the index names.
+  if (absl::IsNotFound(opened) && rank == 0) return absl::StrCat(kDamaged, Bounded(opened.message()));
+  return Unreadable(opened, rank);
+}
+
 // kIntact, kDamaged or kUnread and why, or an error of the machine's.
 std::string CheckShare(const std::string& path, int rank, int world) {
+  // Not by what this node has there: a folder without anything is one that it does not share.
+  if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
-  if (!verdict.ok()) {
-    const std::string what = absl::StrCat("rank ", rank, ": ", verdict.status().message());
-    // Rank 0 sees it: another folder is mounted here, or its server's answer is an old one.
-    if (absl::IsNotFound(verdict.status())) return Worded(absl::UnavailableError(what));
-    if (IsFaultOfFile(verdict.status())) return absl::StrCat(kDamaged, Bounded(verdict.status().message()));
-    if (absl::IsInternal(verdict.status())) return absl::StrCat(kUnread, Bounded(what));
-    return Worded(absl::Status(verdict.status().code(), what));
-  }
+  if (!verdict.ok()) return Unreadable(verdict.status(), rank);
   if (verdict->faults.empty()) return kIntact;
   const DcpFault& first = verdict->faults[0];
   return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));

@@ -1,7 +1,8 @@
 // Which checkpoint an attempt starts from: all ranks the same, and one that is whole. Where checkpoint.dir
 // holds some that the job wrote itself, it goes on from the newest there; else checkpoint.load says. Rank 0
 // names one, every rank reads its share of the files against their checksums, and what any of them finds
-// damaged, or cannot read since a disk fails, is passed over for the next older one.
+// damaged, or cannot read since a disk fails, is passed over for the next older one. A Hugging Face folder
+// has no checksums: of it every rank looks at index, heads and sizes.
 //
 // What is the job's own is told by the id in it, so what another run left is never taken for it, but where
 // the job began from that very folder. Another run's checkpoints that are later than where this job starts

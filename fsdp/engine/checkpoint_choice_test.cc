@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/checkpoint/pickle_writer.h"
 #include "fsdp/checkpoint/torch_save.h"
@@ -21,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 template <typename Write>
 DcpSmall Value(const std::string& name, const Write& write) {
@@ -57,6 +59,10 @@ void FlipLastByte(const std::string& path) {
 
 Spec SpecOf(const std::string& dir, const std::string& load = "") {
   Spec spec;
+  LlamaConfig llama;
+  llama.vocab_size = 8, llama.hidden_size = 4, llama.intermediate_size = 4, llama.layers = 1;
+  llama.heads = llama.kv_heads = 1, llama.head_size = 4;
+  spec.model = llama;
   spec.steps = 100;
   spec.checkpoint.dir = dir;
   spec.checkpoint.every_steps = 1;
@@ -118,6 +124,70 @@ TEST(CheckpointChoice, SaysThatTheOnlyOneCannotBeRead) {
   const auto chosen = ChooseAlone(SpecOf(dir.path()));
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss) << chosen.status();
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000001 cannot be read"));
+}
+
+// One file, whose numbers nobody looks at.
+void SaveHf(const std::string& folder) {
+  fs::create_directories(folder);
+  const auto writer = MakeHfWriter(
+      folder, {{"model.embed_tokens.weight", FindTensorType("float32"), {8, 4}, 128}}, 1 << 20, "{}");
+  FSDPD_CHECK_OK(writer.status());
+  FSDPD_CHECK_OK((*writer)->Write(0, std::string(128, '\1').data()));
+  FSDPD_CHECK_OK((*writer)->Finish());
+}
+
+TEST(CheckpointChoice, TakesAHuggingFaceFolder) {
+  const TempDir dir, loaded;
+  SaveHf(loaded.path());
+  const auto chosen = ChooseAlone(SpecOf(dir.path(), loaded.path() + "/"));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ((*chosen)->path, loaded.path());
+  EXPECT_FALSE((*chosen)->own);
+  // The job's own comes first, also where both are in one folder.
+  SaveHf(dir.path());
+  EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), dir.path())))->path, dir.path());
+  const std::string own = Save(dir.path(), 3, "job-1");
+  EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), dir.path())))->path, own);
+  EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), loaded.path())))->path, own);
+}
+
+TEST(CheckpointChoice, SeesWhatOfAHuggingFaceFolderIsNotThere) {
+  const TempDir dir, loaded;
+  SaveHf(loaded.path());
+  fs::resize_file(loaded.File("model.safetensors"), fs::file_size(loaded.File("model.safetensors")) - 1);
+  const auto cut = ChooseAlone(SpecOf(dir.path(), loaded.path()));
+  EXPECT_EQ(cut.status().code(), absl::StatusCode::kDataLoss) << cut.status();
+  EXPECT_THAT(cut.status().message(), HasSubstr("model.safetensors"));
+  fs::remove(loaded.File("model.safetensors"));
+  std::ofstream(loaded.File("model.safetensors.index.json"))
+      << R"({"weight_map": {"model.embed_tokens.weight": "model-00001-of-00001.safetensors"}})";
+  const auto lost = ChooseAlone(SpecOf(dir.path(), loaded.path()));
+  EXPECT_EQ(lost.status().code(), absl::StatusCode::kDataLoss) << lost.status();
+  EXPECT_THAT(lost.status().message(), HasSubstr("model-00001-of-00001.safetensors"));
+  fs::remove(loaded.File("model.safetensors.index.json"));
+  std::ofstream(loaded.File("pytorch_model.bin")) << "x";
+  EXPECT_THAT(ChooseAlone(SpecOf(dir.path(), loaded.path())).status().message(),
+              HasSubstr("save_pretrained() of transformers"));
+}
+
+TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceFolderIsTold) {
+  const TempDir loaded;
+  LocalStore store;
+  ASSERT_TRUE(store.Set("restore/0", "loaded " + loaded.File("elsewhere")).ok());
+  ASSERT_TRUE(store.Set("restore/0/verdict", "error 14 over").ok());
+  EXPECT_FALSE(ChooseCheckpoint(SpecOf("", loaded.path()), "job-1", &store, 1).ok());
+  EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
+}
+
+// What must be asked for cannot be met: nothing in the folder is set aside for it.
+TEST(CheckpointChoice, RefusesAnOptimizerThatIsNotThere) {
+  const TempDir dir, loaded;
+  SaveHf(loaded.path());
+  Spec spec = SpecOf(dir.path(), loaded.path());
+  spec.checkpoint.load_optimizer = true;
+  const auto chosen = ChooseAlone(spec);
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
+  EXPECT_THAT(chosen.status().message(), HasSubstr("checkpoint.load_optimizer is true"));
 }
 
 // A server's old answer, or a folder that is not shared, on one node.

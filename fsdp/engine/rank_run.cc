@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
+#include "fsdp/checkpoint/hf_export.h"
+#include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
 #include "fsdp/engine/restore.h"
@@ -15,6 +18,8 @@
 
 namespace fsdpd {
 namespace {
+
+constexpr size_t kMaxErrorBytes = 4096;
 
 // Ranks that pass over other samples would each train on samples of their own.
 std::vector<std::string> FingerprintOf(const RankRun& run) {
@@ -49,12 +54,34 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<ChosenCheckpoint> chosen,
                          ChooseCheckpoint(run.plan->spec, run.label.job, run.store, run.rank));
   if (!chosen.has_value()) return start;
-  const bool parameters_only = !chosen->own && !checkpoint.load_optimizer;
-  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, parameters_only));
+  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, chosen->own));
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
   start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
+  const std::vector<std::string>& notes = start.restore->notes();
+  start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   return start;
+}
+
+// A failure is told and ends nothing: the checkpoint is there.
+void Export(const RankRun& run) {
+  const Spec& spec = run.plan->spec;
+  const absl::Time begin = absl::Now();
+  const absl::StatusOr<int64_t> bytes =
+      ExportHf(spec, run.label.job, CheckpointPath(spec.checkpoint.dir, spec.steps),
+               [&run] { return run.stop != nullptr && run.stop->load(); });
+  v1::SavedCheckpoint exported;
+  exported.set_format("hf");
+  exported.set_step(spec.steps);
+  exported.set_path(HfExportPath(spec.checkpoint.dir));
+  exported.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  exported.set_unix_nanos(absl::GetCurrentTimeNanos());
+  if (bytes.ok()) {
+    exported.set_bytes(*bytes);
+  } else {
+    exported.set_error(CutText(bytes.status().message(), kMaxErrorBytes));
+  }
+  if (run.on_saved) run.on_saved(exported);
 }
 
 absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
@@ -63,6 +90,8 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckp
       [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
   trainer->AwaitOthers();  // They may still read what this rank sent last.
+  // The folder is still locked, and nobody waits.
+  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run);
   return absl::OkStatus();
 }
 

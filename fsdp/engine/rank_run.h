@@ -45,7 +45,8 @@ struct RankRun {
 
   // All may be empty. Made and not yet run; what it starts from, null where it starts fresh.
   std::function<absl::Status(Trainer*, const v1::RestoredCheckpoint*)> on_made = {};
-  // Rank 0, from another thread: of each checkpoint, also of one that could not be written.
+  // Rank 0, from another thread: of each checkpoint, also of one that could not be written. At the end, on
+  // the calling thread, of what checkpoint.export made (SavedCheckpoint.format).
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
   // All steps are done, and the other ranks may still be in their last.

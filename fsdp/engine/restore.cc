@@ -9,10 +9,15 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <vector>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
+#include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/origin_check.h"
+#include "fsdp/checkpoint/start_kind.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -21,7 +26,11 @@ namespace {
 
 // As initial values are drawn: large beside a call, small beside a rank's share.
 constexpr int64_t kChunkElements = 1 << 20;
-constexpr size_t kMaxDifferences = 100;
+// What a person reads of such a list, and what fits the messages that carry it.
+constexpr size_t kMaxDifferences = 50;
+constexpr size_t kMaxNotes = 16;  // What telemetry.proto allows.
+constexpr size_t kMaxNoteBytes = 512;
+constexpr size_t kMaxNamed = 3;
 
 at::ScalarType ScalarOf(const DcpTensor& tensor) {
   if (tensor.type_name == "bfloat16") return at::kBFloat16;
@@ -56,51 +65,117 @@ std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) 
   return chunks;
 }
 
+absl::Status NotOfThisJob(const std::string& path, const char* what, std::vector<std::string> differences) {
+  if (const size_t count = differences.size(); count > kMaxDifferences) {
+    differences.resize(kMaxDifferences);
+    differences.push_back(absl::StrCat("and ", count - kMaxDifferences, " more"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat("the checkpoint ", path, " is not of this job's ", what,
+                                                    ":\n  ", absl::StrJoin(differences, "\n  ")));
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const std::string& path,
-                                                       bool parameters_only) {
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpReader> reader, DcpReader::Open(path));
-  std::vector<std::string> differences =
-      DifferencesOf(plan.spec, plan.layout, reader->index(), !parameters_only);
-  if (const size_t count = differences.size(); count > 0) {
-    differences.resize(std::min(count, kMaxDifferences));
-    if (count > kMaxDifferences)
-      differences.push_back(absl::StrCat("and ", count - kMaxDifferences, " more"));
-    return absl::FailedPreconditionError(absl::StrCat("the checkpoint ", path, " is not of this job's model",
-                                                      parameters_only ? "" : " and optimizer", ": ",
-                                                      absl::StrJoin(differences, "; ")));
+absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const std::string& path, bool own) {
+  std::unique_ptr<Restore> restore(new Restore(plan));
+  if (plan.spec.scales_loss()) restore->state_.loss_scale = plan.spec.loss_scale.initial;
+  StartKind kind = StartKind::kTraining;
+  if (!own) {
+    FSDPD_ASSIGN_OR_RETURN(kind, KindOfStart(path, plan.spec.model));
+    FSDPD_ASSIGN_OR_RETURN(restore->parameters_only_, TakesParametersOnly(plan.spec.checkpoint, path, kind));
   }
-  TrainingState state;
-  if (plan.spec.scales_loss()) state.loss_scale = plan.spec.loss_scale.initial;
-  if (!parameters_only) {
-    auto read = ReadState(*reader, plan.spec);
-    if (!read.ok())
-      return absl::Status(read.status().code(), absl::StrCat(path, ": ", read.status().message()));
-    state = *read;
+  FSDPD_RETURN_IF_ERROR(kind == StartKind::kForeign ? restore->OpenForeign(path)
+                                                    : restore->OpenNative(path, own));
+  const int64_t step = restore->state_.step, steps = plan.spec.steps;
+  if (own && step > steps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint ", path, " is of step ", step, ", and train.steps is ", steps));
   }
-  if (state.step > plan.spec.steps) {
-    return absl::FailedPreconditionError(absl::StrCat("the checkpoint ", path, " is of step ", state.step,
-                                                      ", and train.steps is ", plan.spec.steps));
+  if (!own && step >= steps) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint ", path, " is at step ", step, " and train.steps is ", steps,
+        ": nothing to do; write more steps, or checkpoint.load_optimizer: false to begin at step "
+        "1 with its parameters"));
   }
-  std::unique_ptr<Restore> restore(new Restore(plan, std::move(reader), parameters_only));
-  restore->state_ = state;
   return restore;
+}
+
+absl::Status Restore::OpenNative(const std::string& path, bool own) {
+  FSDPD_ASSIGN_OR_RETURN(native_, DcpReader::Open(path));
+  FSDPD_ASSIGN_OR_RETURN(const std::string spec, ReadJobSpec(*native_));
+  OriginDifferences origin = CompareSpec(spec, plan_.spec);
+  std::vector<std::string> differences = std::move(origin.model);
+  for (std::string& each : DifferencesOf(plan_.spec, plan_.layout, native_->index(), !parameters_only_))
+    differences.push_back(std::move(each));
+  if (!differences.empty()) {
+    return NotOfThisJob(path, parameters_only_ ? "model" : "model and optimizer", std::move(differences));
+  }
+  if (parameters_only_) return absl::OkStatus();
+  if (!own) {
+    for (const std::string& each : origin.run) Note(each);
+  }
+  if (const std::vector<std::string> unread = UnreadState(plan_.spec, native_->index()); !unread.empty())
+    Note(absl::StrCat("left unread, as this job's optimizer has none such: ", absl::StrJoin(unread, ", ")));
+  const absl::StatusOr<TrainingState> state = ReadState(*native_, plan_.spec);
+  if (!state.ok())
+    return absl::Status(state.status().code(), absl::StrCat(path, ": ", state.status().message()));
+  state_ = *state;
+  return absl::OkStatus();
+}
+
+absl::Status Restore::OpenForeign(const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::Open(path, plan_.spec.model));
+  FSDPD_ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> config,
+                         CompareHfConfig(path, plan_.spec.model));
+  std::vector<std::string> differences;
+  for (std::string& each : config.value_or(std::vector<std::string>()))
+    differences.push_back(absl::StrCat(kHfConfigName, ": ", each));
+  for (const DcpFault& fault : foreign_->faults())
+    differences.push_back(absl::StrCat(fault.where, " ", fault.what));
+  if (!differences.empty()) return NotOfThisJob(path, "model", std::move(differences));
+  if (!config.has_value()) {
+    Note(absl::StrCat("it has no ", kHfConfigName,
+                      ": that its heads, positions and norms are those of this job is not known"));
+  }
+  const std::vector<std::string>& left_out = foreign_->left_out();
+  if (left_out.empty()) return absl::OkStatus();
+  const size_t named = std::min(left_out.size(), kMaxNamed);
+  const std::string more =
+      left_out.size() > named ? absl::StrCat(" and ", left_out.size() - named, " more") : "";
+  Note(absl::StrCat(
+      "left unread, being no parameters of the model: ",
+      absl::StrJoin(left_out.begin(), left_out.begin() + static_cast<std::ptrdiff_t>(named), ", "), more));
+  return absl::OkStatus();
+}
+
+void Restore::Note(const std::string& note) {
+  if (notes_.size() < kMaxNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
 }
 
 InitialValues Restore::Initial() const {
   return [this](int unit, int param, int64_t begin, int64_t elements) {
     const UnitFacts& facts = plan_.model.units[unit];
-    return Read(MainKey(absl::StrCat(facts.name, ".", facts.params[param].name)), begin, elements);
+    const std::string name = absl::StrCat(facts.name, ".", facts.params[param].name);
+    return foreign_ != nullptr ? ReadForeign(name, begin, elements)
+                               : ReadNative(MainKey(name), begin, elements);
   };
 }
 
-at::Tensor Restore::Read(const std::string& key, int64_t begin, int64_t elements) const {
-  const DcpTensor* tensor = reader_->FindTensor(key);
+at::Tensor Restore::ReadNative(const std::string& key, int64_t begin, int64_t elements) const {
+  const DcpTensor* tensor = native_->FindTensor(key);
   FSDPD_CHECK(tensor != nullptr);
   const at::Tensor values = at::empty({elements}, at::TensorOptions().dtype(ScalarOf(*tensor)));
-  const absl::Status status = reader_->ReadRun(*tensor, begin, elements, values.mutable_data_ptr());
-  if (status.ok()) return values.to(at::kFloat);
+  const absl::Status status = native_->ReadRun(*tensor, begin, elements, values.mutable_data_ptr());
+  return status.ok() ? values.to(at::kFloat) : Failed(status, elements);
+}
+
+at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t elements) const {
+  const at::Tensor values = at::empty({elements}, at::TensorOptions().dtype(at::kFloat));
+  const absl::Status status = foreign_->ReadRun(param, begin, elements, values.mutable_data_ptr<float>());
+  return status.ok() ? values : Failed(status, elements);
+}
+
+at::Tensor Restore::Failed(const absl::Status& status, int64_t elements) const {
   MutexLock lock(&mutex_);
   first_error_.Update(status);
   return at::zeros({elements}, at::TensorOptions().dtype(at::kFloat));
@@ -126,7 +201,7 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
         params.bucket(chunk.bucket)
             .moments[chunk.moment]
             .narrow(0, chunk.main_begin, chunk.elements)
-            .copy_(Read(key, chunk.param_begin, chunk.elements));
+            .copy_(ReadNative(key, chunk.param_begin, chunk.elements));
       }
     });
     if (!chunks.empty()) {

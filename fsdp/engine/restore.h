@@ -1,18 +1,22 @@
 // Reading a checkpoint into a rank: the numbers that it owns and no others, whatever world and strategy wrote
-// them, and the state that training goes on from.
+// them, and the state that training goes on from. A native one, or parameters alone in the form that somebody
+// else gave them (param_source.h).
 //
 // Call order: Open, then Initial() for the parameters that the trainer makes, Finish() once they are made.
-// Thread safety: const. Errors: FAILED_PRECONDITION with every difference where the checkpoint is of another
-// model or lacks the optimizer's state; the reader's (dcp_reader.h).
+// Thread safety: const. Errors: FAILED_PRECONDITION with every difference, one a line, where the checkpoint
+// is of another model or lacks what the job asks for, or where its step leaves the job nothing to do; the
+// readers'.
 #pragma once
 
 #include <absl/status/statusor.h>
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/param_source.h"
 #include "fsdp/checkpoint/training_state.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
@@ -21,11 +25,14 @@ namespace fsdpd {
 
 class Restore {
  public:
-  // With `parameters_only`, the state is that of a fresh start.
-  static absl::StatusOr<std::unique_ptr<Restore>> Open(const Plan& plan, const std::string& path,
-                                                       bool parameters_only);
+  // `own`: the job itself wrote it, and goes on with all that is in it, also after its last step. Of another
+  // the spec says how much is taken; where that is the parameters alone the state is that of a fresh start.
+  static absl::StatusOr<std::unique_ptr<Restore>> Open(const Plan& plan, const std::string& path, bool own);
 
   const TrainingState& state() const { return state_; }
+
+  // What goes on otherwise than it was, or is left unread; for people.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Main parameters. What cannot be read is zeros, and the error FirstError()'s. Outlived by this.
   InitialValues Initial() const;
@@ -34,16 +41,22 @@ class Restore {
   absl::Status Finish(const MeshPosition& position, const ShardedParams& params) const;
 
  private:
-  Restore(const Plan& plan, std::unique_ptr<DcpReader> reader, bool parameters_only)
-      : plan_(plan), reader_(std::move(reader)), parameters_only_(parameters_only) {}
+  explicit Restore(const Plan& plan) : plan_(plan) {}
 
-  at::Tensor Read(const std::string& key, int64_t begin, int64_t elements) const;
+  absl::Status OpenNative(const std::string& path, bool own);
+  absl::Status OpenForeign(const std::string& path);
+  void Note(const std::string& note);
+  at::Tensor ReadNative(const std::string& key, int64_t begin, int64_t elements) const;
+  at::Tensor ReadForeign(const std::string& param, int64_t begin, int64_t elements) const;
+  at::Tensor Failed(const absl::Status& status, int64_t elements) const;
   absl::Status FirstError() const;
 
   const Plan& plan_;
-  const std::unique_ptr<DcpReader> reader_;
-  const bool parameters_only_;
+  std::unique_ptr<DcpReader> native_;  // One of both.
+  std::unique_ptr<ParamSource> foreign_;
+  bool parameters_only_ = false;
   TrainingState state_;
+  std::vector<std::string> notes_;
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

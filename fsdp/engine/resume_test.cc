@@ -204,13 +204,64 @@ TEST(Resume, WithParametersOnlyStartsAtTheFirstStep) {
   ExpectSame(Train(job, from), tuned, 0);
 }
 
-TEST(Resume, AfterTheLastStepHasNothingToDo) {
+TEST(Resume, AfterItsOwnLastStepHasNothingToDo) {
   const TempDir dir;
-  const v1::JobSpec job = Over(TestJob(), kParams, 2);
-  const LocalJobResult whole = Train(Saving(job, dir.path()));
-  const LocalJobResult resumed = Train(Loading(job, dir.path()));
+  const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  const LocalJobResult whole = RunAs(job, "job-1");
+  const LocalJobResult resumed = RunAs(job, "job-1");
   EXPECT_THAT(resumed.reports[0], IsEmpty());
   EXPECT_EQ(resumed.weights, whole.weights);
+  // Of another job's it is a mistake.
+  EXPECT_THAT(Outcome(Loading(Over(TestJob(), kParams, 2), dir.path()), "job-2").message(),
+              HasSubstr("is at step 6 and train.steps is 6: nothing to do"));
+}
+
+// What is left for others is what others' jobs start from.
+TEST(Resume, StartsFromAHuggingFaceFolderThatAJobExported) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult whole = RunAs(job, "job-1");
+  ASSERT_THAT(whole.saved, SizeIs(3));
+  EXPECT_EQ(whole.saved[2].format(), "hf");
+  EXPECT_EQ(whole.saved[2].error(), "");
+  EXPECT_EQ(whole.saved[2].path(), dir.File("hf"));
+  EXPECT_EQ(whole.saved[2].bytes(), 4 * static_cast<int64_t>(whole.weights.size()));
+  LocalJobOptions from;
+  from.weights = whole.weights;
+  for (const TestMesh& mesh : {kNoShard, kParams, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    const v1::JobSpec next = Over(TestJob(), mesh, 4);
+    const LocalJobResult started = Train(Loading(next, dir.File("hf")));
+    ASSERT_TRUE(started.restored.has_value());
+    EXPECT_EQ(started.restored->step(), 0);
+    EXPECT_EQ(started.restored->path(), dir.File("hf"));
+    ExpectSame(Train(next, from), started, 0);
+  }
+}
+
+// The attempt before may have died in it.
+TEST(Resume, ExportsAgainWhenOnlyThatIsLeftToDo) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  RunAs(job, "job-1");
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult resumed = RunAs(job, "job-1");
+  EXPECT_THAT(resumed.reports[0], IsEmpty());
+  ASSERT_THAT(resumed.saved, SizeIs(1));
+  EXPECT_EQ(resumed.saved[0].error(), "");
+  EXPECT_TRUE(fs::exists(dir.File("hf/model.safetensors")));
+}
+
+TEST(Resume, AnExportThatFailsIsToldAndFailsNoJob) {
+  const TempDir dir;
+  std::ofstream(dir.File("hf")) << "a file where a folder should be";
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  job.mutable_checkpoint()->set_export_("hf");
+  const LocalJobResult result = RunAs(job, "job-1");
+  ASSERT_THAT(result.saved, SizeIs(3));
+  EXPECT_THAT(result.saved[2].error(), HasSubstr("is there already"));
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));
 }
 
 // What is removed while the job goes on must give back its room.
@@ -298,7 +349,7 @@ TEST(Resume, SaysWhatIsOfAnotherModel) {
   v1::JobSpec shorter = Over(TestJob(), kParams, 2);
   shorter.mutable_train()->set_steps(5);
   EXPECT_THAT(Outcome(Loading(shorter, dir.path()), "job-2").message(),
-              HasSubstr("is of step 6, and train.steps is 5"));
+              HasSubstr("is at step 6 and train.steps is 5: nothing to do"));
 }
 
 TEST(Resume, SaysThatThereIsNothing) {
@@ -355,7 +406,7 @@ TEST(Resume, FromEveryStepOfARunThatSubmitsAhead) {
   saving.mutable_checkpoint()->set_every_steps(1);
   saving.mutable_checkpoint()->set_keep_last(6);
   const LocalJobResult whole = Train(saving, ahead);
-  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+  for (const int64_t step : {1, 2, 3, 4, 5}) {
     SCOPED_TRACE(step);
     const LocalJobResult resumed = Train(Loading(job, CheckpointPath(dir.path(), step)));
     EXPECT_THAT(resumed.reports[0], SizeIs(6 - step));

@@ -3,6 +3,7 @@
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
 //               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json]
+//               [--job ID]
 //
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
 // fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all
@@ -73,6 +74,7 @@ struct Files {
   std::string trace;
   std::string picture;
   std::string kernels;
+  std::string job;
 };
 
 // The device of the command line, not of the spec: specs for GPUs can be tried on a CPU.
@@ -112,6 +114,7 @@ absl::Status Train(const Files& files, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, ReadPlan(files.spec, cuda));
   if (!files.dump_batches.empty()) FSDPD_RETURN_IF_ERROR(WriteBatches(files.dump_batches, plan.spec));
   LocalJobOptions options;
+  options.label.job = files.job;
   if (!files.weights.empty()) {
     FSDPD_ASSIGN_OR_RETURN(options.weights, ReadWeights(files.weights));
   }
@@ -144,6 +147,8 @@ int main(int argc, char** argv) {
   app.add_option("--picture", files.picture, "Where to draw it for rank 0, as SVG");
   app.add_option("--kernels", files.kernels,
                  "Where to write all CUDA kernels of the run, for ui.perfetto.dev");
+  app.add_option("--job", files.job,
+                 "Its id: it goes on from what is its own in checkpoint.dir (default: none)");
   std::string device = "cpu";
   app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
       ->check(CLI::IsMember({"cpu", "cuda"}));

@@ -16,6 +16,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,11 +42,12 @@ JOB = {
 
 
 def run(folder, ranks, checkpoint, steps=STEPS):
+    """One job, whatever it trains for: what lies in `dir` is its own."""
     job = copy.deepcopy(JOB)
     job["resources"]["ranks_per_node"], job["checkpoint"], job["train"]["steps"] = ranks, checkpoint, steps
     spec, weights = folder / "job.json", folder / "weights"
     spec.write_text(json.dumps(job))
-    command = [BIN / "fsdp/engine/train_local", "--spec", spec, "--device", "cuda", "--dump-weights", weights]
+    command = [BIN / "fsdp/engine/train_local", "--spec", spec, "--device", "cuda", "--dump-weights", weights, "--job", "resume"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600,
                           env={**os.environ, "NCCL_NVLS_ENABLE": "0"})
     if done.returncode != 0:
@@ -62,10 +64,12 @@ def main():
         folder = pathlib.Path(name)
         runs = folder / "runs"
         losses, end = run(folder, options.ranks, {"dir": str(runs), "every_steps": SAVED})
-        _, middle = run(folder, options.ranks, {"load": str(runs / f"iter_{SAVED:07d}")}, SAVED)
+        saved = pathlib.Path("middle") / f"iter_{SAVED:07d}"  # Where it is the last, there is nothing to do.
+        shutil.copytree(runs / saved.name, folder / saved)
+        _, middle = run(folder, options.ranks, {"dir": str(folder / "middle")}, SAVED)
         moved = numpy.linalg.norm(end - middle)
         for ranks in (options.ranks, 1):
-            none, loaded = run(folder, ranks, {"load": str(runs / f"iter_{STEPS:07d}")})
+            none, loaded = run(folder, ranks, {"dir": str(runs), "every_steps": SAVED})
             if none or loaded.tobytes() != end.tobytes():
                 faults.append(f"on {ranks} GPUs what was loaded is not what was saved")
             resumed, weights = run(folder, ranks, {"load": str(runs / f"iter_{SAVED:07d}")})

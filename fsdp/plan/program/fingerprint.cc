@@ -174,7 +174,7 @@ void Add(const CheckpointConfig& checkpoint, Lines* lines) {
   }
   if (checkpoint.load.empty()) return;
   to.Text("load", checkpoint.load);
-  to.Int("load_optimizer", checkpoint.load_optimizer);
+  if (checkpoint.load_optimizer.has_value()) to.Int("load_optimizer", *checkpoint.load_optimizer);
 }
 
 const char* NameOf(StepAction action) {

@@ -285,6 +285,8 @@ TEST(Fingerprint, HasWhatRanksSaveAndLoadWhereTheyDo) {
   other = loads;
   other.load_optimizer = false;
   EXPECT_TRUE(differs(loads, other));
+  other.load_optimizer = true;
+  EXPECT_TRUE(differs(loads, other)) << "which is more than what there is";
   other = {};
   other.every_steps = 10;
   other.load_optimizer = false;

@@ -56,6 +56,21 @@ Findings ChecksFormat(const Facts& f) {
            "write format: fsdp_dtensor, or leave it out"}};
 }
 
+Findings ChecksExport(const Facts& f) {
+  const std::string& format = f.job.checkpoint().export_();
+  if (format.empty() || format == "hf") return {};
+  return {{absl::StrCat("'", format, "' is not what a job can export"), "write export: hf, or leave it out"}};
+}
+
+Findings ChecksExportedModel(const Facts& f) {
+  const v1::Model& model = f.job.model();
+  if (f.job.checkpoint().export_().empty() || !f.Sound({"model", "checkpoint.export"})) return {};
+  const char* fix = "leave export out";
+  if (model.has_plugin()) return {{"a plug-in's model has names of its own, which no family has", fix}};
+  if (!model.llama().qk_norm() || !model.llama().attention_bias()) return {};
+  return {{"the model has both norms and biases of queries and keys, and no family has", fix}};
+}
+
 // Every interval is checked where it stands, whether or not anything is written.
 bool IntervalsAreSound(const Facts& f) {
   return f.Sound(
@@ -195,6 +210,19 @@ const Rule kRules[] = {
        return {{"nothing is loaded: the job starts fresh, and later attempts go on with all of their own",
                 "leave it out, or write checkpoint.load", "", "false", "true"}};
      }},
+    {"checkpoint_export_known", kError, "checkpoint.export", "what is exported is hf", ChecksExport},
+    {"checkpoint_export_of_the_end", kError, "checkpoint.export",
+     "what is exported is made of the checkpoint after the last step",
+     [](const Facts& f) -> Findings {
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (checkpoint.export_().empty() || !f.Sound({"checkpoint.dir", "checkpoint.on_end"})) return {};
+       if (!checkpoint.dir().empty() && checkpoint.on_end()) return {};
+       return {{checkpoint.dir().empty() ? "there is no checkpoint.dir to write to"
+                                         : "on_end is false, and there is no checkpoint to make it of",
+                "write checkpoint.dir and leave on_end out, or leave export out"}};
+     }},
+    {"checkpoint_export_model", kError, "checkpoint.export",
+     "transformers have a family for what is exported", ChecksExportedModel},
     {"checkpoint_format_known", kError, "checkpoint.format", "the checkpoint format is fsdp_dtensor",
      ChecksFormat},
 };

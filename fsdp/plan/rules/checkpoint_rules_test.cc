@@ -91,6 +91,13 @@ std::vector<BadCase> BadCases() {
        }},
       {"checkpoint_load_optimizer_without_load", "load_optimizer",
        [](C* c) { c->set_load_optimizer(false); }},
+      {"checkpoint_export_known", "export", [](C* c) { Saving(c)->set_export_("gguf"); }},
+      {"checkpoint_export_of_the_end", "export", [](C* c) { c->set_export_("hf"); }},
+      {"checkpoint_export_of_the_end", "export",
+       [](C* c) {
+         Saving(c)->set_export_("hf");
+         c->set_on_end(false);
+       }},
       {"checkpoint_format_known", "format", [](C* c) { c->set_format("torch_dist"); }},
       {"checkpoint_format_known", "format", [](C* c) { c->set_format("pickle"); }},
   };
@@ -117,7 +124,7 @@ TEST(CheckpointRules, EachBadSpecBreaksExactlyItsRule) {
     broken.insert(bad.rule);
   }
   for (const RuleText& rule : AllRules()) {
-    if (rule.id.rfind("checkpoint_", 0) != 0) continue;
+    if (rule.id.rfind("checkpoint_", 0) != 0 || rule.id == "checkpoint_export_model") continue;
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
     EXPECT_GT(rule.text.size(), 10u) << rule.id;
   }
@@ -149,6 +156,40 @@ TEST(CheckpointRules, MinutesAloneAreEnough) {
   job.mutable_checkpoint()->set_on_end(true);
   job.mutable_checkpoint()->set_every_steps(201);  // More than there are.
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+}
+
+TEST(CheckpointRules, WhatNoFamilyHasIsNotExported) {
+  v1::JobSpec job = GoodJob();
+  Saving(job.mutable_checkpoint())->set_export_("hf");
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+  job.mutable_model()->clear_preset();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(256);
+  llama->set_hidden_size(64);
+  llama->set_intermediate_size(128);
+  llama->set_layers(2);
+  llama->set_heads(2);
+  llama->set_qk_norm(true);
+  EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
+  llama->set_attention_bias(true);
+  const auto exported = [&job] {
+    int found = 0;
+    for (const Violation& v : CheckJob(job)) found += v.rule == "checkpoint_export_model" ? 1 : 0;
+    return found;
+  };
+  EXPECT_EQ(exported(), 1) << Ids(CheckJob(job));
+  v1::Plugin* plugin = job.mutable_model()->mutable_plugin();
+  plugin->set_path("/models/mine.so");
+  plugin->set_vocab_size(512);
+  for (const char* name : {"first", "last"}) {
+    v1::Plugin::Unit* unit = plugin->add_units();
+    unit->set_name(name);
+    unit->set_output_values(512);
+    v1::Plugin::Param* param = unit->add_params();
+    param->set_name("weight");
+    param->add_shape(512);
+  }
+  EXPECT_EQ(exported(), 1) << Ids(CheckJob(job));
 }
 
 // Steps that are wrong or unread do not make an interval wrong.

@@ -247,7 +247,8 @@ class Filler {
     if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: replicas of everything (HSDP)");
   }
 
-  // What bears on none of a job's checkpoints stays unset: rules tell a person who wrote it.
+  // What bears on none of a job's checkpoints stays unset: rules tell a person who wrote it. So does
+  // load_optimizer: whether there is an optimizer's state to load, ranks see.
   void FillCheckpoint(v1::Checkpoint* checkpoint) {
     if (!checkpoint->dir().empty() && !checkpoint->has_on_end()) {
       checkpoint->set_on_end(true);
@@ -256,10 +257,6 @@ class Filler {
     if (!checkpoint->dir().empty() && !checkpoint->has_keep_last()) {
       checkpoint->set_keep_last(3);
       Chose("checkpoint.keep_last", "3", "default: older ones are removed");
-    }
-    if (!checkpoint->load().empty() && !checkpoint->has_load_optimizer()) {
-      checkpoint->set_load_optimizer(true);
-      Chose("checkpoint.load_optimizer", "true", "default: training goes on as if it had not stopped");
     }
   }
 

@@ -92,12 +92,10 @@ TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
   const v1::JobSpec filled = WithDefaults(job, &choices);
   EXPECT_TRUE(filled.checkpoint().on_end());
   EXPECT_EQ(filled.checkpoint().keep_last(), 3);
-  EXPECT_TRUE(filled.checkpoint().load_optimizer());
+  EXPECT_FALSE(filled.checkpoint().has_load_optimizer()) << "ranks look at what there is";
   EXPECT_EQ(filled.restart().max_attempts(), 3);
   EXPECT_EQ(ReasonOf(choices, "checkpoint.on_end"), "true: default: what was trained is kept");
   EXPECT_EQ(ReasonOf(choices, "checkpoint.keep_last"), "3: default: older ones are removed");
-  EXPECT_EQ(ReasonOf(choices, "checkpoint.load_optimizer"),
-            "true: default: training goes on as if it had not stopped");
   EXPECT_EQ(ReasonOf(choices, "restart.max_attempts"),
             "3: default: a failed job goes on from its newest checkpoint");
   job.mutable_checkpoint()->clear_every_steps();

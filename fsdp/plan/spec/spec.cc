@@ -252,6 +252,7 @@ CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   config.keep_every = checkpoint.keep_every();
   config.load = checkpoint.load();
   if (checkpoint.has_load_optimizer()) config.load_optimizer = checkpoint.load_optimizer();
+  config.exports_hf = checkpoint.export_() == "hf";
   return config;
 }
 

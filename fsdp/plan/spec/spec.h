@@ -177,9 +177,10 @@ struct CheckpointConfig {
   int64_t every_minutes = 0;  // 0: none after so many minutes.
   bool on_end = false;
   int64_t keep_last = 3;
-  int64_t keep_every = 0;  // 0: none is spared.
-  std::string load;        // Empty: the job starts fresh.
-  bool load_optimizer = true;
+  int64_t keep_every = 0;              // 0: none is spared.
+  std::string load;                    // Empty: the job starts fresh.
+  std::optional<bool> load_optimizer;  // None: where there is one to load.
+  bool exports_hf = false;
 
   bool saves_between() const { return !dir.empty() && (every_steps > 0 || every_minutes > 0); }
   bool saves() const { return saves_between() || (!dir.empty() && on_end); }

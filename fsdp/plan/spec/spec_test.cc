@@ -59,7 +59,8 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   job.mutable_resources()->set_ranks_per_node(1);
   job.mutable_optimizer()->mutable_sgd()->set_lr(1);
   EXPECT_EQ(ToSpec(job).checkpoint.keep_last, 3);
-  EXPECT_TRUE(ToSpec(job).checkpoint.load_optimizer);
+  EXPECT_EQ(ToSpec(job).checkpoint.load_optimizer, std::nullopt);
+  EXPECT_FALSE(ToSpec(job).checkpoint.exports_hf);
   v1::Checkpoint* checkpoint = job.mutable_checkpoint();
   checkpoint->set_dir("/runs/1");
   checkpoint->set_every_steps(2);
@@ -69,6 +70,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   checkpoint->set_keep_every(4);
   checkpoint->set_load("/runs/0");
   checkpoint->set_load_optimizer(false);
+  checkpoint->set_export_("hf");
   const CheckpointConfig made = ToSpec(job).checkpoint;
   EXPECT_EQ(made.dir, "/runs/1");
   EXPECT_EQ(made.every_steps, 2);
@@ -77,7 +79,8 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   EXPECT_EQ(made.keep_last, 5);
   EXPECT_EQ(made.keep_every, 4);
   EXPECT_EQ(made.load, "/runs/0");
-  EXPECT_FALSE(made.load_optimizer);
+  EXPECT_EQ(made.load_optimizer, false);
+  EXPECT_TRUE(made.exports_hf);
 }
 
 }  // namespace

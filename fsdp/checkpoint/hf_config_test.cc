@@ -1,4 +1,4 @@
-#include "client/hf_config.h"
+#include "fsdp/checkpoint/hf_config.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

@@ -1,4 +1,4 @@
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

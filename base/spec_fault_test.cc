@@ -1,4 +1,4 @@
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 
 namespace fsdpd {
 

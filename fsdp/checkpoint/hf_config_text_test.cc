@@ -1,9 +1,9 @@
-// What is written is read again by client/hf_config.h, into the same sizes.
-#include "client/hf_config_text.h"
+// What is written is read again by fsdp/checkpoint/hf_config.h, into the same sizes.
+#include "fsdp/checkpoint/hf_config_text.h"
 
 #include <gtest/gtest.h>
 
-#include "client/hf_config.h"
+#include "fsdp/checkpoint/hf_config.h"
 
 namespace fsdpd {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/yaml_tree.h"
+#include "base/yaml_tree.h"
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>

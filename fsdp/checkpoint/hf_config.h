@@ -16,7 +16,7 @@
 
 #include <string>
 
-#include "client/spec_fault.h"
+#include "base/spec_fault.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {

@@ -1,4 +1,4 @@
-#include "client/hf_config.h"
+#include "fsdp/checkpoint/hf_config.h"
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "client/yaml_tree.h"
+#include "base/yaml_tree.h"
 
 namespace fsdpd {
 namespace {

@@ -1,5 +1,5 @@
-// A model's sizes as a Hugging Face config.json, the way back from client/hf_config.h: what a conversion
-// writes beside weights.
+// A model's sizes as a Hugging Face config.json, the way back from fsdp/checkpoint/hf_config.h: what a
+// conversion writes beside weights.
 #pragma once
 
 #include <absl/status/statusor.h>

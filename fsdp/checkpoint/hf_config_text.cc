@@ -1,4 +1,4 @@
-#include "client/hf_config_text.h"
+#include "fsdp/checkpoint/hf_config_text.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json_quote.h"
-#include "client/yaml_tree.h"
+#include "base/yaml_tree.h"
 
 namespace fsdpd {
 namespace {

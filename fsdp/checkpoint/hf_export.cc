@@ -1,0 +1,94 @@
+#include "fsdp/checkpoint/hf_export.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/json_quote.h"
+#include "fsdp/checkpoint/convert.h"
+#include "fsdp/checkpoint/hf_config_text.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/json.h"
+#include "fsdp/checkpoint/origin_check.h"
+#include "fsdp/data/input_file.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kMarkName[] = "fsdpd.json";
+constexpr int64_t kMaxMarkBytes = 1 << 16;
+constexpr int64_t kFileBytes = 5'000'000'000;  // As transformers cut them.
+constexpr int kMaxThreads = 8;                 // Disks are not faster with more.
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
+  if (file->size() > most) return absl::DataLossError(absl::StrCat(path, ": is too large"));
+  std::string text(file->size(), '\0');
+  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
+  return text;
+}
+
+bool IsOwn(const std::string& folder, const std::string& job) {
+  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kMarkName), kMaxMarkBytes);
+  if (!text.ok() || job.empty()) return false;
+  const absl::StatusOr<JsonValue> mark = ParseJson(*text);
+  const JsonValue* owner = mark.ok() ? mark->Find("job") : nullptr;
+  return owner != nullptr && owner->kind == JsonValue::Kind::kText && owner->text == job;
+}
+
+absl::Status CheckMayReplace(const std::string& folder, const std::string& job) {
+  std::error_code error;
+  const bool absent = !std::filesystem::exists(folder, error) && !error;
+  if (absent || std::filesystem::is_empty(folder, error) || IsOwn(folder, job)) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(folder, ": is there already and is not this job's; move it away"));
+}
+
+// None where the job did not start from a folder that has one of this model.
+std::optional<std::string> ConfigOfStart(const Spec& spec) {
+  const std::string& load = spec.checkpoint.load;
+  if (load.empty()) return std::nullopt;
+  const absl::StatusOr<std::optional<std::vector<std::string>>> differences =
+      CompareHfConfig(load, spec.model);
+  if (!differences.ok() || !differences->has_value() || !(*differences)->empty()) return std::nullopt;
+  const absl::StatusOr<std::string> text =
+      ReadWhole(absl::StrCat(load, "/", kHfConfigName), JsonLimits().bytes);
+  if (!text.ok()) return std::nullopt;
+  return *text;
+}
+
+}  // namespace
+
+std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/hf"); }
+
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
+                                 const std::function<bool()>& stopped) {
+  Conversion conversion;
+  conversion.source = checkpoint;
+  conversion.target = HfExportPath(spec.checkpoint.dir);
+  conversion.model = spec.model;
+  conversion.to = StoreFormat::kHf;
+  conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
+  conversion.file_bytes = kFileBytes;
+  const std::optional<std::string> config = ConfigOfStart(spec);
+  FSDPD_ASSIGN_OR_RETURN(conversion.config, config.has_value()
+                                                ? RewriteHfConfig(*config, conversion.type->name)
+                                                : MakeHfConfig(spec.model, conversion.type->name));
+  conversion.mark_name = kMarkName;
+  conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(job), ", \"step\": ", spec.steps, "}\n");
+  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target, job));
+  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+  ConversionProgress progress;
+  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result, Convert(conversion, threads, stopped, &progress));
+  if (result.faults.empty()) return result.bytes;
+  const DcpFault& first = result.faults[0];
+  return absl::DataLossError(absl::StrCat(checkpoint, ": ", first.where, ": ", first.what));
+}
+
+}  // namespace fsdpd

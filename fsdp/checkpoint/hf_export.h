@@ -1,0 +1,30 @@
+// The Hugging Face folder that a job leaves when it has ended (checkpoint.export): the parameters of its last
+// checkpoint in DIR/hf, made beside it as DIR/hf.part and renamed when it is whole.
+//
+// Numbers are bfloat16 where the job computed in that, else float32. config.json is the one of the folder
+// that the job started from, where it says this model, so that token ids and the family's name stay; else it
+// is made from the spec. fsdpd.json says which job's folder it is: what an attempt before left there is
+// replaced once the new one is complete, anybody else's stays.
+//
+// Errors: ALREADY_EXISTS for somebody else's folder; those of a conversion (convert.h). Thread safety: one
+// at a time for each folder.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+std::string HfExportPath(const std::string& dir);
+
+// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty: then nothing is its
+// own. Returns how many bytes of numbers were written.
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
+                                 const std::function<bool()>& stopped);
+
+}  // namespace fsdpd

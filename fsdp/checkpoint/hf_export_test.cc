@@ -1,0 +1,125 @@
+// What a job leaves as a Hugging Face folder. That transformers compute the same with it is shown in
+// tests/parity.
+#include "fsdp/checkpoint/hf_export.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class HfExportTest : public ::testing::Test {
+ protected:
+  HfExportTest() {
+    Gpt2Config gpt2;
+    gpt2.vocab_size = 32, gpt2.hidden_size = 8, gpt2.intermediate_size = 32, gpt2.layers = 1, gpt2.heads = 2;
+    gpt2.positions = 16;
+    spec_.model = gpt2;
+    spec_.steps = 7;
+    spec_.checkpoint.dir = dir_.File("run");
+    spec_.checkpoint.exports_hf = true;
+    fs::create_directories(native_);
+    std::vector<TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(gpt2, Naming::kOurs)) {
+      tensors.push_back(MakeTestTensor(absl::StrCat(kNativePrefix, param.ours), "float32", param.shape));
+      tensors.back().numbers.assign(tensors.back().numbers.size(), '\1');
+    }
+    EXPECT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, tensors, 2)).ok());
+  }
+
+  absl::StatusOr<int64_t> Export(const std::string& job, bool stopped = false) {
+    return ExportHf(spec_, job, native_, [stopped] { return stopped; });
+  }
+
+  std::string TypeOfAll() {
+    const auto reader = OpenHfFolder(hf_);
+    if (!reader.ok()) return std::string(reader.status().message());
+    std::string type((*reader)->tensors()[0].type->name);
+    for (const StoredTensor& tensor : (*reader)->tensors()) EXPECT_EQ(tensor.type->name, type) << tensor.name;
+    return type;
+  }
+
+  std::string Read(const std::string& name) { return ReadFileOf(hf_ + "/" + name); }
+
+  TempDir dir_;
+  const std::string native_ = dir_.File("run/iter_0000007"), hf_ = dir_.File("run/hf");
+  Spec spec_;
+};
+
+TEST_F(HfExportTest, HasTheTypeThatTheJobComputedIn) {
+  const absl::StatusOr<int64_t> wide = Export("job-1");
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(TypeOfAll(), "float32");
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"torch_dtype\": \"float32\""));
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"model_type\": \"gpt2\""));
+  spec_.precision.compute = DType::kBf16;
+  const absl::StatusOr<int64_t> narrow = Export("job-1");
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ(TypeOfAll(), "bfloat16");
+  EXPECT_EQ(*wide, 2 * *narrow);
+  spec_.precision.compute = DType::kFp16;  // Which has no room for what parameters may have become.
+  ASSERT_TRUE(Export("job-1").ok());
+  EXPECT_EQ(TypeOfAll(), "float32");
+  EXPECT_FALSE(fs::exists(hf_ + ".part"));
+  EXPECT_FALSE(fs::exists(hf_ + ".replaced"));
+}
+
+TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
+  fs::create_directories(dir_.File("start"));
+  const std::string config =
+      R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16,
+      "vocab_size": 32, "eos_token_id": 31, "dtype": "float16"})";
+  WriteFileOf(dir_.File("start/config.json"), config);
+  spec_.checkpoint.load = dir_.File("start");
+  ASSERT_TRUE(Export("job-1").ok());
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"eos_token_id\": 31"));
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"dtype\": \"float32\""));
+  // Of another model it says nothing here.
+  std::get<Gpt2Config>(spec_.model).norm_epsilon = 1e-6;
+  ASSERT_TRUE(Export("job-1").ok());
+  EXPECT_THAT(Read("config.json"), Not(HasSubstr("eos_token_id")));
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"layer_norm_epsilon\": 1e-06"));
+}
+
+TEST_F(HfExportTest, ReplacesItsOwnAndNoOther) {
+  ASSERT_TRUE(Export("job-1").ok());
+  WriteFileOf(hf_ + "/left.txt", "of the attempt before");
+  ASSERT_TRUE(Export("job-1").ok());
+  EXPECT_FALSE(fs::exists(hf_ + "/left.txt"));
+  for (const char* other : {"job-2", ""}) {
+    const absl::Status refused = Export(other).status();
+    EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+    EXPECT_EQ(TypeOfAll(), "float32");
+  }
+  fs::remove(hf_ + "/fsdpd.json");  // As somebody's own folder.
+  EXPECT_TRUE(absl::IsAlreadyExists(Export("job-1").status()));
+}
+
+TEST_F(HfExportTest, WhatFailsLeavesTheOneBefore) {
+  ASSERT_TRUE(Export("job-1").ok());
+  spec_.precision.compute = DType::kBf16;
+  EXPECT_TRUE(absl::IsCancelled(Export("job-1", /*stopped=*/true).status()));
+  EXPECT_EQ(TypeOfAll(), "float32");
+  std::get<Gpt2Config>(spec_.model).layers = 2;
+  const absl::Status lacks = Export("job-1").status();
+  EXPECT_TRUE(absl::IsDataLoss(lacks)) << lacks;
+  EXPECT_THAT(lacks.message(), HasSubstr("model.module.layer.1."));
+  EXPECT_EQ(TypeOfAll(), "float32");
+  EXPECT_FALSE(fs::exists(hf_ + ".part"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,97 @@
+#include "fsdp/checkpoint/origin_check.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <memory>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "fsdp/checkpoint/hf_config.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/data/input_file.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/model_difference.h"
+
+namespace fsdpd {
+namespace {
+
+// Where a spec's model breaks a rule its sizes cannot be computed with.
+bool IsSound(const v1::Model& model) {
+  v1::JobSpec job;
+  *job.mutable_model() = model;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) return false;
+  }
+  return true;
+}
+
+std::string DataText(const std::vector<std::string>& paths) {
+  return paths.empty() ? "synthetic tokens" : absl::StrJoin(paths, ", ");
+}
+
+const char* NameOf(OptimizerKind kind) { return kind == OptimizerKind::kSgd ? "sgd" : "adamw"; }
+
+void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::string>* differences) {
+  const auto add = [differences](const char* field, const std::string& there, const std::string& here) {
+    if (there != here)
+      differences->push_back(absl::StrCat(field, ": ", there, " there, and ", here, " here"));
+  };
+  std::vector<std::string> paths_there, paths_here;
+  for (const v1::TokenFile& file : theirs.data().tokens()) paths_there.push_back(file.path());
+  for (const TokenSource& source : job.data.tokens) paths_here.push_back(source.path);
+  add("data", DataText(paths_there), DataText(paths_here));
+  add("data.sequence_length", absl::StrCat(theirs.data().sequence_length()),
+      absl::StrCat(job.data.sequence_length));
+  add("train.seed", absl::StrCat(theirs.train().seed()), absl::StrCat(job.seed));
+  add("optimizer", NameOf(theirs.optimizer().has_sgd() ? OptimizerKind::kSgd : OptimizerKind::kAdamW),
+      NameOf(job.optimizer.kind));
+}
+
+}  // namespace
+
+OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
+  OriginDifferences differences;
+  if (json.empty()) return differences;
+  v1::JobSpec spec;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  if (!google::protobuf::util::JsonStringToMessage(json, &spec, options).ok()) {
+    differences.run.push_back("the spec in it cannot be read, and is not compared");
+    return differences;
+  }
+  spec = WithDefaults(spec, nullptr);
+  if (!IsSound(spec.model())) {
+    differences.run.push_back("the model of the spec in it is none of today's, and is not compared");
+    return differences;
+  }
+  differences.model = ModelDifferences(job.model, ToModelConfig(spec.model()));
+  CompareRun(spec, job, &differences.run);
+  return differences;
+}
+
+absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
+                                                                        const ModelConfig& job) {
+  const absl::StatusOr<std::unique_ptr<InputFile>> file =
+      InputFile::Open(absl::StrCat(folder, "/", kHfConfigName));
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  if (!file.ok()) return file.status();
+  const std::string& path = (*file)->path();
+  if ((*file)->size() > kMaxJobSpecBytes)
+    return absl::DataLossError(absl::StrCat(path, ": is too large for a config.json"));
+  std::string text((*file)->size(), '\0');
+  FSDPD_RETURN_IF_ERROR((*file)->Read(0, (*file)->size(), text.data()));
+  v1::Model model;
+  std::vector<std::string> differences;
+  for (const SpecFault& fault : ReadHfConfig(text, kHfConfigName, &model)) {
+    // What is warned of is how it was trained there.
+    if (fault.violation.level == FaultLevel::kError) differences.push_back(Render(fault));
+  }
+  if (differences.empty() && !IsSound(model)) differences.push_back("its sizes are no model's");
+  if (differences.empty()) differences = ModelDifferences(job, ToModelConfig(model));
+  return differences;
+}
+
+}  // namespace fsdpd

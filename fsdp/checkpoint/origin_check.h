@@ -1,0 +1,35 @@
+// What a checkpoint says of where it comes from, held against the job that shall start from it: the spec of
+// the job that wrote it (fsdpd.spec), or the config.json beside somebody's weights.
+//
+// Shapes do not tell everything. With other heads, or positions that turn otherwise, the same numbers are
+// another model, and the job would train from nonsense without a word. Other data or another optimizer is
+// what people start from checkpoints for: it is told, no more.
+//
+// Pure, but for CompareHfConfig, which reads the file.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+struct OriginDifferences {
+  std::vector<std::string> model;  // Each makes another model of the same numbers.
+  std::vector<std::string> run;    // Each makes another run of the same model.
+};
+
+// `json` is the spec as a checkpoint holds it. What is no spec, or one of a time that this build does not
+// know, is told among the run's; an empty one says nothing.
+OriginDifferences CompareSpec(const std::string& json, const Spec& job);
+
+// None where the folder has no config.json. What is in it and not trained here is a difference too. An error
+// where it cannot be read: INTERNAL and the like, as of any file.
+absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
+                                                                        const ModelConfig& job);
+
+}  // namespace fsdpd

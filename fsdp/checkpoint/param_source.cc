@@ -1,0 +1,67 @@
+#include "fsdp/checkpoint/param_source.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/number_cast.h"
+
+namespace fsdpd {
+
+ParamSource::ParamSource(std::unique_ptr<TensorReader> reader, ParamMatch match, int64_t head_rows)
+    : reader_(std::move(reader)), match_(std::move(match)), head_rows_(head_rows) {
+  for (size_t i = 0; i < match_.params.size(); ++i) numbers_[match_.params[i].ours] = i;
+}
+
+absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string& folder,
+                                                               const ModelConfig& model) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenStore(folder));
+  ParamMatch match = MatchParams(*reader, model, FormatOf(folder) == StoreFormat::kHf);
+  return std::unique_ptr<ParamSource>(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
+}
+
+absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_t elements,
+                                  float* out) const {
+  const auto found = numbers_.find(ours);
+  FSDPD_CHECK(faults().empty() && found != numbers_.end());
+  const size_t param = found->second;
+  const TensorType& type = *reader_->tensors()[match_.tensors[param]].type;
+  std::vector<char> wide;  // What has no room in `out` before it is rounded.
+  if (type.bytes > static_cast<int64_t>(sizeof(float))) wide.resize(elements * type.bytes);
+  char* const numbers = wide.empty() ? reinterpret_cast<char*>(out) : wide.data();
+  char* at = numbers;
+  for (const Rectangle& part : RectanglesOf(match_.params[param].shape, begin, elements)) {
+    FSDPD_RETURN_IF_ERROR(ReadPart(param, part, at));
+    at += part.elements() * type.bytes;
+  }
+  CastNumbers(type, *FindTensorType("float32"), elements, numbers);
+  if (!wide.empty()) std::memcpy(out, wide.data(), elements * sizeof(float));
+  return absl::OkStatus();
+}
+
+// `part` is of ours.
+absl::Status ParamSource::ReadPart(size_t param, const Rectangle& part, char* out) const {
+  const size_t tensor = match_.tensors[param];
+  const int64_t width = reader_->tensors()[tensor].type->bytes;
+  switch (match_.params[param].turn) {
+    case Turn::kNone:
+      return reader_->ReadPart(tensor, part, out);
+    case Turn::kTransposed: {
+      const Rectangle theirs = {{part.offsets[1], part.offsets[0]}, {part.sizes[1], part.sizes[0]}};
+      std::vector<char> numbers(part.elements() * width);
+      FSDPD_RETURN_IF_ERROR(reader_->ReadPart(tensor, theirs, numbers.data()));
+      TurnToOurs(Turn::kTransposed, part.sizes[0], part.sizes[1], head_rows_, width, numbers.data(), out);
+      return absl::OkStatus();
+    }
+    case Turn::kPairs:
+      for (int64_t row = part.offsets[0]; row < part.offsets[0] + part.sizes[0]; ++row) {
+        const Rectangle theirs = {{RowInPairs(row, head_rows_), part.offsets[1]}, {1, part.sizes[1]}};
+        FSDPD_RETURN_IF_ERROR(reader_->ReadPart(tensor, theirs, out));
+        out += part.sizes[1] * width;
+      }
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

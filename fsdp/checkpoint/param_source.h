@@ -1,0 +1,49 @@
+// A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
+// conversion. A Hugging Face folder, and DCP of a transformers model or of torchtitan's llama.
+//
+// Each part costs the bytes that it has in the file and no more, also where the other side has rows as
+// columns or in another order. Numbers come as float32, whatever they are there; of float64, what is too
+// large for it is infinite.
+//
+// Call order: Open, faults(); where there are none, ReadRun. Thread safety: const. Errors: the reader's,
+// which name file or tensor.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/checkpoint/open_store.h"
+#include "fsdp/checkpoint/param_match.h"
+
+namespace fsdpd {
+
+class ParamSource {
+ public:
+  // `model` is Llama or GPT-2.
+  static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& folder,
+                                                           const ModelConfig& model);
+
+  // What of the model is not there, is there in another way, or is there too much.
+  const DcpFaults& faults() const { return match_.faults; }
+  const std::vector<std::string>& left_out() const { return match_.left_out; }
+
+  // Elements [begin, begin + elements) of the flattened parameter, `ours` being its name here. REQUIRES:
+  // faults() is empty, and the model has the parameter and so many elements of it.
+  absl::Status ReadRun(const std::string& ours, int64_t begin, int64_t elements, float* out) const;
+
+ private:
+  ParamSource(std::unique_ptr<TensorReader> reader, ParamMatch match, int64_t head_rows);
+
+  absl::Status ReadPart(size_t param, const Rectangle& part, char* out) const;
+
+  const std::unique_ptr<TensorReader> reader_;
+  const ParamMatch match_;
+  const int64_t head_rows_;
+  std::map<std::string, size_t> numbers_;  // By our name.
+};
+
+}  // namespace fsdpd

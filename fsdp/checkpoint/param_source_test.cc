@@ -1,0 +1,190 @@
+// Parameters in others' names and layouts, read in parts. That others write them so is shown in tests/parity.
+#include "fsdp/checkpoint/param_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+ModelConfig Gpt2() {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 7, gpt2.hidden_size = 6, gpt2.intermediate_size = 10, gpt2.layers = 2, gpt2.heads = 2;
+  gpt2.positions = 5;
+  return gpt2;
+}
+
+ModelConfig Llama() {
+  LlamaConfig llama;
+  llama.vocab_size = 7, llama.hidden_size = 5, llama.intermediate_size = 9, llama.layers = 2, llama.heads = 2;
+  llama.kv_heads = 1, llama.head_size = 6;
+  return llama;
+}
+
+// Each parameter as it is there, with the numbers 0, 1, 2 ... here.
+TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const char* type) {
+  TestTensor tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
+  const int64_t count = static_cast<int64_t>(tensor.numbers.size() / sizeof(float));
+  std::vector<float> ours(count);
+  std::iota(ours.begin(), ours.end(), 0.f);
+  const char* bytes = reinterpret_cast<const char*>(ours.data());
+  if (param.turn == Turn::kNone) {
+    std::memcpy(tensor.numbers.data(), bytes, tensor.numbers.size());
+  } else {
+    TurnToTheirs(param.turn, param.shape[0], param.shape[1], HeadRows(model), 4, bytes,
+                 tensor.numbers.data());
+  }
+  if (std::string(type) == "float64") {
+    std::vector<double> wide(count);
+    for (int64_t i = 0; i < count; ++i) wide[i] = reinterpret_cast<float*>(tensor.numbers.data())[i];
+    tensor.numbers.assign(reinterpret_cast<const char*>(wide.data()), count * sizeof(double));
+  } else if (std::string(type) == "bfloat16") {
+    std::string halves;
+    for (int64_t i = 0; i < count; ++i) halves.append(tensor.numbers, 4 * i + 2, 2);  // Small numbers' upper.
+    tensor.numbers = halves;
+  }
+  tensor.type = FindTensorType(type);
+  return tensor;
+}
+
+class ParamSourceTest : public ::testing::Test {
+ protected:
+  std::vector<TestTensor> Theirs(const ModelConfig& model, Naming naming, const char* type = "float32") {
+    std::vector<TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(model, naming)) tensors.push_back(MakeTheirs(model, param, type));
+    return tensors;
+  }
+
+  void WriteHf(const std::vector<TestTensor>& tensors) {
+    std::vector<StoredTensor> stored;
+    for (const TestTensor& tensor : tensors) {
+      stored.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
+    }
+    const auto writer = MakeHfWriter(dir_.path(), stored, 500, "{}\n");
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      ASSERT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
+    }
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+
+  void WriteDcp(const std::vector<TestTensor>& tensors) {
+    ASSERT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), tensors, 3)).ok());
+  }
+
+  // Every run of every parameter.
+  void ExpectRuns(const ModelConfig& model) {
+    const auto source = ParamSource::Open(dir_.path(), model);
+    ASSERT_TRUE(source.ok()) << source.status();
+    ASSERT_THAT((*source)->faults(), IsEmpty());
+    for (const NamedParam& param : ParamsOf(model, Naming::kOurs)) {
+      const int64_t count =
+          std::accumulate(param.shape.begin(), param.shape.end(), int64_t{1}, std::multiplies<>());
+      for (int64_t begin = 0; begin <= count; ++begin) {
+        for (int64_t end = begin; end <= count; end += end < begin + 3 ? 1 : 5) {
+          std::vector<float> read(end - begin), expected(end - begin);
+          std::iota(expected.begin(), expected.end(), static_cast<float>(begin));
+          const absl::Status status = (*source)->ReadRun(param.ours, begin, end - begin, read.data());
+          ASSERT_TRUE(status.ok()) << status;
+          ASSERT_EQ(read, expected) << param.ours << " from " << begin << " to " << end;
+        }
+      }
+    }
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
+  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
+  ExpectRuns(Gpt2());
+}
+
+TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
+  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
+  ExpectRuns(Llama());
+}
+
+TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {
+  WriteHf(Theirs(Gpt2(), Naming::kTransformers, "float64"));
+  ExpectRuns(Gpt2());
+}
+
+TEST_F(ParamSourceTest, HalvesOfDcpToo) {
+  WriteDcp(Theirs(Llama(), Naming::kTransformers, "bfloat16"));
+  ExpectRuns(Llama());
+}
+
+int64_t BytesRead() {
+  std::ifstream file("/proc/self/io");
+  std::string word;
+  int64_t bytes = 0;
+  file >> word >> bytes;  // rchar
+  return bytes;
+}
+
+TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
+  Gpt2Config large = std::get<Gpt2Config>(Gpt2());
+  large.hidden_size = 64, large.intermediate_size = 256;
+  WriteHf(Theirs(large, Naming::kTransformers));
+  const auto source = ParamSource::Open(dir_.path(), large);
+  ASSERT_TRUE(source.ok()) << source.status();
+  BytesRead();
+  const int64_t first = BytesRead(), alone = BytesRead() - first;  // What the looking costs.
+  for (const char* param : {"embedding.weight", "layer.1.ffn.w1", "layer.0.attention.wqkv"}) {
+    for (const int64_t elements : {1, 64, 100}) {
+      std::vector<float> numbers(elements);
+      const int64_t begin = BytesRead();
+      ASSERT_TRUE((*source)->ReadRun(param, 70, elements, numbers.data()).ok());
+      EXPECT_EQ(BytesRead() - begin - alone, 4 * elements) << param;
+      EXPECT_EQ(numbers[0], 70);
+    }
+  }
+}
+
+TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
+  std::vector<TestTensor> theirs = Theirs(Llama(), Naming::kTransformers);
+  theirs[1] = MakeTestTensor(theirs[1].name, "float32", {4});
+  theirs[2].name = "model.layers.0.other.weight";
+  WriteHf(theirs);
+  const auto source = ParamSource::Open(dir_.path(), Llama());
+  ASSERT_TRUE(source.ok()) << source.status();
+  std::vector<std::string> faults;
+  for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + " " + fault.what);
+  EXPECT_THAT(faults,
+              ElementsAre("model.layers.0.input_layernorm.weight has the shape [4], and in the model [5]",
+                          "model.layers.0.self_attn.q_proj.weight is not there, and the model has it",
+                          "model.layers.0.other.weight is not in the model"));
+}
+
+TEST_F(ParamSourceTest, OfAnotherFamilyNothingIsThere) {
+  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
+  const auto source = ParamSource::Open(dir_.path(), Llama());
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->faults(), SizeIs(1));
+}
+
+TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
+  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
+  const auto reader = OpenStore(dir_.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ(NamingOf(**reader, Llama()), Naming::kTorchtitan);
+  EXPECT_EQ(NamingOf(**reader, Gpt2()), std::nullopt);
+  EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
+}
+
+}  // namespace
+}  // namespace fsdpd

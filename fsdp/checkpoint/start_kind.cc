@@ -1,0 +1,35 @@
+#include "fsdp/checkpoint/start_kind.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <memory>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/open_store.h"
+#include "fsdp/checkpoint/param_match.h"
+
+namespace fsdpd {
+
+absl::StatusOr<StartKind> KindOfStart(const std::string& path, const ModelConfig& model) {
+  if (FormatOf(path) == StoreFormat::kHf) return StartKind::kForeign;
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(path));
+  const std::optional<Naming> naming = NamingOf(*reader, model);
+  if (naming.has_value() && *naming != Naming::kOurs) return StartKind::kForeign;
+  return reader->dcp().FindValue("iteration") != nullptr ? StartKind::kTraining : StartKind::kNative;
+}
+
+absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, const std::string& path,
+                                         StartKind kind) {
+  if (kind == StartKind::kTraining) return !checkpoint.load_optimizer.value_or(true);
+  if (!checkpoint.load_optimizer.value_or(false)) return true;
+  const char* why = kind == StartKind::kForeign
+                        ? "it is no job's of this service, so parameters are all of it"
+                        : "it does not say at which step it was written (iteration)";
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint.load_optimizer is true, and ", path,
+                   " has no optimizer's state that training could go on with: ", why,
+                   "; leave load_optimizer out, and training begins at step 1 with its parameters"));
+}
+
+}  // namespace fsdpd

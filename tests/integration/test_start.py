@@ -1,0 +1,56 @@
+"""What jobs leave as a Hugging Face folder is what others start from, and each says so where people look."""
+
+import re
+
+from harness import checkpoints
+from harness.training import messages, saving
+
+# The small spec's, but that positions turn at another pace: the same shapes.
+OTHER = {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 2, "heads": 4, "kv_heads": 2,
+                   "rope_theta": 500000.0}}
+
+
+def rank_log(cluster, job_id):
+    return cluster.ctl("logs", job_id, "--rank", "0").expect(0).out
+
+
+def test_a_job_leaves_a_hugging_face_folder_and_another_starts_from_it(cluster, tmp_path):
+    made = saving(tmp_path, steps=10, checkpoint={"export": "hf"})
+    first = cluster.submit(made)
+    job, folder = cluster.wait_state(first, "SUCCEEDED"), tmp_path / "run/hf"
+    assert (job.exported.format, job.exported.path, job.exported.error) == ("hf", str(folder), "")
+    assert 0 < job.exported.bytes < (folder / "model.safetensors").stat().st_size
+    assert any(text.startswith(f"Hugging Face folder {folder} written (") for text in messages(job)), messages(job)
+    described = cluster.ctl("describe", first).expect(0).out
+    assert re.search(rf"^exported: {re.escape(str(folder))} \(", described, re.M), described
+    assert checkpoints.steps_in(tmp_path / "run") == [5, 10] and "export hf  " in rank_log(cluster, first)
+
+    second = cluster.submit(saving(tmp_path / "second", steps=5, checkpoint={"load": str(folder)}))
+    job = cluster.wait_state(second, "SUCCEEDED")
+    assert (job.restored.step, job.restored.path) == (0, str(folder))
+    assert f"attempt 1 starts at step 1 with the parameters of a checkpoint ({folder})" in messages(job), messages(job)
+    described = cluster.ctl("describe", second).expect(0).out
+    assert f"began at step 1, with the parameters alone, from {folder} (read in " in described, described
+
+    refused = cluster.submit(saving(tmp_path / "third", steps=5, checkpoint={"load": str(folder)}, model=OTHER,
+                                    restart={"max_attempts": 1}))
+    job = cluster.wait_state(refused, "FAILED")
+    assert "config.json: rope_theta: 10000 there, and 500000 in this job" in job.failure.error, job.failure.error
+    lines = rank_log(cluster, refused).splitlines()
+    assert any(line.endswith("  config.json: rope_theta: 10000 there, and 500000 in this job") for line in lines), lines
+
+
+def test_another_run_of_the_same_model_is_told(cluster, tmp_path):
+    first = cluster.submit(saving(tmp_path, steps=5))
+    cluster.wait_state(first, "SUCCEEDED")
+    told = cluster.submit(saving(tmp_path / "more", steps=10, train={"seed": 99}, checkpoint={"load": str(tmp_path / "run")}))
+    job = cluster.wait_state(told, "SUCCEEDED")
+    assert job.restored.step == 5
+    assert list(job.restored.notes) == [f"data: {tmp_path}/corpus.txt there, and {tmp_path}/more/corpus.txt here",
+                                        "train.seed: 1 there, and 99 here"]
+    described = cluster.ctl("describe", told).expect(0).out
+    assert "\n  note: train.seed: 1 there, and 99 here\n" in described, described
+    assert re.search(r" W .*: train.seed: 1 there, and 99 here$", rank_log(cluster, told), re.M)
+    done = cluster.submit(saving(tmp_path / "done", steps=5, checkpoint={"load": str(tmp_path / "run")},
+                                 restart={"max_attempts": 1}))
+    assert "is at step 5 and train.steps is 5: nothing to do" in cluster.wait_state(done, "FAILED").failure.error
