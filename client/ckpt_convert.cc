@@ -105,9 +105,12 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
 int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console) {
   conversion->source = line.file;
   conversion->target = line.target;
-  conversion->to = line.to == "hf" ? StoreFormat::kHf : StoreFormat::kDcp;
+  conversion->to = line.to == "hf"           ? StoreFormat::kHf
+                   : line.to == "torch_dist" ? StoreFormat::kTorchDist
+                                             : StoreFormat::kDcp;
   const bool native = conversion->to == StoreFormat::kDcp;
-  const std::string dtype = !line.dtype.empty() ? line.dtype : native ? "float32" : "bfloat16";
+  const bool hf = conversion->to == StoreFormat::kHf;
+  const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
     return Refuse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
                   console);
