@@ -1,6 +1,6 @@
-// In what two descriptions of a model differ: the one that a checkpoint holds of the model that it is of, and
-// the one that somebody gives along with it. What leaves no trace in shapes (heads, positions, epsilons) would
-// otherwise go over wrong without a fault.
+// In what two descriptions of a model differ: the one that a checkpoint holds of the model that it is of,
+// and the one that somebody gives along with it. What leaves no trace in shapes (heads, positions, epsilons)
+// would otherwise go over wrong without a fault.
 //
 // Pure function.
 #pragma once

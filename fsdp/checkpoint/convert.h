@@ -1,5 +1,5 @@
-// A model's parameters from one checkpoint into another: native, Hugging Face's, Megatron-Core's torch_dist, and
-// what PyTorch's FSDP2 and torchtitan save, into one of the first three.
+// A model's parameters from one checkpoint into another: native, Hugging Face's, Megatron-Core's torch_dist,
+// and what PyTorch's FSDP2 and torchtitan save, into one of the first three.
 //
 // What is written has all parameters of `model` and nothing else; what the source has besides (optimizer,
 // steps) is named in the result. A source that has not all of them, or others, or other shapes, is refused

@@ -30,8 +30,8 @@ class DcpTensorReader : public TensorReader {
   std::vector<const DcpTensor*> found_;  // Of each of tensors().
 };
 
-// Files of one rank, `file_bytes` each. What Write() counts are the pieces. REQUIRES: the folder exists and has
-// no checkpoint.
+// Files of one rank, `file_bytes` each. What Write() counts are the pieces. REQUIRES: the folder exists and
+// has no checkpoint.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes);

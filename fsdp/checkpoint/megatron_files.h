@@ -1,5 +1,6 @@
-// What Megatron-Core keeps beside the tensors of a checkpoint of its own (torch_dist): metadata.json says which
-// format it is, common.pt has what every rank would have written alike. Both in a folder that DCP reads.
+// What Megatron-Core keeps beside the tensors of a checkpoint of its own (torch_dist): metadata.json says
+// which format it is, common.pt has what every rank would have written alike. Both in a folder that DCP
+// reads.
 //
 // Errors: ErrnoStatus's.
 #pragma once

@@ -3,8 +3,8 @@
 //
 // Hugging Face's transformers (llama, mistral, qwen2, qwen3; gpt2), torchtitan's llama and Megatron-Core's
 // GPTModel are known. Matrices of the first two are ours but for two things: GPT-2's are [in, out] there, and
-// torchtitan turns neighbouring dimensions of a head where we turn its halves, so rows of queries and keys lie
-// in another order. Megatron-Core's tensors hold several of our parameters: queries, keys and values of a
+// torchtitan turns neighbouring dimensions of a head where we turn its halves, so rows of queries and keys
+// lie in another order. Megatron-Core's tensors hold several of our parameters: queries, keys and values of a
 // group of heads, then of the next; all gates and then all ups; and one layer after the other along a leading
 // axis, or each layer for itself with its number in the name.
 //

@@ -73,8 +73,8 @@ class TensorWriter {
   virtual int64_t files() const = 0;
 };
 
-// Cuts a list of tensors of these bytes into files of at most `most_bytes` each, in order: the first tensor of each file. What is
-// larger is a file of its own.
+// Cuts a list of tensors of these bytes into files of at most `most_bytes` each, in order: the first tensor
+// of each file. What is larger is a file of its own.
 std::vector<size_t> FileBegins(const std::vector<int64_t>& tensor_bytes, int64_t most_bytes);
 
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
 """Megatron-Core's GPTModel on a CPU, for a config.json of llama's family or gpt2's:
 
     save CONFIG.JSON FOLDER LOGITS   draws weights and saves them with Megatron-Core's dist_checkpointing (torch_dist)
-    load CONFIG.JSON FOLDER LOGITS   loads such a folder
+    load CONFIG.JSON FOLDER LOGITS   loads such a folder, as with --dist-ckpt-strictness log_all: `_extra_state` is missing
 
 and writes the logits of fixed tokens. What Megatron-Core asks of CUDA without having anything there to do is answered
 here: it has no switch for a machine without.
@@ -62,7 +62,7 @@ def main(way, config_path, folder, out):
         dist_checkpointing.save(model.sharded_state_dict(), folder)
     else:
         asked = dist_checkpointing.load_content_metadata(folder)
-        state = dist_checkpointing.load(model.sharded_state_dict(metadata=asked), folder)
+        state = dist_checkpointing.load(model.sharded_state_dict(metadata=asked), folder, strict="log_all")
         model.load_state_dict({name: state[name] for name in model.state_dict() if name in state}, strict=False)
     tokens = torch.arange(24).reshape(2, 12) % 256
     mask = torch.ones(12, 12, dtype=torch.bool).triu(1)[None, None]

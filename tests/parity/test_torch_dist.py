@@ -129,6 +129,7 @@ MEGATRON_LOGITS = Path(__file__).with_name("megatron_rank.py")
 
 
 @pytest.mark.skipif(not MEGATRON, reason="needs megatron-core and psutil, which are not in the project's environment")
+@pytest.mark.timeout(400)  # Each start of Megatron-Core imports torch three times.
 @pytest.mark.parametrize("way", ["read", "write"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_megatron_core_computes_the_same(name, way, tmp_path):
