@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from test_checkpoint import read_ours, same
+from test_checkpoint import same
 from test_convert import convert, ctl, load, logits, model_of
 
 MEGATRON = importlib.util.find_spec("megatron") and importlib.util.find_spec("psutil")
