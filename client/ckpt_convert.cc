@@ -1,7 +1,8 @@
 // fsdpctl ckpt convert: a model's parameters from one format into another. Which model it is says the
-// config.json beside the weights, --config or --spec.
+// config.json beside the weights, the checkpoint of a job itself, --config or --spec.
 #include <absl/strings/str_cat.h>
 #include <absl/time/time.h>
+#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,17 +18,22 @@
 #include "client/progress_line.h"
 #include "client/spec_file.h"
 #include "fsdp/checkpoint/convert.h"
+#include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
+#include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
 constexpr size_t kLeftOutTold = 3;
+// What a job keeps its spec under (fsdp/checkpoint/job_file.h).
+constexpr char kSpecValueName[] = "fsdpd.spec";
 
 int Refuse(absl::string_view why, Console* console) {
   console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
@@ -66,6 +72,48 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
   return kExitOk;
 }
 
+// What the job that wrote the checkpoint says of its model; no model where the source says nothing.
+absl::StatusOr<v1::Model> ModelInside(const std::string& folder) {
+  if (FormatOf(folder) == StoreFormat::kHf) return v1::Model();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
+  const DcpValue* value = reader->FindValue(kSpecValueName);
+  if (value == nullptr) return v1::Model();
+  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, reader->ReadValue(*value));
+  if (pickle.root().kind != PickleKind::kString || pickle.root().text.empty()) return v1::Model();
+  v1::JobSpec job;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // Of a version to come.
+  const std::string json(pickle.root().text);
+  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() ||
+      !ModelFaults(job.model(), {}).empty()) {
+    return absl::DataLossError(absl::StrCat(folder, ": ", kSpecValueName, " is not the spec of a job"));
+  }
+  return job.model();
+}
+
+// What `told` (a file) says must be what the checkpoint itself says, where it does.
+int RefuseContradictions(const v1::Model& inside, const std::string& told, const Conversion& conversion,
+                         Console* console) {
+  if (inside.source_case() == v1::Model::SOURCE_NOT_SET || inside.has_plugin()) return kExitOk;
+  const std::vector<std::string> found =
+      ModelDifferences(ToModelConfig(inside), conversion.model, "in the checkpoint");
+  for (const std::string& one : found) console->err << absl::StrCat(told, ": error: ", one, "\n");
+  return found.empty() ? kExitOk : kExitSpecRefused;
+}
+
+int TakeModel(const std::string& from, const v1::Model& model, Conversion* conversion, Console* console) {
+  if (model.has_plugin()) {
+    return Refuse(absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"),
+                  console);
+  }
+  conversion->model = ToModelConfig(model);
+  if (conversion->to != StoreFormat::kHf) return kExitOk;
+  const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
+  if (!config.ok()) return Refuse(absl::StrCat(from, ": ", config.status().message()), console);
+  conversion->config = *config;
+  return kExitOk;
+}
+
 int ReadSpec(const std::string& path, Conversion* conversion, Console* console) {
   const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
   if (!spec.ok()) return Refuse(spec.status().message(), console);
@@ -75,26 +123,27 @@ int ReadSpec(const std::string& path, Conversion* conversion, Console* console) 
   }
   if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
   if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
-  if (spec->spec.model().has_plugin()) {
-    return Refuse(absl::StrCat(path, ": a plug-in's model has names of its own, which nobody else has"),
-                  console);
-  }
-  conversion->model = ToModelConfig(spec->spec.model());
-  if (conversion->to != StoreFormat::kHf) return kExitOk;
-  const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
-  if (!config.ok()) return Refuse(absl::StrCat(path, ": ", config.status().message()), console);
-  conversion->config = *config;
-  return kExitOk;
+  return TakeModel(path, spec->spec.model(), conversion, console);
 }
 
 int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
     return Refuse("--config and --spec both say which model it is; write one of them", console);
   }
-  if (!line.spec.empty()) return ReadSpec(line.spec, conversion, console);
-  if (!line.config.empty()) return ReadConfig(line.config, conversion, console);
+  const absl::StatusOr<v1::Model> inside = ModelInside(line.file);
+  if (!inside.ok() && !absl::IsNotFound(inside.status())) return FailCkpt(inside.status(), console);
+  std::string told = !line.spec.empty() ? line.spec : line.config;
   const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
-  if (access(beside.c_str(), F_OK) == 0) return ReadConfig(beside, conversion, console);
+  if (told.empty() && access(beside.c_str(), F_OK) == 0) told = beside;
+  if (!told.empty()) {
+    const int code =
+        !line.spec.empty() ? ReadSpec(told, conversion, console) : ReadConfig(told, conversion, console);
+    if (code != kExitOk || !inside.ok()) return code;
+    return RefuseContradictions(*inside, told, *conversion, console);
+  }
+  if (inside.ok() && inside->source_case() != v1::Model::SOURCE_NOT_SET) {
+    return TakeModel(line.file, *inside, conversion, console);
+  }
   return Refuse(
       absl::StrCat(
           line.file, ": which model it is cannot be told from shapes (heads, positions), and there is no ",
@@ -105,9 +154,12 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
 int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console) {
   conversion->source = line.file;
   conversion->target = line.target;
-  conversion->to = line.to == "hf" ? StoreFormat::kHf : StoreFormat::kDcp;
+  conversion->to = line.to == "hf"           ? StoreFormat::kHf
+                   : line.to == "torch_dist" ? StoreFormat::kTorchDist
+                                             : StoreFormat::kDcp;
   const bool native = conversion->to == StoreFormat::kDcp;
-  const std::string dtype = !line.dtype.empty() ? line.dtype : native ? "float32" : "bfloat16";
+  const bool hf = conversion->to == StoreFormat::kHf;
+  const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
     return Refuse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
                   console);

@@ -11,9 +11,12 @@
 #include "base/temp_dir.h"
 #include "client/commands.h"
 #include "client/outcome.h"
+#include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/pickle_writer.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/checkpoint/torch_save.h"
 
 namespace fsdpd {
 namespace {
@@ -90,6 +93,33 @@ class CkptConvertTest : public ::testing::Test {
 
   void MakeNative() { ASSERT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitOk) << err_; }
 
+  // As a job leaves it: with its spec inside.
+  void MakeJobs(const std::string& spec) {
+    std::vector<TestTensor> tensors;
+    std::vector<DcpPiece> pieces;
+    for (const NamedParam& param : ParamsOf(Model(), Naming::kOurs)) {
+      tensors.push_back(MakeTestTensor("model.module." + param.ours, "float32", param.shape));
+      pieces.push_back({tensors.back().name,
+                        tensors.back().type,
+                        param.shape,
+                        {std::vector<int64_t>(param.shape.size()), param.shape}});
+    }
+    PickleWriter writer;
+    writer.Text(spec);
+    const DcpFile file =
+        LayOut(DcpFileName(0), std::move(pieces), {{"fsdpd.spec", TorchSaved(writer.Take())}});
+    fs::remove_all(native_);
+    fs::create_directory(native_);
+    const auto written = DcpWriter::Create(native_, file);
+    ASSERT_TRUE(written.ok()) << written.status();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      ASSERT_TRUE((*written)->Write(i, tensors[i].numbers.data()).ok());
+    }
+    const auto sum = (*written)->Finish();
+    ASSERT_TRUE(sum.ok());
+    ASSERT_TRUE(CommitDcp(native_, {&file}, {*sum}).ok());
+  }
+
   TempDir dir_;
   const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_folder_ = dir_.File("out");
   Interrupt interrupt_;
@@ -138,6 +168,52 @@ TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
   WriteFileOf(dir_.File("job.yaml"), "name: x\nmodel: {plugin: {path: /x.so}}\n");
   EXPECT_NE(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk);
   EXPECT_FALSE(fs::exists(out_folder_));
+}
+
+constexpr char kJobsSpec[] =
+    R"({"model": {"llama": {"vocab_size": 16, "hidden_size": "8", "intermediate_size": "12", "layers": "1",
+                            "heads": "2", "norm_epsilon": 1e-06}}, "of_another_version": 1})";
+
+TEST_F(CkptConvertTest, AJobsCheckpointSaysItsModelItself) {
+  MakeJobs(kJobsSpec);
+  const std::string given = dir_.File("given");
+  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"convert", native_, given, "--to", "hf", "--config", dir_.File("config.json")}), kExitOk)
+      << err_;
+  EXPECT_EQ(Run({"diff", out_folder_, given}), kExitOk) << out_;
+  EXPECT_THAT(ReadFileOf(out_folder_ + "/config.json"), HasSubstr("\"num_attention_heads\": 2"));
+}
+
+// They leave no trace in shapes: the wrong ones would compute other numbers, and nobody would know.
+TEST_F(CkptConvertTest, WhatContradictsTheCheckpointIsRefused) {
+  MakeJobs(kJobsSpec);
+  WriteFileOf(dir_.File("config.json"),
+              absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 4"},
+                                            {"\"bos_token_id\": 1", "\"rms_norm_eps\": 1e-5"}}));
+  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json")}),
+            kExitSpecRefused);
+  EXPECT_THAT(err_, HasSubstr("config.json: error: heads: 4 there, and 2 in the checkpoint\n"));
+  EXPECT_THAT(err_,
+              HasSubstr("config.json: error: norm_epsilon: 1e-05 there, and 1e-06 in the checkpoint\n"));
+  EXPECT_FALSE(fs::exists(out_folder_));
+}
+
+TEST_F(CkptConvertTest, ASpecInsideThatIsNoneIsDamage) {
+  MakeJobs("{\"model\": 7}");
+  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("fsdpd.spec is not the spec of a job"));
+}
+
+TEST_F(CkptConvertTest, TorchDistIsWrittenAndReadAgain) {
+  MakeNative();
+  const std::string config = dir_.File("config.json");
+  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "torch_dist", "--config", config}), kExitOk)
+      << err_;
+  EXPECT_THAT(out_, HasSubstr(", float32\n"));
+  ASSERT_EQ(Run({"convert", out_folder_, dir_.File("back"), "--to", "fsdp_dtensor", "--config", config}),
+            kExitOk)
+      << err_;
+  EXPECT_EQ(Run({"diff", native_, dir_.File("back")}), kExitOk) << out_;
 }
 
 TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {

@@ -203,8 +203,9 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
-      "Write a model's parameters in another format. SOURCE is a native checkpoint, a Hugging Face folder or "
-      "what FSDP2 or torchtitan saved. TARGET appears when it is complete; after an interrupt, run it again: "
+      "Write a model's parameters in another format. SOURCE is a native checkpoint, a Hugging Face folder, "
+      "Megatron-Core's torch_dist, or what FSDP2 or torchtitan saved. TARGET appears when it is complete; "
+      "after an interrupt, run it again: "
       "it "
       "starts over.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
@@ -219,9 +220,11 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       ->required()
       ->check(NotEmpty())
       ->type_name("");
-  convert->add_option("--to", line->to, "fsdp_dtensor (native) or hf (safetensors and config.json)")
+  convert
+      ->add_option("--to", line->to,
+                   "fsdp_dtensor (native), hf (safetensors and config.json) or torch_dist (Megatron-Core)")
       ->required()
-      ->check(CLI::IsMember({"fsdp_dtensor", "hf"}))
+      ->check(CLI::IsMember({"fsdp_dtensor", "hf", "torch_dist"}))
       ->type_name("FORMAT");
   convert
       ->add_option(
@@ -232,7 +235,9 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   convert->add_option("--spec", line->spec, "Instead: the spec of a job with the model")
       ->check(NotEmpty())
       ->type_name("FILE");
-  convert->add_option("--dtype", line->dtype, "With --to hf: bfloat16 (default), float16 or float32")
+  convert
+      ->add_option("--dtype", line->dtype,
+                   "bfloat16 (default with --to hf), float16 or float32 (default with --to torch_dist)")
       ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
       ->type_name("TYPE");
   convert->add_option("--shard-bytes", line->shard_bytes, "Of a file at most, unless one tensor is larger")

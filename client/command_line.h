@@ -19,7 +19,7 @@ struct CommandLine {
 
   std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
   std::string target;                     // ckpt convert; ckpt diff: the second folder
-  std::string to;                         // ckpt convert; fsdp_dtensor, hf
+  std::string to;                         // ckpt convert; fsdp_dtensor, hf, torch_dist
   std::string config;                     // ckpt convert; a config.json, or empty.
   std::string spec;                       // ckpt convert; a job's, or empty.
   std::string dtype;                      // ckpt convert; empty: by `to`.

@@ -1,12 +1,13 @@
-// A model's parameters from one checkpoint into another: native, Hugging Face's, and what PyTorch's FSDP2 and
-// torchtitan save, into native or Hugging Face's.
+// A model's parameters from one checkpoint into another: native, Hugging Face's, Megatron-Core's torch_dist,
+// and what PyTorch's FSDP2 and torchtitan save, into one of the first three.
 //
 // What is written has all parameters of `model` and nothing else; what the source has besides (optimizer,
 // steps) is named in the result. A source that has not all of them, or others, or other shapes, is refused
 // with every fault, and nothing is written. The target is there whole or not at all (part_folder.h): who was
 // interrupted begins again from the start.
 //
-// Tensors stream through: a thread holds one at a time, twice where rows and columns change places.
+// Tensors stream through: a thread holds one at a time, twice where rows and columns change places or several
+// become one.
 //
 // Errors: those of the source's reader; ALREADY_EXISTS and FAILED_PRECONDITION where the target cannot be
 // (part_folder.h); UNAVAILABLE for a disk that is full or would be; CANCELLED.

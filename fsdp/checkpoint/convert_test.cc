@@ -2,6 +2,7 @@
 // tests/parity.
 #include "fsdp/checkpoint/convert.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/param_match.h"
@@ -67,7 +69,7 @@ class ConvertTest : public ::testing::Test {
     Conversion conversion;
     conversion.source = source;
     conversion.target = dir_.File(target);
-    conversion.model = SmallModel();
+    conversion.model = model_;
     conversion.to = to;
     conversion.type = FindTensorType(type);
     conversion.file_bytes = 3000;
@@ -75,7 +77,36 @@ class ConvertTest : public ::testing::Test {
     return Convert(conversion, 2, stopped, &progress_);
   }
 
+  // What Megatron-Core has of the parameters, by its rule: each is a part of a tensor.
+  std::vector<TestTensor> MegatronsOf(Naming naming) const {
+    std::map<std::string, TestTensor> made;
+    const std::vector<NamedParam> params = ParamsOf(model_, naming);
+    for (size_t i = 0; i < params.size(); ++i) {
+      TestTensor& tensor = made.try_emplace(params[i].theirs, MakeTestTensor(params[i].theirs, "float32",
+                                                                             params[i].TheirShape()))
+                               .first->second;
+      const std::string& numbers = tensors_[i].numbers;
+      if (params[i].runs.empty()) tensor.numbers = numbers;
+      for (const SharedRun& run : params[i].runs) {
+        tensor.numbers.replace(run.theirs * 4, run.numbers * 4, numbers, run.ours * 4, run.numbers * 4);
+      }
+    }
+    std::vector<TestTensor> tensors;
+    for (auto& [name, tensor] : made) tensors.push_back(std::move(tensor));
+    return tensors;
+  }
+
+  void SetModel(const ModelConfig& model) {
+    model_ = model;
+    tensors_.clear();
+    for (const NamedParam& param : ParamsOf(model_, Naming::kOurs)) {
+      tensors_.push_back(MakeParam(kNativePrefix + param.ours, param.shape));
+    }
+    WriteNative(tensors_);
+  }
+
   TempDir dir_;
+  ModelConfig model_ = SmallModel();
   const std::string native_ = dir_.File("native");
   std::vector<TestTensor> tensors_;
   ConversionProgress progress_;
@@ -100,6 +131,63 @@ TEST_F(ConvertTest, ThereAndBackIsTheSame) {
     EXPECT_TRUE(ReadBack(dir_.File(std::string("back.") + type), tensors_).ok());
     progress_.bytes = 0;
   }
+}
+
+TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
+  LlamaConfig llama;
+  llama.vocab_size = 32;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.layers = 3;
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.head_size = 4;
+  llama.qk_norm = llama.attention_bias = true;
+  int number = 0;
+  for (const ModelConfig& model : {ModelConfig(llama), SmallModel()}) {
+    SetModel(model);
+    const std::string name = absl::StrCat("megatron", ++number), back = absl::StrCat("back", number);
+    const auto there = Run(native_, name, StoreFormat::kTorchDist);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_EQ(FormatOf(dir_.File(name)), StoreFormat::kTorchDist);
+    const std::vector<TestTensor> megatrons = MegatronsOf(Naming::kMegatron);
+    EXPECT_EQ(there->tensors, static_cast<int64_t>(megatrons.size()));
+    EXPECT_TRUE(ReadBack(dir_.File(name), megatrons).ok());
+    ASSERT_TRUE(Run(dir_.File(name), back, StoreFormat::kDcp).ok());
+    EXPECT_TRUE(ReadBack(dir_.File(back), tensors_).ok());
+  }
+}
+
+TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {
+  fs::create_directory(dir_.File("layers"));
+  std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatronLayers);
+  tensors.push_back(MakeParam("optimizer.state.exp_avg.embedding.word_embeddings.weight", {32, 8}));
+  ASSERT_TRUE(CommitTestFiles(dir_.File("layers"), WriteTestFiles(dir_.File("layers"), tensors, 3)).ok());
+  const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_THAT(done->left_out, ElementsAre("optimizer.state.exp_avg.embedding.word_embeddings.weight"));
+  EXPECT_TRUE(ReadBack(dir_.File("out"), tensors_).ok());
+}
+
+// Which three parameters have in common.
+TEST_F(ConvertTest, ATensorOfMegatronsThatIsNotThereIsToldOnce) {
+  fs::create_directory(dir_.File("layers"));
+  std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatron);
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name == "decoder.layers.mlp.linear_fc2.bias")
+      tensor.name = "decoder.layers.mlp.linear_fc3.bias";
+    if (tensor.name == "embedding.word_embeddings.weight") tensor = MakeParam(tensor.name, {128, 8});
+  }
+  ASSERT_TRUE(CommitTestFiles(dir_.File("layers"), WriteTestFiles(dir_.File("layers"), tensors, 3)).ok());
+  const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
+  ASSERT_TRUE(done.ok()) << done.status();
+  std::vector<std::string> told;
+  for (const DcpFault& fault : done->faults) told.push_back(fault.where + " " + fault.what);
+  EXPECT_THAT(told,
+              ElementsAre("embedding.word_embeddings.weight has the shape [128, 8], and in the model [32, 8]",
+                          "decoder.layers.mlp.linear_fc2.bias is not there, and the model has it",
+                          "decoder.layers.mlp.linear_fc3.bias is not in the model"));
+  EXPECT_FALSE(fs::exists(dir_.File("out")));
 }
 
 TEST_F(ConvertTest, ANumberThatDoesNotFitIsCounted) {

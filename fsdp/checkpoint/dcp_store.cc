@@ -10,22 +10,17 @@
 namespace fsdpd {
 namespace {
 
-Rectangle Whole(const std::vector<int64_t>& shape) { return {std::vector<int64_t>(shape.size()), shape}; }
-
 class DcpTensorWriter : public TensorWriter {
  public:
   DcpTensorWriter(std::string folder, std::vector<size_t> begins)
       : folder_(std::move(folder)), begins_(std::move(begins)) {}
 
-  absl::Status Create(const std::vector<StoredTensor>& tensors) {
+  absl::Status Create(const std::vector<DcpPiece>& pieces) {
     for (size_t file = 0; file < begins_.size(); ++file) {
-      const size_t end = file + 1 < begins_.size() ? begins_[file + 1] : tensors.size();
-      std::vector<DcpPiece> pieces;
-      for (size_t i = begins_[file]; i < end; ++i) {
-        pieces.push_back({tensors[i].name, tensors[i].type, tensors[i].shape, Whole(tensors[i].shape)});
-      }
+      const auto begin = pieces.begin() + begins_[file];
+      const auto end = file + 1 < begins_.size() ? pieces.begin() + begins_[file + 1] : pieces.end();
       layouts_.push_back(
-          std::make_unique<DcpFile>(LayOut(DcpFileName(0, static_cast<int>(file)), std::move(pieces))));
+          std::make_unique<DcpFile>(LayOut(DcpFileName(0, static_cast<int>(file)), {begin, end})));
       FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpWriter> writer, DcpWriter::Create(folder_, *layouts_.back()));
       writers_.push_back(std::move(writer));
     }
@@ -74,8 +69,8 @@ absl::StatusOr<std::unique_ptr<DcpTensorReader>> DcpTensorReader::Open(const std
   return std::unique_ptr<DcpTensorReader>(new DcpTensorReader(std::move(dcp)));
 }
 
-absl::Status DcpTensorReader::Read(size_t tensor, void* out) const {
-  return dcp_->Read(*found_[tensor], Whole(found_[tensor]->shape), out);
+absl::Status DcpTensorReader::ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const {
+  return dcp_->ReadRun(*found_[tensor], begin, count, out);
 }
 
 absl::Status DcpTensorReader::ReadPart(size_t tensor, const Rectangle& part, void* out) const {
@@ -83,11 +78,17 @@ absl::Status DcpTensorReader::ReadPart(size_t tensor, const Rectangle& part, voi
 }
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
-                                                            const std::vector<StoredTensor>& tensors,
+                                                            const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes) {
-  auto writer = std::make_unique<DcpTensorWriter>(folder, FileBegins(tensors, file_bytes));
-  FSDPD_RETURN_IF_ERROR(writer->Create(tensors));
+  std::vector<int64_t> bytes;
+  for (const DcpPiece& piece : pieces) bytes.push_back(piece.at.elements() * piece.type->bytes);
+  auto writer = std::make_unique<DcpTensorWriter>(folder, FileBegins(bytes, file_bytes));
+  FSDPD_RETURN_IF_ERROR(writer->Create(pieces));
   return writer;
+}
+
+DcpPiece WholePiece(const StoredTensor& tensor) {
+  return {tensor.name, tensor.type, tensor.shape, {std::vector<int64_t>(tensor.shape.size()), tensor.shape}};
 }
 
 }  // namespace fsdpd

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/dcp_file.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/tensor_store.h"
 
@@ -18,7 +19,7 @@ class DcpTensorReader : public TensorReader {
  public:
   static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& folder);
 
-  absl::Status Read(size_t tensor, void* out) const override;
+  absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const override;
   absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override;
 
   const DcpReader& dcp() const { return *dcp_; }
@@ -30,9 +31,13 @@ class DcpTensorReader : public TensorReader {
   std::vector<const DcpTensor*> found_;  // Of each of tensors().
 };
 
-// Files of one rank, `file_bytes` each. REQUIRES: the folder exists and has no checkpoint; names differ.
+// Files of one rank, `file_bytes` each. What Write() counts are the pieces. REQUIRES: the folder exists and
+// has no checkpoint.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
-                                                            const std::vector<StoredTensor>& tensors,
+                                                            const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes);
+
+// A tensor as one piece.
+DcpPiece WholePiece(const StoredTensor& tensor);
 
 }  // namespace fsdpd

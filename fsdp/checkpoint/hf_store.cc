@@ -101,9 +101,11 @@ class HfTensorReader : public TensorReader {
     return absl::OkStatus();
   }
 
-  absl::Status Read(size_t tensor, void* out) const override {
-    const Place& place = places_.find(tensors()[tensor].name)->second;
-    return place.file->Read(place.entry.begin, place.entry.bytes, out);
+  absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const override {
+    const StoredTensor& stored = tensors()[tensor];
+    const Place& place = places_.find(stored.name)->second;
+    const int64_t width = stored.type->bytes;
+    return place.file->Read(place.entry.begin + begin * width, count * width, out);
   }
 
   absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override {
@@ -281,7 +283,9 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& fo
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config) {
-  auto writer = std::make_unique<HfTensorWriter>(folder, FileBegins(tensors, file_bytes), config);
+  std::vector<int64_t> bytes;
+  for (const StoredTensor& tensor : tensors) bytes.push_back(tensor.bytes);
+  auto writer = std::make_unique<HfTensorWriter>(folder, FileBegins(bytes, file_bytes), config);
   FSDPD_RETURN_IF_ERROR(writer->Create(tensors));
   return writer;
 }

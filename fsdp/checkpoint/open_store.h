@@ -1,5 +1,5 @@
-// Opens what can be converted or compared, by what lies in the folder: `.metadata` is DCP's, safetensors are
-// Hugging Face's.
+// Opens what can be converted or compared, by what lies in the folder: `.metadata` is DCP's, with
+// `metadata.json` beside it Megatron-Core's, and safetensors are Hugging Face's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,7 +11,7 @@
 
 namespace fsdpd {
 
-enum class StoreFormat { kDcp, kHf };
+enum class StoreFormat { kDcp, kHf, kTorchDist };
 
 StoreFormat FormatOf(const std::string& folder);
 

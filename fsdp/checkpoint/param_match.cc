@@ -36,9 +36,17 @@ std::optional<std::string> ShortestBefore(const TensorReader& source, const std:
   return shortest;
 }
 
+// Whether any layer's tensor has the name that layers have together.
+bool HasStackedLayers(const TensorReader& source, const Found& found) {
+  return std::any_of(found.params.begin(), found.params.end(), [&](const NamedParam& param) {
+    return param.layer >= 0 && source.Find(found.NameOf(param.theirs)) >= 0;
+  });
+}
+
 // By the embedding, which every model has.
 std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& model) {
-  for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan}) {
+  for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan, Naming::kMegatron,
+                              Naming::kMegatronLayers}) {
     Found found = {naming, ParamsOf(model, naming), "", ""};
     if (found.params.empty()) continue;
     if (naming == Naming::kOurs) {
@@ -53,6 +61,7 @@ std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& m
     const bool with_body = absl::EndsWith(*before, body);
     found.outer = with_body ? before->substr(0, before->size() - body.size()) : *before;
     found.body = with_body ? "" : body;
+    if (naming == Naming::kMegatron && !HasStackedLayers(source, found)) continue;
     return found;
   }
   return std::nullopt;
@@ -66,10 +75,11 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
   std::set<std::string> names, roots;
   for (const NamedParam& param : found.params) {
     const std::string name = found.NameOf(param.theirs);
-    names.insert(name);
+    const bool is_new = names.insert(name).second;
     roots.insert(FirstWord(name));
     const int64_t at = source.Find(name);
     match->tensors.push_back(std::max<int64_t>(at, 0));
+    if (!is_new) continue;  // Of several in one tensor, the first tells what is wrong with it.
     if (at < 0) {
       match->faults.Add(name, "is not there, and the model has it");
       continue;

@@ -1,5 +1,6 @@
 #include "fsdp/checkpoint/param_source.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -29,13 +30,26 @@ absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_
   std::vector<char> wide;  // What has no room in `out` before it is rounded.
   if (type.bytes > static_cast<int64_t>(sizeof(float))) wide.resize(elements * type.bytes);
   char* const numbers = wide.empty() ? reinterpret_cast<char*>(out) : wide.data();
-  char* at = numbers;
-  for (const Rectangle& part : RectanglesOf(match_.params[param].shape, begin, elements)) {
-    FSDPD_RETURN_IF_ERROR(ReadPart(param, part, at));
-    at += part.elements() * type.bytes;
-  }
+  FSDPD_RETURN_IF_ERROR(ReadNumbers(param, begin, elements, numbers));
   CastNumbers(type, *FindTensorType("float32"), elements, numbers);
   if (!wide.empty()) std::memcpy(out, wide.data(), elements * sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::Status ParamSource::ReadNumbers(size_t param, int64_t begin, int64_t elements, char* out) const {
+  const NamedParam& named = match_.params[param];
+  const int64_t width = reader_->tensors()[match_.tensors[param]].type->bytes;
+  for (const SharedRun& run : named.runs) {
+    const int64_t first = std::max(begin, run.ours), end = std::min(begin + elements, run.ours + run.numbers);
+    if (first >= end) continue;
+    FSDPD_RETURN_IF_ERROR(reader_->ReadRun(match_.tensors[param], run.theirs + first - run.ours, end - first,
+                                           out + (first - begin) * width));
+  }
+  if (!named.runs.empty()) return absl::OkStatus();
+  for (const Rectangle& part : RectanglesOf(named.shape, begin, elements)) {
+    FSDPD_RETURN_IF_ERROR(ReadPart(param, part, out));
+    out += part.elements() * width;
+  }
   return absl::OkStatus();
 }
 

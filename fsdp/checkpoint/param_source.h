@@ -1,5 +1,5 @@
 // A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
-// conversion. A Hugging Face folder, and DCP of a transformers model or of torchtitan's llama.
+// conversion. A Hugging Face folder, and DCP of a transformers model, of torchtitan's llama or of Megatron-Core.
 //
 // Each part costs the bytes that it has in the file and no more, also where the other side has rows as
 // columns or in another order. Numbers come as float32, whatever they are there; of float64, what is too
@@ -38,6 +38,8 @@ class ParamSource {
  private:
   ParamSource(std::unique_ptr<TensorReader> reader, ParamMatch match, int64_t head_rows);
 
+  // In the source's type.
+  absl::Status ReadNumbers(size_t param, int64_t begin, int64_t elements, char* out) const;
   absl::Status ReadPart(size_t param, const Rectangle& part, char* out) const;
 
   const std::unique_ptr<TensorReader> reader_;

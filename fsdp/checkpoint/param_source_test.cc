@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include "base/temp_dir.h"
@@ -116,6 +117,29 @@ TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
 TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
   WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
   ExpectRuns(Llama());
+}
+
+// Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.
+TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
+  for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
+    std::map<std::string, TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(Llama(), naming)) {
+      TestTensor& tensor = tensors[param.theirs];
+      if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
+      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+      std::vector<SharedRun> runs = param.runs;
+      if (runs.empty()) runs.push_back({0, 0, static_cast<int64_t>(tensor.numbers.size() / sizeof(float))});
+      for (const SharedRun& run : runs) {
+        std::iota(numbers + run.theirs, numbers + run.theirs + run.numbers, static_cast<float>(run.ours));
+      }
+    }
+    std::vector<TestTensor> written;
+    for (const auto& [name, tensor] : tensors) written.push_back(tensor);
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteDcp(written);
+    ExpectRuns(Llama());
+  }
 }
 
 TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {

@@ -27,9 +27,9 @@ namespace {
 constexpr absl::string_view kSuffix = ".part";
 constexpr absl::string_view kReplaced = ".replaced";
 // How what a conversion writes ends: anything else in a folder of that name is somebody's.
-constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",
-                                       ".metadata.tmp", ".fsdpd_sums",  ".json",
-                                       ".json.tmp",     ".safetensors", ".fsdpd_sums.tmp"};
+constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",      ".metadata.tmp",
+                                       ".fsdpd_sums",   ".json",        ".json.tmp",      "common.pt",
+                                       "common.pt.tmp", ".safetensors", ".fsdpd_sums.tmp"};
 
 std::string WithoutSlash(const std::string& path) {
   std::string cut = path;

@@ -38,7 +38,9 @@ TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
     ASSERT_TRUE(folder.ok()) << folder.status();
     WriteFileOf((*folder)->path() + "/model.safetensors", "y");
     EXPECT_EQ(ReadFileOf(target + "/old"), "x");
-    if (commits) ASSERT_TRUE((*folder)->Commit().ok());
+    if (commits) {
+      ASSERT_TRUE((*folder)->Commit().ok());
+    }
   }
   EXPECT_FALSE(fs::exists(target + "/old"));
   EXPECT_EQ(ReadFileOf(target + "/model.safetensors"), "y");

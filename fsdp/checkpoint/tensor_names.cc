@@ -1,6 +1,7 @@
 #include "fsdp/checkpoint/tensor_names.h"
 
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
@@ -15,55 +16,85 @@
 namespace fsdpd {
 namespace {
 
-// `#` is the layer's number. Of theirs: null where it has none.
+// Which part of a layer's tensor of Megatron-Core's a parameter is.
+enum class Part { kWhole, kQueries, kKeys, kValues, kQueriesKeysValues, kGates, kUps };
+
+// `#` is the layer's number; of Megatron-Core's it stands where a layer is a tensor of its own. Of theirs:
+// null where it has none.
 struct Row {
   const char* ours;
   const char* transformers;
   const char* torchtitan;
+  const char* megatron;
   Turn turn_transformers = Turn::kNone;
   Turn turn_torchtitan = Turn::kNone;
+  Part part_megatron = Part::kWhole;
 };
 
 constexpr Row kLlama[] = {
-    {"embedding.weight", "model.embed_tokens.weight", "tok_embeddings.weight"},
-    {"layer.#.attention_norm", "model.layers.#.input_layernorm.weight", "layers.#.attention_norm.weight"},
+    {"embedding.weight", "model.embed_tokens.weight", "tok_embeddings.weight",
+     "embedding.word_embeddings.weight"},
+    {"layer.#.attention_norm", "model.layers.#.input_layernorm.weight", "layers.#.attention_norm.weight",
+     "decoder.layers.#.self_attention.linear_qkv.layer_norm_weight"},
     {"layer.#.attention.wq", "model.layers.#.self_attn.q_proj.weight", "layers.#.attention.wq.weight",
-     Turn::kNone, Turn::kPairs},
-    {"layer.#.attention.bq", "model.layers.#.self_attn.q_proj.bias", nullptr},
+     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kPairs, Part::kQueries},
+    {"layer.#.attention.bq", "model.layers.#.self_attn.q_proj.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kQueries},
     {"layer.#.attention.wk", "model.layers.#.self_attn.k_proj.weight", "layers.#.attention.wk.weight",
-     Turn::kNone, Turn::kPairs},
-    {"layer.#.attention.bk", "model.layers.#.self_attn.k_proj.bias", nullptr},
-    {"layer.#.attention.wv", "model.layers.#.self_attn.v_proj.weight", "layers.#.attention.wv.weight"},
-    {"layer.#.attention.bv", "model.layers.#.self_attn.v_proj.bias", nullptr},
-    {"layer.#.attention.q_norm", "model.layers.#.self_attn.q_norm.weight", nullptr},
-    {"layer.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight", nullptr},
-    {"layer.#.attention.wo", "model.layers.#.self_attn.o_proj.weight", "layers.#.attention.wo.weight"},
-    {"layer.#.ffn_norm", "model.layers.#.post_attention_layernorm.weight", "layers.#.ffn_norm.weight"},
-    {"layer.#.ffn.w1", "model.layers.#.mlp.gate_proj.weight", "layers.#.feed_forward.w1.weight"},
-    {"layer.#.ffn.w3", "model.layers.#.mlp.up_proj.weight", "layers.#.feed_forward.w3.weight"},
-    {"layer.#.ffn.w2", "model.layers.#.mlp.down_proj.weight", "layers.#.feed_forward.w2.weight"},
-    {"head.norm", "model.norm.weight", "norm.weight"},
-    {"head.output", "lm_head.weight", "output.weight"},
+     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kPairs, Part::kKeys},
+    {"layer.#.attention.bk", "model.layers.#.self_attn.k_proj.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kKeys},
+    {"layer.#.attention.wv", "model.layers.#.self_attn.v_proj.weight", "layers.#.attention.wv.weight",
+     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kNone, Turn::kNone, Part::kValues},
+    {"layer.#.attention.bv", "model.layers.#.self_attn.v_proj.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kValues},
+    {"layer.#.attention.q_norm", "model.layers.#.self_attn.q_norm.weight", nullptr,
+     "decoder.layers.#.self_attention.q_layernorm.weight"},
+    {"layer.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight", nullptr,
+     "decoder.layers.#.self_attention.k_layernorm.weight"},
+    {"layer.#.attention.wo", "model.layers.#.self_attn.o_proj.weight", "layers.#.attention.wo.weight",
+     "decoder.layers.#.self_attention.linear_proj.weight"},
+    {"layer.#.ffn_norm", "model.layers.#.post_attention_layernorm.weight", "layers.#.ffn_norm.weight",
+     "decoder.layers.#.mlp.linear_fc1.layer_norm_weight"},
+    {"layer.#.ffn.w1", "model.layers.#.mlp.gate_proj.weight", "layers.#.feed_forward.w1.weight",
+     "decoder.layers.#.mlp.linear_fc1.weight", Turn::kNone, Turn::kNone, Part::kGates},
+    {"layer.#.ffn.w3", "model.layers.#.mlp.up_proj.weight", "layers.#.feed_forward.w3.weight",
+     "decoder.layers.#.mlp.linear_fc1.weight", Turn::kNone, Turn::kNone, Part::kUps},
+    {"layer.#.ffn.w2", "model.layers.#.mlp.down_proj.weight", "layers.#.feed_forward.w2.weight",
+     "decoder.layers.#.mlp.linear_fc2.weight"},
+    {"head.norm", "model.norm.weight", "norm.weight", "decoder.final_layernorm.weight"},
+    {"head.output", "lm_head.weight", "output.weight", "output_layer.weight"},
 };
 
 constexpr Row kGpt2[] = {
-    {"embedding.weight", "transformer.wte.weight", nullptr},
-    {"embedding.positions", "transformer.wpe.weight", nullptr},
-    {"layer.#.attention_norm.weight", "transformer.h.#.ln_1.weight", nullptr},
-    {"layer.#.attention_norm.bias", "transformer.h.#.ln_1.bias", nullptr},
-    {"layer.#.attention.wqkv", "transformer.h.#.attn.c_attn.weight", nullptr, Turn::kTransposed},
-    {"layer.#.attention.bqkv", "transformer.h.#.attn.c_attn.bias", nullptr},
-    {"layer.#.attention.wo", "transformer.h.#.attn.c_proj.weight", nullptr, Turn::kTransposed},
-    {"layer.#.attention.bo", "transformer.h.#.attn.c_proj.bias", nullptr},
-    {"layer.#.ffn_norm.weight", "transformer.h.#.ln_2.weight", nullptr},
-    {"layer.#.ffn_norm.bias", "transformer.h.#.ln_2.bias", nullptr},
-    {"layer.#.ffn.w1", "transformer.h.#.mlp.c_fc.weight", nullptr, Turn::kTransposed},
-    {"layer.#.ffn.b1", "transformer.h.#.mlp.c_fc.bias", nullptr},
-    {"layer.#.ffn.w2", "transformer.h.#.mlp.c_proj.weight", nullptr, Turn::kTransposed},
-    {"layer.#.ffn.b2", "transformer.h.#.mlp.c_proj.bias", nullptr},
-    {"head.norm.weight", "transformer.ln_f.weight", nullptr},
-    {"head.norm.bias", "transformer.ln_f.bias", nullptr},
-    {"head.output", "lm_head.weight", nullptr},
+    {"embedding.weight", "transformer.wte.weight", nullptr, "embedding.word_embeddings.weight"},
+    {"embedding.positions", "transformer.wpe.weight", nullptr, "embedding.position_embeddings.weight"},
+    {"layer.#.attention_norm.weight", "transformer.h.#.ln_1.weight", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.layer_norm_weight"},
+    {"layer.#.attention_norm.bias", "transformer.h.#.ln_1.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.layer_norm_bias"},
+    {"layer.#.attention.wqkv", "transformer.h.#.attn.c_attn.weight", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.weight", Turn::kTransposed, Turn::kNone,
+     Part::kQueriesKeysValues},
+    {"layer.#.attention.bqkv", "transformer.h.#.attn.c_attn.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_qkv.bias", Turn::kNone, Turn::kNone, Part::kQueriesKeysValues},
+    {"layer.#.attention.wo", "transformer.h.#.attn.c_proj.weight", nullptr,
+     "decoder.layers.#.self_attention.linear_proj.weight", Turn::kTransposed},
+    {"layer.#.attention.bo", "transformer.h.#.attn.c_proj.bias", nullptr,
+     "decoder.layers.#.self_attention.linear_proj.bias"},
+    {"layer.#.ffn_norm.weight", "transformer.h.#.ln_2.weight", nullptr,
+     "decoder.layers.#.mlp.linear_fc1.layer_norm_weight"},
+    {"layer.#.ffn_norm.bias", "transformer.h.#.ln_2.bias", nullptr,
+     "decoder.layers.#.mlp.linear_fc1.layer_norm_bias"},
+    {"layer.#.ffn.w1", "transformer.h.#.mlp.c_fc.weight", nullptr, "decoder.layers.#.mlp.linear_fc1.weight",
+     Turn::kTransposed},
+    {"layer.#.ffn.b1", "transformer.h.#.mlp.c_fc.bias", nullptr, "decoder.layers.#.mlp.linear_fc1.bias"},
+    {"layer.#.ffn.w2", "transformer.h.#.mlp.c_proj.weight", nullptr, "decoder.layers.#.mlp.linear_fc2.weight",
+     Turn::kTransposed},
+    {"layer.#.ffn.b2", "transformer.h.#.mlp.c_proj.bias", nullptr, "decoder.layers.#.mlp.linear_fc2.bias"},
+    {"head.norm.weight", "transformer.ln_f.weight", nullptr, "decoder.final_layernorm.weight"},
+    {"head.norm.bias", "transformer.ln_f.bias", nullptr, "decoder.final_layernorm.bias"},
+    {"head.output", "lm_head.weight", nullptr, "output_layer.weight"},
 };
 
 constexpr absl::string_view kLayer = "layer.";
@@ -90,6 +121,9 @@ const char* NameIn(const Row& row, Naming naming) {
       return row.transformers;
     case Naming::kTorchtitan:
       return row.torchtitan;
+    case Naming::kMegatron:
+    case Naming::kMegatronLayers:
+      return row.megatron;
   }
   return nullptr;
 }
@@ -111,6 +145,76 @@ bool IsTied(const ModelConfig& model) {
   return (llama != nullptr && llama->tied_embeddings) || (gpt2 != nullptr && gpt2->tied_embeddings);
 }
 
+int64_t LayersOf(const ModelConfig& model) {
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  return llama != nullptr ? llama->layers : gpt2 != nullptr ? gpt2->layers : 0;
+}
+
+// Heads of a model as Megatron-Core groups them: queries of a group, then its key and its value.
+struct HeadGroups {
+  int64_t groups = 1;
+  int64_t queries = 1;  // Of a group, in heads.
+  int64_t head_rows = 1;
+
+  int64_t rows() const { return (queries + 2) * head_rows; }  // Of a group.
+};
+
+HeadGroups HeadGroupsOf(const ModelConfig& model) {
+  if (const auto* llama = std::get_if<LlamaConfig>(&model)) {
+    return {llama->kv_heads, llama->heads / llama->kv_heads, llama->head_size};
+  }
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  FSDPD_CHECK(gpt2 != nullptr);
+  return {gpt2->heads, 1, gpt2->head_size()};
+}
+
+// In rows, within one layer's tensor.
+std::vector<SharedRun> RunsOf(Part part, const HeadGroups& heads, int64_t rows) {
+  if (part == Part::kWhole || part == Part::kGates) return {{0, 0, rows}};
+  if (part == Part::kUps) return {{0, rows, rows}};
+  const int64_t queries = heads.queries * heads.head_rows;
+  std::vector<SharedRun> runs;
+  const auto add = [&](int64_t ours, int64_t within, int64_t count) {  // One after the other in ours.
+    for (int64_t group = 0; group < heads.groups; ++group) {
+      runs.push_back({ours + group * count, group * heads.rows() + within, count});
+    }
+  };
+  const bool all = part == Part::kQueriesKeysValues;
+  if (all || part == Part::kQueries) add(0, 0, queries);
+  const int64_t keys = all ? heads.groups * queries : 0;
+  if (all || part == Part::kKeys) add(keys, queries, heads.head_rows);
+  const int64_t values = all ? keys + heads.groups * heads.head_rows : 0;
+  if (all || part == Part::kValues) add(values, queries + heads.head_rows, heads.head_rows);
+  return runs;
+}
+
+int64_t RowsOfTensor(Part part, const HeadGroups& heads, int64_t rows) {
+  if (part == Part::kWhole) return rows;
+  return part == Part::kGates || part == Part::kUps ? 2 * rows : heads.groups * heads.rows();
+}
+
+// Makes of `param`, whose name still has its `#`, the part that it is of Megatron-Core's tensor. `layer`: -1
+// where it is of no layer.
+void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t layers, NamedParam* param) {
+  const HeadGroups heads = HeadGroupsOf(model);
+  int64_t columns = 1;
+  for (size_t i = 1; i < param->shape.size(); ++i) columns *= param->shape[i];
+  const int64_t rows = RowsOfTensor(part, heads, param->shape[0]);
+  const bool stacked = layer >= 0 && layers > 0;
+  if (part == Part::kWhole && !stacked) return;
+  param->of_shape = param->shape;
+  param->of_shape[0] = rows;
+  if (stacked) {
+    param->of_shape.insert(param->of_shape.begin(), layers);
+    param->layer = layer;
+  }
+  for (SharedRun run : RunsOf(part, heads, param->shape[0])) {
+    if (stacked) run.theirs += layer * rows;
+    param->runs.push_back({run.ours * columns, run.theirs * columns, run.numbers * columns});
+  }
+}
+
 void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, char* out) {
   // In squares, so that both sides stay in the cache.
   constexpr int64_t kSide = 32;
@@ -128,12 +232,15 @@ void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, cha
 }  // namespace
 
 std::vector<int64_t> NamedParam::TheirShape() const {
+  if (!runs.empty()) return of_shape;
   return turn == Turn::kTransposed ? std::vector<int64_t>(shape.rbegin(), shape.rend()) : shape;
 }
 
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
   const Table table = TableOf(model);
   if (table.begin == table.end) return {};
+  const bool megatron = naming == Naming::kMegatron || naming == Naming::kMegatronLayers;
+  const int64_t stacked_layers = naming == Naming::kMegatron ? LayersOf(model) : 0;
   std::vector<NamedParam> params;
   for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) {
     const bool in_layer = absl::StartsWith(unit.name, kLayer);
@@ -142,8 +249,14 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
       const std::string ours = absl::StrCat(unit.name, ".", param.name);
       const Row* row = FindRow(table, absl::StrCat(in_layer ? "layer.#" : unit.name, ".", param.name));
       if (row == nullptr || NameIn(*row, naming) == nullptr) return {};
-      params.push_back({ours, absl::StrReplaceAll(NameIn(*row, naming), {{"#", number}}), param.shape,
-                        TurnIn(*row, naming)});
+      const std::string theirs = naming == Naming::kMegatron
+                                     ? absl::StrReplaceAll(row->megatron, {{"#.", ""}})
+                                     : absl::StrReplaceAll(NameIn(*row, naming), {{"#", number}});
+      params.push_back({ours, theirs, param.shape, TurnIn(*row, naming)});
+      if (!megatron) continue;
+      int64_t layer = -1;
+      FSDPD_CHECK(!in_layer || absl::SimpleAtoi(number, &layer));
+      PlaceInMegatron(model, row->part_megatron, layer, stacked_layers, &params.back());
     }
   }
   return params;

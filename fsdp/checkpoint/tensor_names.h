@@ -1,9 +1,12 @@
 // What others call the parameters of our models, and how they lay them out: one table, from which every
 // conversion of names is made, both ways.
 //
-// Hugging Face's transformers (llama, mistral, qwen2, qwen3; gpt2) and torchtitan's llama are known. Their
-// matrices are ours but for two things: GPT-2's are [in, out] there, and torchtitan turns neighbouring
-// dimensions of a head where we turn its halves, so rows of queries and keys lie in another order.
+// Hugging Face's transformers (llama, mistral, qwen2, qwen3; gpt2), torchtitan's llama and Megatron-Core's
+// GPTModel are known. Matrices of the first two are ours but for two things: GPT-2's are [in, out] there, and
+// torchtitan turns neighbouring dimensions of a head where we turn its halves, so rows of queries and keys
+// lie in another order. Megatron-Core's tensors hold several of our parameters: queries, keys and values of a
+// group of heads, then of the next; all gates and then all ups; and one layer after the other along a leading
+// axis, or each layer for itself with its number in the name.
 //
 // Pure functions.
 #pragma once
@@ -19,7 +22,13 @@
 
 namespace fsdpd {
 
-enum class Naming { kOurs, kTransformers, kTorchtitan };
+enum class Naming {
+  kOurs,
+  kTransformers,
+  kTorchtitan,
+  kMegatron,        // Layers along a leading axis.
+  kMegatronLayers,  // Each layer's tensors for themselves.
+};
 
 enum class Turn {
   kNone,
@@ -27,16 +36,28 @@ enum class Turn {
   kPairs,       // Within each head, row 2j there is row j here, and 2j + 1 is j + half.
 };
 
+// Numbers [ours, ours + numbers) of the flattened parameter are [theirs, theirs + numbers) of the tensor.
+struct SharedRun {
+  int64_t ours = 0;
+  int64_t theirs = 0;
+  int64_t numbers = 0;
+};
+
 struct NamedParam {
   std::string ours;  // "layer.0.attention.wq"
   std::string theirs;
   std::vector<int64_t> shape;  // Ours.
   Turn turn = Turn::kNone;
+  // Where the tensor holds more than this parameter, its shape, and which part of it this one is:
+  std::vector<int64_t> of_shape = {};
+  std::vector<SharedRun> runs = {};  // None: the tensor is the parameter.
+  int64_t layer = -1;                // Along the leading axis; -1: there is none.
 
   std::vector<int64_t> TheirShape() const;
 };
 
-// Every parameter of the model, in our order; nothing where the naming has no such model.
+// Every parameter of the model, in our order; nothing where the naming has no such model. Those that share a
+// tensor have the same `theirs`, and together they are all of it.
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming);
 
 // What stands before the names of all but the head, and is left out when a model is saved without its head:

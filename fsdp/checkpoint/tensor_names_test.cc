@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -47,7 +49,7 @@ TEST(TensorNames, EveryParameterHasOneNameOfEachNaming) {
   for (const ModelConfig& model : Models()) {
     size_t count = 0;
     for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) count += unit.params.size();
-    for (const Naming naming : {Naming::kOurs, Naming::kTransformers}) {
+    for (const Naming naming : {Naming::kOurs, Naming::kTransformers}) {  // Megatron-Core's hold several.
       std::set<std::string> theirs;
       for (const NamedParam& param : ParamsOf(model, naming)) theirs.insert(param.theirs);
       EXPECT_EQ(theirs.size(), count);
@@ -78,6 +80,67 @@ TEST(TensorNames, BuffersAreNoParameters) {
       for (const NamedParam& param : ParamsOf(model, naming)) EXPECT_FALSE(IsComputed(param.theirs));
     }
   }
+}
+
+// Of one naming, and of each of its tensors: how often each number of it is some parameter's.
+std::map<std::string, std::vector<int>> Covered(const std::vector<NamedParam>& params) {
+  std::map<std::string, std::vector<int>> covered;
+  for (const NamedParam& param : params) {
+    int64_t all = 1, ours = 1;
+    for (const int64_t size : param.TheirShape()) all *= size;
+    for (const int64_t size : param.shape) ours *= size;
+    std::vector<int>& times = covered[param.theirs];
+    times.resize(all);
+    std::vector<SharedRun> runs = param.runs;
+    if (runs.empty()) runs = {{0, 0, all}};
+    int64_t at = 0;
+    std::sort(runs.begin(), runs.end(),
+              [](const SharedRun& a, const SharedRun& b) { return a.ours < b.ours; });
+    for (const SharedRun& run : runs) {
+      EXPECT_EQ(run.ours, at) << param.ours;
+      at += run.numbers;
+      for (int64_t i = 0; i < run.numbers; ++i) ++times.at(run.theirs + i);
+    }
+    EXPECT_EQ(at, ours) << param.ours;
+  }
+  return covered;
+}
+
+TEST(TensorNames, ParametersOfOneTensorAreAllOfItAndDoNotOverlap) {
+  for (const ModelConfig& model : Models()) {
+    for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
+      const auto covered = Covered(ParamsOf(model, naming));
+      ASSERT_FALSE(covered.empty());
+      for (const auto& [name, times] : covered) {
+        EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << name;
+      }
+    }
+  }
+}
+
+const NamedParam& Find(const std::vector<NamedParam>& params, const std::string& ours) {
+  return *std::find_if(params.begin(), params.end(), [&](const NamedParam& p) { return p.ours == ours; });
+}
+
+// Queries of a group, its key and its value, then the next group's; gates before ups; layers along an axis.
+TEST(TensorNames, MegatronHasHeadsByGroupAndLayersTogether) {
+  LlamaConfig llama = SomeLlama();
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.head_size = 2;
+  std::vector<NamedParam> params = ParamsOf(llama, Naming::kMegatron);
+  const NamedParam& keys = Find(params, "layer.1.attention.wk");
+  EXPECT_EQ(keys.theirs, "decoder.layers.self_attention.linear_qkv.weight");
+  EXPECT_EQ(keys.TheirShape(), (std::vector<int64_t>{2, 16, 8}));
+  ASSERT_EQ(keys.runs.size(), 2u);
+  EXPECT_EQ(keys.runs[1].ours, 2 * 8);
+  EXPECT_EQ(keys.runs[1].theirs, (16 + 8 + 4) * 8) << "past layer 0, a group and two queries";
+  EXPECT_EQ(Find(params, "layer.0.ffn.w3").runs[0].theirs, 12 * 8);
+  EXPECT_EQ(Find(params, "layer.1.attention_norm").TheirShape(), (std::vector<int64_t>{2, 8}));
+  params = ParamsOf(llama, Naming::kMegatronLayers);
+  EXPECT_EQ(Find(params, "layer.1.attention.wk").theirs, "decoder.layers.1.self_attention.linear_qkv.weight");
+  EXPECT_EQ(Find(params, "layer.1.attention.wk").TheirShape(), (std::vector<int64_t>{16, 8}));
+  EXPECT_TRUE(Find(params, "layer.1.attention_norm").runs.empty());
 }
 
 std::string Turned(bool to_ours, Turn turn, const std::string& in, int64_t rows, int64_t columns) {

@@ -40,8 +40,13 @@ class TensorReader {
     return found != tensors_.end() && found->name == name ? found - tensors_.begin() : -1;
   }
 
-  // All its numbers, in row-major order.
-  virtual absl::Status Read(size_t tensor, void* out) const = 0;
+  // Numbers [begin, begin + count) of it, in row-major order. REQUIRES: it has them.
+  virtual absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const = 0;
+
+  // All its numbers.
+  absl::Status Read(size_t tensor, void* out) const {
+    return ReadRun(tensor, 0, tensors_[tensor].numbers(), out);
+  }
 
   // Those of `part`, in row-major order, and no other byte of it. REQUIRES: it is within the tensor.
   virtual absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const = 0;
@@ -72,8 +77,8 @@ class TensorWriter {
   virtual int64_t files() const = 0;
 };
 
-// Cuts the list into files of at most `most_bytes` each, in order: the first tensor of each file. What is
-// larger is a file of its own.
-std::vector<size_t> FileBegins(const std::vector<StoredTensor>& tensors, int64_t most_bytes);
+// Cuts a list of tensors of these bytes into files of at most `most_bytes` each, in order: the first tensor
+// of each file. What is larger is a file of its own.
+std::vector<size_t> FileBegins(const std::vector<int64_t>& tensor_bytes, int64_t most_bytes);
 
 }  // namespace fsdpd

@@ -5,6 +5,8 @@
 // Pure.
 #pragma once
 
+#include <absl/strings/string_view.h>
+
 #include <string>
 #include <vector>
 
@@ -12,9 +14,10 @@
 
 namespace fsdpd {
 
-// "heads: 8 there, and 4 in this job", by field as a spec has it; none where the same numbers are the same
-// model. How long a sequence may be is no difference, but where each position has parameters. Of plug-ins
+// "heads: 8 there, and 4 in this job", by field as a spec has it, `here` being where `ours` is; none where the
+// same numbers are the same model. How long a sequence may be is no difference, but where each position has parameters. Of plug-ins
 // nothing is known but what their arguments say.
-std::vector<std::string> ModelDifferences(const ModelConfig& job, const ModelConfig& theirs);
+std::vector<std::string> ModelDifferences(const ModelConfig& ours, const ModelConfig& theirs,
+                                          absl::string_view here = "in this job");
 
 }  // namespace fsdpd
