@@ -301,6 +301,7 @@ TEST_F(RankSupervisorTest, WhenOneHasLeftTheOthersHaveAMoment) {
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->Stop(SavingStop(60000));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
+  supervisor_->Hosted();  // By now the moment has begun.
   Pass(absl::Seconds(1));
   EXPECT_FALSE(events_.Has("exit 1"));
   Pass(absl::Seconds(1));

@@ -90,7 +90,7 @@ TEST(SpecPrint, DataHasEveryFieldThatAlwaysHasAValue) {
   EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\"}");
   EXPECT_EQ(ToJsonData(v1::Checkpoint()),
             "{\n  \"dir\": \"\",\n  \"every_steps\": 0,\n  \"format\": \"\",\n  \"load\": \"\",\n"
-            "  \"keep_every\": 0,\n  \"every_minutes\": 0\n}\n");
+            "  \"keep_every\": 0,\n  \"every_minutes\": 0,\n  \"export\": \"\"\n}\n");
   EXPECT_EQ(ToYamlData(v1::Telemetry()), "trace_steps: []\nmemory_snapshot: false\n");
   file.set_weight(std::nan(""));
   EXPECT_NE(ToJsonLine(file).find("\"weight\": \"NaN\""), std::string::npos);

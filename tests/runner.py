@@ -36,6 +36,8 @@ BAZEL_TESTS_FAILED = 3
 LOCKED = ["//base/...", "//coordinator/...", "//agent/...", "//client/..."]
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
+# Seconds that a night gives each parser of a checkpoint.
+FUZZ_SECONDS = 600
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
 LONGER = "--test_timeout=600,1800,1800,3600"
 
@@ -151,6 +153,22 @@ def run_sanitizer(name):
         f"--test_env=FSDPD_SEED_FACTOR={SANITIZER_SEEDS}")
 
 
+def run_fuzz(scratch, labels):
+    """Each fuzzer is one case; what it found stays in the cache folder of fuzz.py, for the next night."""
+    # They are `manual`, so no wildcard finds them.
+    targets = query(f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))")
+    counts = build(targets, "--config=fuzz") if targets else Counts(failed=1)
+    if counts.failed:
+        return counts
+    outputs, result = bazel_bin("--config=fuzz"), scratch / "fuzz.json"
+    programs = [outputs / path_of(label) for label in targets]
+    CHILDREN.run([ROOT / ".python/bin/python", ROOT / "tests/fuzz.py", str(FUZZ_SECONDS), result, *programs])
+    if not result.exists():
+        return Counts(failed=1)
+    ended = json.loads(result.read_text())
+    return Counts(passed=len(ended["passed"]), failed=len(ended["failed"]))
+
+
 def run_gpu_unit(scratch, labels):
     """A test that needs more GPUs than there are skips itself."""
     if not any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
@@ -164,6 +182,11 @@ def run_gpu_unit(scratch, labels):
 def query(expression):
     done = subprocess.run(BAZEL + ["query", "--noshow_progress", expression], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.split()
+
+
+def bazel_bin(config):
+    done = subprocess.run(BAZEL + ["info", config, "bazel-bin"], cwd=ROOT, capture_output=True, text=True)
+    return pathlib.Path(done.stdout.strip())
 
 
 def path_of(label):
@@ -190,9 +213,9 @@ def run_coverage(scratch, labels):
                           "--nocache_test_results", f"--sandbox_writable_path={profiles}",
                           # Two processes of one test write to two files; later ones add to them.
                           f"--test_env=LLVM_PROFILE_FILE={profiles}/%2m.profraw")
-    outputs = subprocess.run(BAZEL + ["info", config, "bazel-bin"], cwd=ROOT, capture_output=True, text=True).stdout
+    outputs = bazel_bin(config)
     tests = [label for label, _ in test_results(scratch / "coverage.json")]
-    objects = [f"--object={pathlib.Path(outputs.strip(), path_of(label))}" for label in programs + tests]
+    objects = [f"--object={outputs / path_of(label)}" for label in programs + tests]
     with open(summary, "w") as exported:
         code = CHILDREN.run(["llvm-profdata-14", "merge", "--sparse", "-o", merged, *profiles.glob("*.profraw")])
         code = code or CHILDREN.run(["llvm-cov-14", "export", "--summary-only", f"--instr-profile={merged}", *objects],
@@ -243,6 +266,7 @@ PARTS = {
     "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
                    run_with(PARITY_PROGRAMS, "parity", "not nightly")),
     "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
+    "fuzz": Part(f"libFuzzer on each parser of a checkpoint, {FUZZ_SECONDS // 60} minutes each", run_fuzz, True),
     "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
     "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan"), True),
     "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
@@ -253,7 +277,7 @@ PARTS = {
 
 TIERS = {
     "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "parity"]),
-    "nightly": ("within an hour, besides", ["seeds", "asan", "tsan", "long"]),
+    "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }
 

@@ -30,6 +30,10 @@ def test_a_job_goes_on_from_its_checkpoint():
     run("tests/gpu/resume.py")
 
 
+def test_a_cancelled_job_saves_and_another_goes_on_from_there():
+    run("tests/gpu/leaving.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+
+
 # Meshes with two axes need four ranks.
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_training_equals_fsdp2(ranks):

@@ -1,0 +1,9 @@
+#include "fsdp/checkpoint/fuzz/fuzz.h"
+#include "fsdp/checkpoint/json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto value = fsdpd::ParseJson(fsdpd::BytesOf(data, size));
+  fsdpd::CheckShown(value.status());
+  if (value.ok()) FSDPD_CHECK(fsdpd::IsUtf8(value->text));
+  return 0;
+}

@@ -1,0 +1,12 @@
+#include "fsdp/checkpoint/fuzz/fuzz.h"
+#include "fsdp/checkpoint/safetensors.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string bytes = fsdpd::BytesOf(data, size);
+  const auto entries = fsdpd::ReadSafetensors(static_cast<int64_t>(size), fsdpd::ReadAtOf(bytes));
+  fsdpd::CheckShown(entries.status());
+  if (!entries.ok()) return 0;
+  for (const fsdpd::SafetensorsEntry& entry : *entries)
+    FSDPD_CHECK(entry.begin >= 8 && entry.begin + entry.bytes <= static_cast<int64_t>(size));
+  return 0;
+}
