@@ -38,12 +38,14 @@ Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const char* action
 
 Findings ChecksRewind(const Facts& f, v1::StepAction action) {
   if (action != v1::STEP_ACTION_REWIND) return {};
-  if (!f.Sound({"checkpoint.dir", "checkpoint.every_steps", "train.steps"})) return {};
+  if (!f.Sound({"checkpoint.dir", "checkpoint.every_steps", "checkpoint.every_minutes", "train.steps"}))
+    return {};
   const v1::Checkpoint& checkpoint = f.job.checkpoint();
   const int64_t every = checkpoint.every_steps();
-  if (!checkpoint.dir().empty() && every > 0 && every <= f.job.train().steps()) return {};
+  const bool between = checkpoint.every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
+  if (!checkpoint.dir().empty() && between) return {};
   return {{"the job writes no checkpoint between its steps, and would go back to its first",
-           "write checkpoint.dir and checkpoint.every_steps, or use action: skip"}};
+           "write checkpoint.dir and every_steps or every_minutes there, or use action: skip"}};
 }
 
 const Rule kRules[] = {

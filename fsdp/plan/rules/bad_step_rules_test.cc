@@ -126,6 +126,12 @@ TEST(BadStepRules, WhatCanBeDoneHasNoFault) {
       EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
     }
   }
+  v1::JobSpec by_the_clock = GoodJob();
+  Nonfinite(&by_the_clock, v1::STEP_ACTION_REWIND);
+  Spike(&by_the_clock, v1::STEP_ACTION_REWIND);
+  by_the_clock.mutable_checkpoint()->set_dir("/runs/1");
+  by_the_clock.mutable_checkpoint()->set_every_minutes(30);
+  EXPECT_TRUE(CheckJob(by_the_clock).empty()) << Ids(CheckJob(by_the_clock));
   v1::JobSpec job = GoodJob();
   Spike(&job, v1::STEP_ACTION_SKIP)->set_window(2);
   job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(1.5);
@@ -144,6 +150,7 @@ TEST(BadStepRules, NoRewindIsJudgedByCheckpointsThatAreNotKnown) {
   EXPECT_EQ(CheckJob(job)[0].rule, "checkpoint_every_not_negative");
   job.mutable_checkpoint()->clear_every_steps();
   EXPECT_TRUE(CheckJob(job, {"checkpoint.every_steps"}).empty());
+  EXPECT_TRUE(CheckJob(job, {"checkpoint.every_minutes"}).empty());
 }
 
 }  // namespace
