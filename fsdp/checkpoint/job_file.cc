@@ -234,6 +234,8 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
     const bool known = item.kind == PickleKind::kFloat;
     if (!known && item.kind != PickleKind::kNone) return false;
     if (known && !(item.real >= 0 && std::isfinite(item.real))) return false;
+    // One a step: their places in the window are counted back from the last.
+    if (static_cast<int64_t>(state->grad_norms.size()) == state->step) return false;
     state->grad_norms.push_back(known ? std::optional<float>(static_cast<float>(item.real)) : std::nullopt);
     return true;
   }));

@@ -168,7 +168,7 @@ TEST(JobFile, StateComesBack) {
 
 TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
   const Plan plan = PlanOf(1, "{}");
-  TrainingState kept = {3, 36, 2, 1, 0};
+  TrainingState kept = {4, 48, 2, 1, 0};
   kept.grad_norms = {0.1f, std::nullopt, 3e38f, 0.0f};
   kept.skipped_nonfinite = {2};
   kept.skipped_spikes = {1, 3};
@@ -187,12 +187,14 @@ TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
 
 TEST(JobFile, RefusesListsThatNoRunKeeps) {
   const Plan plan = PlanOf(1, "{}");
-  TrainingState negative = {3, 36, 2, 1, 0}, descending = negative, later = negative, infinite = negative;
+  TrainingState negative = {3, 36, 2, 1, 0}, descending = negative, later = negative, infinite = negative,
+                more = negative;
   negative.grad_norms = {-1.0f};
   infinite.grad_norms = {std::numeric_limits<float>::infinity()};
   descending.skipped_spikes = {3, 1};
   later.skipped_nonfinite = {4};
-  for (const TrainingState& state : {negative, infinite, descending, later}) {
+  more.grad_norms = {1.0f, std::nullopt, 1.0f, 1.0f};  // Than steps: one would be of a step before the first.
+  for (const TrainingState& state : {negative, infinite, descending, later, more}) {
     const TempDir dir;
     ASSERT_TRUE(
         Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"test-1", "{}"})})
