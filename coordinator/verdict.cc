@@ -252,8 +252,17 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
   if (told && job.failure().refused()) return AgainSinceRefused(job);
-  if (WantsToGoBack(job))
-    return JudgeBadStep(job, absl::StrCat(ReasonOf(job.failure()), LostNodes(facts, presence)));
+  v1::Job heard = job;
+  // The rank that knows it may have been heard only after the attempt had failed by what others saw.
+  const v1::RankExit* bad = EndedByBadStep(facts);
+  if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
+    *heard.mutable_failure() = FailureOf(facts, *bad);
+  if (WantsToGoBack(heard)) {
+    Verdict verdict =
+        JudgeBadStep(heard, absl::StrCat(ReasonOf(heard.failure()), LostNodes(facts, presence)));
+    verdict.failure = heard.failure();
+    return verdict;
+  }
   Verdict verdict;
   // An exit that came after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();

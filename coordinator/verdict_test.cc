@@ -43,6 +43,26 @@ class VerdictTest : public ::testing::Test {
     ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_,
                                 absl::Seconds(10) - absl::Nanoseconds(nanos)));
   }
+  // A job that may go back to the checkpoint of `step`, and has no other attempt.
+  void GoesBackTo(int64_t step) {
+    job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
+    job_.mutable_spec()->mutable_train()->set_global_batch(12);
+    job_.mutable_spec()->mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_REWIND);
+    job_.add_checkpoints()->set_step(step);
+  }
+  // Rank 3 ends by step 8.
+  void ExitByBadStep() {
+    v1::RankExit exit;
+    exit.set_rank(3);
+    exit.set_exit_code(1);
+    exit.set_error("step 8: not finite");
+    exit.mutable_bad_step()->set_step(8);
+    exit.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_NONFINITE);
+    exit.mutable_bad_step()->set_first_sample(84);
+    exit.mutable_bad_step()->set_end_sample(96);
+    exit.mutable_bad_step()->set_rewind(true);
+    ASSERT_TRUE(facts_.TakeExit("node-1", 3, exit, now_, absl::ZeroDuration()));
+  }
 
   v1::Job job_;
   AttemptFacts facts_;
@@ -70,21 +90,9 @@ TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
 
 // Rank 0 lost its peers' connections by rank 3's end, and is heard first.
 TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
-  job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
-  job_.mutable_spec()->mutable_train()->set_global_batch(12);
-  job_.mutable_spec()->mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_REWIND);
-  job_.add_checkpoints()->set_step(6);
+  GoesBackTo(6);
   Exit(0, 1, 1);
-  v1::RankExit bad;
-  bad.set_rank(3);
-  bad.set_exit_code(1);
-  bad.set_error("step 8: not finite");
-  bad.mutable_bad_step()->set_step(8);
-  bad.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_NONFINITE);
-  bad.mutable_bad_step()->set_first_sample(84);
-  bad.mutable_bad_step()->set_end_sample(96);
-  bad.mutable_bad_step()->set_rewind(true);
-  ASSERT_TRUE(facts_.TakeExit("node-1", 3, bad, now_, absl::ZeroDuration()));
+  ExitByBadStep();
   EXPECT_FALSE(JudgeNow().event.has_value()) << "another cause may be on its way";
   now_ += options_.settle;
   const Verdict failed = JudgeNow();
@@ -108,6 +116,26 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseWhateverElseFailed) {
   job_.set_rewinds(10);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
   EXPECT_THAT(JudgeNow().reason, HasSubstr("has gone back 10 times, and train.on_nonfinite.max is 10"));
+}
+
+// The attempt had failed by what rank 0 saw of it, 300 ms before rank 3 could say why.
+TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseAlsoWhenItIsToldLate) {
+  GoesBackTo(6);
+  Exit(0, 1, 1);
+  now_ += options_.settle;
+  const Verdict failed = JudgeNow();
+  ASSERT_EQ(failed.event, JobEvent::kFail);
+  EXPECT_EQ(failed.failure->rank(), 0);
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  ExitByBadStep();
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  const Verdict again = JudgeNow();
+  EXPECT_EQ(again.event, JobEvent::kRetry);
+  EXPECT_TRUE(again.goes_back);
+  ASSERT_TRUE(again.failure.has_value());
+  EXPECT_EQ(again.failure->rank(), 3);
+  EXPECT_EQ(again.failure->bad_step().end_sample(), 96);
 }
 
 TEST_F(VerdictTest, ARankThatLeftNoWordSaysWhereItStood) {
