@@ -1,5 +1,6 @@
 // A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
-// conversion. A Hugging Face folder, and DCP of a transformers model, of torchtitan's llama or of Megatron-Core.
+// conversion. A Hugging Face folder, and DCP of a transformers model, of torchtitan's llama or of
+// Megatron-Core.
 //
 // Each part costs the bytes that it has in the file and no more, also where the other side has rows as
 // columns or in another order. Numbers come as float32, whatever they are there; of float64, what is too

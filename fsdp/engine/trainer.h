@@ -17,12 +17,12 @@
 // device never waits for it. Reports keep their order, and an evaluation runs when nothing else does.
 //
 // Thread safety: one thread, except Abort. Errors of Run: CANCELLED when `stop` was set, and when it was told
-// to leave; OUT_OF_RANGE naming the step, with BadStepOf() it, when it is not finite (with fp16, only once the
-// loss scale has become useless) or a spike, and the spec does not say that it is skipped, or too many were
-// (bad_step.h); those of data, communication and device with their place. The communicators are aborted after
-// any error: the other ranks learn of it at their next collective. A trainer whose Run failed on CUDA may have
-// streams that wait for a peer for ever, and LibTorch's destructors would wait with them: the process leaves by
-// _exit.
+// to leave; OUT_OF_RANGE naming the step, with BadStepOf() it, when it is not finite (with fp16, only once
+// the loss scale has become useless) or a spike, and the spec does not say that it is skipped, or too many
+// were (bad_step.h); those of data, communication and device with their place. The communicators are aborted
+// after any error: the other ranks learn of it at their next collective. A trainer whose Run failed on CUDA
+// may have streams that wait for a peer for ever, and LibTorch's destructors would wait with them: the
+// process leaves by _exit.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -163,7 +163,8 @@ TEST(Budget, OffersTheLeastRecomputeThatIsEnough) {
   fitting.mutable_fsdp()->set_recompute_layers(9);
   EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.recompute: selective with fsdp.recompute_layers: 9: "),
             0u);
-  // The last layer may keep more: the peak is the backward of a layer, and what it keeps itself is there then.
+  // The last layer may keep more: the peak is the backward of a layer, and what it keeps itself is there
+  // then.
   EXPECT_EQ(AdviceToFit(job, WithFullRecompute(job))
                 .find("use fsdp.recompute: full with fsdp.recompute_layers: 31: "),
             0u);

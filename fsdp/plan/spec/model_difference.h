@@ -14,9 +14,9 @@
 
 namespace fsdpd {
 
-// "heads: 8 there, and 4 in this job", by field as a spec has it, `here` being where `ours` is; none where the
-// same numbers are the same model. How long a sequence may be is no difference, but where each position has parameters. Of plug-ins
-// nothing is known but what their arguments say.
+// "heads: 8 there, and 4 in this job", by field as a spec has it, `here` being where `ours` is; none where
+// the same numbers are the same model. How long a sequence may be is no difference, but where each position
+// has parameters. Of plug-ins nothing is known but what their arguments say.
 std::vector<std::string> ModelDifferences(const ModelConfig& ours, const ModelConfig& theirs,
                                           absl::string_view here = "in this job");
 
