@@ -16,6 +16,7 @@
 #include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_plan.h"
 
 namespace fsdpd {
 namespace {
@@ -49,11 +50,12 @@ absl::Status Reconciler::Load() {
       const AttemptRef ref = {job.id(), job.attempt()};
       AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
       facts.pace.WaitFrom(lease_.now());
-      if (job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_CANCELLING) {
-        BeginStop(&facts, kStopGraceMs, job.reason());
-      } else {
-        parts_.rendezvous->Open(ref);
-      }
+      const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING;
+      // Its ranks may be in the middle of that: another word would have agents end them.
+      const bool saves = cancelling && !FilledSpec(job).checkpoint().dir().empty();
+      const bool stopping = cancelling || job.state() == v1::JOB_STATE_STOPPING;
+      if (!stopping || saves) parts_.rendezvous->Open(ref);
+      if (stopping) BeginStop(&facts, kStopGraceMs, job.reason(), saves);
     }
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];

@@ -83,6 +83,18 @@ TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
   EXPECT_FALSE(rendezvous_->Set(ref, "save/1", "late").ok()) << "it is closed when they are gone";
 }
 
+TEST_F(ReconcilerCheckpointTest, ARestartDoesNotEndRanksThatSaveBeforeTheyLeave) {
+  StartSavingOn("a", 3);
+  ASSERT_TRUE(Cancel("j", "enough").ok());
+  StopsSent("a");
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  const auto stops = StopsSent("a");
+  ASSERT_FALSE(stops.empty());
+  for (const v1::Stop& stop : stops) EXPECT_TRUE(stop.save());
+  EXPECT_TRUE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
+}
+
 TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
   StartSavingOn("a", 3);
   Exit("a", "j", 0, 1);
