@@ -22,6 +22,7 @@
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_file.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
@@ -32,8 +33,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
 constexpr size_t kLeftOutTold = 3;
-// What a job keeps its spec under (fsdp/checkpoint/job_file.h).
-constexpr char kSpecValueName[] = "fsdpd.spec";
 
 int Refuse(absl::string_view why, Console* console) {
   console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
@@ -76,17 +75,14 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
 absl::StatusOr<v1::Model> ModelInside(const std::string& folder) {
   if (FormatOf(folder) == StoreFormat::kHf) return v1::Model();
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
-  const DcpValue* value = reader->FindValue(kSpecValueName);
-  if (value == nullptr) return v1::Model();
-  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, reader->ReadValue(*value));
-  if (pickle.root().kind != PickleKind::kString || pickle.root().text.empty()) return v1::Model();
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadJobSpec(*reader));
+  if (json.empty()) return v1::Model();
   v1::JobSpec job;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // Of a version to come.
-  const std::string json(pickle.root().text);
   if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() ||
       !ModelFaults(job.model(), {}).empty()) {
-    return absl::DataLossError(absl::StrCat(folder, ": ", kSpecValueName, " is not the spec of a job"));
+    return absl::DataLossError(absl::StrCat(folder, ": fsdpd.spec is not the spec of a job"));
   }
   return job.model();
 }
