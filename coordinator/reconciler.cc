@@ -30,6 +30,12 @@ constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 
+// All steps are done, and what is left takes its time: a folder of the model's size.
+bool Exports(const v1::Job& job) {
+  const v1::JobSpec spec = FilledSpec(job);
+  return !spec.checkpoint().export_().empty() && job.last_step().step() == spec.train().steps();
+}
+
 }  // namespace
 
 Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
@@ -172,7 +178,8 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
-  const bool stalled = facts->pace.Stalled(lease_.now()), told = job.stalled_since_unix_nanos() != 0;
+  const bool stalled = facts->pace.Stalled(lease_.now()) && !Exports(job);
+  const bool told = job.stalled_since_unix_nanos() != 0;
   const absl::Time since =
       told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
   const std::string time = HumanSeconds(absl::ToDoubleSeconds(parts_.clock->Wall() - since));

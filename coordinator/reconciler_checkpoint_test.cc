@@ -105,6 +105,27 @@ TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
   EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "rank 1 has left").ok());
 }
 
+TEST_F(ReconcilerCheckpointTest, AJobThatWritesItsExportMissesNoStep) {
+  plan_ = [](const v1::JobSpec& spec, int64_t) {
+    Plan plan;
+    plan.resolved = WithDefaults(spec, nullptr);
+    plan.resolved.mutable_train()->set_steps(5);
+    plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
+    plan.resolved.mutable_checkpoint()->set_export_("hf");
+    return plan;
+  };
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Step("a", 4, 1);
+  Advance(absl::Minutes(6));
+  EXPECT_NE(Job("j").stalled_since_unix_nanos(), 0);
+  Step("a", 5, 1);
+  Advance(absl::Minutes(6));
+  EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+  EXPECT_EQ(Job("j").reason(), "steps go on after 6 m 00 s without one");
+}
+
 TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
   RunOn({"a", "b"});
   const int64_t revision = Job("j").revision();
