@@ -27,11 +27,9 @@ Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) 
   return {"train.on_nonfinite", spec.on_nonfinite.action, spec.on_nonfinite.max, &state->skipped_nonfinite};
 }
 
-// "" or the prefix of what could be done about it.
 std::string Advice(const Spec& spec) {
   return absl::StrFormat(
-      "lower optimizer.%s.lr, add warmup_steps, set optimizer.clip_norm, or have train.on_nonfinite pass "
-      "over "
+      "lower optimizer.%s.lr, add warmup_steps, set optimizer.clip_norm, or have train.on_nonfinite skip "
       "such steps",
       spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd");
 }
