@@ -92,9 +92,11 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
   found->set_path(restored.path());
   found->set_unix_nanos(absl::ToUnixNanos(now));
   if (job->checkpoints_size() > kMaxKnownCheckpoints) job->mutable_checkpoints()->DeleteSubrange(0, 1);
-  // The attempt before committed it, at the latest.
+  // The attempt before committed it, at the latest, and may have gone back after that.
   job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
-  job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), 1));
+  const v1::Job::Failure& last = job->failure();
+  const bool went_back = last.attempt() == job->attempt() - 1 && last.bad_step().rewind();
+  job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), went_back ? 1 : 0));
 }
 
 }  // namespace

@@ -85,6 +85,21 @@ TEST_F(JobCheckpointsTest, AttemptsThatWentBackDoNotCount) {
   EXPECT_EQ(CountedAttempts(job_), 1);
 }
 
+// Attempt 1 goes back, and attempt 2 ends with a commit that attempt 3 finds: by a failure, or a bad step.
+TEST_F(JobCheckpointsTest, AttemptsThatWentBackBeforeACommitThatNobodyToldOfAreNotCountedTwice) {
+  for (const bool went_back : {false, true}) {
+    SCOPED_TRACE(went_back);
+    job_.clear_checkpoints();
+    job_.set_attempt(2);
+    job_.set_rewinds_since_checkpoint(went_back ? 2 : 1);
+    job_.mutable_failure()->set_attempt(2);
+    job_.mutable_failure()->mutable_bad_step()->set_rewind(went_back);
+    Next();
+    EXPECT_TRUE(GoOnAfter(100));
+    EXPECT_EQ(CountedAttempts(job_), went_back ? 1 : 2);
+  }
+}
+
 TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
   const int64_t revision = job_.revision();
   EXPECT_TRUE(Commit(100));
