@@ -501,7 +501,9 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
-  if (attempt->stopping) attempt->terminate_at = std::min(attempt->terminate_at, clock_->Now() + kTogether);
+  // One that has finished leaves the others what they were given: rank 0 may be exporting.
+  if (attempt->stopping && failed)
+    attempt->terminate_at = std::min(attempt->terminate_at, clock_->Now() + kTogether);
   if (!failed || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);

@@ -222,7 +222,8 @@ std::string BadStepText(const v1::Job& job) {
                absl::StrCat(bad.first_sample(), " to ", bad.end_sample() - 1)});
   }
   text += table.Render(2);
-  if (known > shown) absl::StrAppend(&text, "  and ", known - shown, " older\n");
+  const int64_t all = job.skipped_steps() + job.rewinds();
+  if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " older\n");
   for (const v1::SampleRange& range : job.passed_over())
     absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are passed over\n");
   return text;
@@ -353,7 +354,15 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
     const v1::SavedCheckpoint& newest = *job.checkpoints().rbegin();
     row("checkpoint", absl::StrCat("of step ", newest.step(), ", ", OneLine(newest.path())));
   }
+  if (job.has_exported()) {
+    const v1::SavedCheckpoint& exported = job.exported();
+    row("export",
+        exported.error().empty() ? OneLine(exported.path()) : "not made: " + OneLine(exported.error()));
+  }
   if (!job.has_last_step()) return text;
+  if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps, not applied"));
+  if (job.rewinds() > 0)
+    row("gone back", absl::StrCat(job.rewinds(), " times, past samples that describe lists"));
   const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
   const bool seen = history.steps() > 1;
   row("loss", absl::StrFormat("%.4f -> %.4f", job.first_loss(), last.loss));

@@ -192,7 +192,7 @@ TEST(JobText, DescribeShowsBadStepsAndWhatIsPassedOver) {
                               "  STEP  WHY         LOSS  NORM   ABOVE  SAMPLES\n"
                               "  7     not finite  2.5   12.35  -      72 to 83\n"
                               "  6     spike       2.5   12.35  4      60 to 71\n"));
-  EXPECT_THAT(text, HasSubstr("  and 2 older\n  samples 60 to 83 are passed over\n"));
+  EXPECT_THAT(text, HasSubstr("  and 37 older\n  samples 60 to 83 are passed over\n"));
   EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the one that went back does not count";
 }
 

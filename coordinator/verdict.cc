@@ -248,6 +248,16 @@ Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   return verdict;
 }
 
+// Of what a cancelled job has trained.
+std::string WhatIsSaved(const v1::Job& job) {
+  if (FilledSpec(job).checkpoint().dir().empty() || !job.has_last_step()) return "";
+  const int64_t last = job.last_step().step();
+  if (job.checkpoints().empty()) return absl::StrCat("; nothing was saved of ", last, " steps");
+  const int64_t saved = job.checkpoints().rbegin()->step();
+  if (saved >= last) return absl::StrCat("; saved after step ", saved);
+  return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
+}
+
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
@@ -271,8 +281,14 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     verdict.failure = FailureOf(facts, *first);
     verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
   }
+  if (bad != nullptr) verdict.failure = FailureOf(facts, *bad);
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
+  if (ended_by_step || bad != nullptr) {  // Another attempt would meet it again.
+    verdict.event = JobEvent::kGiveUp;
+    verdict.reason = why;
+    return verdict;
+  }
   const int64_t allowed = AttemptsAllowed(job);
   if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
@@ -317,7 +333,8 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
       return IsGone(facts, presence) ? JudgeStopping(job, facts, presence) : Verdict();
     case v1::JOB_STATE_CANCELLING:
       if (!IsGone(facts, presence)) return Verdict();
-      return {JobEvent::kGone, absl::StrCat("cancelled, all ranks are gone", LostNodes(facts, presence)),
+      return {JobEvent::kGone,
+              absl::StrCat("cancelled, all ranks are gone", LostNodes(facts, presence), WhatIsSaved(job)),
               std::nullopt};
     default:
       FSDPD_CHECK(false);

@@ -51,7 +51,7 @@ class VerdictTest : public ::testing::Test {
     job_.add_checkpoints()->set_step(step);
   }
   // Rank 3 ends by step 8.
-  void ExitByBadStep() {
+  void ExitByBadStep(bool rewind = true) {
     v1::RankExit exit;
     exit.set_rank(3);
     exit.set_exit_code(1);
@@ -60,7 +60,7 @@ class VerdictTest : public ::testing::Test {
     exit.mutable_bad_step()->set_kind(v1::BAD_STEP_KIND_NONFINITE);
     exit.mutable_bad_step()->set_first_sample(84);
     exit.mutable_bad_step()->set_end_sample(96);
-    exit.mutable_bad_step()->set_rewind(true);
+    exit.mutable_bad_step()->set_rewind(rewind);
     ASSERT_TRUE(facts_.TakeExit("node-1", 3, exit, now_, absl::ZeroDuration()));
   }
 
@@ -136,6 +136,32 @@ TEST_F(VerdictTest, AStepThatIsGoneBackFromIsTheCauseAlsoWhenItIsToldLate) {
   ASSERT_TRUE(again.failure.has_value());
   EXPECT_EQ(again.failure->rank(), 3);
   EXPECT_EQ(again.failure->bad_step().end_sample(), 96);
+}
+
+TEST_F(VerdictTest, AStepThatTheJobStopsAtEndsItWhateverAttemptsAreLeft) {
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(3);
+  ExitByBadStep(/*rewind=*/false);
+  now_ += options_.settle;
+  const Verdict failed = JudgeNow();
+  ASSERT_EQ(failed.event, JobEvent::kFail);
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  const Verdict verdict = JudgeNow();
+  EXPECT_EQ(verdict.event, JobEvent::kGiveUp);
+  EXPECT_EQ(verdict.failure->rank(), 3);
+}
+
+TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
+  job_.set_state(v1::JOB_STATE_CANCELLING);
+  job_.mutable_spec()->mutable_checkpoint()->set_dir("/runs/1");
+  job_.mutable_last_step()->set_step(12);
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; nothing was saved of 12 steps");
+  job_.add_checkpoints()->set_step(10);
+  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 10, and not the 2 after it");
+  job_.add_checkpoints()->set_step(12);
+  EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 12");
 }
 
 TEST_F(VerdictTest, ARankThatLeftNoWordSaysWhereItStood) {

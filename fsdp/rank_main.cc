@@ -91,7 +91,9 @@ std::string JsonOf(const v1::JobSpec& spec) {
   } else if (told) {
     LogInfo("%s", error);
   } else {
-    for (const absl::string_view line : absl::StrSplit(status.ToString(), '\n')) Log(Severity::kError, line);
+    // Without its payloads, which are bytes.
+    const std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", error);
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) Log(Severity::kError, line);
   }
   v1::RankToAgent message;
   message.mutable_finished()->set_error(error);

@@ -104,6 +104,8 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   FSDPD_ASSIGN_OR_RETURN(native_, DcpReader::Open(path));
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, ReadJobSpec(*native_));
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
+  if (spec.empty())
+    Note("it does not say its model: that its heads, positions and norms are those of this job is not known");
   std::vector<std::string> differences = std::move(origin.model);
   for (std::string& each : DifferencesOf(plan_.spec, plan_.layout, native_->index(), !parameters_only_))
     differences.push_back(std::move(each));

@@ -163,6 +163,8 @@ Timeline Trainer::LastTimeline() const {
 absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
+  // All ranks end by the same step: the checkpoint before it, which is gone back to, may become whole first.
+  if (saver_ != nullptr && BadStepOf(status).has_value()) saver_->AwaitLast().IgnoreError();
   executor_->Abandon();  // A step may have been submitted ahead.
   // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
   const int64_t step = open_.empty() ? 0 : open_.front().order.step;

@@ -95,6 +95,7 @@ bool AddProduct(const AddProductArgs& args, Stream stream) {
   if (args.rows == 0) return true;
   FSDPD_CHECK(args.sum != args.residual);
   const uint32_t alignment = AlignmentOf({args.residual, args.x, args.weight, args.sum});
+  // As many as a model's blocks have shapes: two or three.
   thread_local std::map<std::tuple<int64_t, int64_t, int64_t, DType, uint32_t>, Product> products;
   const auto key = std::make_tuple(args.rows, args.outputs, args.inputs, args.type, alignment);
   auto found = products.find(key);

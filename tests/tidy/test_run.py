@@ -58,7 +58,7 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
 
 def test_a_tier_is_its_parts_and_commit_is_the_default(run):
     assert run.parse([]) == run.parse(["commit"]) == (["tidy", "locks", "unit", "integration", "parity"], [])
-    assert run.parse(["nightly"])[0] == ["seeds", "asan", "tsan", "long"]
+    assert run.parse(["nightly"])[0] == ["seeds", "fuzz", "asan", "tsan", "long"]
     assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
     assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])
 

@@ -9,8 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto members = fsdpd::ReadZip(length, read);
   fsdpd::CheckShown(members.status());
   if (members.ok()) {
-    for (const fsdpd::ZipMember& member : *members)
-      fsdpd::ReadZipMember(member, read, length).IgnoreError();
+    for (const fsdpd::ZipMember& member : *members) fsdpd::ReadZipMember(member, read, length).IgnoreError();
   }
   const auto tensor = fsdpd::ReadSavedTensor(length, read);
   fsdpd::CheckShown(tensor.status());

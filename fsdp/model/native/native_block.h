@@ -92,7 +92,7 @@ class NativeBlock : public NativeUnit {
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
   AttentionInput AttentionInputOf(const Kept& kept) const;
 
-  // Each fills in what it is named after, where that is undefined, from what comes before it in `kept`.
+  // Each fills in what it is named after from what comes before it in `kept`.
   void FillQk(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
   void FillGateUp(Kept* kept) const;
