@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/text.h"
+#include "fsdp/checkpoint/pickle.h"
 #include "fsdp/checkpoint/zip.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -7,5 +7,5 @@ def fuzzer(name, srcs, deps):
         srcs = srcs,
         linkopts = ["-fsanitize=fuzzer"],
         tags = ["fuzz", "manual"],  # Other compilers know no such sanitizer.
-        deps = deps + ["//base:check", "//base:text", "//fsdp/checkpoint:zip"],
+        deps = deps + ["//base:check", "//fsdp/checkpoint:pickle", "//fsdp/checkpoint:zip"],
     )
