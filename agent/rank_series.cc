@@ -176,13 +176,14 @@ class SeriesTable {
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
   }
 
-  // What the loss scale of fp16 skips is none of these.
+  // What the loss scale of fp16 skips is none of these. All ranks judge a step alike: rank 0's are enough.
   void BadSteps() {
     MetricFamily family = Family(
         "fsdpd_bad_steps_total",
         "Steps that train.on_nonfinite or train.on_spike skipped, or that the attempt ended by, by kind.",
         MetricType::Counter);
     for (const RankSeries* rank : ranks_) {
+      if (rank->id_.rank != 0) continue;
       for (const auto& [kind, name] : {std::pair(v1::BAD_STEP_KIND_NONFINITE, "nonfinite"),
                                        std::pair(v1::BAD_STEP_KIND_SPIKE, "spike")}) {
         std::vector<ClientMetric::Label> labels = Labels(rank->id_);

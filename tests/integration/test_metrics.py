@@ -19,7 +19,7 @@ COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffer
               "workspace", "library", "fragmentation"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
-            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total", "fsdpd_bad_steps_total",
+            "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total",
             "fsdpd_memory_spikes_total", "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
 GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes", "fsdpd_memory_reserved_bytes",
@@ -165,7 +165,8 @@ def test_series_are_few(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
-    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS), "and a few more for each job"
+    bad_steps = 2  # By kind.
+    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + bad_steps, "and a few more for each job"
 
 
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()

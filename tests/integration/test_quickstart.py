@@ -86,7 +86,7 @@ def shape(output):
     text = output[output.index("corpus "):]
     text = re.sub(r"^(?:\[=|step +\d+/\d|\S+ (?:queued|starting): ).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"tiny-llama-\w+", "JOB", text)
-    text = re.sub(r"[+-]?\d[\d.,]*(?: (?:ms|s|m|h|B|KiB|MiB|GiB|K|M|B)\b)?", "N", text)
+    text = re.sub(r"[+-]?\d[\d.,]*(?: (?:ms|s|m|h|B|KiB|MiB|GiB|k|M|G)\b)?", "N", text)
     lines = [re.sub(r"(?:N ?)+", "N ", line).split() for line in text.splitlines()]
     # Where the page lies is the run's matter.
     return [line[:1] if line[:1] == ["page"] else line for line in lines if line]
