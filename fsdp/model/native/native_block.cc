@@ -176,8 +176,10 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, 
   at::Tensor gate_up = std::move(kept->gate_up);    // Their gradients after it.
   SwigluBackward(product, gate_up);
   Add({grad, std::move(product), {p_.w2}, {}}, call);
-  return NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
-                        {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+  at::Tensor grad_middle = NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
+                                          {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+  kept->middle = kept->ffn_rstd = at::Tensor();
+  return grad_middle;
 }
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
