@@ -2,7 +2,8 @@
 #include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+
+#include <filesystem>
 
 #include "fsdp/fsdp.h"
 #include "fsdp/model/plugin.h"
@@ -13,7 +14,7 @@ using fsdpd::Weights;
 
 constexpr char kArgs[] = R"({"layers": 2})";
 
-std::string Path() { return std::string(get_current_dir_name()) + "/examples/plugin/residual_mlp.so"; }
+std::string Path() { return std::filesystem::absolute("examples/plugin/residual_mlp.so").string(); }
 
 // The spec as fsdpctl sends it.
 std::string Job(int ranks, const std::string& strategy) {
