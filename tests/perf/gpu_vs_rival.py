@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A job on this machine's GPUs, by us and by PyTorch FSDP2 compiled, in turns: step time, tokens/s/GPU, memory, energy.
+"""A job on this machine's GPUs, by us and by a rival, in turns: step time, tokens/s/GPU, memory, energy. The rival is PyTorch
+FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
 
-    tests/perf/gpu_vs_fsdp2.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
-    tests/perf/gpu_vs_fsdp2.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
+    tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
+    tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
 
 Cards are hot when they are measured: a step under load is limited by power, so the first WARM_UP steps are not timed.
 
-Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); the rival is fsdp2_speed.py. The
+Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); what rivals share is rival_rank.py. The
 spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
 timings are printed, one line of JSON a run and one with the ratio, and decide nothing.
 """
@@ -24,6 +25,8 @@ import yaml
 from gpu_meter import Meter
 
 WARM_UP = 10
+# Names as lines have them, and the program of a rank.
+RIVALS = {"fsdp2": ("FSDP2", "fsdp2_speed.py"), "megatron-fsdp": ("Megatron-FSDP", "megatron_fsdp_speed.py")}
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -36,18 +39,19 @@ def ours(spec_path, spec, world):
     return {"who": "fsdpd", **line}
 
 
-def theirs(spec, world, torchrun, reduce):
+def theirs(spec, world, options):
+    who, program = RIVALS[options.rival]
     train = spec["train"]
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
-           "reduce": reduce, "keep_gathered": spec.get("fsdp", {}).get("keep_gathered", False),
+           "reduce": options.reduce, "keep_gathered": spec.get("fsdp", {}).get("keep_gathered", False),
            "accumulation": train["global_batch"] // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
         path.write_text(json.dumps(job))
-        command = [*torchrun.split(), f"--nproc-per-node={world}", HERE / "fsdp2_speed.py", path]
+        command = [*options.torchrun.split(), f"--nproc-per-node={world}", HERE / program, path]
         out = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return {"who": "FSDP2", **json.loads(out.strip().splitlines()[-1])}
+    return {"who": who, **json.loads(out.strip().splitlines()[-1])}
 
 
 def with_settings(spec, settings):
@@ -65,7 +69,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of FSDP2's gradients on the wire")
+    parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of the rival's gradients on the wire")
+    parser.add_argument("--rival", choices=RIVALS, default="fsdp2")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")
     options = parser.parse_args()
@@ -80,9 +85,10 @@ def measure(spec, options):
         path = pathlib.Path(folder) / f"{spec['name']}.yaml"
         path.write_text(yaml.safe_dump(spec))
         world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
-        speeds = {"fsdpd": [], "FSDP2": []}
+        rival = RIVALS[options.rival][0]
+        speeds = {"fsdpd": [], rival: []}
         for _ in range(options.rounds):
-            for run in (lambda: ours(path, spec, world), lambda: theirs(spec, world, options.torchrun, options.reduce)):
+            for run in (lambda: ours(path, spec, world), lambda: theirs(spec, world, options)):
                 with Meter() as meter:
                     line = run()
                 energy = meter.between(line["began_ns"], line["ended_ns"])
@@ -92,7 +98,7 @@ def measure(spec, options):
                 print(json.dumps({**line, **energy}), flush=True)
                 speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
         medians = {who: statistics.median(each) for who, each in speeds.items()}
-        print(json.dumps({"spec": spec["name"], "set": options.set, "ratio": medians["fsdpd"] / medians["FSDP2"], **medians}), flush=True)
+        print(json.dumps({"spec": spec["name"], "set": options.set, "ratio": medians["fsdpd"] / medians[rival], **medians}), flush=True)
 
 
 if __name__ == "__main__":

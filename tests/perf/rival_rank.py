@@ -1,5 +1,5 @@
-"""One rank of PyTorch FSDP2 on NCCL, timed: a Llama-family decoder, compiled block by block, bf16 compute, fp32 main
-weights, gradients reduced in fp32 or bf16, clipping on, AdamW fused. The rival of gpu_vs_fsdp2.py, which starts it.
+"""What rivals of gpu_vs_rival.py share on NCCL: a Llama-family decoder, compiled block by block, batches, and how a rank's
+steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and say what a step is; they are started as
 
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
@@ -16,7 +16,6 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -72,18 +71,14 @@ def rotary(m, length, device):
     return torch.cat((angle, angle), dim=-1).cos(), torch.cat((angle, angle), dim=-1).sin()
 
 
-def make_model(job, device):
-    with torch.device("meta"):
-        model = Llama(job["model"])
+def compiled(m):
+    model = Llama(m)
     for layer in model.layers:
         layer.compile(fullgraph=True)
-    wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
-    for unit in (model.embedding, *model.layers):
-        fully_shard(unit, mp_policy=policy, reshard_after_forward=not job["keep_gathered"])
-    fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
-    fully_shard(model, mp_policy=policy)
-    model.to_empty(device=device)
+    return model
+
+
+def draw(model):
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -91,34 +86,28 @@ def make_model(job, device):
     return model
 
 
+def adamw_over(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
 @torch.compile
 def loss_of(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-class Run:
+class Batches:
+    """Losses of a model over random tokens, one for each micro-batch of a step."""
+
     def __init__(self, job, device):
         self.job, self.device = job, device
-        self.model = make_model(job, device)
-        self.adamw = torch.optim.AdamW(self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                       fused=True)
         self.cos, self.sin = rotary(job["model"], job["sequence_length"], device)
         self.generator = torch.Generator(device=device).manual_seed(dist.get_rank())
 
-    def step(self):
-        self.adamw.zero_grad(set_to_none=True)
-        count = self.job["accumulation"]
-        for index in range(count):
-            self.model.set_is_last_backward(index == count - 1)
-            shape = (self.job["micro_batch"], self.job["sequence_length"] + 1)
-            tokens = torch.randint(0, self.job["model"]["vocab_size"], shape, device=self.device,
-                                   generator=self.generator)
-            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
-                loss = loss_of(self.model(tokens[:, :-1], self.cos, self.sin), tokens[:, 1:]) / count
-            loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
-        self.adamw.step()
-        return loss.detach() * count
+    def loss(self, model):
+        shape = (self.job["micro_batch"], self.job["sequence_length"] + 1)
+        tokens = torch.randint(0, self.job["model"]["vocab_size"], shape, device=self.device, generator=self.generator)
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
+            return loss_of(model(tokens[:, :-1], self.cos, self.sin), tokens[:, 1:]) / self.job["accumulation"]
 
 
 def measure(run, job):
@@ -138,22 +127,20 @@ def measure(run, job):
     steps = [first.elapsed_time(second) for first, second in zip(marks, marks[1:])]
     median = sorted(steps)[len(steps) // 2]
     tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"]
-    return {"step_ms": median, "steps_ms": steps, "timed": len(steps), "began_ns": began, "ended_ns": time.time_ns(), "tokens_per_second_per_gpu": tokens / median * 1e3,
+    return {"step_ms": median, "steps_ms": steps, "timed": len(steps), "began_ns": began, "ended_ns": time.time_ns(),
+            "tokens_per_second_per_gpu": tokens / median * 1e3,
             "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
             "device_mallocs": torch.cuda.memory_stats()["num_device_alloc"] - before, "loss": loss.item()}
 
 
-def main():
+def run(make_run, versions):
+    """`make_run(job, device)` gives what has step(), which returns the step's loss; `versions` go into the line."""
     with open(sys.argv[1], encoding="utf-8") as file:
         job = json.load(file)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
-    result = measure(Run(job, device), job)
+    result = measure(make_run(job, device), job)
     if dist.get_rank() == 0:
-        print(json.dumps({"torch": torch.__version__, **result}), flush=True)
+        print(json.dumps({"torch": torch.__version__, **versions, **result}), flush=True)
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
