@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6567617074686766;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Name {
   char text[kMaxFlightNameBytes];
@@ -34,14 +34,17 @@ struct Header {
 };
 static_assert(sizeof(Header) <= kFlightWordBytes);
 
+constexpr uint32_t kLaunchedWord = kMaxFlightLanes;  // After those of lanes.
 constexpr size_t kWordsAt = kFlightWordBytes;
-constexpr size_t kNamesAt = kWordsAt + kMaxFlightLanes * kFlightWordBytes;
+constexpr size_t kNamesAt = kWordsAt + (kLaunchedWord + 1) * kFlightWordBytes;
 constexpr size_t kPageBytes = kNamesAt + kMaxFlightNames * sizeof(Name);
 
-// A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 32 bits of step. One of the
-// first two is set.
+// A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 31 of step, recorded. One
+// of the first two is set.
 constexpr uint64_t kInside = 1, kAfter = 2, kEvaluation = 4;
+constexpr uint64_t kRecorded = uint64_t{1} << 63;
 constexpr int kInstructionAt = 3, kInstructionBits = 29, kStepAt = kInstructionAt + kInstructionBits;
+constexpr int kStepBits = 31;
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 
 void SetName(Name* name, const std::string& text) {
@@ -81,10 +84,10 @@ absl::StatusOr<Header> ReadHeader(int fd) {
 
 // A kernel may copy eight bytes in two parts while they are stored to. What is seen twice was stored; a lane
 // that is faster than that stands nowhere, and its newest word is as good as any.
-absl::StatusOr<uint64_t> ReadWord(int fd, uint32_t lane) {
+absl::StatusOr<uint64_t> ReadWord(int fd, uint32_t number) {
   constexpr int kTries = 100;
   uint64_t word = 0, again = 0;
-  const size_t at = kWordsAt + lane * kFlightWordBytes;
+  const size_t at = kWordsAt + number * kFlightWordBytes;
   FSDPD_RETURN_IF_ERROR(ReadAt(fd, at, &word));
   for (int i = 0; i < kTries; ++i) {
     FSDPD_RETURN_IF_ERROR(ReadAt(fd, at, &again));
@@ -107,20 +110,22 @@ absl::StatusOr<std::string> NameOfInstruction(int fd, const Header& header, cons
 }  // namespace
 
 uint64_t PackProgress(const LaneProgress& progress) {
-  FSDPD_CHECK(progress.step >= 0 && progress.step >> 32 == 0);
+  FSDPD_CHECK(progress.step >= 0 && progress.step >> kStepBits == 0);
   FSDPD_CHECK(progress.instruction >= 0 && progress.instruction >> kInstructionBits == 0);
   return static_cast<uint64_t>(progress.step) << kStepAt |
          static_cast<uint64_t>(progress.instruction) << kInstructionAt |
-         (progress.evaluation ? kEvaluation : 0) | (progress.inside ? kInside : kAfter);
+         (progress.evaluation ? kEvaluation : 0) | (progress.inside ? kInside : kAfter) |
+         (progress.recorded ? kRecorded : 0);
 }
 
 LaneProgress UnpackProgress(uint64_t word) {
   LaneProgress progress;
-  progress.step = static_cast<int64_t>(word >> kStepAt);
+  progress.step = static_cast<int64_t>((word & ~kRecorded) >> kStepAt);
   progress.instruction =
       static_cast<int64_t>(word >> kInstructionAt) & ((int64_t{1} << kInstructionBits) - 1);
   progress.evaluation = (word & kEvaluation) != 0;
   progress.inside = (word & kInside) != 0;
+  progress.recorded = (word & kRecorded) != 0;
   return progress;
 }
 
@@ -166,7 +171,7 @@ void FlightPage::Describe(const std::vector<std::string>& lanes, const std::vect
 }
 
 std::atomic<uint64_t>* FlightPage::word(int lane) {
-  FSDPD_CHECK(lane >= 0 && lane < kMaxFlightLanes);
+  FSDPD_CHECK(lane >= 0 && lane <= kMaxFlightLanes);
   return reinterpret_cast<std::atomic<uint64_t>*>(memory_ + kWordsAt + lane * kFlightWordBytes);
 }
 
@@ -176,11 +181,14 @@ absl::StatusOr<std::string> WhereLanesStand(int fd) {
     uint32_t lane;
     LaneProgress at;
   };
+  FSDPD_ASSIGN_OR_RETURN(const uint64_t launched, ReadWord(fd, kLaunchedWord));
+  const auto newest = static_cast<int64_t>(std::min<uint64_t>(launched, uint64_t{1} << kStepBits));
   std::vector<Stand> shown, between;
   for (uint32_t lane = 0; lane < header.lanes; ++lane) {
     FSDPD_ASSIGN_OR_RETURN(const uint64_t word, ReadWord(fd, lane));
     if (word == 0) continue;
-    const Stand stand{lane, UnpackProgress(word)};
+    Stand stand{lane, UnpackProgress(word)};
+    if (stand.at.recorded) stand.at.step = std::max<int64_t>(newest - stand.at.step, 0);
     (stand.at.inside || lane == 0 ? shown : between).push_back(stand);
   }
   if (shown.empty()) shown = between;

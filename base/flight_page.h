@@ -9,6 +9,10 @@
 // nothing has to be read together. It has kFlightWordBytes of its own: that much a CUDA stream registers with
 // its device, each stream for itself.
 //
+// A step that was recorded once and is launched again stores the same words each time: they count steps back
+// from a word of its own, the step that was launched last. Until a lane has begun with that one, its word of
+// the launch before is taken for it.
+//
 // To a reader a page is what a broken rank left: everything is checked, counts are bounded, text comes out as
 // printable ASCII of bounded length. It is read by pread and never mapped by the agent, since no read of a
 // file faults, whatever was done to it. The rank maps it, so its memory is reserved when it is made and the
@@ -40,10 +44,11 @@ constexpr size_t kMaxFlightNames = 16384;
 constexpr size_t kMaxFlightNameBytes = 64;  // With the zero at its end; longer ones are cut.
 
 struct LaneProgress {
-  int64_t step = 0;         // Below 2^32; a job has at most 10^9.
+  int64_t step = 0;         // Below 2^31; a job has at most 10^9.
   int64_t instruction = 0;  // Below 2^29, by its place in its program.
   bool evaluation = false;  // Of the evaluation's program, after that step.
   bool inside = false;      // Begun and not ended; otherwise ended, and what is next has not begun.
+  bool recorded = false;    // `step` counts back from the step that was launched last.
 };
 uint64_t PackProgress(
     const LaneProgress& progress);  // Never 0, which is the word of a lane that never began.
@@ -63,6 +68,8 @@ class FlightPage {
                 const std::vector<std::string>& evaluation);
 
   std::atomic<uint64_t>* word(int lane);
+  // The step that was launched last, as a plain number.
+  std::atomic<uint64_t>* launched() { return word(kMaxFlightLanes); }
 
  private:
   explicit FlightPage(std::byte* memory) : memory_(memory) {}

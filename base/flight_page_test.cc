@@ -50,7 +50,7 @@ class FlightPageTest : public testing::Test {
 };
 
 TEST_F(FlightPageTest, AWordHoldsTheLargestJobAndIsNeverZero) {
-  for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{1000000000}, (int64_t{1} << 32) - 1}) {
+  for (const int64_t step : {int64_t{0}, int64_t{1}, int64_t{1000000000}, (int64_t{1} << 31) - 1}) {
     for (const int64_t instruction : {int64_t{0}, int64_t{1}, (int64_t{1} << 29) - 1}) {
       for (const int flags : {0, 1, 2, 3}) {
         const uint64_t word = PackProgress({step, instruction, (flags & 1) != 0, (flags & 2) != 0});
@@ -140,9 +140,9 @@ TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
 
 TEST_F(FlightPageTest, RefusesAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
-  const uint32_t next = 2;
+  const uint32_t next = 3;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 2"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 3"));
 }
 
 // Whatever a broken rank left: an error, or text that a log and a message take.
@@ -173,19 +173,35 @@ TEST_F(FlightPageTest, ReadsGarbageWithoutAFaultAndSaysOnlyPrintableThings) {
   EXPECT_GT(read, 0);  // Not all were refused at the door.
 }
 
+TEST_F(FlightPageTest, WordsOfARecordedStepCountBackFromTheOneThatWasLaunched) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  const auto recorded = [](int64_t back, int64_t instruction) {
+    return PackProgress({back, instruction, /*evaluation=*/false, /*inside=*/true, /*recorded=*/true});
+  };
+  page_->launched()->store(40);
+  page_->word(0)->store(recorded(1, 2));
+  page_->word(1)->store(recorded(0, 0));
+  EXPECT_EQ(Where(), "step 39: compute in Backward embedding mb 0; step 40: gather in Gather embedding");
+  page_->launched()->store(0);  // As no rank of ours has it.
+  EXPECT_EQ(Where(), "step 0: compute in Backward embedding mb 0, gather in Gather embedding");
+  page_->launched()->store(~uint64_t{0});
+  EXPECT_NE(Where().find("compute in"), std::string::npos);
+  EXPECT_TRUE(UnpackProgress(recorded(1, 2)).recorded);
+}
+
 TEST_F(FlightPageTest, AWordIsNeverTornWhileItIsWritten) {
   page_->Describe({"compute"}, {}, {});
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     // Each bit of step and instruction changes with every store.
     for (bool odd = false; !stop.load(); odd = !odd)
-      page_->word(0)->store(odd ? PackProgress({0xffffffff, 0x1fffffff, false, true})
+      page_->word(0)->store(odd ? PackProgress({0x7fffffff, 0x1fffffff, false, true})
                                 : PackProgress({0, 0, false, true}));
   });
   for (int i = 0; i < 20000; ++i) {
     const std::string where = Where();
     if (where.empty()) continue;
-    EXPECT_TRUE(where == "step 0: compute in #0" || where == "step 4294967295: compute in #536870911")
+    EXPECT_TRUE(where == "step 0: compute in #0" || where == "step 2147483647: compute in #536870911")
         << where;
   }
   stop = true;

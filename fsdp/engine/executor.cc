@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -15,6 +16,19 @@ namespace {
 
 // What streams have after an abort. A rank that is told to leave has as long again (fsdp/stop_signal).
 constexpr absl::Duration kDrain = absl::Milliseconds(250);
+
+// Those before all that is particular to a process's first steps is done: libraries that load code and take
+// workspaces, memory that comes from the device, plans that are made for shapes.
+constexpr int64_t kStepsBeforeRecording = 2;
+
+// How many of a training step's instructions are not updates, which come last.
+size_t GradientsOf(const Program& program) {
+  const std::vector<Instruction>& all = program.instructions;
+  const auto follows = [](const Instruction& i) { return FollowsNorm(i.op); };
+  const auto first = std::find_if(all.begin(), all.end(), follows);
+  FSDPD_CHECK(std::all_of(first, all.end(), follows));
+  return first - all.begin();
+}
 
 absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
@@ -51,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
     return absl::OkStatus();
   });
   FSDPD_RETURN_IF_ERROR(compute->Synchronize());
+  executor->gradients_ = GradientsOf(parts.plan->program);
   return executor;
 }
 
@@ -63,12 +78,24 @@ void Executor::ShowProgress(FlightPage* flight) {
       LogWarning("where the %s lane stands is not recorded: %s", NameOf(static_cast<LaneId>(i)),
                  shown.message());
   }
+  const absl::Status shown = lane(LaneId::kCompute)->ShowLaunches(flight->launched());
+  if (!shown.ok()) LogWarning("which step was launched last is not recorded: %s", shown.message());
 }
 
 Executor::~Executor() {
   if (!open_.empty()) Abandon();
   if (abandoned_) return;
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
+}
+
+void Executor::UseGraphs(int device_index) {
+  FSDPD_CHECK(submitted_ == 0);
+  if (!operations_->Recordable()) {
+    LogInfo("steps are submitted instruction by instruction: a unit of this model cannot be recorded");
+    return;
+  }
+  graphs_ = true;
+  pool_ = std::make_unique<StepPool>(device_index);
 }
 
 absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches) {
@@ -78,21 +105,37 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
   execution->name = absl::StrCat("step ", order.step);
   execution->step = order.step;
   execution->saves = order.saves;
-  execution->result_slot = static_cast<int>(submitted_++ % kMaxInFlight);
-  FSDPD_RETURN_IF_ERROR(
-      SubmitAll(execution.get(), [this, order, batches = std::move(batches), slot = execution->result_slot] {
-        operations_->BeginStep(order, batches, slot);
-        return absl::OkStatus();
-      }));
+  execution->result_slot = static_cast<int>(submitted_ % kMaxInFlight);
+  const StepPool::Scope memory(pool_.get());
+  FSDPD_ASSIGN_OR_RETURN(const bool has_graph, HasGraph(execution->result_slot));
+  ++submitted_;
+  if (has_graph) {
+    JoinLanes();
+  } else {
+    FSDPD_RETURN_IF_ERROR(SubmitUpdates());
+  }
+  Begin(execution.get(), [this, order, batches = std::move(batches), slot = execution->result_slot] {
+    operations_->BeginStep(order, batches, slot);
+    return absl::OkStatus();
+  });
+  if (has_graph) {
+    Launch(execution.get(), recorded_[execution->result_slot]);
+  } else {
+    FSDPD_RETURN_IF_ERROR(SubmitGradients(execution.get()));
+  }
   open_.push_back(execution);
-  previous_ = execution;
-  return absl::OkStatus();
+  // What waits for a snapshot waits for it alone, and not with a whole launch.
+  const bool waits_for_snapshots = order.saves || (previous_ != nullptr && previous_->saves);
+  before_previous_ = std::exchange(previous_, execution);
+  updates_due_ = true;
+  return graphs_ && !waits_for_snapshots ? absl::OkStatus() : SubmitUpdates();
 }
 
 absl::StatusOr<StepResult> Executor::Collect() {
   FSDPD_CHECK(!open_.empty());
   const ExecutionPtr execution = std::move(open_.front());
   open_.pop_front();
+  if (open_.empty()) FSDPD_RETURN_IF_ERROR(SubmitUpdates());
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, Await(*execution));
   MeasureSpans(*execution);
   return result;
@@ -104,53 +147,171 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   execution.program = &program;
   execution.name = "evaluation";
   execution.step = previous_ == nullptr ? 0 : previous_->step;
-  FSDPD_RETURN_IF_ERROR(SubmitAll(&execution, [this, &batch] {
+  FollowLaunch();
+  Begin(&execution, [this, &batch] {
     operations_->BeginEvaluation(batch, /*result_slot=*/0);
     return absl::OkStatus();
-  }));
+  });
+  Walk walk;
+  walk.program = &program;
+  walk.name = execution.name;
+  walk.progress.step = execution.step;
+  walk.progress.evaluation = true;
+  walk.marks = &execution.marks;
+  FSDPD_RETURN_IF_ERROR(SubmitWalk(walk, 0, program.instructions.size()));
   return Await(execution);
 }
 
-absl::Status Executor::SubmitAll(Execution* execution, std::function<absl::Status()> begin) {
+void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) {
   execution->marks.resize(execution->program->instructions.size());
   execution->begin = lane(LaneId::kCompute)->Record();
   SubmitWork(LaneId::kCompute, execution->name, std::move(begin));
-  for (size_t i = 0; i < execution->marks.size(); ++i) {
-    if (stop_->load(std::memory_order_relaxed)) return Fail(absl::CancelledError("asked to stop"));
-    SubmitInstruction(execution, static_cast<int>(i));
-    const absl::Status error = FirstError();
-    if (!error.ok()) return Fail(error);
+}
+
+// A step up to its norm.
+absl::Status Executor::SubmitGradients(Execution* execution) {
+  Walk walk;
+  walk.program = execution->program;
+  walk.name = execution->name;
+  walk.progress.step = execution->step;
+  walk.before = previous_ != nullptr ? &previous_->marks : nullptr;
+  walk.marks = &execution->marks;
+  return SubmitWalk(walk, 0, gradients_);
+}
+
+// The rest of the step that was submitted last, unless that has been done.
+absl::Status Executor::SubmitUpdates() {
+  if (!std::exchange(updates_due_, false)) return absl::OkStatus();
+  const StepPool::Scope memory(pool_.get());
+  FollowLaunch();
+  Walk walk;
+  walk.program = previous_->program;
+  walk.name = previous_->name;
+  walk.progress.step = previous_->step;
+  walk.saves = previous_->saves;
+  walk.before = before_previous_ != nullptr ? &before_previous_->marks : nullptr;
+  walk.marks = &previous_->marks;
+  return SubmitWalk(walk, gradients_, previous_->marks.size());
+}
+
+absl::Status Executor::SubmitWalk(const Walk& walk, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    absl::Status status = FirstError();
+    if (stop_->load(std::memory_order_relaxed)) status = absl::CancelledError("asked to stop");
+    if (status.ok()) SubmitInstruction(walk, static_cast<int>(i));
+    if (status.ok()) status = FirstError();
+    if (!status.ok()) return walk.records ? status : Fail(status);
   }
   return absl::OkStatus();
 }
 
-void Executor::SubmitInstruction(Execution* execution, int index) {
-  const Instruction& instruction = execution->program->instructions[index];
+void Executor::SubmitInstruction(const Walk& walk, int index) {
+  const Instruction& instruction = walk.program->instructions[index];
   Lane* lane = this->lane(instruction.lane);
-  for (const int earlier : instruction.after) lane->Wait(execution->marks[earlier].end);
-  if (previous_ != nullptr && previous_->program == execution->program) {
-    for (const int earlier : instruction.after_previous) lane->Wait(previous_->marks[earlier].end);
+  // What has no mark was launched: the lanes have waited for its end.
+  const auto wait = [lane](const Marks& earlier) {
+    if (earlier.end != nullptr) lane->Wait(earlier.end);
+  };
+  for (const int earlier : instruction.after) wait((*walk.marks)[earlier]);
+  if (walk.before != nullptr) {
+    for (const int earlier : instruction.after_previous) wait((*walk.before)[earlier]);
   }
-  LaneProgress progress;
-  progress.step = execution->step;
+  LaneProgress progress = walk.progress;
   progress.instruction = index;
-  progress.evaluation = execution->program->kind == ProgramKind::kEvaluation;
   progress.inside = true;
   lane->Progress(PackProgress(progress));
-  Marks& marks = execution->marks[index];
+  Marks& marks = (*walk.marks)[index];
   marks.start = lane->Record();
-  lane->Submit([this, &instruction, index, program = execution->program, saves = execution->saves,
-                name = execution->name] {
-    const absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
-    if (!status.ok()) {
-      RecordError(Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index))));
-    }
+  lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
+                name = walk.name] {
+    absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
+    if (status.ok()) return status;
+    status = Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index)));
+    if (!records) RecordError(status);
     return status;
   });
   // Before the mark: when others go on, it is said that this has ended.
   progress.inside = false;
   lane->Progress(PackProgress(progress));
   marks.end = lane->Record();
+}
+
+// Before anything else goes to the lanes after a launch, which was on the first of them.
+void Executor::FollowLaunch() {
+  const MarkPtr end = std::exchange(launch_end_, nullptr);
+  if (end == nullptr) return;
+  for (const std::unique_ptr<Lane>& each : lanes_) {
+    if (each.get() != lane(LaneId::kCompute)) each->Wait(end);
+  }
+}
+
+// Before a launch; other lanes have done nothing since the last one, unless they have waited for its end.
+void Executor::JoinLanes() {
+  if (launch_end_ != nullptr) return;
+  Lane* compute = lane(LaneId::kCompute);
+  for (const std::unique_ptr<Lane>& each : lanes_) {
+    if (each.get() != compute) compute->Wait(each->Record());
+  }
+}
+
+void Executor::Launch(Execution* execution, const Recorded& recorded) {
+  recorded.graph->Launch(static_cast<uint64_t>(execution->step));
+  execution->recorded = &recorded;
+  execution->launch_end = launch_end_ = lane(LaneId::kCompute)->Record();
+  updates_due_ = false;  // Of the step before.
+}
+
+// Whether the step that comes is launched: where the updates of the one before are still due. The same on all
+// ranks.
+absl::StatusOr<bool> Executor::HasGraph(int result_slot) {
+  if (!graphs_ || !updates_due_ || submitted_ < kStepsBeforeRecording) return false;
+  Recorded& recorded = recorded_[result_slot];
+  if (recorded.graph != nullptr) return true;
+  operations_->BeginRecording(result_slot);
+  const absl::Status status = Record(&recorded);
+  FSDPD_ASSIGN_OR_RETURN(graphs_, AllRanksSay(status.ok()));
+  if (graphs_) return true;
+  LogWarning("steps are submitted instruction by instruction, as they cannot be recorded: %s",
+             status.ok() ? "another rank's cannot" : std::string(status.message()));
+  if (!status.ok()) operations_->ForgetRecording();
+  recorded_ = {};
+  return false;
+}
+
+absl::Status Executor::Record(Recorded* recorded) {
+  std::vector<Lane*> lanes;
+  for (const std::unique_ptr<Lane>& each : lanes_) lanes.push_back(each.get());
+  std::swap(lanes[0], lanes[static_cast<int>(LaneId::kCompute)]);
+  recorded->marks.assign(previous_->marks.size(), Marks());
+  Walk updates;
+  updates.program = &parts_.plan->program;
+  updates.name = "recording a step";
+  updates.progress.recorded = true;
+  updates.progress.step = 1;  // Before the one that is launched.
+  updates.records = true;
+  updates.marks = &recorded->marks;
+  std::vector<Marks> updated;
+  Walk gradients = updates;
+  gradients.progress.step = 0;
+  gradients.before = &updated;
+  auto graph = RecordGraph(lanes, [&] {
+    FSDPD_RETURN_IF_ERROR(SubmitWalk(updates, gradients_, recorded->marks.size()));
+    updated = recorded->marks;
+    return SubmitWalk(gradients, 0, gradients_);
+  });
+  FSDPD_ASSIGN_OR_RETURN(recorded->graph, std::move(graph));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Executor::AllRanksSay(bool yes) {
+  FollowLaunch();
+  constexpr const char* kWhat = "agreeing with the other ranks on graphs";
+  SubmitWork(LaneId::kReduce, kWhat, [this, yes] { return operations_->Vote(yes); });
+  const absl::Status status = lane(LaneId::kReduce)->Record()->Await([this] { return Interrupted(); });
+  const absl::Status first = FirstError();
+  if (!first.ok()) return Fail(first);
+  if (!status.ok()) return Fail(Annotate(status, kWhat));
+  return !operations_->Refused();
 }
 
 void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work) {
@@ -161,16 +322,19 @@ void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::St
   });
 }
 
-// Waits for the last instruction of each lane, and so for all.
+// Waits for its launch, and for the last instruction of each lane, and so for all that was submitted.
 absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   std::array<Mark*, kLanes> last = {};
   for (size_t i = 0; i < execution.marks.size(); ++i) {
-    last[static_cast<int>(execution.program->instructions[i].lane)] = execution.marks[i].end.get();
+    Mark* const end = execution.marks[i].end.get();
+    if (end != nullptr) last[static_cast<int>(execution.program->instructions[i].lane)] = end;
   }
   absl::Status status;
-  for (Mark* mark : last) {
+  const auto await = [&](Mark* mark) {
     if (mark != nullptr) status.Update(mark->Await([this] { return Interrupted(); }));
-  }
+  };
+  await(execution.launch_end.get());
+  for (Mark* mark : last) await(mark);
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, execution.name));
@@ -194,21 +358,30 @@ absl::Status Executor::Fail(const absl::Status& status) {
 void Executor::Abandon() {
   parts_.mesh->Abort();
   if (std::exchange(abandoned_, true)) return;
+  for (Recorded& recorded : recorded_) {
+    if (recorded.graph != nullptr) recorded.graph->Abandon();
+  }
   const absl::Time deadline = absl::Now() + kDrain;
   for (const std::unique_ptr<Lane>& lane : lanes_) lane->Drain(deadline);
 }
 
+// Of a launch: the updates that it began with are in the place of its own. Of a step whose updates went with
+// the next one's launch: they are in that one's spans.
 void Executor::MeasureSpans(const Execution& execution) {
+  const std::vector<Marks>& marks =
+      execution.recorded != nullptr ? execution.recorded->marks : execution.marks;
   spans_.clear();
-  for (size_t i = 0; i < execution.marks.size(); ++i) {
+  for (size_t i = 0; i < marks.size(); ++i) {
     const Instruction& instruction = execution.program->instructions[i];
     const Traffic traffic = TrafficOf(parts_.plan->spec.mesh, parts_.plan->layout, instruction);
     Span span;
     span.lane = instruction.lane;
     span.op = traffic.counted_as;
     span.received_bytes = traffic.received_bytes;
-    span.start_seconds = execution.marks[i].start->SecondsSince(*execution.begin);
-    span.end_seconds = execution.marks[i].end->SecondsSince(*execution.begin);
+    if (marks[i].end != nullptr) {
+      span.start_seconds = marks[i].start->SecondsSince(*execution.begin);
+      span.end_seconds = marks[i].end->SecondsSince(*execution.begin);
+    }
     spans_.push_back(span);
   }
 }

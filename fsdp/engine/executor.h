@@ -6,6 +6,14 @@
 // the host may submit the next step before it collects, so that the device never waits for the host; at most
 // kMaxInFlight steps are open. Evaluate runs one round from start to end, while no step is open.
 //
+// Where that can be, a step is recorded once and then launched as one graph (fsdp/lane/lane_graph.h). It is
+// cut at the norm, for which all lanes wait anyway: a graph holds the updates of the step before and then its
+// own step up to and with its norm, so that the first gathers run beside those updates as they do otherwise.
+// So a step's updates are submitted with the next step, and by themselves where none follows at once: before
+// a step is collected while no later one is open, and after one that saves. There are two graphs, one for
+// each place of results. What differs from step to step (batches, learning rate, which place) is not in them:
+// Operations::BeginStep does it before each launch.
+//
 // With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it
 // waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
 // one's turn.
@@ -29,6 +37,8 @@
 #include "base/mutex.h"
 #include "fsdp/engine/operations.h"
 #include "fsdp/lane/lane.h"
+#include "fsdp/lane/lane_graph.h"
+#include "fsdp/memory/step_pool.h"
 #include "fsdp/telemetry/step_timing.h"
 
 namespace fsdpd {
@@ -53,11 +63,18 @@ class Executor {
                                                         const std::atomic<bool>* stop,
                                                         FlightPage* flight = nullptr);
 
+  // Steps are recorded and launched from here on, if all ranks' can be. REQUIRES: no step was submitted, and
+  // all ranks call it; `device_index` is the device of the lanes.
+  void UseGraphs(int device_index);
+
   // Waits for every lane, unless it was abandoned; with steps open, Abandon.
   ~Executor();
 
   // REQUIRES: fewer than kMaxInFlight steps are open.
   absl::Status Submit(const StepOrder& order, std::vector<Batch> batches);
+
+  // Whether the step that was submitted last was launched: the allocator saw nothing of it.
+  bool launched() const { return previous_ != nullptr && previous_->recorded != nullptr; }
 
   // Waits for the oldest open step.
   absl::StatusOr<StepResult> Collect();
@@ -78,6 +95,11 @@ class Executor {
     MarkPtr start;
     MarkPtr end;
   };
+  // A step that was recorded: marks of the updates of the one before, and of its own other instructions.
+  struct Recorded {
+    std::unique_ptr<LaneGraph> graph;
+    std::vector<Marks> marks;  // By instruction.
+  };
   // A program once through.
   struct Execution {
     const Program* program = nullptr;
@@ -86,7 +108,19 @@ class Executor {
     bool saves = false;
     int result_slot = 0;
     MarkPtr begin;
-    std::vector<Marks> marks;  // By instruction.
+    std::vector<Marks> marks;            // By instruction; null for what was launched.
+    const Recorded* recorded = nullptr;  // What was launched for it, and when that has ended.
+    MarkPtr launch_end;
+  };
+  // Some of a program's instructions on their way to the lanes.
+  struct Walk {
+    const Program* program = nullptr;
+    std::string name;
+    LaneProgress progress;
+    bool saves = false;
+    bool records = false;
+    const std::vector<Marks>* before = nullptr;  // Of the step before; null: none that this waits for.
+    std::vector<Marks>* marks = nullptr;
   };
   using ExecutionPtr = std::shared_ptr<Execution>;
 
@@ -95,8 +129,17 @@ class Executor {
 
   Lane* lane(LaneId id) { return lanes_[static_cast<int>(id)].get(); }
   void SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work);
-  absl::Status SubmitAll(Execution* execution, std::function<absl::Status()> begin);
-  void SubmitInstruction(Execution* execution, int index);
+  void Begin(Execution* execution, std::function<absl::Status()> begin);
+  absl::Status SubmitWalk(const Walk& walk, size_t begin, size_t end);
+  void SubmitInstruction(const Walk& walk, int index);
+  absl::Status SubmitGradients(Execution* execution);
+  absl::Status SubmitUpdates();
+  void FollowLaunch();
+  void JoinLanes();
+  absl::StatusOr<bool> HasGraph(int result_slot);
+  absl::Status Record(Recorded* recorded);
+  absl::StatusOr<bool> AllRanksSay(bool yes);
+  void Launch(Execution* execution, const Recorded& recorded);
   void ShowProgress(FlightPage* flight);
   absl::StatusOr<StepResult> Await(const Execution& execution);
   absl::Status Interrupted() const;
@@ -111,7 +154,14 @@ class Executor {
   std::unique_ptr<Operations> operations_;
   std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
   ExecutionPtr previous_;          // The training step submitted last.
+  ExecutionPtr before_previous_;   // The one before that.
+  bool updates_due_ = false;       // Its updates are not submitted yet.
   int64_t submitted_ = 0;
+  size_t gradients_ = 0;  // So many of the training program's instructions come before its updates.
+  bool graphs_ = false;
+  std::unique_ptr<StepPool> pool_;               // Set by UseGraphs.
+  std::array<Recorded, kMaxInFlight> recorded_;  // By place of the result.
+  MarkPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
   bool abandoned_ = false;
   std::vector<Span> spans_;
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -121,12 +122,15 @@ void Operations::MakeScalars() {
                                                      : parts_.start.loss_scale;
   sums_ = at::zeros({kSums}, fp32);
   grad_loss_ = at::zeros({}, fp32);
-  scalars_ = {at::zeros({}, fp32.dtype(at::kDouble)), at::ones({}, fp32), at::zeros({}, fp32)};
+  refusals_ = at::zeros({}, fp32);
+  learning_rate_ = at::zeros({}, fp32.dtype(at::kDouble));
+  scalars_ = {at::zeros_like(learning_rate_), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
   good_steps_ = at::full({}, parts_.start.good_steps, fp32.dtype(at::kInt));
   for (at::Tensor* flag : {&unfinished_, &spike_, &ended_, &threshold_}) *flag = at::zeros({}, fp32);
   if (spec().on_spike.watched()) {
     norms_ = NormsOf(parts_.start, spec().on_spike.window).to(parts_.device);
+    norms_place_ = at::zeros({1}, fp32.dtype(at::kLong));
   }
   for (at::Tensor& result : results_) {
     result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
@@ -201,8 +205,8 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   evaluating_ = false;
   result_slot_ = result_slot;
   optimizer_->BeginStep(order.step);
-  scalars_.learning_rate.fill_(order.learning_rate);
-  if (spec().on_spike.watched()) norms_place_ = order.step % spec().on_spike.window;
+  learning_rate_.fill_(order.learning_rate);
+  if (spec().on_spike.watched()) norms_place_.fill_(order.step % spec().on_spike.window);
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -403,6 +407,8 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   if (spec().optimizer.clip_norm > 0) {
     divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
+  scalars_.learning_rate.copy_(learning_rate_);
+  optimizer_->Count(scalars_);
   const at::Tensor used = loss_scale_.clone();
   if (spec().scales_loss()) {
     at::_amp_update_scale_(loss_scale_, good_steps_, unfinished_, kLossScaleGrowth, kLossScaleBackoff,
@@ -426,7 +432,7 @@ void Operations::Judge(const at::Tensor& norm) {
   ended_.clamp_max_(1);
   skip.clamp_max_(1);
   if (spec().on_spike.watched())
-    norms_.select(0, norms_place_).copy_(at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm));
+    norms_.index_copy_(0, norms_place_, at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm).view({1}));
 }
 
 // By the lower median where their number is even. A norm that is not finite is no spike.
@@ -452,6 +458,25 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
       at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale, unfinished_,
                  loss_scale_, good_steps_.to(at::kFloat), spike_, threshold_, sums_.select(0, kAsks)});
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
+}
+
+bool Operations::Recordable() const {
+  return std::all_of(parts_.units->begin(), parts_.units->end(),
+                     [](const std::unique_ptr<Unit>& unit) { return unit->Recordable(); });
+}
+
+void Operations::BeginRecording(int result_slot) {
+  evaluating_ = false;
+  result_slot_ = result_slot;
+}
+
+void Operations::ForgetRecording() {
+  for (const std::unique_ptr<Unit>& unit : *parts_.units) unit->Forget();
+}
+
+absl::Status Operations::Vote(bool yes) {
+  refusals_.fill_(yes ? 0 : 1);
+  return parts_.mesh->all()->AllReduce(Floats(refusals_), 1);
 }
 
 StepResult Operations::Result(int result_slot) const {

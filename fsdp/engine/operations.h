@@ -85,13 +85,25 @@ class Operations {
   // On the compute lane: units take their views here, and CUDA's autograd remembers the stream.
   explicit Operations(const OperationParts& parts);
 
-  // On the compute lane. Moves the batches of this rank's micro-batches to the device. The result goes to
-  // `result_slot`, 0 or 1, so that the next step may run before the host has read this one's.
+  // On the compute lane, when the step before has come to its Norm: its updates may still be due. Moves the
+  // batches of this rank's micro-batches to the device. The result goes to `result_slot`, 0 or 1, so that the
+  // next step may run before the host has read this one's.
   void BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);
 
   // `saves`: the step that the instruction is part of.
   absl::Status Run(const Instruction& instruction, bool saves);
+
+  // Whether a step's instructions may be recorded and done again by the device alone, BeginStep apart: all
+  // that changes from step to step has fixed places there, but for the result's.
+  bool Recordable() const;
+  // Before a step is recorded, whose result goes to `result_slot` in each launch. When that failed, and what
+  // was recorded so far is done anew, ForgetRecording.
+  void BeginRecording(int result_slot);
+  void ForgetRecording();
+  // On the reduce lane, by all ranks; Refused once the host has waited for it.
+  absl::Status Vote(bool yes);
+  bool Refused() const { return refusals_.item<float>() > 0; }
 
   // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
   StepResult Result(int result_slot) const;
@@ -152,9 +164,10 @@ class Operations {
   int result_slot_ = 0;
 
   // fp32 scalars on the device.
-  at::Tensor sums_;       // Of this rank, then of all: kStepSums says which.
-  at::Tensor grad_loss_;  // What backward starts from.
-  StepScalars scalars_;   // What the updates read.
+  at::Tensor sums_;           // Of this rank, then of all: kStepSums says which.
+  at::Tensor grad_loss_;      // What backward starts from.
+  at::Tensor learning_rate_;  // Of the step that has begun; scalars_ has it from its Norm on.
+  StepScalars scalars_;       // What the updates read.
   at::Tensor loss_scale_;
   at::Tensor good_steps_;  // int32: since the loss scale changed.
   at::Tensor unfinished_;  // 0 or 1, as the next two: loss or gradient of this step are not finite.
@@ -162,7 +175,8 @@ class Operations {
   at::Tensor ended_;      // A step of this run was bad, and the run ends with it.
   at::Tensor threshold_;  // Of a spike.
   at::Tensor norms_;  // [window]: of step s at s modulo the window, NaN where it was skipped or is not known.
-  int64_t norms_place_ = 0;            // Of the step that has begun.
+  at::Tensor refusals_;                // Ranks that voted no; no allocation of a step.
+  at::Tensor norms_place_;             // int64: of the step that has begun.
   std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA, in the order of PublishResult().
 };
 

@@ -125,6 +125,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
   if (!executor.ok()) trainer->Abort();
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
+  if (plan.spec.graphs) trainer->executor_->UseGraphs(trainer->options_.device_index);
   return trainer;
 }
 
@@ -344,7 +345,9 @@ v1::MemoryReport Trainer::ReadMemory() {
   v1::MemoryReport report;
   report.set_allocated_bytes(counters.allocated_bytes + outside);
   report.set_reserved_bytes(counters.reserved_bytes + outside);
-  report.set_peak_bytes(counters.peak_bytes + outside);
+  // A launch takes what its recording took.
+  if (!executor_->launched()) step_peak_bytes_ = counters.peak_bytes;
+  report.set_peak_bytes(step_peak_bytes_ + outside);
   report.set_device_mallocs(counters.device_mallocs);
   report.set_device_frees(counters.device_frees);
   report.set_allocations(counters.allocations);

@@ -58,6 +58,9 @@ class Lane {
   // part.
   virtual void Progress(uint64_t value) = 0;
 
+  // Likewise, for the labels of graphs that are launched here (lane_graph.h).
+  virtual absl::Status ShowLaunches(std::atomic<uint64_t>* /*word*/) { return absl::OkStatus(); }
+
   virtual absl::Status Synchronize() = 0;  // Host waits for all work so far.
   // After an abort, in place of Synchronize: what a stream still waits for at the deadline it waits for until
   // the process leaves. Its destruction waits for nothing either.

@@ -1,6 +1,7 @@
-// MakeStreamLane in a binary built without --config=cuda.
+// MakeStreamLane and RecordGraph in a binary built without --config=cuda.
 #include "base/check.h"
 #include "fsdp/lane/lane.h"
+#include "fsdp/lane/lane_graph.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -8,6 +9,11 @@ namespace fsdpd {
 std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority) {
   FSDPD_CHECK(CudaAvailable());
   return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>& lanes,
+                                                       const std::function<absl::Status()>& submit) {
+  return absl::UnimplementedError("only streams are recorded");
 }
 
 }  // namespace fsdpd

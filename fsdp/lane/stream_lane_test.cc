@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <absl/time/clock.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -10,6 +11,7 @@
 
 #include <future>
 
+#include "fsdp/lane/lane_graph.h"
 #include "fsdp/lane/testing/lane_suite.h"
 #include "fsdp/torch/cuda_device.h"
 
@@ -143,6 +145,82 @@ TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
     EXPECT_EQ(cudaEventQuery(ended), cudaSuccess);
   }
   cudaEventDestroy(ended);
+}
+
+// Two lanes: one adds 1 to `a`, the other copies that to `b`.
+absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at::Tensor& b,
+                        MarkPtr marks[2]) {
+  adder->Progress(1);
+  marks[0] = adder->Record();
+  adder->Submit([&a] {
+    a.add_(1);
+    return absl::OkStatus();
+  });
+  copier->Wait(adder->Record());
+  copier->Submit([&a, &b] {
+    b.copy_(a);
+    return absl::OkStatus();
+  });
+  marks[1] = copier->Record();
+  adder->Progress(2);
+  return absl::OkStatus();
+}
+
+TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
+  const at::Tensor a = at::zeros({16 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+  const at::Tensor b = at::zeros_like(a);
+  auto adder = MakeStreamLane(0, false), copier = MakeStreamLane(0, true);
+  SharedWord progress, launches;
+  ASSERT_TRUE(adder->ShowProgress(progress.word()).ok());
+  ASSERT_TRUE(adder->ShowLaunches(launches.word()).ok());
+  MarkPtr marks[2];
+  // What the operators need of LibTorch is there before they are recorded.
+  ASSERT_TRUE(AddAndCopy(adder.get(), copier.get(), a, b, marks).ok());
+  ASSERT_TRUE(copier->Synchronize().ok());
+  const auto graph = RecordGraph({adder.get(), copier.get()},
+                                 [&] { return AddAndCopy(adder.get(), copier.get(), a, b, marks); });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(b.min().item<float>(), 1);  // Nothing ran.
+  for (int round = 1; round <= 5; ++round) {
+    progress.word()->store(0);
+    (*graph)->Launch(100 + round);
+    const MarkPtr end = adder->Record();
+    copier->Wait(end);
+    ASSERT_TRUE(end->Await().ok());
+    EXPECT_EQ(b.min().item<float>(), 1 + round);
+    EXPECT_EQ(b.max().item<float>(), 1 + round);
+    EXPECT_EQ(progress.Read(), 2u);
+    EXPECT_EQ(launches.Read(), 100u + round);
+    EXPECT_GT(marks[1]->SecondsSince(*marks[0]), 1e-5);  // 256 MiB: no GPU moves 20 TB/s.
+  }
+}
+
+TEST_F(StreamLane, LanesGoOnWhenARecordingFails) {
+  const at::Tensor a = at::zeros({1024}, at::TensorOptions(at::kFloat).device(at::kCUDA));
+  auto first = MakeStreamLane(0, false), second = MakeStreamLane(0, true);
+  const auto failed = RecordGraph({first.get(), second.get()}, [&] {
+    second->Submit([&] { return absl::InternalError("as a unit that fails"); });
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(failed.status(), absl::InternalError("as a unit that fails"));
+  const auto impossible = RecordGraph({first.get(), second.get()}, [&] {
+    first->Submit([&] {
+      EXPECT_ANY_THROW(a.sum().item());  // Waits for the device.
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  });
+  EXPECT_FALSE(impossible.ok());
+  for (Lane* lane : {first.get(), second.get()}) {
+    lane->Submit([&] {
+      a.add_(1);
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(lane->Synchronize().ok());
+  }
+  EXPECT_EQ(a.min().item<float>(), 2);
+  const auto cpu = MakeThreadLane();
+  EXPECT_TRUE(absl::IsUnimplemented(RecordGraph({cpu.get()}, [] { return absl::OkStatus(); }).status()));
 }
 
 TEST_F(StreamLane, TwoLanesShowProgressInOnePageAndALaneThatFollowsUsesTheWordAgain) {

@@ -23,14 +23,13 @@ void AdamW::Restore(int64_t steps_taken) {
 void AdamW::BeginStep(int64_t step) {
   if (!started_) steps_taken_.fill_(step - 1);
   started_ = true;
-  counted_ = false;
 }
+
+// Whether the step counts is known to the device alone.
+void AdamW::Count(const StepScalars& scalars) { steps_taken_.add_(1).sub_(scalars.found_nonfinite); }
 
 void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scalars) {
   FSDPD_CHECK(started_ && shard.moments.size() == 2);
-  // Whether the step counts is known only now, and to the device alone.
-  if (!counted_) steps_taken_.add_(1).sub_(scalars.found_nonfinite);
-  counted_ = true;
   if (shard.grad.is_cuda()) return UpdateOnCuda(bucket, shard, scalars);
   const double learning_rate = scalars.learning_rate.item<double>();
   const at::Tensor grad = InFp32(shard.grad);

@@ -20,6 +20,7 @@ class AdamW : public Optimizer {
 
   void Restore(int64_t steps_taken) override;
   void BeginStep(int64_t step) override;
+  void Count(const StepScalars& scalars) override;
   void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 
  private:
@@ -29,7 +30,6 @@ class AdamW : public Optimizer {
   const std::vector<std::vector<UpdateGroup>> groups_;
   at::Tensor steps_taken_;  // Scalar fp32: exact up to 2^24 steps, and what the kernel reads.
   bool started_ = false;
-  bool counted_ = false;  // steps_taken_ has this step's part.
 };
 
 }  // namespace fsdpd

@@ -48,7 +48,9 @@ bool SameBits(const BucketShard& a, const BucketShard& b) {
 void Step(AdamW& adamw, int step, const BucketShard& shard, double divisor = 1,
           bool found_nonfinite = false) {
   adamw.BeginStep(step);
-  adamw.Update(0, shard, ScalarsOf(1e-2, divisor, found_nonfinite));
+  const StepScalars scalars = ScalarsOf(1e-2, divisor, found_nonfinite);
+  adamw.Count(scalars);
+  adamw.Update(0, shard, scalars);
 }
 
 // AdamW as its paper and PyTorch's documentation write it, in double.
@@ -87,6 +89,7 @@ TEST(AdamW, EqualsTheFormulaInDoubleOverTenSteps) {
                          shard.grad[i].item<double>() / divisor);
     }
     adamw.BeginStep(step);
+    adamw.Count(ScalarsOf(lr, divisor));
     adamw.Update(0, shard, ScalarsOf(lr, divisor));
   }
   for (int i = 0; i < kElements; ++i) {
@@ -107,6 +110,7 @@ TEST(AdamW, GivesTorchOptimsNumbers) {
   for (int step = 1; step <= 3; ++step) {
     shard.grad = at::tensor({1.0f, -3.0f, 0.25f}) * step;
     adamw.BeginStep(step);
+    adamw.Count(ScalarsOf(0.1));
     adamw.Update(0, shard, ScalarsOf(0.1));
   }
   EXPECT_NEAR(shard.main[0].item<double>(), 0.682997415899, 1e-6);
@@ -187,6 +191,7 @@ TEST(AdamW, ABucketOfPaddingAloneIsLeftAloneAndTheStepCountsOnce) {
   for (int step = 1; step <= 2; ++step) {
     const at::Tensor grad = at::randn({kElements});
     three_buckets.BeginStep(step);
+    three_buckets.Count(ScalarsOf(1e-2));
     int bucket = 0;
     for (BucketShard shard : {padding, first, second}) {
       shard.grad = grad.clone();
@@ -223,6 +228,7 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
       for (int step = 1; step <= 2; ++step) {
         both.grad = grads[step - 1].clone();
         two.BeginStep(step);
+        two.Count(ScalarsOf(1e-2, 3));
         two.Update(0, part(both, 0, cut), ScalarsOf(1e-2, 3));
         two.Update(1, part(both, cut, n - cut), ScalarsOf(1e-2, 3));
       }

@@ -70,8 +70,10 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
     if (skip) cpu.grad.fill_(std::numeric_limits<float>::infinity());
     gpu.grad = cpu.grad.cuda();
     cpu_optimizer->BeginStep(step);
+    cpu_optimizer->Count(ScalarsOf(1e-2, 3, skip));
     cpu_optimizer->Update(0, cpu, ScalarsOf(1e-2, 3, skip));
     gpu_optimizer->BeginStep(step);
+    gpu_optimizer->Count(ScalarsOf(1e-2, 3, skip, at::kCUDA));
     gpu_optimizer->Update(0, gpu, ScalarsOf(1e-2, 3, skip, at::kCUDA));
     EXPECT_EQ(gpu.main.equal(before), skip) << step;
     // A moment in bf16 may round to its neighbour where fp32 differs in the last bit.
@@ -113,8 +115,10 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
         whole.grad = halved.grad = at::randn({kElements}).to(ScalarTypeOf(narrow)).cuda();
         const StepScalars scalars = ScalarsOf(1e-2, 3, /*found_nonfinite=*/step == 3, at::kCUDA);
         of_whole->BeginStep(step);
+        of_whole->Count(scalars);
         of_whole->Update(0, whole, scalars);
         of_halves->BeginStep(step);
+        of_halves->Count(scalars);
         of_halves->Update(0, halved, scalars);
         whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
         const at::Tensor read = halved.halves.Read();

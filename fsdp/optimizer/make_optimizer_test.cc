@@ -32,6 +32,7 @@ at::Tensor AfterOneStep(const Spec& spec, const Layout& layout, MeshPosition pos
   for (int i = 0; i < spec.optimizer.moments(); ++i) shard.moments.push_back(at::zeros({elements}));
   const auto optimizer = MakeOptimizer(spec, layout, position, at::kCPU);
   optimizer->BeginStep(1);
+  optimizer->Count(ScalarsOf(1));
   optimizer->Update(0, shard, ScalarsOf(1));
   return shard.main;
 }

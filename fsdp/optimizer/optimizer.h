@@ -10,9 +10,10 @@
 // An element's new value depends on its own old values alone, to the last bit: any cut of the parameters into
 // pieces and runs, and so any number of ranks, gives the same (update_groups.h says what that takes on CPU).
 //
-// Call order: Restore where moments are not zero, once; then BeginStep, then Update once for each trainable
-// bucket, in any order, on the compute lane: all runs on the caller's current stream. Ownership: main,
-// moments and gradient stay the caller's. Thread safety: none. Errors: LibTorch's exceptions pass through.
+// Call order: Restore where moments are not zero, once; then BeginStep, Count once it is known whether the
+// step is skipped, and then Update once for each trainable bucket, in any order: all runs on the caller's
+// current stream. Ownership: main, moments and gradient stay the caller's. Thread safety: none. Errors:
+// LibTorch's exceptions pass through.
 //
 // Cost of narrow types, but for AdamW on CUDA: moments or gradients in bf16 are widened into fp32 tensors for
 // the time of one Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more
@@ -43,8 +44,11 @@ class Optimizer {
   // Before the first step of a run that goes on: how many updates there were, skipped ones left out.
   virtual void Restore(int64_t steps_taken) = 0;
 
-  // Before a step's first Update. `step` counts from 1 and rises; steps that the device skipped count too.
+  // Before a step's Count. `step` counts from 1 and rises; steps that the device skipped count too.
   virtual void BeginStep(int64_t step) = 0;
+
+  // Before a step's first Update, and when the updates of the step before have ended.
+  virtual void Count(const StepScalars& scalars) = 0;
 
   // Takes the gradient divided by the divisor. Where `found_nonfinite` is 1, main parameters, moments and the
   // optimizer's own state keep every bit. The gradient's values are undefined afterwards. REQUIRES:

@@ -14,6 +14,8 @@ void Sgd::Restore(int64_t) {}  // Its momentum says all.
 
 void Sgd::BeginStep(int64_t step) {}
 
+void Sgd::Count(const StepScalars& scalars) {}
+
 void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalars) {
   const bool has_momentum = config_.momentum > 0;
   FSDPD_CHECK(shard.moments.size() == (has_momentum ? 1 : 0));

@@ -21,6 +21,7 @@ class Sgd : public Optimizer {
 
   void Restore(int64_t steps_taken) override;
   void BeginStep(int64_t step) override;
+  void Count(const StepScalars& scalars) override;
   void Update(int bucket, const BucketShard& shard, const StepScalars& scalars) override;
 
  private:

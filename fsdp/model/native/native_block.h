@@ -41,6 +41,10 @@ class NativeBlock : public NativeUnit {
   // Puts off every product with a matrix's gradient; those of norms come with their input's.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
+  void Forget() override {
+    kept_.Clear();
+    later_.Clear();
+  }
 
  private:
   // The parameters' numbers, -1 for those that the configuration lacks.

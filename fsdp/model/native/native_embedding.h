@@ -14,6 +14,7 @@ class NativeEmbedding : public NativeUnit {
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
+  void Forget() override { tokens_.Clear(); }
 
  private:
   KeptSlots<at::Tensor> tokens_;

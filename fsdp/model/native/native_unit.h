@@ -23,6 +23,7 @@ class NativeUnit : public Unit {
  public:
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) final;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const final;
+  bool Recordable() const final { return true; }
 
  protected:
   // `borrowed`: how many parameters Bind adds to the unit's own.
@@ -66,6 +67,8 @@ class KeptSlots {
     slots_.erase(found);
     return kept;
   }
+
+  void Clear() { slots_.clear(); }
 
  private:
   std::map<int, Kept> slots_;

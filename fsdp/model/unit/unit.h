@@ -111,6 +111,12 @@ class Unit {
   // keeps hands out what it can.
   virtual void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) = 0;
 
+  // Whether its calls may be recorded once and then done again without the unit (fsdp/lane/lane_graph.h): it
+  // reads nothing back from the device, and what the host decides is the same for every micro-batch.
+  virtual bool Recordable() const { return false; }
+  // Drops what Forward keeps, for all slots: recording ended in the middle.
+  virtual void Forget() {}
+
   // Initial values of elements [begin, begin + elements) of own parameter `index`, flat fp32 on the CPU. A
   // function of the seed, the two names and the element's number, so it is the same for every world size and
   // strategy, and a rank draws its own pieces only.

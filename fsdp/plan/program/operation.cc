@@ -47,6 +47,8 @@ const Operation& OperationOf(Op op) {
   return kOperations[index];
 }
 
+bool FollowsNorm(Op op) { return op == Op::kUpdate || op == Op::kSnapshot; }
+
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);
   if (operation.bucket_group == nullptr) return operation.group;

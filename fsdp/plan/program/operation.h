@@ -49,6 +49,10 @@ const Operation& OperationOf(Op op);
 // Over which group the operation communicates; `bucket` may be null where it does not act on one.
 Group GroupOf(Op op, const Bucket* bucket);
 
+// Of a training step, whether it comes after the norm: it changes parameters by the step's gradients, or
+// copies what came of that. All others come before it or are the norm.
+bool FollowsNorm(Op op);
+
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);
 

@@ -213,6 +213,7 @@ struct Spec {
   OnNonfiniteConfig on_nonfinite;
   OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
+  bool graphs = false;              // On GPUs: a step is launched as one CUDA graph, where it can be.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   Precision precision;

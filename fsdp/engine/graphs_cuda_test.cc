@@ -1,0 +1,186 @@
+// On GPUs, a job whose steps are launched as graphs is the same job, to the last bit, as one whose steps are
+// submitted instruction by instruction: through a schedule of the learning rate, evaluations, checkpoints,
+// skipped steps and a resumption, each of which stands between two launches.
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+// Of all ranks.
+std::atomic<int>& Launches() {
+  static auto* launches = new std::atomic<int>(0);
+  return *launches;
+}
+
+struct Case {
+  std::string name;
+  v1::Strategy strategy;
+  int micro_batches = 1;
+  v1::DType compute = v1::DTYPE_BF16;
+  bool tied = false;
+  v1::Recompute recompute = v1::RECOMPUTE_NONE;
+};
+
+std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+int World() {
+  const int gpus = c10::cuda::device_count();
+  return gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1;
+}
+
+// Token numbers of samples, for evaluations; for as long as the process.
+const std::string& TokenFilePath() {
+  static const auto* dir = new TempDir;
+  static const auto* path = [] {
+    auto* made = new std::string(dir->File("validation.bin"));
+    std::ofstream file(*made, std::ios::binary);
+    for (int i = 0; i < 9000; ++i) {
+      const auto token = static_cast<uint16_t>(i * i % 512);
+      file.write(reinterpret_cast<const char*>(&token), sizeof token);
+    }
+    return made;
+  }();
+  return *path;
+}
+
+// 16 steps, evaluated after 6, 12 and the last.
+v1::JobSpec JobOf(const Case& of, bool graphs) {
+  v1::JobSpec job = TestJob();
+  auto* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(256);
+  llama->set_intermediate_size(512);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  llama->set_tied_embeddings(of.tied);
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_data()->mutable_synthetic()->set_vocab(512);
+  job.mutable_train()->set_steps(16);
+  job.mutable_train()->set_global_batch(16);
+  job.mutable_train()->mutable_evaluation()->set_every_steps(6);
+  job.mutable_train()->mutable_evaluation()->set_samples(8);
+  v1::TokenFile* file = job.mutable_data()->add_validation();
+  file->set_path(TokenFilePath());
+  file->set_type(v1::TOKEN_TYPE_U16);
+  job.mutable_train()->set_graphs(graphs);
+  job.mutable_optimizer()->set_clip_norm(1);
+  job.mutable_schedule()->mutable_cosine()->set_warmup_steps(5);
+  job.mutable_precision()->set_compute(of.compute);
+  job.mutable_fsdp()->set_recompute(of.recompute);
+  job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  return Over(job, {"", of.strategy}, World(), of.micro_batches);
+}
+
+void ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual) {
+  for (size_t s = 0; s < expected.reports[0].size(); ++s) {
+    EXPECT_EQ(expected.reports[0][s].evaluation().loss(), actual.reports[0][s].evaluation().loss()) << s + 1;
+    EXPECT_EQ(expected.reports[0][s].learning_rate(), actual.reports[0][s].learning_rate()) << s + 1;
+  }
+}
+
+class Graphs : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+};
+
+TEST_P(Graphs, AreTheSameJob) {
+  const LocalJobResult without = Train(JobOf(GetParam(), false));
+  const int before = Launches();
+  const LocalJobResult with = Train(JobOf(GetParam(), true));
+  // Not the first two, nor the first after an evaluation, which finds no updates to begin with.
+  EXPECT_EQ(Launches() - before, (16 - 2 - 2) * World());
+  ExpectSame(without, with, 0);
+  ExpectSameEvaluations(without, with);
+}
+
+TEST_P(Graphs, AreTimedAndCountedAsStepsAre) {
+  const LocalJobResult result = Train(JobOf(GetParam(), true));
+  const v1::StepReport& plain = result.reports[0][1];
+  for (size_t s = 2; s < result.reports[0].size(); ++s) {
+    const v1::StepReport& report = result.reports[0][s];
+    EXPECT_GT(report.compute_seconds(), 0) << s + 1;
+    EXPECT_GE(report.step_seconds(), report.compute_seconds()) << s + 1;
+    EXPECT_EQ(report.ops_size(), plain.ops_size()) << s + 1;
+    // The first evaluation takes memory of its own.
+    if (s > 6)
+      EXPECT_EQ(report.memory().device_mallocs(), result.reports[0][6].memory().device_mallocs()) << s + 1;
+    EXPECT_EQ(report.memory().peak_bytes(), plain.memory().peak_bytes()) << s + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, Graphs,
+    testing::Values(Case{"NoShard", v1::STRATEGY_NO_SHARD}, Case{"Optim", v1::STRATEGY_OPTIM},
+                    Case{"OptimGrads", v1::STRATEGY_OPTIM_GRADS},
+                    Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
+                    Case{"Accumulating", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2},
+                    Case{"Fp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32},
+                    Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP16},
+                    Case{"Tied", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, true},
+                    Case{"Recomputing", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, false,
+                         v1::RECOMPUTE_FULL}),
+    NameOf);
+
+class GraphsBetween : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+  const Case sharded_{"", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+};
+
+TEST_F(GraphsBetween, CheckpointsHoldWhatTheyHoldWithoutAndAreGoneOnFrom) {
+  const TempDir dir;
+  const LocalJobResult without = Train(JobOf(sharded_, false));
+  v1::JobSpec saving = JobOf(sharded_, true);
+  saving.mutable_checkpoint()->set_dir(dir.path());
+  saving.mutable_checkpoint()->set_every_steps(4);
+  const LocalJobResult with = Train(saving);
+  ExpectSame(without, with, 0);
+  v1::JobSpec going_on = JobOf(sharded_, true);
+  going_on.mutable_checkpoint()->set_load(dir.path() + "/iter_0000008");
+  const LocalJobResult rest = Train(going_on);
+  ASSERT_EQ(rest.reports[0].size(), 8u);
+  EXPECT_EQ(rest.reports[0].back().loss(), without.reports[0].back().loss());
+  EXPECT_EQ(rest.weights, without.weights);
+}
+
+TEST_F(GraphsBetween, SpikesAreJudgedByTheNormsOfLaunchedSteps) {
+  const auto spiking = [this](bool graphs) {
+    v1::JobSpec job = JobOf(sharded_, graphs);
+    v1::OnSpike* spike = job.mutable_train()->mutable_on_spike();
+    spike->set_action(v1::STEP_ACTION_SKIP);
+    spike->set_grad_norm_factor(1.0001);  // Half of all steps are above their median.
+    spike->set_window(4);
+    spike->set_max(1000);
+    return job;
+  };
+  const LocalJobResult without = Train(spiking(false)), with = Train(spiking(true));
+  int skipped = 0;
+  for (const v1::StepReport& report : without.reports[0]) skipped += report.skipped() ? 1 : 0;
+  EXPECT_GT(skipped, 0);
+  ExpectSame(without, with, 0);
+}
+
+}  // namespace
+}  // namespace fsdpd
+
+// In front of the runtime's, for every library of this process.
+extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  using Real = cudaError_t (*)(cudaGraphExec_t, cudaStream_t);
+  static const auto real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "cudaGraphLaunch"));
+  ++fsdpd::Launches();
+  return real(graph, stream);
+}

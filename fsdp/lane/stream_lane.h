@@ -1,0 +1,96 @@
+// Lanes that are CUDA streams, and the marks of them. Built with --config=cuda alone; others make one by
+// MakeStreamLane of lane.h.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "fsdp/lane/lane.h"
+#include "fsdp/lane/stream_word.h"
+
+namespace fsdpd {
+
+// Of an error of CUDA's runtime.
+absl::Status StatusOfCuda(cudaError_t error, const char* call);
+
+// Events of one device, used again after their mark is gone: creating one costs more than recording it. There
+// are as many as marks were alive at once. Thread-safe: a mark may die on any thread.
+class EventPool {
+ public:
+  explicit EventPool(c10::DeviceIndex device) : device_(device) {}
+  ~EventPool();
+
+  cudaEvent_t Take();  // Null when the device has no more.
+  void GiveBack(cudaEvent_t event);
+
+ private:
+  const c10::DeviceIndex device_;
+  Mutex mutex_;
+  std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+class EventMark : public Mark {
+ public:
+  // `order`: what others wait for. `time`: what measures; the same one, but in a graph, where an event does
+  // either. Recorded already; null only with an error.
+  EventMark(std::shared_ptr<EventPool> pool, cudaEvent_t order, cudaEvent_t time, absl::Status status)
+      : pool_(std::move(pool)), order_(order), time_(time), status_(std::move(status)) {}
+  ~EventMark() override;
+
+  using Mark::Await;
+  absl::Status Await(const Interrupt& interrupted) override;
+  double SecondsSince(const Mark& earlier) const override;
+
+  cudaEvent_t event() const { return order_; }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const std::shared_ptr<EventPool> pool_;
+  const cudaEvent_t order_, time_;
+  const absl::Status status_;
+};
+
+// The host only enqueues: an error that a kernel makes is found by the Await or Synchronize after it.
+class StreamLane : public Lane {
+ public:
+  StreamLane(c10::DeviceIndex device, bool high_priority);
+  ~StreamLane() override;
+
+  void Submit(std::function<absl::Status()> work) override;
+  MarkPtr Record() override;
+  void Wait(const MarkPtr& mark) override;
+  absl::Status ShowProgress(std::atomic<uint64_t>* word) override;
+  void Progress(uint64_t value) override;
+  absl::Status ShowLaunches(std::atomic<uint64_t>* word) override;
+  absl::Status Synchronize() override;
+  void Drain(absl::Time deadline) override;
+
+  // Of a graph (lane_graph.h). While it records, marks measure each launch.
+  void SetRecording(bool recording) { recording_ = recording; }
+  // What failed was the recording, which the lane goes on without.
+  absl::Status TakeError() { return std::exchange(error_, absl::OkStatus()); }
+  void Launch(cudaGraphExec_t graph, uint64_t label);
+
+  cudaStream_t stream() const { return stream_.stream(); }
+
+ private:
+  void Keep(const absl::Status& status);
+  absl::StatusOr<std::unique_ptr<StreamWord>> WordOf(std::atomic<uint64_t>* word) const;
+  void Store(uint64_t value, std::unique_ptr<StreamWord>* to);
+
+  const c10::cuda::CUDAStream stream_;
+  const std::shared_ptr<EventPool> events_;
+  absl::Status error_;
+  bool recording_ = false;
+  bool drained_ = false;
+  std::unique_ptr<StreamWord> progress_, launches_;  // Null where nobody looks.
+};
+
+}  // namespace fsdpd

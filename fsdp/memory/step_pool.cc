@@ -1,0 +1,32 @@
+#include "fsdp/memory/step_pool.h"
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace fsdpd {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+}  // namespace
+
+StepPool::StepPool(int device_index) : device_index_(device_index), id_(at::cuda::graph_pool_handle()) {}
+
+StepPool::~StepPool() {
+  for (int64_t i = 0; i < references_; ++i)
+    allocator::get()->releasePool(static_cast<c10::DeviceIndex>(device_index_), id_);
+}
+
+StepPool::Scope::Scope(StepPool* pool) : pool_(pool) {
+  if (pool_ == nullptr || pool_->open_++ > 0) return;
+  ++pool_->references_;
+  allocator::beginAllocateToPool(static_cast<c10::DeviceIndex>(pool_->device_index_), pool_->id_,
+                                 [](cudaStream_t) { return true; });
+}
+
+StepPool::Scope::~Scope() {
+  if (pool_ == nullptr || --pool_->open_ > 0) return;
+  allocator::endAllocateToPool(static_cast<c10::DeviceIndex>(pool_->device_index_), pool_->id_);
+}
+
+}  // namespace fsdpd
