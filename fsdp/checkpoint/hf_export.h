@@ -23,7 +23,8 @@ namespace fsdpd {
 
 std::string HfExportPath(const std::string& dir);
 
-// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty. Returns how many bytes of numbers were written.
+// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty. Returns how many bytes
+// of numbers were written.
 absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
                                  const std::function<bool()>& stopped);
 

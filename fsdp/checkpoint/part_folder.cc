@@ -131,7 +131,8 @@ absl::Status PartFolder::Commit() {
   return SyncFolder(ParentOf(target_));
 }
 
-// Whoever looks sees the one or the other, whole. What was there goes when a crash can no longer bring it back.
+// Whoever looks sees the one or the other, whole. What was there goes when a crash can no longer bring it
+// back.
 absl::Status PartFolder::Replace() {
   std::string old = ReplacedBy(target_);
   std::error_code error;
