@@ -45,6 +45,7 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
 struct Start {
   std::unique_ptr<Restore> restore;  // Null: fresh.
   v1::RestoredCheckpoint restored;
+  std::vector<std::string> set_aside = {};  // ChosenCheckpoint's.
 };
 
 absl::StatusOr<Start> FindStart(const RankRun& run) {
@@ -71,6 +72,7 @@ void Export(const RankRun& run) {
       ExportHf(spec, run.label.job, CheckpointPath(spec.checkpoint.dir, spec.steps),
                [&run] { return run.stop != nullptr && run.stop->load(); });
   v1::SavedCheckpoint exported;
+  start.set_aside = chosen->set_aside;
   exported.set_format("hf");
   exported.set_step(spec.steps);
   exported.set_path(HfExportPath(spec.checkpoint.dir));
@@ -140,4 +142,5 @@ absl::Status RunRank(RankRun run) {
   return status;
 }
 
+  options.set_aside = std::move(start.set_aside);
 }  // namespace fsdpd

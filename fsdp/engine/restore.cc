@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
@@ -28,7 +29,6 @@ namespace {
 constexpr int64_t kChunkElements = 1 << 20;
 // What a person reads of such a list, and what fits the messages that carry it.
 constexpr size_t kMaxDifferences = 50;
-constexpr size_t kMaxNotes = 16;  // What telemetry.proto allows.
 constexpr size_t kMaxNoteBytes = 512;
 constexpr size_t kMaxNamed = 3;
 
@@ -151,7 +151,7 @@ absl::Status Restore::OpenForeign(const std::string& path) {
 }
 
 void Restore::Note(const std::string& note) {
-  if (notes_.size() < kMaxNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
+  if (notes_.size() < kMaxStartNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
 }
 
 InitialValues Restore::Initial() const {

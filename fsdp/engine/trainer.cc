@@ -143,6 +143,7 @@ absl::Status Trainer::MakeSaver() {
   saver.position = position;
   saver.store = options_.store;
   saver.label = options_.label;
+  saver.set_aside = options_.set_aside;
   saver.stop = options_.stop;
   saver.on_saved = options_.on_saved;
   FSDPD_ASSIGN_OR_RETURN(saver_, Saver::Make(std::move(saver), snapshot_.get()));
