@@ -127,6 +127,7 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
 
 absl::Status Restore::OpenForeign(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::Open(path, plan_.spec.model));
+  FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
   FSDPD_ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> config,
                          CompareHfConfig(path, plan_.spec.model));
   std::vector<std::string> differences;
@@ -189,7 +190,10 @@ absl::Status Restore::FirstError() const {
 }
 
 absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& params) const {
-  if (parameters_only_) return FirstError();
+  if (parameters_only_) {
+    FSDPD_RETURN_IF_ERROR(FirstError());
+    return foreign_ != nullptr ? foreign_->CheckUnchanged() : absl::OkStatus();
+  }
   const std::vector<std::string> names = MomentNames(plan_.spec.optimizer);
   const std::vector<Chunk> chunks = MomentChunks(plan_, position);
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
