@@ -133,6 +133,10 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   std::vector<std::string> differences;
   for (std::string& each : config.value_or(std::vector<std::string>()))
     differences.push_back(absl::StrCat(kHfConfigName, ": ", each));
+  if (!differences.empty()) {
+    differences.push_back(absl::StrCat("with `model: {hf_config: ", path, "/", kHfConfigName,
+                                       "}` in the spec the job's model is what that says"));
+  }
   for (const DcpFault& fault : foreign_->faults())
     differences.push_back(absl::StrCat(fault.where, " ", fault.what));
   if (!differences.empty()) return NotOfThisJob(path, "model", std::move(differences));
