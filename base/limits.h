@@ -39,6 +39,10 @@ constexpr int kMaxBufferedReports = 4800;
 // than a folder holds at once (checkpoint.keep_last is 3 by default).
 constexpr int kMaxKnownCheckpoints = 16;
 
+// Notes on what an attempt started from, and checkpoints that it passed over: what telemetry.proto allows of
+// each. Newer ones are as damaged, or differ in the same.
+constexpr int kMaxStartNotes = 16;
+
 // Heartbeats: an agent is lost after three missed ones (about 10 s), as torchft and Kubernetes leases do.
 constexpr int kHeartbeatIntervalMs = 3000;
 constexpr int kAgentLostAfterMs = 10000;

@@ -1,102 +1,32 @@
 // fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify); convert and diff have
 // files of their own. Reads folders itself; no coordinator is asked.
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <errno.h>
+#include <sys/stat.h>
 
 #include <algorithm>
-#include <memory>
-#include <thread>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
 #include "client/ckpt_commands.h"
+#include "client/ckpt_report.h"
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
-#include "fsdp/checkpoint/dcp_contents.h"
-#include "fsdp/checkpoint/dcp_record.h"
-#include "fsdp/checkpoint/dcp_verify.h"
-#include "fsdp/checkpoint/pickle.h"
+#include "fsdp/checkpoint/folder_path.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_folder.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 
 namespace fsdpd {
 namespace {
-
-// More keep a disk no busier.
-constexpr unsigned kMaxThreads = 8;
-
-// What a value is; where its record is damaged, a fault.
-absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpContents& contents,
-                                      const DcpValue& value, DcpFaults* faults) {
-  const int file = value.place.file;
-  const bool whole = file >= 0 && value.place.begin >= 0 && value.place.bytes > 0 &&
-                     value.place.transform.empty() && value.place.begin <= contents.file_bytes[file] &&
-                     value.place.bytes <= contents.file_bytes[file] - value.place.begin;
-  if (!whole) return "?";  // Which is a fault of the contents.
-  const auto read = [&]() -> absl::StatusOr<std::string> {
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> input,
-                           InputFile::Open(absl::StrCat(folder, "/", contents.index.files[file])));
-    if (input->size() != contents.file_bytes[file]) return absl::DataLossError("its file changes now");
-    FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(std::move(input), value.place));
-    FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, record.ReadValue());
-    return DescribePickled(pickle.root());
-  };
-  const absl::StatusOr<std::string> content = read();
-  if (content.ok()) return *content;
-  if (absl::IsUnimplemented(content.status())) return "not read";
-  if (!IsFaultOfFile(content.status())) return content.status();
-  faults->Add(value.name, std::string(content.status().message()));
-  return "?";
-}
-
-void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::CheckpointReport* checkpoint) {
-  v1::CheckpointTensor* proto = checkpoint->add_tensors();
-  proto->set_name(tensor.name);
-  proto->set_type(tensor.type_name);
-  proto->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-  proto->set_bytes(tensor.type == nullptr ? 0 : BytesOf(*tensor.type, tensor.shape).value_or(0));
-  for (const DcpChunk& chunk : tensor.chunks) {
-    v1::CheckpointChunk* part = proto->add_chunks();
-    part->mutable_offsets()->Add(chunk.at.offsets.begin(), chunk.at.offsets.end());
-    part->mutable_sizes()->Add(chunk.at.sizes.begin(), chunk.at.sizes.end());
-    if (chunk.place.file >= 0) part->set_file(contents.index.files[chunk.place.file]);
-    part->set_begin(chunk.place.begin);
-    part->set_bytes(chunk.place.bytes);
-  }
-}
-
-absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const DcpContents& contents,
-                                             DcpFaults faults) {
-  v1::CheckpointReport checkpoint;
-  checkpoint.set_path(ShownText(folder));
-  checkpoint.set_sums(contents.sums.has_value());
-  for (size_t i = 0; i < contents.index.files.size(); ++i) {
-    v1::CheckpointFile* file = checkpoint.add_files();
-    file->set_name(contents.index.files[i]);
-    file->set_bytes(contents.file_bytes[i]);
-    checkpoint.set_bytes(checkpoint.bytes() + std::max<int64_t>(contents.file_bytes[i], 0));
-  }
-  for (const DcpTensor& tensor : contents.index.tensors) AddTensor(contents, tensor, &checkpoint);
-  for (const DcpValue& value : contents.index.values) {
-    v1::CheckpointValue* proto = checkpoint.add_values();
-    proto->set_name(value.name);
-    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(folder, contents, value, &faults));
-    proto->set_content(std::move(content));
-    if (value.place.file >= 0) proto->set_file(contents.index.files[value.place.file]);
-    proto->set_bytes(value.place.bytes);
-  }
-  for (const DcpFault& fault : faults) {
-    v1::CheckpointFault* proto = checkpoint.add_faults();
-    proto->set_where(ShownText(fault.where));
-    proto->set_what(ShownText(fault.what));
-  }
-  checkpoint.set_faults_left_out(faults.left_out());
-  return checkpoint;
-}
 
 std::string Summary(const v1::CheckpointReport& checkpoint) {
   return absl::StrCat(checkpoint.tensors_size(), checkpoint.tensors_size() == 1 ? " tensor" : " tensors",
@@ -122,19 +52,25 @@ std::string ContentsText(const v1::CheckpointReport& checkpoint, int width) {
                       checkpoint.values_size() > 0 ? "\n" + values.Render(0, width) : "");
 }
 
-int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Console* console) {
+// To stderr: each fault, and what no checksum vouches for. The exit code.
+int TellFaults(const std::string& folder, const v1::CheckpointReport& checkpoint, Console* console) {
   for (const v1::CheckpointFault& fault : checkpoint.faults()) {
-    console->err << absl::StrCat(line.file, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
+    console->err << absl::StrCat(folder, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
                                  "\n");
   }
   if (checkpoint.faults_left_out() > 0) {
-    console->err << absl::StrCat(line.file, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
+    console->err << absl::StrCat(folder, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
   }
   if (checkpoint.unsummed_records() > 0) {
-    console->err << absl::StrCat(line.file, ": note: ", checkpoint.unsummed_records(),
+    console->err << absl::StrCat(folder, ": note: ", checkpoint.unsummed_records(),
                                  checkpoint.unsummed_records() == 1 ? " record has" : " records have",
                                  " no checksums: a damaged number in them would not be seen\n");
   }
+  return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
+}
+
+int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Console* console) {
+  const int code = TellFaults(line.file, checkpoint, console);
   if (line.output != "table") {
     console->out << Rendered(checkpoint, line.output);
   } else if (line.action == "inspect") {
@@ -142,20 +78,83 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
   } else if (checkpoint.faults().empty()) {
     console->out << Summary(checkpoint) << ": whole\n";
   }
-  return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
+  return code;
+}
+
+// Those in a folder of checkpoints, the newest first; none where it is one itself, or has something else.
+std::vector<FoundCheckpoint> CheckpointsIn(const std::string& folder) {
+  if (IsCheckpoint(folder)) return {};
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(WithoutSlash(folder));
+  const bool any = found.ok() && std::any_of(found->begin(), found->end(),
+                                             [](const FoundCheckpoint& each) { return each.committed; });
+  return any ? *found : std::vector<FoundCheckpoint>();
+}
+
+// One line for each, and its faults; for programs a document each.
+int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& line, Console* console) {
+  int code = kExitOk;
+  for (const FoundCheckpoint& each : found) {
+    if (!each.committed) {
+      console->err << absl::StrCat(each.path, ": note: was not committed, and is no checkpoint\n");
+      continue;
+    }
+    const absl::StatusOr<v1::CheckpointReport> checkpoint =
+        ReportOf(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
+    if (!checkpoint.ok()) {
+      const int failed = FailCkpt(checkpoint.status(), console);
+      if (failed != kExitDamaged) return failed;
+      code = failed;
+      if (line.output == "table") console->out << each.path << ": cannot be read\n";
+      continue;
+    }
+    const int told = TellFaults(each.path, *checkpoint, console);
+    code = std::max(code, told);
+    if (line.output != "table") {
+      console->out << (line.output == "yaml" ? "---\n" : "") << Rendered(*checkpoint, line.output);
+    } else {
+      const int64_t faults = checkpoint->faults_size() + checkpoint->faults_left_out();
+      console->out << absl::StrCat(each.path, ": ", Summary(*checkpoint), ": ",
+                                   faults == 0   ? "whole"
+                                   : faults == 1 ? "1 fault"
+                                                 : absl::StrCat(faults, " faults"),
+                                   "\n");
+    }
+  }
+  return code;
+}
+
+// "meta-llama/Llama-3.1-8B": the name of a model on Hugging Face's hub.
+bool IsHubName(const std::string& path) {
+  const std::vector<std::string> words = absl::StrSplit(path, '/');
+  return words.size() == 2 && std::all_of(words.begin(), words.end(), [](const std::string& word) {
+           return !word.empty() && absl::ascii_isalnum(word[0]) &&
+                  std::all_of(word.begin(), word.end(), [](char c) {
+                    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+                  });
+         });
+}
+
+// The checkpoint that a path means: of a folder of them the newest, which is told. OK, or the exit code.
+int Resolve(std::string* path, Console* console) {
+  struct stat info;
+  if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
+    console->err << absl::StrCat("fsdpctl: ", *path,
+                                 ": there is no such folder; folders are read, and nothing is ",
+                                 "fetched: if it is a model of Hugging Face's hub, `hf download ", *path,
+                                 " --local-dir ", FolderName(*path), "` makes one\n");
+    return kExitUsage;
+  }
+  for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
+    if (!each.committed) continue;
+    console->err << absl::StrCat(*path, ": note: holds checkpoints; this is the newest of them, ", each.path,
+                                 "\n");
+    *path = each.path;
+    break;
+  }
+  return kExitOk;
 }
 
 }  // namespace
-
-std::string ShownText(const std::string& text) {
-  if (IsUtf8(text)) return text;
-  std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte < 0x80 ? std::string(1, c) : absl::StrFormat("\\x%02x", byte);
-  }
-  return shown;
-}
 
 int FailCkpt(const absl::Status& status, Console* console) {
   if (absl::IsCancelled(status)) return kExitInterrupted;
@@ -167,28 +166,22 @@ bool IsInterrupted(const Console& console) {
   return console.interrupt != nullptr && console.interrupt->fired();
 }
 
-int CkptThreads() {
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads));
-}
-
-int RunCkptCommand(const CommandLine& line, Console* console) {
-  if (line.action == "convert") return RunCkptConvert(line, console);
-  if (line.action == "diff") return RunCkptDiff(line, console);
-  if (line.action == "inspect") {
-    const absl::StatusOr<DcpContents> contents = LoadContents(line.file);
-    if (!contents.ok()) return FailCkpt(contents.status(), console);
-    const absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, *contents, contents->faults);
-    return checkpoint.ok() ? Tell(*checkpoint, line, console) : FailCkpt(checkpoint.status(), console);
+int RunCkptCommand(const CommandLine& given, Console* console) {
+  CommandLine line = given;
+  if (line.action == "verify") {
+    const std::vector<FoundCheckpoint> found = CheckpointsIn(line.file);
+    if (!found.empty()) return VerifyEach(found, line, console);
   }
-  FSDPD_CHECK(line.action == "verify");
-  const absl::StatusOr<DcpVerdict> verdict =
-      VerifyDcp(line.file, CkptThreads(), [console] { return IsInterrupted(*console); });
-  if (!verdict.ok()) return FailCkpt(verdict.status(), console);
-  absl::StatusOr<v1::CheckpointReport> checkpoint = ToProto(line.file, verdict->contents, verdict->faults);
-  if (!checkpoint.ok()) return FailCkpt(checkpoint.status(), console);
-  checkpoint->set_verified(true);
-  checkpoint->set_unsummed_records(verdict->unsummed_records);
-  return Tell(*checkpoint, line, console);
+  if (const int code = Resolve(&line.file, console); code != kExitOk) return code;
+  if (line.action == "diff") {
+    if (const int code = Resolve(&line.target, console); code != kExitOk) return code;
+    return RunCkptDiff(line, console);
+  }
+  if (line.action == "convert") return RunCkptConvert(line, console);
+  FSDPD_CHECK(line.action == "inspect" || line.action == "verify");
+  const absl::StatusOr<v1::CheckpointReport> checkpoint =
+      ReportOf(line.file, line.action == "verify", [console] { return IsInterrupted(*console); });
+  return checkpoint.ok() ? Tell(*checkpoint, line, console) : FailCkpt(checkpoint.status(), console);
 }
 
 }  // namespace fsdpd

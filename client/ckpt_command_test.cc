@@ -1,4 +1,5 @@
 // fsdpctl ckpt on checkpoints of ours, whole and damaged. Those that PyTorch wrote are in tests/parity.
+#include <absl/strings/str_split.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,13 +11,19 @@
 #include "client/commands.h"
 #include "client/outcome.h"
 #include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/checkpoint/torch_save.h"
 
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class CkptCommandTest : public ::testing::Test {
  protected:
@@ -139,7 +146,8 @@ TEST_F(CkptCommandTest, BytesThatAreNoTextAreEscapedForPrograms) {
   ASSERT_TRUE(CommitTestFiles(folder, WriteTestFiles(folder, SmallTensors(), 1)).ok());
   std::filesystem::remove(folder + "/__0_0.distcp");
   EXPECT_EQ(Run({"ckpt", "verify", folder, "-o", "json"}), kExitDamaged);
-  EXPECT_THAT(out_, HasSubstr(R"(/\\xff/__0_0.distcp: open)"));
+  EXPECT_THAT(out_, HasSubstr(R"(/\\xff")"));
+  EXPECT_THAT(out_, HasSubstr(R"("what": "open: No such file or directory")"));
 }
 
 TEST_F(CkptCommandTest, AnInterruptEndsVerify) {
@@ -154,6 +162,110 @@ TEST_F(CkptCommandTest, ControlCharactersOfNamesAreEscaped) {
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), tensors, 1)).ok());
   EXPECT_EQ(Run({"ckpt", "inspect", dir.path()}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("a\\x1b[2Jb"));
+}
+
+// A folder of safetensors: model.w in one file, the rest in two others.
+class HfCommandTest : public CkptCommandTest {
+ protected:
+  HfCommandTest() {
+    std::filesystem::create_directory(hf_);
+    std::vector<StoredTensor> stored;
+    for (const TestTensor& tensor : tensors_) {
+      stored.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
+    }
+    const auto writer = MakeHfWriter(hf_, stored, 170, "{}");
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      EXPECT_TRUE((*writer)->Write(i, tensors_[i].numbers.data()).ok());
+    }
+    EXPECT_TRUE((*writer)->Finish().ok());
+  }
+
+  const std::vector<TestTensor> tensors_ = SmallTensors();
+  const std::string hf_ = dir_.File("of_hf");
+};
+
+TEST_F(HfCommandTest, InspectAndVerifySafetensorsToo) {
+  EXPECT_EQ(Run({"ckpt", "inspect", hf_}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("model.c  int64     [2, 3, 4]  1       192 B\n"));
+  EXPECT_EQ(err_, "");
+  EXPECT_EQ(Run({"ckpt", "verify", hf_}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("5 tensors and 0 other entries, "));
+  EXPECT_THAT(out_, HasSubstr(" in 3 files: whole\n"));
+  EXPECT_THAT(err_, HasSubstr(hf_ + ": note: 5 records have no checksums"));
+  EXPECT_EQ(Run({"ckpt", "verify", hf_, "-o", "json"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr(R"("file": "model-00002-of-00003.safetensors")"));
+  EXPECT_THAT(out_, HasSubstr(R"("verified": true)"));
+}
+
+TEST_F(HfCommandTest, EveryFaultOfSafetensorsIsALine) {
+  std::filesystem::remove(hf_ + "/model-00001-of-00003.safetensors");
+  std::filesystem::resize_file(hf_ + "/model-00002-of-00003.safetensors", 100);
+  for (const char* action : {"inspect", "verify"}) {
+    EXPECT_EQ(Run({"ckpt", action, hf_}), kExitDamaged);
+    EXPECT_THAT(err_, HasSubstr(hf_ + ": error: model-00001-of-00003.safetensors: "));
+    EXPECT_THAT(err_,
+                HasSubstr(hf_ + ": error: model-00002-of-00003.safetensors: its head is said to have "));
+  }
+}
+
+// As a job leaves it: three that were committed, the first of which is damaged by now, and one that was not.
+class FolderCommandTest : public CkptCommandTest {
+ protected:
+  FolderCommandTest() {
+    for (const char* name : {"iter_0000100", "iter_0000200", "iter_0000300", "iter_0000400"}) {
+      std::filesystem::create_directories(Path(name));
+      const WrittenFiles written = WriteTestFiles(Path(name), SmallTensors(), 1);
+      const bool commits = std::string(name) != "iter_0000400";
+      EXPECT_TRUE(!commits || CommitTestFiles(Path(name), written).ok());
+    }
+  }
+
+  std::string Path(const std::string& name) const { return runs_ + "/" + name; }
+
+  void Damage(const std::string& name) {
+    std::string bytes = ReadFileOf(Path(name) + "/__0_0.distcp");
+    bytes[bytes.size() / 2] ^= 1;
+    WriteFileOf(Path(name) + "/__0_0.distcp", bytes);
+  }
+
+  const std::string runs_ = dir_.File("runs");
+};
+
+TEST_F(FolderCommandTest, VerifyTellsOfEachTheNewestFirst) {
+  EXPECT_EQ(Run({"ckpt", "verify", runs_ + "/"}), kExitOk) << err_;
+  const std::vector<std::string> lines = absl::StrSplit(out_, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[0], AllOf(StartsWith(Path("iter_0000300") + ": 5 tensors"), EndsWith(": whole")));
+  EXPECT_THAT(lines[2], StartsWith(Path("iter_0000100")));
+  EXPECT_THAT(err_, HasSubstr(Path("iter_0000400") + ": note: was not committed"));
+  Damage("iter_0000200");
+  WriteFileOf(Path("iter_0000100") + "/.metadata", "\x80\x04]q.");
+  EXPECT_EQ(Run({"ckpt", "verify", runs_}), kExitDamaged);
+  EXPECT_THAT(out_, HasSubstr(Path("iter_0000100") + ": cannot be read\n"));
+  EXPECT_THAT(out_, ContainsRegex("iter_0000200: 5 tensors.* in 1 file: [12] fault"));
+  EXPECT_THAT(err_, HasSubstr(Path("iter_0000200") + ": error: __0_0.distcp: is not what was committed"));
+  EXPECT_THAT(out_, HasSubstr(Path("iter_0000300") + ": 5 tensors"));
+}
+
+TEST_F(FolderCommandTest, OthersTakeTheNewestAndSaySo) {
+  EXPECT_EQ(Run({"ckpt", "inspect", runs_}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry"));
+  EXPECT_EQ(err_,
+            runs_ + ": note: holds checkpoints; this is the newest of them, " + Path("iter_0000300") + "\n");
+  EXPECT_EQ(Run({"ckpt", "diff", runs_, dir_.path()}), kExitOk) << out_;
+  EXPECT_THAT(err_, HasSubstr("this is the newest of them"));
+}
+
+TEST_F(CkptCommandTest, AModelOfTheHubIsNoFolder) {
+  for (const char* action : {"inspect", "verify"}) {
+    EXPECT_EQ(Run({"ckpt", action, "meta-llama/Llama-3.1-8B"}), kExitUsage);
+    EXPECT_THAT(err_, HasSubstr("`hf download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B` makes one"));
+  }
+  EXPECT_EQ(Run({"ckpt", "convert", "gpt2-org/gpt2", dir_.File("out"), "--to", "fsdp_dtensor"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("hf download"));
+  EXPECT_EQ(Run({"ckpt", "inspect", "/gpt2"}), kExitUsage);
+  EXPECT_THAT(err_, Not(HasSubstr("hf download")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "client/ckpt_report.h"
 #include "client/command_line.h"
 #include "client/console.h"
 
@@ -18,11 +19,6 @@ int RunCkptDiff(const CommandLine& line, Console* console);
 // it and returns the exit code.
 int FailCkpt(const absl::Status& status, Console* console);
 
-// As a message can hold it: with other bytes than UTF-8, those of ASCII as they are.
-std::string ShownText(const std::string& text);
-
 bool IsInterrupted(const Console& console);
-
-int CkptThreads();
 
 }  // namespace fsdpd

@@ -1,17 +1,26 @@
 // fsdpctl ckpt diff: in what two checkpoints differ.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
 #include "base/spec_fault.h"
 #include "client/ckpt_commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
 #include "fsdp/checkpoint/compare.h"
+#include "fsdp/checkpoint/origin_check.h"
+#include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr size_t kLeftOutTold = 8;
 
 v1::CheckpointComparison ToProto(const CommandLine& line, const Comparison& comparison) {
   v1::CheckpointComparison proto;
@@ -38,9 +47,10 @@ std::string NumbersText(const v1::CheckpointDifference& difference) {
                       difference.numbers() == 1 ? " number" : " numbers");
 }
 
-std::string Table(const v1::CheckpointComparison& comparison, int width) {
+std::string Table(const v1::CheckpointComparison& comparison, bool of_parameters, int width) {
   if (comparison.differences().empty()) {
-    return absl::StrCat("equal: ", comparison.equal(), " tensors and other entries\n");
+    return absl::StrCat("equal: ", comparison.equal(),
+                        of_parameters ? " parameters\n" : " tensors and other entries\n");
   }
   TextTable table({"NAME", "FIRST", "SECOND", "LARGEST DIFFERENCE"});
   const auto shown = [](const std::string& text) { return text.empty() ? std::string("-") : Escaped(text); };
@@ -53,14 +63,45 @@ std::string Table(const v1::CheckpointComparison& comparison, int width) {
                       comparison.equal() == 1 ? " is equal\n" : " are equal\n");
 }
 
+void TellLeftOut(const std::string& folder, const std::vector<std::string>& names, Console* console) {
+  if (names.empty()) return;
+  const size_t told = std::min(names.size(), kLeftOutTold);
+  console->err << absl::StrCat(
+      folder, ": note: not compared, being no parameters of the model: ",
+      Escaped(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(told), ", ")),
+      names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "", "\n");
+}
+
+// What the two say of themselves in their own words, which no number shows. The model of either.
+absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line, Console* console) {
+  FSDPD_ASSIGN_OR_RETURN(std::optional<ModelConfig> first, StatedModel(line.file));
+  FSDPD_ASSIGN_OR_RETURN(std::optional<ModelConfig> second, StatedModel(line.target));
+  if (!first.has_value()) return second;
+  if (!second.has_value()) return first;
+  for (const std::string& each : ModelDifferences(*first, *second, absl::StrCat("in ", line.file))) {
+    console->err << absl::StrCat(line.target, ": note: says of its model ", each, "\n");
+  }
+  return first;
+}
+
 }  // namespace
 
 int RunCkptDiff(const CommandLine& line, Console* console) {
+  const absl::StatusOr<std::optional<ModelConfig>> model = ModelOfBoth(line, console);
+  // Where there is no checkpoint, the comparison says so in its words.
+  if (!model.ok() && !absl::IsNotFound(model.status())) return FailCkpt(model.status(), console);
   const absl::StatusOr<Comparison> compared =
-      CompareStores(line.file, line.target, CkptThreads(), [console] { return IsInterrupted(*console); });
+      CompareStores(line.file, line.target, model.ok() ? *model : std::nullopt, CkptThreads(),
+                    [console] { return IsInterrupted(*console); });
   if (!compared.ok()) return FailCkpt(compared.status(), console);
+  if (!compared->not_of_model.empty()) {
+    console->err << "fsdpctl: note: compared by name, as one is not of the model that is said: "
+                 << Escaped(compared->not_of_model) << "\n";
+  }
+  TellLeftOut(line.file, compared->left_out_first, console);
+  TellLeftOut(line.target, compared->left_out_second, console);
   const v1::CheckpointComparison comparison = ToProto(line, *compared);
-  console->out << (line.output == "table" ? Table(comparison, console->width())
+  console->out << (line.output == "table" ? Table(comparison, compared->of_parameters, console->width())
                                           : Rendered(comparison, line.output));
   return comparison.differences().empty() ? kExitOk : kExitDiffers;
 }

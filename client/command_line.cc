@@ -257,18 +257,24 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
-    command->add_option("DIR", line->file, "The folder with .metadata")
+    command->add_option("DIR", line->file, "The folder: with .metadata, or of safetensors; or of checkpoints")
         ->required()
         ->check(NotEmpty())
         ->type_name("");
   };
-  add("inspect", "Show tensors, values and files, and what is wrong as far as .metadata shows it.");
-  add("verify", "Read all of it, compare it with its checksums, and tell every fault.");
+  add("inspect",
+      "Show tensors, values and files, and what is wrong as far as .metadata and heads show it. Of a folder "
+      "of "
+      "checkpoints the newest.");
+  add("verify",
+      "Read all of it, compare it with its checksums, and tell every fault. Of a folder of checkpoints each, "
+      "the newest first.");
   AddCkptConvert(ckpt, line);
   CLI::App* diff =
       AddCommand(ckpt, "diff",
-                 "Compare two checkpoints: names, shapes, types and numbers. Hugging Face folders are "
-                 "taken too. The exit code is 0 where they are equal and 10 where not.",
+                 "Compare two checkpoints: names, shapes, types and numbers. In different formats, "
+                 "a Hugging Face folder and a native checkpoint for one, the parameters of the model that "
+                 "one of them says it is. The exit code is 0 where they are equal and 10 where not.",
                  "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000");
   diff->add_option("FIRST", line->file, "A folder")->required()->check(NotEmpty())->type_name("");
   diff->add_option("SECOND", line->target, "Another")->required()->check(NotEmpty())->type_name("");

@@ -13,8 +13,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kMaxPassedOver = 16;  // What telemetry.proto allows, as of notes.
-
 int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
 
 // Null where none of them is of the present attempt.
@@ -125,10 +123,10 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     v1::RestoredCheckpoint* kept = job->mutable_restored();
     *kept = *restored;
     auto* passed_over = kept->mutable_passed_over();
-    if (passed_over->size() > kMaxPassedOver)
-      passed_over->DeleteSubrange(kMaxPassedOver, passed_over->size() - kMaxPassedOver);
+    if (passed_over->size() > kMaxStartNotes)
+      passed_over->DeleteSubrange(kMaxStartNotes, passed_over->size() - kMaxStartNotes);
     auto* notes = kept->mutable_notes();
-    if (notes->size() > kMaxPassedOver) notes->DeleteSubrange(kMaxPassedOver, notes->size() - kMaxPassedOver);
+    if (notes->size() > kMaxStartNotes) notes->DeleteSubrange(kMaxStartNotes, notes->size() - kMaxStartNotes);
     absl::StrAppend(&words,
                     kept->step() > 0 ? absl::StrCat(" goes on after step ", kept->step(), " (")
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),

@@ -16,9 +16,12 @@
 #include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/number_cast.h"
 #include "fsdp/checkpoint/open_store.h"
+#include "fsdp/checkpoint/param_source.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr int64_t kChunkElements = 1 << 20;
 
 std::string TextOf(const StoredTensor& tensor) {
   return absl::StrCat(tensor.type->name, " ", ShapeText(tensor.shape));
@@ -55,15 +58,19 @@ absl::StatusOr<std::unique_ptr<char[]>> Numbers(const TensorReader& reader, int6
   return numbers;
 }
 
+// One more pair of numbers.
+void CountPair(double x, double y, double* largest, int64_t* numbers) {
+  if (x == y || (std::isnan(x) && std::isnan(y))) return;
+  const double apart = std::abs(x - y);
+  *largest = std::isnan(apart) ? std::numeric_limits<double>::infinity() : std::max(*largest, apart);
+  ++*numbers;
+}
+
 void CompareNumbers(const StoredTensor& a, const char* first, const StoredTensor& b, const char* second,
                     Difference* difference) {
   double largest = 0;
   for (int64_t i = 0; i < a.numbers(); ++i) {
-    const double x = NumberAt(*a.type, first, i), y = NumberAt(*b.type, second, i);
-    if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-    const double apart = std::abs(x - y);
-    largest = std::isnan(apart) ? std::numeric_limits<double>::infinity() : std::max(largest, apart);
-    ++difference->numbers;
+    CountPair(NumberAt(*a.type, first, i), NumberAt(*b.type, second, i), &largest, &difference->numbers);
   }
   difference->largest = largest;
 }
@@ -88,12 +95,92 @@ absl::Status Compare(const TensorReader& first, const TensorReader& second, cons
   return absl::OkStatus();
 }
 
+// ---- Of different formats: by parameter.
+
+struct Sources {
+  std::unique_ptr<ParamSource> first, second;
+};
+
+// Null where the names are not those of the model, or the same on both sides; `why` says what lacks.
+absl::StatusOr<Sources> SourcesOf(const std::string& first, const TensorReader& a, const std::string& second,
+                                  const TensorReader& b, const ModelConfig& model, std::string* why) {
+  const std::optional<Naming> naming_a = NamingOf(a, model), naming_b = NamingOf(b, model);
+  Sources sources;
+  if (!naming_a.has_value() || !naming_b.has_value() || naming_a == naming_b) return sources;
+  FSDPD_ASSIGN_OR_RETURN(sources.first, ParamSource::Open(first, model));
+  FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Open(second, model));
+  for (const auto& [path, source] :
+       {std::make_pair(&first, sources.first.get()), std::make_pair(&second, sources.second.get())}) {
+    if (source->faults().empty()) continue;
+    const DcpFault& fault = source->faults()[0];
+    *why = absl::StrCat(*path, ": ", fault.where, " ", fault.what);
+    return Sources();
+  }
+  return sources;
+}
+
+absl::Status CompareParam(const Sources& sources, const NamedParam& param, Difference* difference) {
+  int64_t elements = 1;
+  for (const int64_t size : param.shape) elements *= size;
+  std::vector<float> x(std::min(elements, kChunkElements)), y(x.size());
+  double largest = 0;
+  for (int64_t begin = 0; begin < elements; begin += kChunkElements) {
+    const int64_t count = std::min(kChunkElements, elements - begin);
+    FSDPD_RETURN_IF_ERROR(sources.first->ReadRun(param.ours, begin, count, x.data()));
+    FSDPD_RETURN_IF_ERROR(sources.second->ReadRun(param.ours, begin, count, y.data()));
+    for (int64_t i = 0; i < count; ++i) CountPair(x[i], y[i], &largest, &difference->numbers);
+  }
+  difference->largest = largest;
+  difference->name = param.ours;
+  const auto shown = [&](const ParamSource& source) {
+    return absl::StrCat(source.TypeOf(param.ours).name, " ", ShapeText(param.shape));
+  };
+  difference->first = shown(*sources.first);
+  difference->second = shown(*sources.second);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> LeftOut(const ParamSource& source, const TensorReader& reader) {
+  std::vector<std::string> names = source.left_out();
+  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  if (dcp == nullptr) return names;
+  for (const DcpValue& value : dcp->dcp().index().values) names.push_back(value.name);
+  return names;
+}
+
+absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorReader& a, const TensorReader& b,
+                                         const ModelConfig& model, int threads,
+                                         const std::function<bool()>& stopped) {
+  const std::vector<NamedParam> params = ParamsOf(model, Naming::kOurs);
+  std::vector<Difference> found(params.size());
+  FSDPD_RETURN_IF_ERROR(ForEachTensor(params.size(), threads, stopped,
+                                      [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
+  Comparison comparison;
+  comparison.of_parameters = true;
+  comparison.left_out_first = LeftOut(*sources.first, a);
+  comparison.left_out_second = LeftOut(*sources.second, b);
+  for (Difference& difference : found) {
+    if (difference.numbers == 0) {
+      ++comparison.equal;
+    } else {
+      comparison.differences.push_back(std::move(difference));
+    }
+  }
+  return comparison;
+}
+
 }  // namespace
 
-absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second, int threads,
+absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second,
+                                         const std::optional<ModelConfig>& model, int threads,
                                          const std::function<bool()>& stopped) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> a, OpenStore(first));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> b, OpenStore(second));
+  std::string not_of_model;
+  if (model.has_value()) {
+    FSDPD_ASSIGN_OR_RETURN(const Sources sources, SourcesOf(first, *a, second, *b, *model, &not_of_model));
+    if (sources.first != nullptr) return CompareParams(sources, *a, *b, *model, threads, stopped);
+  }
   Pairs pairs;
   FSDPD_RETURN_IF_ERROR(AddSide(*a, true, &pairs));
   FSDPD_RETURN_IF_ERROR(AddSide(*b, false, &pairs));
@@ -106,6 +193,7 @@ absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::st
   FSDPD_RETURN_IF_ERROR(ForEachTensor(found.size(), threads, stopped,
                                       [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
   Comparison comparison;
+  comparison.not_of_model = std::move(not_of_model);
   for (Difference& difference : found) {
     if (difference.first == difference.second && difference.numbers == 0) {
       ++comparison.equal;

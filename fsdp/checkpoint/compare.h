@@ -4,6 +4,10 @@
 // (DescribePickled): a number or a text, and of others the kind. Zeros of both signs are equal, and so are
 // two numbers that are both NaN.
 //
+// Where the model is known, and the two have other names for it (param_match.h), its parameters are compared
+// instead, by our names and in our shapes, as float32: how they lie, what they are called, and of which type
+// they are is no difference then. What else there is, is listed.
+//
 // Errors are those of the readers, and CANCELLED.
 #pragma once
 
@@ -14,6 +18,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 
@@ -28,11 +34,17 @@ struct Difference {
 };
 
 struct Comparison {
-  std::vector<Difference> differences;  // By name.
+  std::vector<Difference> differences;  // By name; of a model's parameters in the model's order.
   int64_t equal = 0;                    // Tensors and values that do not differ.
+  bool of_parameters = false;           // Of a model, and of nothing else.
+  // Of parameters: tensors and values that are none of the model, which were not compared.
+  std::vector<std::string> left_out_first, left_out_second;
+  // Why parameters were not compared though the names are different: what the model lacks in one.
+  std::string not_of_model;
 };
 
-absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second, int threads,
+absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second,
+                                         const std::optional<ModelConfig>& model, int threads,
                                          const std::function<bool()>& stopped);
 
 }  // namespace fsdpd

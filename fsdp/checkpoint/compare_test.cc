@@ -1,17 +1,27 @@
 #include "fsdp/checkpoint/compare.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <numeric>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 
 namespace fsdpd {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -29,8 +39,9 @@ class CompareTest : public ::testing::Test {
     return dir_.File(name);
   }
 
-  static Comparison Compared(const std::string& a, const std::string& b) {
-    const auto comparison = CompareStores(a, b, 2, [] { return false; });
+  static Comparison Compared(const std::string& a, const std::string& b,
+                             const std::optional<ModelConfig>& model = std::nullopt) {
+    const auto comparison = CompareStores(a, b, model, 2, [] { return false; });
     EXPECT_TRUE(comparison.ok()) << comparison.status();
     return comparison.ok() ? *comparison : Comparison();
   }
@@ -101,6 +112,120 @@ TEST_F(CompareTest, OfAnotherFormatToo) {
   EXPECT_EQ(comparison.differences[0].name, "iteration");
   EXPECT_EQ(comparison.differences[0].first, "7");
   EXPECT_EQ(comparison.equal, 2);
+}
+
+ModelConfig Gpt2() {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 7, gpt2.hidden_size = 6, gpt2.intermediate_size = 10, gpt2.layers = 1, gpt2.heads = 2;
+  gpt2.positions = 5;
+  return gpt2;
+}
+
+ModelConfig Llama() {
+  LlamaConfig llama;
+  llama.vocab_size = 7, llama.hidden_size = 5, llama.intermediate_size = 9, llama.layers = 2, llama.heads = 2;
+  llama.kv_heads = 1, llama.head_size = 6;
+  return llama;
+}
+
+// One model under the names and in the layouts of several, each number of a parameter 0, 1, 2 ...
+class CompareModelTest : public CompareTest {
+ protected:
+  std::vector<TestTensor> Of(const ModelConfig& model, Naming naming, const std::string& before = "") {
+    std::map<std::string, TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(model, naming)) {
+      TestTensor& tensor = tensors[param.theirs];
+      if (tensor.numbers.empty())
+        tensor = MakeTestTensor(before + param.theirs, "float32", param.TheirShape());
+      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+      int64_t count = 1;
+      for (const int64_t size : param.shape) count *= size;
+      std::vector<float> ours(count);
+      std::iota(ours.begin(), ours.end(), 0.f);
+      if (param.turn != Turn::kNone) {
+        TurnToTheirs(param.turn, param.shape[0], param.shape[1], HeadRows(model), 4,
+                     reinterpret_cast<const char*>(ours.data()), tensor.numbers.data());
+      } else if (param.runs.empty()) {
+        std::copy(ours.begin(), ours.end(), numbers);
+      }
+      for (const SharedRun& run : param.runs) {
+        std::copy_n(ours.begin() + run.ours, run.numbers, numbers + run.theirs);
+      }
+    }
+    std::vector<TestTensor> written;
+    for (auto& [name, tensor] : tensors) written.push_back(std::move(tensor));
+    return written;
+  }
+
+  std::string WriteHf(const std::string& name, const std::vector<TestTensor>& tensors) {
+    std::vector<StoredTensor> stored;
+    for (const TestTensor& tensor : tensors) {
+      stored.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
+    }
+    std::filesystem::create_directory(dir_.File(name));
+    const auto writer = MakeHfWriter(dir_.File(name), stored, 1 << 20, "{}");
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
+    }
+    EXPECT_TRUE((*writer)->Finish().ok());
+    return dir_.File(name);
+  }
+};
+
+TEST_F(CompareModelTest, NamesAndLayoutsOfAModelAreNoDifference) {
+  const std::string native = Write("native", Of(Gpt2(), Naming::kOurs, kNativePrefix), 2);
+  const std::string hf = WriteHf("hf", Of(Gpt2(), Naming::kTransformers));
+  const Comparison same = Compared(native, hf, Gpt2());
+  EXPECT_TRUE(same.of_parameters);
+  EXPECT_THAT(same.differences, IsEmpty());
+  EXPECT_EQ(same.equal, static_cast<int64_t>(ParamsOf(Gpt2(), Naming::kOurs).size()));
+  EXPECT_THAT(same.left_out_first, ElementsAre("iteration"));
+  EXPECT_THAT(same.left_out_second, IsEmpty());
+  EXPECT_FALSE(Compared(native, hf).differences.empty()) << "where nobody knows which model it is";
+}
+
+TEST_F(CompareModelTest, PartsOfMegatronsTensorsAreComparedToo) {
+  const std::string hf = WriteHf("hf", Of(Llama(), Naming::kTransformers));
+  for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers, Naming::kTorchtitan}) {
+    const std::string name = std::to_string(static_cast<int>(naming));
+    const Comparison same = Compared(Write(name, Of(Llama(), naming)), hf, Llama());
+    EXPECT_TRUE(same.of_parameters);
+    EXPECT_THAT(same.differences, IsEmpty()) << name;
+  }
+}
+
+TEST_F(CompareModelTest, AParameterThatDiffersIsNamedInOurWords) {
+  std::vector<TestTensor> native = Of(Llama(), Naming::kOurs, kNativePrefix);
+  native.push_back(MakeTestTensor("optimizer.state.exp_avg", "float32", {3}));
+  auto* numbers = reinterpret_cast<float*>(native[0].numbers.data());
+  numbers[2] += 8, numbers[3] -= 0.5;
+  std::vector<TestTensor> theirs = Of(Llama(), Naming::kTransformers);
+  for (TestTensor& tensor : theirs) {  // Small whole numbers, which the upper half has.
+    std::string halves;
+    for (size_t i = 2; i < tensor.numbers.size(); i += 4) halves.append(tensor.numbers, i, 2);
+    tensor.numbers = halves;
+    tensor.type = FindTensorType("bfloat16");
+  }
+  const Comparison found = Compared(Write("native", native), WriteHf("hf", theirs), Llama());
+  ASSERT_EQ(found.differences.size(), 1u) << "the type is none";
+  const Difference& one = found.differences[0];
+  EXPECT_EQ(kNativePrefix + one.name, native[0].name);
+  EXPECT_EQ(one.numbers, 2);
+  EXPECT_EQ(one.largest, 8);
+  EXPECT_EQ(one.first, "float32 " + ShapeText(native[0].shape));
+  EXPECT_EQ(one.second, "bfloat16 " + ShapeText(native[0].shape));
+  EXPECT_THAT(found.left_out_first, ElementsAre("optimizer.state.exp_avg", "iteration"));
+}
+
+TEST_F(CompareModelTest, WhatIsNotOfTheModelIsComparedByNameAndToldWhy) {
+  std::vector<TestTensor> theirs = Of(Llama(), Naming::kTransformers);
+  theirs.erase(theirs.begin());
+  const Comparison found =
+      Compared(Write("native", Of(Llama(), Naming::kOurs, kNativePrefix)), WriteHf("hf", theirs), Llama());
+  EXPECT_FALSE(found.of_parameters);
+  EXPECT_THAT(found.not_of_model, HasSubstr("lm_head.weight is not there, and the model has it"));
+  EXPECT_FALSE(found.differences.empty());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "fsdp/checkpoint/dcp_contents.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include <memory>
 #include <utility>
@@ -41,10 +42,11 @@ absl::Status LoadSums(const std::string& folder, DcpContents* contents) {
 absl::Status CheckFile(const std::string& folder, size_t number, DcpContents* contents) {
   const std::string& name = contents->index.files[number];
   if (!IsPlainFileName(name)) return absl::OkStatus();  // CheckIndex() says so.
-  const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(absl::StrCat(folder, "/", name));
+  const std::string path = absl::StrCat(folder, "/", name);
+  const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(path);
   if (!file.ok()) {
     if (!IsFaultOfFile(file.status())) return file.status();
-    contents->faults.Add(name, std::string(file.status().message()));
+    contents->faults.Add(name, WithoutPath(file.status(), path));
     return absl::OkStatus();
   }
   contents->file_bytes[number] = (*file)->size();
@@ -69,6 +71,10 @@ void CheckEnd(const std::string& name, const DcpPlace& place, DcpContents* conte
 }
 
 }  // namespace
+
+std::string WithoutPath(const absl::Status& status, const std::string& path) {
+  return std::string(absl::StripPrefix(status.message(), absl::StrCat(path, ": ")));
+}
 
 bool IsFaultOfFile(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||

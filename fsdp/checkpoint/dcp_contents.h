@@ -26,6 +26,9 @@ struct DcpContents {
 // be read, which is no fault of the checkpoint's.
 bool IsFaultOfFile(const absl::Status& status);
 
+// What an InputFile says, for a fault that names the file already.
+std::string WithoutPath(const absl::Status& status, const std::string& path);
+
 // An error where there is no `.metadata` (NOT_FOUND), it cannot be read at all (DATA_LOSS), or a file could
 // not be opened or read for a reason that is none of the checkpoint's (INTERNAL, PERMISSION_DENIED).
 absl::StatusOr<DcpContents> LoadContents(const std::string& folder);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <random>
 #include <thread>
@@ -115,6 +116,23 @@ TEST(DcpReader, ValuesAreReadAndNamesThatAreNotThereAreNull) {
   EXPECT_EQ(value->root().integer, 7);
   EXPECT_EQ((*reader)->FindTensor("iteration"), nullptr);
   EXPECT_EQ((*reader)->FindValue("model.w"), nullptr);
+}
+
+TEST(DcpReader, AFileIsNamedOnceInWhatIsToldOfIt) {
+  TempDir dir;
+  const TestTensor tensor = MakeTestTensor("w", "float32", {4096});
+  ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), {tensor}, 1)).ok());
+  const auto reader = DcpReader::Open(dir.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::string numbers(tensor.numbers.size(), '\0');
+  const DcpTensor& found = *(*reader)->FindTensor("w");
+  ASSERT_TRUE((*reader)->ReadRun(found, 0, 4096, numbers.data()).ok());
+  const std::string path = dir.File("__0_0.distcp");
+  ASSERT_EQ(truncate(path.c_str(), 5000), 0);
+  const absl::Status shrunk = (*reader)->ReadRun(found, 0, 4096, numbers.data());
+  const std::string told(shrunk.message());
+  EXPECT_NE(told.find("ends at byte 5000"), std::string::npos) << told;
+  EXPECT_EQ(told.find(path), told.rfind(path)) << told;
 }
 
 }  // namespace

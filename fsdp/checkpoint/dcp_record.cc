@@ -1,6 +1,7 @@
 #include "fsdp/checkpoint/dcp_record.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <string.h>
 
 #include <algorithm>
@@ -102,8 +103,10 @@ ReadAt DcpRecord::Reader() const {
 
 absl::Status DcpRecord::Located(const absl::Status& status) const {
   if (status.ok()) return status;
+  // What the file says of a read has its path in front.
+  const absl::string_view what = absl::StripPrefix(status.message(), absl::StrCat(file_->path(), ": "));
   return absl::Status(status.code(),
-                      absl::StrCat(file_->path(), ": record at byte ", place_.begin, ": ", status.message()));
+                      absl::StrCat(file_->path(), ": record at byte ", place_.begin, ": ", what));
 }
 
 absl::StatusOr<SavedTensor> DcpRecord::OpenChunk(const DcpTensor& tensor, const DcpChunk& chunk) const {

@@ -34,20 +34,20 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
   return text;
 }
 
-bool IsOwn(const std::string& folder, const std::string& job) {
+// By a job of this service, this one or another.
+bool IsExport(const std::string& folder) {
   const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kMarkName), kMaxMarkBytes);
-  if (!text.ok() || job.empty()) return false;
-  const absl::StatusOr<JsonValue> mark = ParseJson(*text);
+  const absl::StatusOr<JsonValue> mark = text.ok() ? ParseJson(*text) : text.status();
   const JsonValue* owner = mark.ok() ? mark->Find("job") : nullptr;
-  return owner != nullptr && owner->kind == JsonValue::Kind::kText && owner->text == job;
+  return owner != nullptr && owner->kind == JsonValue::Kind::kText;
 }
 
-absl::Status CheckMayReplace(const std::string& folder, const std::string& job) {
+absl::Status CheckMayReplace(const std::string& folder) {
   std::error_code error;
   const bool absent = !std::filesystem::exists(folder, error) && !error;
-  if (absent || std::filesystem::is_empty(folder, error) || IsOwn(folder, job)) return absl::OkStatus();
+  if (absent || std::filesystem::is_empty(folder, error) || IsExport(folder)) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat(folder, ": is there already and is not this job's; move it away"));
+      absl::StrCat(folder, ": is there already and is no job's export; move it away"));
 }
 
 // None where the job did not start from a folder that has one of this model.
@@ -82,7 +82,7 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const
                                                 : MakeHfConfig(spec.model, conversion.type->name));
   conversion.mark_name = kMarkName;
   conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(job), ", \"step\": ", spec.steps, "}\n");
-  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target, job));
+  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target));
   const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
   ConversionProgress progress;
   FSDPD_ASSIGN_OR_RETURN(const ConversionResult result, Convert(conversion, threads, stopped, &progress));

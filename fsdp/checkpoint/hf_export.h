@@ -3,8 +3,9 @@
 //
 // Numbers are bfloat16 where the job computed in that, else float32. config.json is the one of the folder
 // that the job started from, where it says this model, so that token ids and the family's name stay; else it
-// is made from the spec. fsdpd.json says which job's folder it is: what an attempt before left there is
-// replaced once the new one is complete, anybody else's stays.
+// is made from the spec. fsdpd.json says which job's folder it is: what an attempt or a run before left there
+// (the folder of checkpoints is one run's at a time) is replaced at once when the new one is complete, and
+// never mixed with it; what has no such file is somebody's, and stays.
 //
 // Errors: ALREADY_EXISTS for somebody else's folder; those of a conversion (convert.h). Thread safety: one
 // at a time for each folder.
@@ -22,8 +23,8 @@ namespace fsdpd {
 
 std::string HfExportPath(const std::string& dir);
 
-// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty: then nothing is its
-// own. Returns how many bytes of numbers were written.
+// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty. Returns how many bytes
+// of numbers were written.
 absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
                                  const std::function<bool()>& stopped);
 

@@ -3,6 +3,7 @@
 #include "fsdp/checkpoint/hf_export.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -94,18 +95,32 @@ TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
   EXPECT_THAT(Read("config.json"), HasSubstr("\"layer_norm_epsilon\": 1e-06"));
 }
 
-TEST_F(HfExportTest, ReplacesItsOwnAndNoOther) {
+// What a job that goes on in the folder of an earlier one has learnt belongs at that place.
+TEST_F(HfExportTest, ReplacesWhatAJobLeftAndNothingElse) {
   ASSERT_TRUE(Export("job-1").ok());
-  WriteFileOf(hf_ + "/left.txt", "of the attempt before");
-  ASSERT_TRUE(Export("job-1").ok());
-  EXPECT_FALSE(fs::exists(hf_ + "/left.txt"));
-  for (const char* other : {"job-2", ""}) {
-    const absl::Status refused = Export(other).status();
-    EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
-    EXPECT_EQ(TypeOfAll(), "float32");
+  for (const char* job : {"job-1", "job-2", ""}) {
+    WriteFileOf(hf_ + "/left.txt", "of the one before");
+    WriteFileOf(hf_ + "/model-00001-of-00002.safetensors", "of the one before");
+    const absl::StatusOr<int64_t> exported = Export(job);
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    EXPECT_FALSE(fs::exists(hf_ + "/left.txt"));
+    EXPECT_FALSE(fs::exists(hf_ + "/model-00001-of-00002.safetensors"));
+    EXPECT_THAT(Read("fsdpd.json"), HasSubstr(absl::StrCat("{\"job\": \"", job, "\"")));
   }
   fs::remove(hf_ + "/fsdpd.json");  // As somebody's own folder.
-  EXPECT_TRUE(absl::IsAlreadyExists(Export("job-1").status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(Export("job-2").status()));
+  EXPECT_EQ(TypeOfAll(), "float32");
+}
+
+TEST_F(HfExportTest, MayReplaceWhatTheJobStartedFrom) {
+  ASSERT_TRUE(Export("job-1").ok());
+  WriteFileOf(hf_ + "/config.json",
+              absl::StrReplaceAll(Read("config.json"), {{"{", "{\n  \"eos_token_id\": 31,"}}));
+  spec_.checkpoint.load = hf_;
+  spec_.precision.compute = DType::kBf16;
+  ASSERT_TRUE(Export("job-2").ok());
+  EXPECT_EQ(TypeOfAll(), "bfloat16");
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"eos_token_id\": 31"));
 }
 
 TEST_F(HfExportTest, WhatFailsLeavesTheOneBefore) {

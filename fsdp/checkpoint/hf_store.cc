@@ -10,51 +10,24 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/json_quote.h"
-#include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/json.h"
+#include "fsdp/checkpoint/hf_contents.h"
 #include "fsdp/checkpoint/safetensors.h"
+#include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr char kSingleName[] = "model.safetensors";
-constexpr char kIndexName[] = "model.safetensors.index.json";
-constexpr int64_t kMaxIndexBytes = JsonLimits().bytes;
+// Of each file, in blocks: milliseconds for a model of hundreds of files.
+constexpr int64_t kSamples = 8, kSampleBytes = 4096;
 
 // ---- Reading.
-
-// Of each file those tensors that the index says it has.
-using Named = std::map<std::string, std::set<std::string>>;
-
-absl::StatusOr<Named> ReadIndex(const InputFile& file) {
-  const auto wrong = [&file](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat(file.path(), ": ", what));
-  };
-  if (file.size() > kMaxIndexBytes) return wrong("is too large for an index");
-  std::string text(file.size(), '\0');
-  FSDPD_RETURN_IF_ERROR(file.Read(0, file.size(), text.data()));
-  const absl::StatusOr<JsonValue> index = ParseJson(text);
-  if (!index.ok()) return wrong(index.status().message());
-  const JsonValue* map = index->Find("weight_map");
-  if (map == nullptr || map->kind != JsonValue::Kind::kObject) return wrong("has no weight_map");
-  Named named;
-  for (size_t i = 0; i < map->keys.size(); ++i) {
-    const JsonValue& of = map->items[i];
-    if (of.kind != JsonValue::Kind::kText || !IsPlainFileName(of.text)) {
-      return wrong(absl::StrCat(map->keys[i], " is in no file of the folder"));
-    }
-    named[of.text].insert(map->keys[i]);
-  }
-  return named;
-}
 
 // The numbers of a rectangle as they lie one after the other in the whole tensor.
 template <typename Function>
@@ -79,83 +52,78 @@ absl::Status ForEachRun(const std::vector<int64_t>& shape, const Rectangle& part
   }
 }
 
+absl::Status AddSum(const InputFile& file, const std::string& what, int64_t begin, int64_t bytes,
+                    std::vector<std::string>* lines) {
+  std::vector<char> block(bytes);
+  FSDPD_RETURN_IF_ERROR(file.Read(begin, bytes, block.data()));
+  lines->push_back(absl::StrFormat("%s = checksum %08x", what, Crc32(block.data(), bytes)));
+  return absl::OkStatus();
+}
+
+// Weights of another training have the same size and head: blocks from the first number to the last.
+absl::Status AddTraits(const HfFile& file, std::vector<std::string>* lines) {
+  const InputFile& input = *file.input;
+  const auto add_sum = [&](const std::string& what, int64_t begin, int64_t bytes) {
+    return AddSum(input, absl::StrCat(file.name, ": ", what), begin, bytes, lines);
+  };
+  lines->push_back(absl::StrCat(file.name, ": size = ", input.size()));
+  FSDPD_RETURN_IF_ERROR(add_sum("head", 0, file.head_bytes));
+  const int64_t numbers = input.size() - file.head_bytes;
+  const int64_t bytes = std::min(numbers, kSampleBytes), last = numbers - bytes;
+  const int64_t samples = last == 0 ? std::min<int64_t>(bytes, 1) : kSamples;
+  for (int64_t i = 0; i < samples; ++i) {
+    const int64_t begin = file.head_bytes + last * i / std::max<int64_t>(samples - 1, 1);
+    FSDPD_RETURN_IF_ERROR(add_sum(absl::StrCat("bytes ", begin, " to ", begin + bytes - 1), begin, bytes));
+  }
+  return absl::OkStatus();
+}
+
 class HfTensorReader : public TensorReader {
  public:
-  explicit HfTensorReader(std::string folder) : folder_(std::move(folder)) {}
-
-  absl::Status Open() {
-    const absl::StatusOr<std::unique_ptr<InputFile>> index =
-        InputFile::Open(absl::StrCat(folder_, "/", kIndexName));
-    if (!index.ok() && !absl::IsNotFound(index.status())) return index.status();
-    if (index.ok()) {
-      FSDPD_ASSIGN_OR_RETURN(const Named named, ReadIndex(**index));
-      for (const auto& [file, tensors] : named) FSDPD_RETURN_IF_ERROR(Add(file, &tensors));
-    } else {
-      FSDPD_RETURN_IF_ERROR(Add(kSingleName, nullptr));
-    }
+  // REQUIRES: they have no faults.
+  explicit HfTensorReader(HfContents contents) : contents_(std::move(contents)) {
     std::vector<StoredTensor> stored;
-    for (const auto& [name, place] : places_) {
-      stored.push_back({name, place.entry.type, place.entry.shape, place.entry.bytes});
+    for (const HfTensor& tensor : contents_.tensors) {
+      const SafetensorsEntry& entry = tensor.entry;
+      stored.push_back({entry.name, entry.type, entry.shape, entry.bytes});
     }
-    SetTensors(std::move(stored));
-    return absl::OkStatus();
+    SetTensors(std::move(stored));  // In the order of the contents: by name.
   }
 
   absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const override {
-    const StoredTensor& stored = tensors()[tensor];
-    const Place& place = places_.find(stored.name)->second;
-    const int64_t width = stored.type->bytes;
-    return place.file->Read(place.entry.begin + begin * width, count * width, out);
+    const SafetensorsEntry& entry = contents_.tensors[tensor].entry;
+    const int64_t width = entry.type->bytes;
+    return FileOf(tensor).Read(entry.begin + begin * width, count * width, out);
   }
 
   absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override {
-    const Place& place = places_.find(tensors()[tensor].name)->second;
-    const int64_t width = place.entry.type->bytes;
+    const SafetensorsEntry& entry = contents_.tensors[tensor].entry;
+    const int64_t width = entry.type->bytes;
     auto* at = static_cast<char*>(out);
-    return ForEachRun(place.entry.shape, part, [&](int64_t begin, int64_t elements) {
+    return ForEachRun(entry.shape, part, [&](int64_t begin, int64_t elements) {
       char* const to = at;
       at += elements * width;
-      return place.file->Read(place.entry.begin + begin * width, elements * width, to);
+      return FileOf(tensor).Read(entry.begin + begin * width, elements * width, to);
     });
   }
 
- private:
-  struct Place {
-    std::shared_ptr<const InputFile> file;
-    SafetensorsEntry entry;
-  };
+  absl::StatusOr<std::vector<std::string>> Traits() const override {
+    std::vector<std::string> lines;
+    for (const HfFile& file : contents_.files) FSDPD_RETURN_IF_ERROR(AddTraits(file, &lines));
+    return lines;
+  }
 
-  // `named`: what the file must have; null: whatever is there.
-  absl::Status Add(const std::string& name, const std::set<std::string>* named) {
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> opened,
-                           InputFile::Open(absl::StrCat(folder_, "/", name)));
-    const std::shared_ptr<const InputFile> file = std::move(opened);
-    absl::StatusOr<std::vector<SafetensorsEntry>> entries = ReadSafetensors(
-        file->size(),
-        [&file](int64_t begin, int64_t size, void* out) { return file->Read(begin, size, out); });
-    if (!entries.ok()) {
-      return absl::Status(entries.status().code(),
-                          absl::StrCat(file->path(), ": ", entries.status().message()));
-    }
-    size_t found = 0;
-    for (SafetensorsEntry& entry : *entries) {
-      found += named == nullptr ? 0 : named->count(entry.name);
-      const std::string tensor = entry.name;
-      if (!places_.insert({tensor, {file, std::move(entry)}}).second) {
-        return absl::DataLossError(absl::StrCat(file->path(), ": ", tensor, " is in another file too"));
-      }
-    }
-    if (named == nullptr || found == named->size()) return absl::OkStatus();
-    for (const std::string& tensor : *named) {
-      if (places_.count(tensor) == 0) {
-        return absl::DataLossError(absl::StrCat(file->path(), ": has no ", tensor, ", which the index says"));
-      }
-    }
+  absl::Status CheckUnchanged() const override {
+    for (const HfFile& file : contents_.files) FSDPD_RETURN_IF_ERROR(file.input->CheckUnchanged());
     return absl::OkStatus();
   }
 
-  const std::string folder_;
-  std::map<std::string, Place> places_;
+ private:
+  const InputFile& FileOf(size_t tensor) const {
+    return *contents_.files[contents_.tensors[tensor].file].input;
+  }
+
+  const HfContents contents_;
 };
 
 // ---- Writing.
@@ -205,7 +173,7 @@ class HfTensorWriter : public TensorWriter {
     for (const File& file : files_) {
       if (fsync(file.fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", file.path));
     }
-    if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kIndexName, IndexText()));
+    if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfIndexName, IndexText()));
     FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfConfigName, config_));
     return SyncFolder(folder_);
   }
@@ -224,7 +192,7 @@ class HfTensorWriter : public TensorWriter {
 
   std::string NameOf(size_t number) const {
     return begins_.size() == 1
-               ? kSingleName
+               ? kHfSingleName
                : absl::StrFormat("model-%05d-of-%05d.safetensors", number + 1, begins_.size());
   }
 
@@ -251,8 +219,8 @@ class HfTensorWriter : public TensorWriter {
 };
 
 bool HasSafetensors(const std::string& folder) {
-  return access(absl::StrCat(folder, "/", kSingleName).c_str(), F_OK) == 0 ||
-         access(absl::StrCat(folder, "/", kIndexName).c_str(), F_OK) == 0;
+  return access(absl::StrCat(folder, "/", kHfSingleName).c_str(), F_OK) == 0 ||
+         access(absl::StrCat(folder, "/", kHfIndexName).c_str(), F_OK) == 0;
 }
 
 bool HasOtherWeights(const std::string& folder) {
@@ -270,14 +238,14 @@ bool HasOtherWeights(const std::string& folder) {
 bool HasHfWeights(const std::string& folder) { return HasSafetensors(folder) || HasOtherWeights(folder); }
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& folder) {
-  auto reader = std::make_unique<HfTensorReader>(folder);
-  const absl::Status opened = reader->Open();
-  if (opened.ok()) return reader;
-  if (absl::IsNotFound(opened) && !HasSafetensors(folder) && HasOtherWeights(folder)) {
-    return absl::UnimplementedError(absl::StrCat(folder, ": has weights and no ", kSingleName,
+  absl::StatusOr<HfContents> contents = LoadHfContents(folder);
+  if (absl::IsNotFound(contents.status()) && !HasSafetensors(folder) && HasOtherWeights(folder)) {
+    return absl::UnimplementedError(absl::StrCat(folder, ": has weights and no ", kHfSingleName,
                                                  ": save_pretrained() of transformers makes one of them"));
   }
-  return opened;
+  FSDPD_RETURN_IF_ERROR(contents.status());
+  FSDPD_RETURN_IF_ERROR(contents->first);
+  return std::make_unique<HfTensorReader>(*std::move(contents));
 }
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,

@@ -2,8 +2,9 @@
 // config.json (tensor_store.h says what reader and writer are).
 //
 // Of the reader: every byte of a file is some tensor's, and what the index names is where it says; else
-// DATA_LOSS. The format has no checksums: a number that was damaged is not seen. NOT_FOUND where there are no
-// safetensors, UNIMPLEMENTED where there are weights in another form.
+// DATA_LOSS. The format has no checksums: a number that was damaged is not seen, and that two opened the same
+// files only by Traits() and CheckUnchanged(). NOT_FOUND where there are no safetensors, UNIMPLEMENTED where
+// there are weights in another form.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -14,6 +14,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 class HfStoreTest : public ::testing::Test {
@@ -92,7 +93,59 @@ TEST_F(HfStoreTest, ATornFileIsRefused) {
   Write(1000);
   const std::string bytes = ReadFileOf(dir_.File("model.safetensors"));
   WriteFileOf(dir_.File("model.safetensors"), bytes.substr(0, bytes.size() - 1));
-  EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: its tensors have"));
+  EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: step: its numbers end at byte "));
+}
+
+// Size and head are those of every training of the model.
+TEST_F(HfStoreTest, TraitsTellFilesOfOtherNumbersAndNotCopies) {
+  Write(170);
+  const auto traits = [this] {
+    const auto reader = OpenHfFolder(dir_.path());
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    return *(*reader)->Traits();
+  };
+  const std::vector<std::string> before = traits();
+  EXPECT_THAT(before,
+              Contains(absl::StrCat(first_, ": size = ", std::filesystem::file_size(dir_.File(first_)))));
+  std::filesystem::copy(dir_.File(first_), dir_.File("copy"));
+  std::filesystem::rename(dir_.File("copy"), dir_.File(first_));
+  EXPECT_EQ(traits(), before);
+  for (const bool head : {false, true}) {
+    std::string bytes = ReadFileOf(dir_.File(first_));
+    if (head) bytes = absl::StrReplaceAll(bytes, {{"\"pt\"", "\"tp\""}});
+    if (!head) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    WriteFileOf(dir_.File(first_), bytes);
+    const std::vector<std::string> after = traits();
+    ASSERT_EQ(after.size(), before.size());
+    EXPECT_NE(after, before) << head;
+  }
+}
+
+TEST_F(HfStoreTest, BlocksOfALargeFileAreFromItsFirstNumberToItsLast) {
+  const TensorType* type = FindTensorType("uint8");
+  const auto writer = MakeHfWriter(dir_.path(), {{"w", type, {100'003}, 100'003}}, 1 << 20, "{}");
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Write(0, std::string(100'003, 'x').data()).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const auto reader = OpenHfFolder(dir_.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const std::vector<std::string> traits = *(*reader)->Traits();
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(dir_.File("model.safetensors")));
+  EXPECT_EQ(traits.size(), 10u) << "its size, its head and eight blocks";
+  EXPECT_THAT(traits[2], HasSubstr(absl::StrCat("bytes ", size - 100'003, " to ")));
+  EXPECT_THAT(traits[9], HasSubstr(absl::StrCat(" to ", size - 1, " = ")));
+}
+
+TEST_F(HfStoreTest, AFileThatChangesAfterItWasOpenedIsTold) {
+  Write(170);
+  const auto reader = OpenHfFolder(dir_.path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE((*reader)->CheckUnchanged().ok());
+  std::filesystem::copy(dir_.File(first_), dir_.File("copy"));
+  std::filesystem::rename(dir_.File("copy"), dir_.File(first_));
+  const absl::Status replaced = (*reader)->CheckUnchanged();
+  EXPECT_TRUE(absl::IsDataLoss(replaced)) << replaced;
+  EXPECT_THAT(replaced.message(), HasSubstr(first_ + ": was replaced while it was read: it was inode "));
 }
 
 TEST_F(HfStoreTest, WeightsInAnotherFormAreNamed) {

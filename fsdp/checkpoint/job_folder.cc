@@ -6,6 +6,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
 #include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,11 +45,16 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Of a committed one or of a commit that was killed; .metadata is dealt with first.
-bool IsOfCheckpoint(const std::string& name) {
-  if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".distcp") || absl::EndsWith(name, ".part");
+// Of a save or a commit that was killed.
+bool IsUnfinished(const std::string& name) {
+  if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".part");
   return absl::EndsWith(name, kTemporarySuffix) &&
          (absl::StartsWith(name, kDcpMetadataName) || absl::StartsWith(name, kDcpSumsName));
+}
+
+// Of any; .metadata is dealt with first.
+bool IsOfCheckpoint(const std::string& name) {
+  return IsUnfinished(name) || (absl::StartsWith(name, "__") && absl::EndsWith(name, ".distcp"));
 }
 
 absl::Status Remove(const std::string& path) {
@@ -117,6 +123,34 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
     status.Update(RemoveCheckpoint(each.path));  // One that stays must not keep the others.
   }
   return status;
+}
+
+absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(dir));
+  int64_t removed = 0;
+  absl::Status status;
+  for (const FoundCheckpoint& each : found) {
+    const absl::StatusOr<std::vector<std::string>> names = NamesIn(each.path);
+    status.Update(names.status());
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      if (!IsUnfinished(name)) continue;
+      const absl::Status gone = Remove(absl::StrCat(each.path, "/", name));
+      status.Update(gone);
+      removed += gone.ok() ? 1 : 0;
+    }
+    if (!each.committed) rmdir(each.path.c_str());  // Where nothing is left in it.
+  }
+  FSDPD_RETURN_IF_ERROR(status);
+  return removed;
+}
+
+absl::Status SetAside(const std::string& path) {
+  const std::string aside = absl::StrCat(path, ".damaged");
+  std::error_code error;
+  std::filesystem::remove_all(aside, error);
+  if (rename(path.c_str(), aside.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("rename ", path, " to ", aside));
 }
 
 }  // namespace fsdpd

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <absl/time/time.h>
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,10 @@
 #include <vector>
 
 namespace fsdpd {
+
+// For what another rank says of files: a disk may be slow, and a rank that is gone takes the job with it long
+// before.
+inline constexpr absl::Duration kLongestFileWait = absl::Hours(24);
 
 struct FoundCheckpoint {
   int64_t step = 0;
@@ -39,5 +44,16 @@ absl::Status RecordNewest(const std::string& dir, int64_t step);
 // others.
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,
                        const std::function<bool(const std::string& path)>& is_own);
+
+// For who holds the folder's lock, before it writes there:
+
+// Removes the files that saves were writing when they were killed (__R_N.distcp.*.part, and what a commit
+// wrote beside), and folders of checkpoints that nothing else is in. Returns how many files. What another
+// rank has written whole stays, for RemoveOld().
+absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir);
+
+// A damaged one is kept as "iter_0000200.damaged", in the place of the last that was, since the job will
+// come to that step again.
+absl::Status SetAside(const std::string& path);
 
 }  // namespace fsdpd

@@ -113,6 +113,42 @@ TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
+TEST(JobFolder, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 1);
+  for (const int64_t step : {1, 2, 3}) {
+    fs::create_directories(CheckpointPath(dir.path(), step));
+    for (const char* name : {"__1_0.distcp.abc.part", ".metadata.abc.tmp", ".fsdpd_sums.tmp"})
+      std::ofstream(CheckpointPath(dir.path(), step) + "/" + name) << "half";
+  }
+  std::ofstream(CheckpointPath(dir.path(), 2) + "/thesis.part") << "mine";
+  fs::create_directories(dir.File("hf"));
+  std::ofstream(dir.File("hf/__1_0.distcp.abc.part")) << "somebody's";
+  const auto removed = RemoveUnfinished(dir.path());
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(*removed, 9);
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-2, 1)) << "of the third nothing is left";
+  for (const char* kept : {"iter_0000001/__0_0.distcp", "iter_0000002/__0_0.distcp",
+                           "iter_0000002/thesis.part", "hf/__1_0.distcp.abc.part"})
+    EXPECT_TRUE(fs::exists(dir.File(kept))) << kept;
+  EXPECT_FALSE(fs::exists(dir.File("iter_0000001/__1_0.distcp.abc.part")));
+  EXPECT_EQ(*RemoveUnfinished(dir.path()), 0);
+  EXPECT_EQ(*RemoveUnfinished(dir.File("absent")), 0);
+}
+
+TEST(JobFolder, ADamagedOneIsKeptInThePlaceOfTheLast) {
+  const TempDir dir;
+  MakeCheckpoint(dir.path(), 1);
+  const std::string path = CheckpointPath(dir.path(), 1);
+  ASSERT_TRUE(SetAside(path).ok());
+  MakeCheckpoint(dir.path(), 1);
+  std::ofstream(path + "/second") << "x";
+  ASSERT_TRUE(SetAside(path).ok());
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_TRUE(fs::exists(path + ".damaged/second"));
+  EXPECT_THAT(SetAside(path).message(), ::testing::HasSubstr("rename " + path));
+}
+
 TEST(JobFolder, HasNothingOfARecordThatFailed) {
   const TempDir dir;
   fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));  // Which no rename replaces.

@@ -27,9 +27,9 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& folde
     return reader;
   }
   absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfFolder(folder);
-  if (!absl::IsNotFound(reader.status())) return reader;
-  return absl::NotFoundError(absl::StrCat(folder, ": there is no checkpoint: neither ", kDcpMetadataName,
-                                          " nor safetensors; ", reader.status().message()));
+  if (!absl::IsNotFound(reader.status()) || HasHfWeights(folder)) return reader;
+  return absl::NotFoundError(
+      absl::StrCat(folder, ": there is no checkpoint: neither ", kDcpMetadataName, " nor safetensors"));
 }
 
 }  // namespace fsdpd

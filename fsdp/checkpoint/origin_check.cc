@@ -8,8 +8,11 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/open_store.h"
 #include "fsdp/data/input_file.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
@@ -50,15 +53,40 @@ void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::str
       NameOf(job.optimizer.kind));
 }
 
+absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file,
+                         InputFile::Open(absl::StrCat(folder, "/", kHfConfigName)));
+  if (file->size() > kMaxJobSpecBytes)
+    return absl::DataLossError(absl::StrCat(file->path(), ": is too large for a config.json"));
+  std::string text(file->size(), '\0');
+  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
+  return text;
+}
+
+// What of it is not trained here; nothing where `model` is one of ours.
+std::vector<std::string> ConfigFaults(const std::string& text, v1::Model* model) {
+  std::vector<std::string> faults;
+  for (const SpecFault& fault : ReadHfConfig(text, kHfConfigName, model)) {
+    // What is warned of is how it was trained there.
+    if (fault.violation.level == FaultLevel::kError) faults.push_back(Render(fault));
+  }
+  if (faults.empty() && !IsSound(*model)) faults.push_back("its sizes are no model's");
+  return faults;
+}
+
+bool ParseSpec(const std::string& json, v1::JobSpec* spec) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  return google::protobuf::util::JsonStringToMessage(json, spec, options).ok();
+}
+
 }  // namespace
 
 OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
   OriginDifferences differences;
   if (json.empty()) return differences;
   v1::JobSpec spec;
-  google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;
-  if (!google::protobuf::util::JsonStringToMessage(json, &spec, options).ok()) {
+  if (!ParseSpec(json, &spec)) {
     differences.run.push_back("the spec in it cannot be read, and is not compared");
     return differences;
   }
@@ -74,24 +102,31 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
 
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
                                                                         const ModelConfig& job) {
-  const absl::StatusOr<std::unique_ptr<InputFile>> file =
-      InputFile::Open(absl::StrCat(folder, "/", kHfConfigName));
-  if (absl::IsNotFound(file.status())) return std::nullopt;
-  if (!file.ok()) return file.status();
-  const std::string& path = (*file)->path();
-  if ((*file)->size() > kMaxJobSpecBytes)
-    return absl::DataLossError(absl::StrCat(path, ": is too large for a config.json"));
-  std::string text((*file)->size(), '\0');
-  FSDPD_RETURN_IF_ERROR((*file)->Read(0, (*file)->size(), text.data()));
+  const absl::StatusOr<std::string> text = ReadConfig(folder);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
   v1::Model model;
-  std::vector<std::string> differences;
-  for (const SpecFault& fault : ReadHfConfig(text, kHfConfigName, &model)) {
-    // What is warned of is how it was trained there.
-    if (fault.violation.level == FaultLevel::kError) differences.push_back(Render(fault));
-  }
-  if (differences.empty() && !IsSound(model)) differences.push_back("its sizes are no model's");
+  std::vector<std::string> differences = ConfigFaults(*text, &model);
   if (differences.empty()) differences = ModelDifferences(job, ToModelConfig(model));
   return differences;
+}
+
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder) {
+  if (FormatOf(folder) != StoreFormat::kHf) {
+    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
+    FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadJobSpec(*reader));
+    v1::JobSpec spec;
+    if (!json.empty() && ParseSpec(json, &spec)) {
+      spec = WithDefaults(spec, nullptr);
+      if (IsSound(spec.model())) return ToModelConfig(spec.model());
+    }
+  }
+  const absl::StatusOr<std::string> text = ReadConfig(folder);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
+  v1::Model model;
+  if (!ConfigFaults(*text, &model).empty()) return std::nullopt;
+  return ToModelConfig(model);
 }
 
 }  // namespace fsdpd

@@ -5,7 +5,7 @@
 // another model, and the job would train from nonsense without a word. Other data or another optimizer is
 // what people start from checkpoints for: it is told, no more.
 //
-// Pure, but for CompareHfConfig, which reads the file.
+// Pure, but for those that read a folder.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -31,5 +31,9 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 // where it cannot be read: INTERNAL and the like, as of any file.
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
                                                                         const ModelConfig& job);
+
+// The model that a folder itself says it is: in fsdpd.spec, or in the config.json beside the weights. None
+// where it says nothing, or what is none of today's models. An error where it cannot be read.
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder);
 
 }  // namespace fsdpd

@@ -2,9 +2,11 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -14,32 +16,74 @@ namespace fsdpd {
 namespace {
 
 // How the source's names are made of those of a naming.
-struct Found {
-  Naming naming = Naming::kOurs;
-  std::vector<NamedParam> params;
-  std::string outer;  // Before every name: "model.", where a whole training state was saved.
-  std::string body;   // BodyPrefix(), where it was left out.
+struct Prefix {
+  std::string outer;   // Before every name: "model.", where a whole training state was saved.
+  std::string body;    // BodyPrefix(), where it was left out.
+  std::string before;  // The embedding's name: `outer`, and the body's where that is there.
 
   std::string NameOf(const std::string& theirs) const {
     return absl::StrCat(outer, absl::StripPrefix(theirs, body));
   }
 };
 
-// The shortest: a state that holds the model holds it once, and what else has such a name has more before it.
-std::optional<std::string> ShortestBefore(const TensorReader& source, const std::string& end) {
-  std::optional<std::string> shortest;
+struct Found {
+  Naming naming = Naming::kOurs;
+  std::vector<NamedParam> params;
+  Prefix prefix = {};
+  std::string rival = {};  // Prefix::before of another one that has as much right; empty: there is none.
+};
+
+// What stands before the embedding, wherever a name ends as its does.
+std::vector<Prefix> PrefixesIn(const TensorReader& source, const std::string& embedding,
+                               const std::string& body) {
+  std::vector<Prefix> prefixes;
+  const absl::string_view end = absl::StripPrefix(embedding, body);
   for (const StoredTensor& tensor : source.tensors()) {
     absl::string_view before = tensor.name;
     if (!absl::ConsumeSuffix(&before, end) || (!before.empty() && before.back() != '.')) continue;
-    if (!shortest.has_value() || before.size() < shortest->size()) shortest = std::string(before);
+    absl::string_view outer = before;
+    const bool with_body = absl::ConsumeSuffix(&outer, body);
+    prefixes.push_back({std::string(outer), with_body ? "" : body, std::string(before)});
   }
-  return shortest;
+  return prefixes;
+}
+
+// Made of such words alone it is the model that is trained. An average of its weights, a teacher or a frozen
+// reference has a name of its own.
+bool IsOfTheModel(const Prefix& prefix) {
+  static constexpr absl::string_view kWords[] = {"app",    "model", "model_state", "model_state_dict",
+                                                 "module", "state", "state_dict",  "_orig_mod"};
+  for (const absl::string_view word : absl::StrSplit(prefix.outer, '.', absl::SkipEmpty())) {
+    if (std::find(std::begin(kWords), std::end(kWords), word) == std::end(kWords)) return false;
+  }
+  return true;
+}
+
+// Of several models in one state: what is called the model goes before what is called otherwise, complete or
+// not, since an average in the place of a model that lacks something would be loaded without a word. Of those
+// the complete one; where there is none, the shortest name, for what it lacks to be told.
+bool Choose(const TensorReader& source, std::vector<Prefix> prefixes, Found* found) {
+  if (prefixes.empty()) return false;
+  // By length, so that what is told is the same wherever the names lie.
+  std::stable_sort(prefixes.begin(), prefixes.end(),
+                   [](const Prefix& a, const Prefix& b) { return a.before.size() < b.before.size(); });
+  const auto others = std::stable_partition(prefixes.begin(), prefixes.end(), IsOfTheModel);
+  if (others != prefixes.begin()) prefixes.erase(others, prefixes.end());
+  const auto is_whole = [&](const Prefix& prefix) {
+    return std::all_of(found->params.begin(), found->params.end(), [&](const NamedParam& param) {
+      return source.Find(prefix.NameOf(param.theirs)) >= 0;
+    });
+  };
+  const auto parts = std::stable_partition(prefixes.begin(), prefixes.end(), is_whole);
+  found->prefix = prefixes[0];
+  if (parts - prefixes.begin() > 1) found->rival = prefixes[1].before;
+  return true;
 }
 
 // Whether any layer's tensor has the name that layers have together.
 bool HasStackedLayers(const TensorReader& source, const Found& found) {
   return std::any_of(found.params.begin(), found.params.end(), [&](const NamedParam& param) {
-    return param.layer >= 0 && source.Find(found.NameOf(param.theirs)) >= 0;
+    return param.layer >= 0 && source.Find(found.prefix.NameOf(param.theirs)) >= 0;
   });
 }
 
@@ -47,20 +91,15 @@ bool HasStackedLayers(const TensorReader& source, const Found& found) {
 std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& model) {
   for (const Naming naming : {Naming::kOurs, Naming::kTransformers, Naming::kTorchtitan, Naming::kMegatron,
                               Naming::kMegatronLayers}) {
-    Found found = {naming, ParamsOf(model, naming), "", ""};
+    Found found = {naming, ParamsOf(model, naming)};
     if (found.params.empty()) continue;
+    const std::string& embedding = found.params[0].theirs;
     if (naming == Naming::kOurs) {
-      found.outer = kNativePrefix;
-      if (source.Find(found.NameOf(found.params[0].theirs)) >= 0) return found;
+      found.prefix.outer = kNativePrefix;
+      if (source.Find(found.prefix.NameOf(embedding)) >= 0) return found;
       continue;
     }
-    const std::string body = BodyPrefix(model, naming);
-    const std::string embedding(absl::StripPrefix(found.params[0].theirs, body));
-    const std::optional<std::string> before = ShortestBefore(source, embedding);
-    if (!before.has_value()) continue;
-    const bool with_body = absl::EndsWith(*before, body);
-    found.outer = with_body ? before->substr(0, before->size() - body.size()) : *before;
-    found.body = with_body ? "" : body;
+    if (!Choose(source, PrefixesIn(source, embedding, BodyPrefix(model, naming)), &found)) continue;
     if (naming == Naming::kMegatron && !HasStackedLayers(source, found)) continue;
     return found;
   }
@@ -74,7 +113,7 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
                 ParamMatch* match) {
   std::set<std::string> names, roots;
   for (const NamedParam& param : found.params) {
-    const std::string name = found.NameOf(param.theirs);
+    const std::string name = found.prefix.NameOf(param.theirs);
     const bool is_new = names.insert(name).second;
     roots.insert(FirstWord(name));
     const int64_t at = source.Find(name);
@@ -99,9 +138,9 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
   for (const StoredTensor& tensor : source.tensors()) {
     if (names.count(tensor.name) > 0) continue;
     absl::string_view inner = tensor.name;
-    const bool inside = absl::ConsumePrefix(&inner, found.outer);
+    const bool inside = absl::ConsumePrefix(&inner, found.prefix.outer);
     const bool in_model =
-        only_model || (inside && (!found.outer.empty() || roots.count(FirstWord(inner)) > 0));
+        only_model || (inside && (!found.prefix.outer.empty() || roots.count(FirstWord(inner)) > 0));
     if (in_model && !IsComputed(inner) && inner != tied) {
       match->faults.Add(tensor.name, "is not in the model");
     } else {
@@ -123,6 +162,13 @@ ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, boo
   std::optional<Found> found = FindNaming(source, model);
   if (!found.has_value()) {
     match.faults.Add("embedding", "is not there: none of the names are those of this model's family");
+    return match;
+  }
+  if (!found->rival.empty()) {
+    match.faults.Add(
+        absl::StrCat("'", found->prefix.before, "' and '", found->rival, "'"),
+        "are before the names of a whole model each, and neither goes before the other: save the "
+        "one that is meant by itself");
     return match;
   }
   MatchFound(source, *found, model, only_model, &match);

@@ -4,6 +4,10 @@
 // it lacks of the model, has in another shape or as other than floating-point numbers, and has too much
 // inside of the model is a fault, all of them at once.
 //
+// Where a state holds several models, the one under no name or under "model", "state_dict" and the like is
+// taken, and else the only complete one. Of two that are complete with equal right none is: a fault names
+// both.
+//
 // Pure functions of what the reader lists.
 #pragma once
 

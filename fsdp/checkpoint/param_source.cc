@@ -21,6 +21,12 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string
   return std::unique_ptr<ParamSource>(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
 }
 
+const TensorType& ParamSource::TypeOf(const std::string& ours) const {
+  const auto found = numbers_.find(ours);
+  FSDPD_CHECK(faults().empty() && found != numbers_.end());
+  return *reader_->tensors()[match_.tensors[found->second]].type;
+}
+
 absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_t elements,
                                   float* out) const {
   const auto found = numbers_.find(ours);

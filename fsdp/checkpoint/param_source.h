@@ -32,6 +32,13 @@ class ParamSource {
   const DcpFaults& faults() const { return match_.faults; }
   const std::vector<std::string>& left_out() const { return match_.left_out; }
 
+  // Of the files, as TensorReader has them.
+  absl::StatusOr<std::vector<std::string>> Traits() const { return reader_->Traits(); }
+  absl::Status CheckUnchanged() const { return reader_->CheckUnchanged(); }
+
+  // Of which type its numbers are there. REQUIRES: as ReadRun.
+  const TensorType& TypeOf(const std::string& ours) const;
+
   // Elements [begin, begin + elements) of the flattened parameter, `ours` being its name here. REQUIRES:
   // faults() is empty, and the model has the parameter and so many elements of it.
   absl::Status ReadRun(const std::string& ours, int64_t begin, int64_t elements, float* out) const;

@@ -1,6 +1,7 @@
 // Parameters in others' names and layouts, read in parts. That others write them so is shown in tests/parity.
 #include "fsdp/checkpoint/param_source.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,9 +18,13 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 ModelConfig Gpt2() {
   Gpt2Config gpt2;
@@ -208,6 +213,74 @@ TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
   EXPECT_EQ(NamingOf(**reader, Llama()), Naming::kTorchtitan);
   EXPECT_EQ(NamingOf(**reader, Gpt2()), std::nullopt);
   EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
+}
+
+// Whole models, or what is named of them, each under its own name; of the number of the name.
+class SeveralModelsTest : public ParamSourceTest {
+ protected:
+  void Write(const std::vector<std::string>& before, size_t first_lacks = 0) {
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    std::vector<TestTensor> tensors;
+    for (size_t i = 0; i < before.size(); ++i) {
+      std::vector<TestTensor> model = Theirs(Llama(), Naming::kTransformers);
+      if (i == 0) model.resize(model.size() - first_lacks);
+      for (TestTensor& tensor : model) {
+        tensor.name = before[i] + tensor.name;
+        auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+        std::fill(numbers, numbers + tensor.numbers.size() / sizeof(float), static_cast<float>(i));
+        tensors.push_back(std::move(tensor));
+      }
+    }
+    WriteDcp(tensors);
+  }
+
+  // The number of the one that is read, or what is wrong.
+  std::string Taken() {
+    const auto source = ParamSource::Open(dir_.path(), Llama());
+    EXPECT_TRUE(source.ok()) << source.status();
+    for (const DcpFault& fault : (*source)->faults()) return fault.where + " " + fault.what;
+    float number = -1;
+    EXPECT_TRUE((*source)->ReadRun("embedding.weight", 0, 1, &number).ok());
+    EXPECT_TRUE((*source)->ReadRun("layer.1.ffn.w1", 0, 1, &number).ok());
+    return absl::StrCat(number);
+  }
+};
+
+TEST_F(SeveralModelsTest, TheModelGoesBeforeItsAverageWhateverIsShorter) {
+  for (const char* model :
+       {"model.", "", "state_dict.", "app.model.", "model_state_dict.", "state.model._orig_mod."}) {
+    for (const char* other : {"ema.", "e.", "model_ema.", "teacher.model.", "ema.module."}) {
+      Write({other, model});
+      EXPECT_EQ(Taken(), "1") << model << " and " << other;
+    }
+  }
+}
+
+TEST_F(SeveralModelsTest, AnyNameServesAModelThatIsAlone) {
+  Write({"ema."});
+  EXPECT_EQ(Taken(), "0");
+}
+
+TEST_F(SeveralModelsTest, OfTwoTheWholeOneIsTaken) {
+  Write({"a.", "teacher."}, /*first_lacks=*/1);
+  EXPECT_EQ(Taken(), "1");
+}
+
+// It would train on from an average, and nobody would know.
+TEST_F(SeveralModelsTest, AModelThatLacksSomethingIsNotTheAverage) {
+  Write({"model.", "ema."}, /*first_lacks=*/1);
+  EXPECT_THAT(Taken(), AllOf(StartsWith("model."), EndsWith(" is not there, and the model has it")));
+}
+
+TEST_F(SeveralModelsTest, OfTwoWithEqualRightNoneIsTaken) {
+  for (const char* second : {"teacher.", "student."}) {
+    Write({"ema.", second});
+    EXPECT_THAT(Taken(), AllOf(StartsWith(absl::StrCat("'ema.model.' and '", second, "model.' are before")),
+                               HasSubstr("save the one that is meant by itself")));
+  }
+  Write({"model.", "state_dict."});
+  EXPECT_THAT(Taken(), HasSubstr("'model.model.' and 'state_dict.model.'"));
 }
 
 }  // namespace

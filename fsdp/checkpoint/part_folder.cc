@@ -20,6 +20,7 @@
 #include "base/errno_status.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/folder_path.h"
 
 namespace fsdpd {
 namespace {
@@ -30,12 +31,6 @@ constexpr absl::string_view kReplaced = ".replaced";
 constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",      ".metadata.tmp",
                                        ".fsdpd_sums",   ".json",        ".json.tmp",      "common.pt",
                                        "common.pt.tmp", ".safetensors", ".fsdpd_sums.tmp"};
-
-std::string WithoutSlash(const std::string& path) {
-  std::string cut = path;
-  while (cut.size() > 1 && cut.back() == '/') cut.pop_back();
-  return cut;
-}
 
 std::string ParentOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
@@ -71,6 +66,11 @@ absl::Status Clear(const std::string& folder) {
   return absl::OkStatus();
 }
 
+absl::Status Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("rename ", from, " to ", to));
+}
+
 // The folder at `path` is the open one: it was not renamed between opening and locking.
 bool IsAt(int fd, const std::string& path) {
   struct stat here, there;
@@ -87,6 +87,16 @@ absl::Status CheckTargetIsFree(const std::string& target) {
   return ErrnoStatus(absl::StrCat("replace ", target));
 }
 
+std::string ReplacedBy(const std::string& target) { return absl::StrCat(target, kReplaced); }
+
+// Where two renames replace one, a crash between them leaves what was at the target under the other name.
+absl::Status BringBack(const std::string& target) {
+  if (access(target.c_str(), F_OK) == 0 || rename(ReplacedBy(target).c_str(), target.c_str()) == 0 ||
+      errno == ENOENT)
+    return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("rename ", ReplacedBy(target), " to ", target));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target, bool replaces) {
@@ -99,7 +109,9 @@ absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string
     close(fd);
     return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing there"));
   }
-  if (const absl::Status cleared = Clear(part); !cleared.ok()) {
+  absl::Status cleared = Clear(part);
+  if (replaces) cleared.Update(BringBack(whole));
+  if (!cleared.ok()) {
     close(fd);
     return cleared;
   }
@@ -114,28 +126,36 @@ PartFolder::~PartFolder() {
 absl::Status PartFolder::Commit() {
   FSDPD_RETURN_IF_ERROR(SyncFolder(part_));
   if (replaces_) return Replace();
-  if (rename(part_.c_str(), target_.c_str()) != 0) {
-    return ErrnoStatus(absl::StrCat("rename ", part_, " to ", target_));
-  }
+  FSDPD_RETURN_IF_ERROR(Rename(part_, target_));
   committed_ = true;
   return SyncFolder(ParentOf(target_));
 }
 
-// A crash between the two renames leaves both under other names, and the next one begins anew.
+// Whoever looks sees the one or the other, whole. What was there goes when a crash can no longer bring it
+// back.
 absl::Status PartFolder::Replace() {
-  const std::string old = absl::StrCat(target_, kReplaced);
+  std::string old = ReplacedBy(target_);
   std::error_code error;
   std::filesystem::remove_all(old, error);
-  if (rename(target_.c_str(), old.c_str()) != 0 && errno != ENOENT)
-    return ErrnoStatus(absl::StrCat("rename ", target_, " to ", old));
-  if (rename(part_.c_str(), target_.c_str()) != 0) {
-    const absl::Status failed = ErrnoStatus(absl::StrCat("rename ", part_, " to ", target_));
-    rename(old.c_str(), target_.c_str());
-    return failed;
+  if (renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    committed_ = true;
+    // By a name that says what it is, should it stay.
+    if (rename(part_.c_str(), old.c_str()) != 0) old = part_;
+  } else if (errno == ENOENT) {
+    FSDPD_RETURN_IF_ERROR(Rename(part_, target_));
+    committed_ = true;
+  } else {
+    // A file system that cannot exchange two: for a moment there is neither.
+    FSDPD_RETURN_IF_ERROR(Rename(target_, old));
+    if (const absl::Status failed = Rename(part_, target_); !failed.ok()) {
+      rename(old.c_str(), target_.c_str());
+      return failed;
+    }
+    committed_ = true;
   }
-  committed_ = true;
+  FSDPD_RETURN_IF_ERROR(SyncFolder(ParentOf(target_)));
   std::filesystem::remove_all(old, error);
-  return SyncFolder(ParentOf(target_));
+  return absl::OkStatus();
 }
 
 absl::Status CheckFreeSpace(const std::string& target, int64_t bytes) {

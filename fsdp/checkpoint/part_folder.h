@@ -2,9 +2,10 @@
 // shall be, and renamed when it is complete.
 //
 //   Create()   TARGET is not there, or an empty folder, which goes; or what the caller wants replaced, which
-//              stays until Commit(). What an interrupted one left under the
-//              other name is removed: nothing of it is used. Two at one target: the second is refused.
-//   Commit()   when all is in it and on disk.
+//              stays until Commit(). What an interrupted one left under the other name is removed: nothing
+//              of it is used. Two at one target: the second is refused.
+//   Commit()   when all is in it and on disk. What is replaced and the new one change places at once, where
+//              the file system can do that; the old one is removed when the new one is on disk at its place.
 //
 // Destroyed without a Commit() that succeeded, it takes away what it made; a process that is killed leaves it
 // for the next Create().

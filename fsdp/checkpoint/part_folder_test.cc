@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
@@ -45,6 +48,52 @@ TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
   EXPECT_FALSE(fs::exists(target + "/old"));
   EXPECT_EQ(ReadFileOf(target + "/model.safetensors"), "y");
   EXPECT_FALSE(fs::exists(target + ".replaced"));
+  EXPECT_FALSE(fs::exists(target + ".part"));
+}
+
+// What the kernel tells of names in a folder, one after the other: "from out.part", "to out".
+std::string MovesIn(int inotify) {
+  std::string moves;
+  alignas(inotify_event) char events[4096];
+  const ssize_t bytes = read(inotify, events, sizeof(events));
+  for (ssize_t at = 0; at < bytes;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(events + at);
+    moves += std::string((event->mask & IN_MOVED_FROM) != 0 ? "from " : "to ") + event->name + "; ";
+    at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+  }
+  return moves;
+}
+
+// Readers see the one or the other whenever they look: one call moves both.
+TEST(PartFolder, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
+  TempDir dir;
+  const std::string target = dir.File("out");
+  fs::create_directories(target);
+  WriteFileOf(target + "/old", "x");
+  const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  ASSERT_GE(inotify, 0);
+  const auto folder = PartFolder::Create(target, /*replaces=*/true);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  ASSERT_GE(inotify_add_watch(inotify, dir.path().c_str(), IN_MOVE), 0);
+  ASSERT_TRUE((*folder)->Commit().ok());
+  const std::string moves = MovesIn(inotify);
+  close(inotify);
+  EXPECT_EQ(moves,
+            "from out.part; to out; from out; to out.part; "
+            "from out.part; to out.replaced; ");
+  EXPECT_FALSE(fs::exists(target + "/old"));
+}
+
+// Where the file system could not exchange both, and the machine went down between two renames.
+TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
+  TempDir dir;
+  const std::string target = dir.File("out");
+  fs::create_directories(target + ".replaced");
+  WriteFileOf(target + ".replaced/old", "x");
+  fs::create_directories(target + ".part");
+  WriteFileOf(target + ".part/model.safetensors", "y");
+  { EXPECT_TRUE(PartFolder::Create(target, /*replaces=*/true).ok()); }
+  EXPECT_EQ(ReadFileOf(target + "/old"), "x");
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 

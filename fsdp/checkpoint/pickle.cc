@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -528,7 +529,8 @@ std::string DescribePickled(const PickleValue& value) {
     case PickleKind::kBigInt:
       return "an integer of more than 64 bits";
     case PickleKind::kFloat:
-      return absl::StrCat(value.real);
+      // Its sign says nothing, and differs between machines.
+      return std::isnan(value.real) ? "nan" : absl::StrCat(value.real);
     case PickleKind::kString:
       return "a text";
     case PickleKind::kBytes:

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "fsdp/checkpoint/pickle_writer.h"
@@ -176,6 +177,12 @@ TEST(Pickle, EveryLimitHolds) {
   limits.depth = 10;
   EXPECT_TRUE(Pickle::Parse("\x80\x02N" + std::string(9, '\x85') + ".", limits).ok());
   EXPECT_THAT(ErrorOf("\x80\x02N" + std::string(10, '\x85') + ".", limits), HasSubstr("more than 10 deep"));
+}
+
+TEST(Pickle, ANanIsShownWithoutASign) {
+  PickleWriter writer;
+  writer.Float(-std::nan(""));
+  EXPECT_EQ(DescribePickled(Parsed(writer.Take()).root()), "nan");
 }
 
 }  // namespace

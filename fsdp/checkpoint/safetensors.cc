@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -24,124 +25,153 @@ constexpr int64_t kAlignment = 8;  // Of the first number.
 constexpr char kNotes[] = "\"__metadata__\":{\"format\":\"pt\"}";
 constexpr size_t kMaxDimensions = 64;  // As many as torch has.
 
-struct NameOfType {
-  const char* ours;
-  const char* theirs;
-};
-constexpr NameOfType kNames[] = {
-    {"float64", "F64"},         {"float32", "F32"},
-    {"float16", "F16"},         {"bfloat16", "BF16"},
-    {"float8_e5m2", "F8_E5M2"}, {"float8_e4m3fn", "F8_E4M3"},
-    {"int64", "I64"},           {"int32", "I32"},
-    {"int16", "I16"},           {"int8", "I8"},
-    {"uint64", "U64"},          {"uint32", "U32"},
-    {"uint16", "U16"},          {"uint8", "U8"},
-    {"bool", "BOOL"},           {"complex64", "C64"},
-};
+std::string BytesText(int64_t bytes) { return absl::StrCat(bytes, bytes == 1 ? " byte" : " bytes"); }
 
-const char* TheirNameOf(const TensorType& type) {
-  for (const NameOfType& name : kNames) {
-    if (type.name == name.ours) return name.theirs;
-  }
-  return nullptr;
-}
+// Of one file.
+class Head {
+ public:
+  explicit Head(int64_t size) : size_(size) {}
 
-const TensorType* FindType(const std::string& theirs) {
-  for (const NameOfType& name : kNames) {
-    if (theirs == name.theirs) return FindTensorType(name.ours);
-  }
-  return nullptr;
-}
-
-absl::Status Wrong(const std::string& name, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(name, ": ", what));
-}
-
-absl::StatusOr<std::vector<int64_t>> WholeNumbers(const std::string& name, const JsonValue& entry,
-                                                  const std::string& key, size_t most) {
-  const JsonValue* list = entry.Find(key);
-  if (list == nullptr || list->kind != JsonValue::Kind::kList || list->items.size() > most) {
-    return Wrong(name, absl::StrCat("has no ", key, " that is a short list"));
-  }
-  std::vector<int64_t> numbers;
-  for (const JsonValue& item : list->items) {
-    int64_t number = 0;
-    if (item.kind != JsonValue::Kind::kNumber || !absl::SimpleAtoi(item.text, &number) || number < 0) {
-      return Wrong(name, "a size or an offset is not a whole number");
+  absl::StatusOr<SafetensorsContents> Look(const ReadAt& read) {
+    FSDPD_RETURN_IF_ERROR(ReadObject(read));
+    for (size_t i = 0; i < object_.keys.size(); ++i) {
+      if (object_.keys[i] != "__metadata__") AddEntry(object_.keys[i], object_.items[i]);
     }
-    numbers.push_back(number);
+    if (object_.kind == JsonValue::Kind::kObject) CheckPlaces();
+    return std::move(contents_);
   }
-  return numbers;
-}
 
-absl::StatusOr<SafetensorsEntry> ReadEntry(const std::string& name, const JsonValue& object) {
-  if (object.kind != JsonValue::Kind::kObject) return Wrong(name, "is not an object");
-  SafetensorsEntry entry;
-  entry.name = name;
-  const JsonValue* type = object.Find("dtype");
-  if (type == nullptr || type->kind != JsonValue::Kind::kText) return Wrong(name, "has no dtype");
-  FSDPD_ASSIGN_OR_RETURN(entry.shape, WholeNumbers(name, object, "shape", kMaxDimensions));
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, WholeNumbers(name, object, "data_offsets", 2));
-  if (offsets.size() != 2 || offsets[1] < offsets[0]) return Wrong(name, "its data_offsets are no range");
-  entry.type = FindType(type->text);
-  if (entry.type == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(name, ": numbers of type ", type->text, " are not read"));
+ private:
+  void Fault(const std::string& where, const std::string& what,
+             absl::StatusCode code = absl::StatusCode::kDataLoss) {
+    contents_.first.Update(absl::Status(code, where.empty() ? what : absl::StrCat(where, ": ", what)));
+    contents_.faults.Add(where, what);
   }
-  entry.begin = offsets[0];
-  entry.bytes = offsets[1] - offsets[0];
-  const absl::StatusOr<int64_t> bytes = BytesOf(*entry.type, entry.shape);
-  if (!bytes.ok() || *bytes != entry.bytes) {
-    return Wrong(name, absl::StrCat("has ", entry.bytes, " bytes, which are not ", ShapeText(entry.shape),
-                                    " of type ", entry.type->name));
+
+  // Leaves `object_` null where there is none.
+  absl::Status ReadObject(const ReadAt& read) {
+    const auto wrong = [this](const std::string& what) {
+      Fault("", what);
+      return absl::OkStatus();
+    };
+    if (size_ < kLengthBytes) return wrong("is too short for a safetensors file");
+    uint64_t length = 0;
+    FSDPD_RETURN_IF_ERROR(read(0, kLengthBytes, &length));
+    static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the length is written");
+    if (length > static_cast<uint64_t>(size_ - kLengthBytes)) {
+      return wrong(absl::StrCat("its head is said to have ", length, " bytes, and the file has ", size_));
+    }
+    if (length > kMaxSafetensorsHeadBytes) {
+      return wrong(absl::StrCat("its head has ", length, " bytes, too many"));
+    }
+    contents_.head_bytes = kLengthBytes + static_cast<int64_t>(length);
+    std::string head(length, '\0');
+    FSDPD_RETURN_IF_ERROR(read(kLengthBytes, static_cast<int64_t>(length), head.data()));
+    // The format's own rule: nothing stands before the object.
+    if (head.empty() || head[0] != '{') return wrong("its head is no JSON object");
+    JsonLimits limits;
+    limits.bytes = kMaxSafetensorsHeadBytes;
+    absl::StatusOr<JsonValue> object = ParseJson(head, limits);
+    if (!object.ok()) return wrong(absl::StrCat("its head is no JSON object: ", object.status().message()));
+    object_ = *std::move(object);
+    return absl::OkStatus();
   }
-  return entry;
-}
+
+  // None, and a fault, where it is no short list of whole numbers.
+  std::optional<std::vector<int64_t>> WholeNumbers(const std::string& name, const JsonValue& entry,
+                                                   const std::string& key, size_t most) {
+    const JsonValue* list = entry.Find(key);
+    if (list == nullptr || list->kind != JsonValue::Kind::kList || list->items.size() > most) {
+      Fault(name, absl::StrCat("has no ", key, " that is a short list"));
+      return std::nullopt;
+    }
+    std::vector<int64_t> numbers;
+    for (const JsonValue& item : list->items) {
+      int64_t number = 0;
+      if (item.kind != JsonValue::Kind::kNumber || !absl::SimpleAtoi(item.text, &number) || number < 0) {
+        Fault(name, "a size or an offset is not a whole number");
+        return std::nullopt;
+      }
+      numbers.push_back(number);
+    }
+    return numbers;
+  }
+
+  // Its place is one among the numbers, for CheckPlaces().
+  void AddEntry(const std::string& name, const JsonValue& object) {
+    if (object.kind != JsonValue::Kind::kObject) return Fault(name, "is not an object");
+    const JsonValue* type = object.Find("dtype");
+    if (type == nullptr || type->kind != JsonValue::Kind::kText) return Fault(name, "has no dtype");
+    const auto shape = WholeNumbers(name, object, "shape", kMaxDimensions);
+    const auto offsets = shape.has_value() ? WholeNumbers(name, object, "data_offsets", 2) : std::nullopt;
+    if (!offsets.has_value()) return;
+    if (offsets->size() != 2 || (*offsets)[1] < (*offsets)[0]) {
+      return Fault(name, "its data_offsets are no range");
+    }
+    SafetensorsEntry entry = {name,          FindTensorTypeOfSafetensors(type->text), *shape,
+                              (*offsets)[0], (*offsets)[1] - (*offsets)[0],           type->text};
+    const absl::StatusOr<int64_t> bytes =
+        entry.type == nullptr ? entry.bytes : BytesOf(*entry.type, entry.shape);
+    if (entry.type == nullptr) {
+      Fault(name, absl::StrCat("numbers of type ", type->text, " are not read"),
+            absl::StatusCode::kUnimplemented);
+    } else if (!bytes.ok() || *bytes != entry.bytes) {
+      Fault(name, absl::StrCat("has ", entry.bytes, " bytes, which are not ", ShapeText(entry.shape),
+                               " of type ", entry.type->name));
+    }
+    contents_.entries.push_back(std::move(entry));
+  }
+
+  // Each number is one tensor's, and each tensor's are there.
+  void CheckPlaces() {
+    const int64_t numbers = size_ - contents_.head_bytes;
+    std::vector<SafetensorsEntry> entries = std::move(contents_.entries);
+    contents_.entries.clear();
+    std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+      return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
+    });
+    int64_t end = 0;  // Of those before.
+    std::string before;
+    for (SafetensorsEntry& entry : entries) {
+      if (entry.begin > end) {
+        Fault(entry.name,
+              absl::StrCat("before its numbers there is a hole of ", BytesText(entry.begin - end)));
+      } else if (entry.begin < end && entry.bytes == 0) {
+        Fault(entry.name, absl::StrCat("lies within the numbers of ", before));
+      } else if (entry.begin < end) {
+        Fault(entry.name, absl::StrCat(BytesText(std::min(end - entry.begin, entry.bytes)),
+                                       " of its numbers are those of ", before, " too"));
+      }
+      if (entry.begin + entry.bytes > end) before = entry.name;
+      end = std::max(end, entry.begin + entry.bytes);  // What an offset was, so it fits.
+      if (entry.begin + entry.bytes > numbers) {
+        Fault(entry.name, absl::StrCat("its numbers end at byte ", entry.begin + entry.bytes,
+                                       " after the head, and the file at ", numbers));
+        continue;
+      }
+      entry.begin += contents_.head_bytes;
+      contents_.entries.push_back(std::move(entry));
+    }
+    if (end < numbers) {
+      Fault("", absl::StrCat("its tensors have ", end, " bytes, and after the head there are ", numbers));
+    }
+  }
+
+  const int64_t size_;
+  JsonValue object_;
+  SafetensorsContents contents_;
+};
 
 }  // namespace
 
+absl::StatusOr<SafetensorsContents> LookIntoSafetensors(int64_t size, const ReadAt& read) {
+  return Head(size).Look(read);
+}
+
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read) {
-  if (size < kLengthBytes) return absl::DataLossError("is too short for a safetensors file");
-  uint64_t length = 0;
-  FSDPD_RETURN_IF_ERROR(read(0, kLengthBytes, &length));
-  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "as the length is written");
-  if (length > static_cast<uint64_t>(size - kLengthBytes)) {
-    return absl::DataLossError(
-        absl::StrCat("its head is said to have ", length, " bytes, and the file has ", size));
-  }
-  if (length > kMaxSafetensorsHeadBytes) {
-    return absl::DataLossError(absl::StrCat("its head has ", length, " bytes, too many"));
-  }
-  std::string head(length, '\0');
-  FSDPD_RETURN_IF_ERROR(read(kLengthBytes, static_cast<int64_t>(length), head.data()));
-  // The format's own rule: nothing stands before the object.
-  if (head.empty() || head[0] != '{') return absl::DataLossError("its head is no JSON object");
-  JsonLimits limits;
-  limits.bytes = kMaxSafetensorsHeadBytes;
-  const absl::StatusOr<JsonValue> object = ParseJson(head, limits);
-  if (!object.ok()) {
-    return absl::DataLossError(absl::StrCat("its head is no JSON object: ", object.status().message()));
-  }
-  std::vector<SafetensorsEntry> entries;
-  for (size_t i = 0; i < object->keys.size(); ++i) {
-    if (object->keys[i] == "__metadata__") continue;
-    FSDPD_ASSIGN_OR_RETURN(SafetensorsEntry entry, ReadEntry(object->keys[i], object->items[i]));
-    entries.push_back(std::move(entry));
-  }
-  std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return std::tie(a.begin, a.bytes, a.name) < std::tie(b.begin, b.bytes, b.name);
-  });
-  const int64_t first = kLengthBytes + static_cast<int64_t>(length);
-  int64_t end = 0;
-  for (SafetensorsEntry& entry : entries) {
-    if (entry.begin != end) return Wrong(entry.name, "there is a gap or an overlap before its numbers");
-    end += entry.bytes;  // What an offset was, so it fits.
-    entry.begin += first;
-  }
-  if (end != size - first) {
-    return absl::DataLossError(
-        absl::StrCat("its tensors have ", end, " bytes, and after the head there are ", size - first));
-  }
-  return entries;
+  FSDPD_ASSIGN_OR_RETURN(SafetensorsContents contents, LookIntoSafetensors(size, read));
+  FSDPD_RETURN_IF_ERROR(contents.first);
+  return std::move(contents.entries);
 }
 
 std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors) {
@@ -149,7 +179,7 @@ std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors) {
   int64_t end = 0;
   for (SafetensorsEntry& tensor : *tensors) {
     FSDPD_CHECK(HasSafetensorsName(*tensor.type));
-    absl::StrAppend(&head, ",", JsonQuoted(tensor.name), ":{\"dtype\":\"", TheirNameOf(*tensor.type),
+    absl::StrAppend(&head, ",", JsonQuoted(tensor.name), ":{\"dtype\":\"", tensor.type->safetensors,
                     "\",\"shape\":[", absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[", end, ",",
                     end + tensor.bytes, "]}");
     tensor.begin = end;
@@ -165,6 +195,6 @@ std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors) {
   return file;
 }
 
-bool HasSafetensorsName(const TensorType& type) { return TheirNameOf(type) != nullptr; }
+bool HasSafetensorsName(const TensorType& type) { return !type.safetensors.empty(); }
 
 }  // namespace fsdpd

@@ -5,7 +5,7 @@
 // after the other to the last byte of the file.
 //
 // Pure functions. Errors: DATA_LOSS for what is no such file, UNIMPLEMENTED for a type of numbers that is not
-// read, each with what was found; or what `read` returned.
+// read, each with what was found; or what `read` returned. For who looks, they are faults, all at once.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/tensor_type.h"
 #include "fsdp/checkpoint/zip.h"
 
@@ -24,11 +25,22 @@ inline constexpr int64_t kMaxSafetensorsHeadBytes = 16 << 20;
 
 struct SafetensorsEntry {
   std::string name;
-  const TensorType* type = nullptr;
+  const TensorType* type = nullptr;  // Null, of LookIntoSafetensors(): one that is not read.
   std::vector<int64_t> shape;
   int64_t begin = 0;  // In the file.
   int64_t bytes = 0;
+  std::string type_name = {};  // As the head has it: "BF16".
 };
+
+struct SafetensorsContents {
+  std::vector<SafetensorsEntry> entries;  // That have a shape and a place within the file; as they lie there.
+  int64_t head_bytes = 0;                 // Before the first number.
+  DcpFaults faults;                       // Of a tensor by its name, or of the file by none.
+  absl::Status first;                     // The first of them as an error; OK: there are none.
+};
+
+// All that is wrong with the head of a file of `size` bytes. An error is `read`'s.
+absl::StatusOr<SafetensorsContents> LookIntoSafetensors(int64_t size, const ReadAt& read);
 
 // In the order in which they lie in the file of `size` bytes.
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read);

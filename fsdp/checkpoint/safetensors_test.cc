@@ -9,6 +9,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string FileOf(const std::string& head, const std::string& numbers) {
@@ -73,10 +74,13 @@ TEST(Safetensors, EveryByteBelongsToOneTensor) {
   };
   EXPECT_TRUE(Read(FileOf(both(entry(0, 2), entry(2, 5)), "12345")).ok());
   EXPECT_TRUE(Read(FileOf(both(entry(2, 5), entry(0, 2)), "12345")).ok()) << "in any order";
-  EXPECT_THAT(ErrorOf(both(entry(0, 2), entry(3, 5)), "12345"), HasSubstr("gap or an overlap"));
-  EXPECT_THAT(ErrorOf(both(entry(0, 3), entry(2, 5)), "12345"), HasSubstr("gap or an overlap"));
+  EXPECT_EQ(ErrorOf(both(entry(0, 2), entry(3, 5)), "12345"),
+            "b: before its numbers there is a hole of 1 byte");
+  EXPECT_EQ(ErrorOf(both(entry(0, 3), entry(2, 5)), "12345"), "b: 1 byte of its numbers are those of a too");
+  EXPECT_EQ(ErrorOf(both(entry(0, 5), entry(2, 4)), "12345"), "b: 2 bytes of its numbers are those of a too");
   EXPECT_THAT(ErrorOf(both(entry(0, 2), entry(2, 5)), "123456"), HasSubstr("there are 6"));
-  EXPECT_THAT(ErrorOf(both(entry(0, 2), entry(2, 5)), "1234"), HasSubstr("there are 4"));
+  EXPECT_EQ(ErrorOf(both(entry(0, 2), entry(2, 5)), "1234"),
+            "b: its numbers end at byte 5 after the head, and the file at 4");
 }
 
 TEST(Safetensors, ShapeAndBytesMustAgree) {
@@ -96,6 +100,27 @@ TEST(Safetensors, ShapeAndBytesMustAgree) {
   }
   EXPECT_THAT(ErrorOf(R"({"w":3})", four), HasSubstr("w: is not an object"));
   EXPECT_THAT(ErrorOf(R"({"w":{}})", four), HasSubstr("w: has no dtype"));
+}
+
+TEST(Safetensors, WhoLooksIsToldAllThatIsWrong) {
+  const std::string head =
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"F4","shape":[4],"data_offsets":[3,5]},)"
+      R"("c":{"dtype":"U8","shape":[7],"data_offsets":[4,6]},"d":{"dtype":"U8","shape":[9],"data_offsets":[6,15]},)"
+      R"("e":7})";
+  const std::string file = FileOf(head, "123456");
+  const auto found = LookIntoSafetensors(static_cast<int64_t>(file.size()), ReadAtOf(file));
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<std::string> faults;
+  for (const DcpFault& fault : found->faults) faults.push_back(fault.where + ": " + fault.what);
+  EXPECT_THAT(faults, ElementsAre("b: numbers of type F4 are not read",
+                                  "c: has 2 bytes, which are not [7] of type uint8", "e: is not an object",
+                                  "b: before its numbers there is a hole of 1 byte",
+                                  "c: 1 byte of its numbers are those of b too",
+                                  "d: its numbers end at byte 15 after the head, and the file at 6"));
+  EXPECT_TRUE(absl::IsUnimplemented(found->first)) << found->first;
+  ASSERT_EQ(found->entries.size(), 3u) << "those whose place is within the file";
+  EXPECT_EQ(found->entries[1].type_name, "F4");
+  EXPECT_EQ(found->entries[1].begin, found->head_bytes + 3);
 }
 
 TEST(Safetensors, WhatIsNoObjectIsRefused) {

@@ -5,7 +5,7 @@
 // are those of the format's own reader and writer, and name file or tensor.
 #pragma once
 
-#include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -50,6 +50,13 @@ class TensorReader {
 
   // Those of `part`, in row-major order, and no other byte of it. REQUIRES: it is within the tensor.
   virtual absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const = 0;
+
+  // What tells these files from others of the same names: lines "FILE: what = value", the same for copies on
+  // other disks. Of a few blocks of each, so not of every number. None where checksums tell.
+  virtual absl::StatusOr<std::vector<std::string>> Traits() const { return std::vector<std::string>(); }
+
+  // That no file was written to or replaced since Open (InputFile); nothing where checksums tell.
+  virtual absl::Status CheckUnchanged() const { return absl::OkStatus(); }
 
  protected:
   // Sorts them; the order is what Read()'s numbers mean.

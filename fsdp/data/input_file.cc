@@ -25,6 +25,16 @@ absl::Status ErrnoStatus(const std::string& path, const std::string& what) {
   return absl::InternalError(message);
 }
 
+std::string TimeText(const timespec& time) { return absl::StrFormat("%d.%09d", time.tv_sec, time.tv_nsec); }
+
+std::string ContentText(const struct stat& info) {
+  return absl::StrFormat("%d bytes, written to at %s", info.st_size, TimeText(info.st_mtim));
+}
+
+std::string InodeText(const struct stat& info) {
+  return absl::StrFormat("inode %d of device %d", info.st_ino, info.st_dev);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
@@ -38,6 +48,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& pa
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
   }
   file->size_ = info.st_size;
+  file->opened_ = info;
   return file;
 }
 
@@ -55,6 +66,22 @@ absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
                                                  path_, begin + done, size_));
     }
     done += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InputFile::CheckUnchanged() const {
+  struct stat now;
+  if (fstat(fd_, &now) != 0) return ErrnoStatus(path_, "stat");
+  // Not by its time of change: a link that a backup makes of it is none of its content.
+  if (ContentText(now) != ContentText(opened_)) {
+    return absl::DataLossError(absl::StrFormat("%s: changed while it was read: it had %s, and has %s", path_,
+                                               ContentText(opened_), ContentText(now)));
+  }
+  if (stat(path_.c_str(), &now) != 0) return ErrnoStatus(path_, "is no longer there");
+  if (InodeText(now) != InodeText(opened_)) {
+    return absl::DataLossError(absl::StrFormat("%s: was replaced while it was read: it was %s, and is %s",
+                                               path_, InodeText(opened_), InodeText(now)));
   }
   return absl::OkStatus();
 }

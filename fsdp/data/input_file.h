@@ -10,6 +10,7 @@
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <sys/stat.h>
 
 #include <cstdint>
 #include <memory>
@@ -30,12 +31,17 @@ class InputFile {
   // Bytes [begin, begin + size) into `out`; all of them, or an error. REQUIRES: they lie within size().
   absl::Status Read(int64_t begin, int64_t size, void* out) const;
 
+  // That nobody wrote to it since it was opened, and that its path still names it: what several opened one
+  // after the other was one file. DATA_LOSS with what was and what is.
+  absl::Status CheckUnchanged() const;
+
  private:
   InputFile(const std::string& path, int fd) : path_(path), fd_(fd) {}
 
   const std::string path_;
   const int fd_;
   int64_t size_ = 0;
+  struct stat opened_ = {};
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,6 @@
 #include "fsdp/data/input_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -69,6 +70,30 @@ TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {
   const absl::Status status = (*file)->Read(2, 8, text);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.ToString(), HasSubstr("data: ends at byte 7, but had 10 bytes when it was opened"));
+}
+
+TEST_F(InputFileTest, KnowsWhenItIsNoLongerWhatWasOpened) {
+  const auto open = [this] { return *InputFile::Open(Write("0123456789")); };
+  auto file = open();
+  EXPECT_TRUE(file->CheckUnchanged().ok());
+  ASSERT_EQ(link(file->path().c_str(), dir_.File("backup").c_str()), 0);
+  EXPECT_TRUE(file->CheckUnchanged().ok()) << "another name is none of its content";
+  const timespec times[2] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, file->path().c_str(), times, 0), 0);
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("changed while it was read: it had 10 bytes, "));
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("and has 10 bytes, written to at 1.000000000"));
+  file = open();
+  ASSERT_EQ(truncate(file->path().c_str(), 9), 0);
+  EXPECT_TRUE(absl::IsDataLoss(file->CheckUnchanged())) << file->CheckUnchanged();
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("and has 9 bytes"));
+  file = open();
+  std::ofstream(dir_.File("new")) << "0123456789";
+  ASSERT_EQ(rename(dir_.File("new").c_str(), file->path().c_str()), 0);
+  EXPECT_TRUE(absl::IsDataLoss(file->CheckUnchanged())) << file->CheckUnchanged();
+  EXPECT_THAT(file->CheckUnchanged().message(), HasSubstr("was replaced while it was read: it was inode "));
+  file = open();
+  ASSERT_EQ(unlink(file->path().c_str()), 0);
+  EXPECT_TRUE(absl::IsNotFound(file->CheckUnchanged())) << file->CheckUnchanged();
 }
 
 }  // namespace

@@ -25,28 +25,38 @@ constexpr size_t kMaxNamed = 8;  // Ranks that a message names; more say nothing
 // A store's value is limited; this leaves room for what a transport adds.
 constexpr size_t kChunkBytes = kMaxRendezvousValueBytes / 2;
 
-std::string HashKey(int rank) { return absl::StrCat("program/", rank); }
-std::string ChunkKey(int rank, int64_t chunk) { return absl::StrCat("program/", rank, "/lines/", chunk); }
-std::string ChunksKey(int rank) { return absl::StrCat("program/", rank, "/chunks"); }
+// Of one agreement: where its keys begin, and what it is that ranks differ in.
+struct Subject {
+  std::string key;
+  std::string differ;  // "ranks compiled different programs from the job's spec"
 
-absl::Status SendLines(Store* store, int rank, const Lines& lines) {
+  std::string HashKey(int rank) const { return absl::StrCat(key, "/", rank); }
+  std::string ChunkKey(int rank, int64_t chunk) const {
+    return absl::StrCat(key, "/", rank, "/lines/", chunk);
+  }
+  std::string ChunksKey(int rank) const { return absl::StrCat(key, "/", rank, "/chunks"); }
+  std::string VerdictKey() const { return absl::StrCat(key, "/verdict"); }
+  std::string DifferenceKey() const { return absl::StrCat(key, "/difference"); }
+};
+
+absl::Status SendLines(Store* store, const Subject& subject, int rank, const Lines& lines) {
   const std::string text = absl::StrJoin(lines, "\n");
   int64_t chunks = 0;
   for (size_t begin = 0; begin < text.size(); begin += kChunkBytes) {
-    FSDPD_RETURN_IF_ERROR(store->Set(ChunkKey(rank, chunks++), text.substr(begin, kChunkBytes)));
+    FSDPD_RETURN_IF_ERROR(store->Set(subject.ChunkKey(rank, chunks++), text.substr(begin, kChunkBytes)));
   }
-  return store->Set(ChunksKey(rank), absl::StrCat(chunks));
+  return store->Set(subject.ChunksKey(rank), absl::StrCat(chunks));
 }
 
-absl::StatusOr<Lines> ReceiveLines(Store* store, int rank, absl::Duration timeout) {
-  FSDPD_ASSIGN_OR_RETURN(const std::string count, store->Get(ChunksKey(rank), timeout));
+absl::StatusOr<Lines> ReceiveLines(Store* store, const Subject& subject, int rank, absl::Duration timeout) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string count, store->Get(subject.ChunksKey(rank), timeout));
   int64_t chunks = 0;
   if (!absl::SimpleAtoi(count, &chunks)) {
-    return absl::InternalError(absl::StrCat(ChunksKey(rank), " is '", count, "'"));
+    return absl::InternalError(absl::StrCat(subject.ChunksKey(rank), " is '", count, "'"));
   }
   std::string text;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string part, store->Get(ChunkKey(rank, chunk), timeout));
+    FSDPD_ASSIGN_OR_RETURN(const std::string part, store->Get(subject.ChunkKey(rank, chunk), timeout));
     text += part;
   }
   return Lines(absl::StrSplit(text, '\n'));
@@ -65,29 +75,50 @@ std::string DifferenceText(const Lines& own, const Lines& theirs) {
   return absl::StrFormat("'%s', not '%s'", difference.second, difference.first);
 }
 
-absl::StatusOr<std::vector<int>> RanksThatDiffer(Store* store, int world, const std::string& own,
-                                                 absl::Duration timeout) {
+absl::StatusOr<std::vector<int>> RanksThatDiffer(Store* store, const Subject& subject, int world,
+                                                 const std::string& own, absl::Duration timeout) {
   std::vector<int> differ;
   for (int rank = 1; rank < world; ++rank) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string theirs, store->Get(HashKey(rank), timeout));
+    FSDPD_ASSIGN_OR_RETURN(const std::string theirs, store->Get(subject.HashKey(rank), timeout));
     if (theirs != own) differ.push_back(rank);
   }
   return differ;
 }
 
-absl::StatusOr<std::string> Explain(Store* store, const std::vector<int>& differ, int world,
-                                    const std::string& own, const Lines& lines, absl::Duration timeout) {
+absl::StatusOr<std::string> Explain(Store* store, const Subject& subject, const std::vector<int>& differ,
+                                    int world, const std::string& own, const Lines& lines,
+                                    absl::Duration timeout) {
   const int first = differ.front();
-  FSDPD_ASSIGN_OR_RETURN(const std::string hash, store->Get(HashKey(first), timeout));
-  FSDPD_ASSIGN_OR_RETURN(const Lines theirs, ReceiveLines(store, first, timeout));
+  FSDPD_ASSIGN_OR_RETURN(const std::string hash, store->Get(subject.HashKey(first), timeout));
+  FSDPD_ASSIGN_OR_RETURN(const Lines theirs, ReceiveLines(store, subject, first, timeout));
   const std::string what =
       theirs == lines ? absl::StrFormat("%s, not %s", hash, own) : DifferenceText(lines, theirs);
   const std::vector<int> named(differ.begin(), differ.begin() + std::min(differ.size(), kMaxNamed));
-  return absl::StrFormat(
-      "ranks compiled different programs from the job's spec: rank %d differs from rank 0: %s (%d of %d "
-      "differ: rank %s%s)",
-      first, what, differ.size(), world, absl::StrJoin(named, ", "),
-      named.size() < differ.size() ? ", ..." : "");
+  return absl::StrFormat("%s: rank %d differs from rank 0: %s (%d of %d differ: rank %s%s)", subject.differ,
+                         first, what, differ.size(), world, absl::StrJoin(named, ", "),
+                         named.size() < differ.size() ? ", ..." : "");
+}
+
+absl::Status Agree(Store* store, const Subject& subject, int rank, int world, const std::string& own,
+                   const Lines& lines, absl::Duration timeout) {
+  FSDPD_RETURN_IF_ERROR(store->Set(subject.HashKey(rank), own));
+  std::vector<int> differ;
+  if (rank == 0) {
+    FSDPD_ASSIGN_OR_RETURN(differ, RanksThatDiffer(store, subject, world, own, timeout));
+    FSDPD_RETURN_IF_ERROR(
+        store->Set(subject.VerdictKey(), differ.empty() ? kAgreed : absl::StrCat(differ.front())));
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(subject.VerdictKey(), timeout));
+  if (verdict == kAgreed) return absl::OkStatus();
+  // Rank 0 differs from itself in nothing, so it is never the one that is asked.
+  if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, subject, rank, lines));
+  if (rank == 0) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string text,
+                           Explain(store, subject, differ, world, own, lines, timeout));
+    FSDPD_RETURN_IF_ERROR(store->Set(subject.DifferenceKey(), text));
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, store->Get(subject.DifferenceKey(), timeout));
+  return absl::FailedPreconditionError(text);
 }
 
 }  // namespace
@@ -97,23 +128,14 @@ std::string HashText(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fingerprint,
                             absl::Duration timeout) {
   const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
-  FSDPD_RETURN_IF_ERROR(store->Set(HashKey(rank), own));
-  std::vector<int> differ;
-  if (rank == 0) {
-    FSDPD_ASSIGN_OR_RETURN(differ, RanksThatDiffer(store, world, own, timeout));
-    FSDPD_RETURN_IF_ERROR(
-        store->Set("program/verdict", differ.empty() ? kAgreed : absl::StrCat(differ.front())));
-  }
-  FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get("program/verdict", timeout));
-  if (verdict == kAgreed) return absl::OkStatus();
-  // Rank 0 differs from itself in nothing, so it is never the one that is asked.
-  if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, rank, fingerprint));
-  if (rank == 0) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string text, Explain(store, differ, world, own, fingerprint, timeout));
-    FSDPD_RETURN_IF_ERROR(store->Set("program/difference", text));
-  }
-  FSDPD_ASSIGN_OR_RETURN(const std::string text, store->Get("program/difference", timeout));
-  return absl::FailedPreconditionError(text);
+  return Agree(store, {"program", "ranks compiled different programs from the job's spec"}, rank, world, own,
+               fingerprint, timeout);
+}
+
+absl::Status AgreeOnFiles(Store* store, int rank, int world, const std::string& folder, const Lines& traits,
+                          absl::Duration timeout) {
+  const Subject subject = {"restore/files", absl::StrCat("ranks opened different files of ", folder)};
+  return Agree(store, subject, rank, world, HashText(HashOf(traits)), traits, timeout);
 }
 
 }  // namespace fsdpd

@@ -5,6 +5,9 @@
 // Only hashes travel while ranks agree. Where they do not, the first rank that differs hands in the lines
 // behind its hash (fingerprint.h), and the verdict names the first line that is another.
 //
+// Ranks that start from files without checksums compare those in the same way: what is replaced between the
+// opens of two ranks would be a model of two.
+//
 // Errors: FAILED_PRECONDITION, such as "... rank 3 differs from rank 0: spec.global_batch = 64, not 32 ...";
 // the store's errors pass through.
 #pragma once
@@ -23,6 +26,10 @@ namespace fsdpd {
 // `fingerprint`: Fingerprint() of the rank's plan. This binary's version is compared with it.
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const std::vector<std::string>& fingerprint,
                             absl::Duration timeout);
+
+// `traits`: of what the rank opened of `folder` (tensor_store.h). Once in an attempt.
+absl::Status AgreeOnFiles(Store* store, int rank, int world, const std::string& folder,
+                          const std::vector<std::string>& traits, absl::Duration timeout);
 
 // A hash as plans and logs write it.
 std::string HashText(uint64_t hash);

@@ -79,6 +79,27 @@ TEST(Agreement, WhenAllDifferOnlyTheFirstFewAreNamed) {
               HasSubstr("11 of 12 differ: rank 1, 2, 3, 4, 5, 6, 7, 8, ..."));
 }
 
+TEST(Agreement, FilesThatDifferAreNamedWithBothValues) {
+  BoundedStore store;
+  std::vector<absl::Status> results(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const std::string sum =
+          rank == 2 ? "model.safetensors: head = checksum 2" : "model.safetensors: head = checksum 1";
+      results[rank] =
+          AgreeOnFiles(&store, rank, 3, "/models/x", {"model.safetensors: size = 8", sum}, absl::Seconds(30));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const absl::Status& status : results) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("ranks opened different files of /models/x: rank 2 differs from rank 0: "
+                          "model.safetensors: head = checksum 2, not checksum 1 (1 of 3"));
+  }
+}
+
 TEST(Agreement, ARankThatNeverComesIsATimeout) {
   LocalStore store;
   EXPECT_TRUE(absl::IsDeadlineExceeded(AgreeOnProgram(&store, 0, 2, {"x"}, absl::Milliseconds(10))));

@@ -5,6 +5,7 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -104,5 +105,7 @@ void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state)
   const auto window = static_cast<size_t>(spec.on_spike.window);
   if (norms.size() > window) norms.erase(norms.begin(), norms.end() - static_cast<int64_t>(window));
 }
+
+double Told(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 }  // namespace fsdpd

@@ -30,4 +30,7 @@ absl::Status Annotated(const absl::Status& status, const std::string& prefix);
 // for.
 void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state);
 
+// As it is told: a NaN without the sign that some machines give it, which people would read as "-nan".
+double Told(double value);
+
 }  // namespace fsdpd

@@ -1,7 +1,10 @@
 #include "fsdp/engine/bad_step.h"
 
+#include <absl/strings/str_format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace fsdpd {
 namespace {
@@ -87,6 +90,11 @@ TEST(BadStep, NormsAreKeptForAsLongAsTheWindow) {
   spec.on_spike.window = 2;  // As a run that goes on from another's checkpoint.
   KeepNorm(spec, 4.0f, &state);
   EXPECT_THAT(state.grad_norms, ElementsAre(std::nullopt, 4.0f));
+}
+
+TEST(BadStep, ANanIsToldWithoutASign) {
+  EXPECT_EQ(absl::StrFormat("%g", Told(-std::nan(""))), "nan");
+  EXPECT_EQ(Told(-2.5), -2.5);
 }
 
 }  // namespace

@@ -4,18 +4,20 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
 #include <absl/time/time.h>
+#include <errno.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "base/check.h"
-#include "base/errno_status.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_verify.h"
+#include "fsdp/checkpoint/folder_path.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/job_folder.h"
@@ -24,10 +26,7 @@
 namespace fsdpd {
 namespace {
 
-// Reading everything may take long; a rank that is gone takes the job with it before.
-constexpr absl::Duration kLongest = absl::Hours(24);
 constexpr int kThreads = 4;
-constexpr size_t kMaxPassedOver = 16;
 constexpr size_t kMaxWhyBytes = 512;
 
 // What ranks say to each other.
@@ -55,14 +54,6 @@ absl::Status ErrorOf(absl::string_view said) {
   if (!known || std::sscanf(std::string(said).c_str(), "%d", &code) != 1) return absl::InternalError(said);
   return absl::Status(static_cast<absl::StatusCode>(code), said.substr(said.find(' ') + 1));
 }
-
-std::string WithoutSlash(absl::string_view path) {
-  while (path.size() > 1 && absl::ConsumeSuffix(&path, "/")) {
-  }
-  return std::string(path);
-}
-
-std::string NameOf(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 struct Candidates {
   std::vector<ChosenCheckpoint> in_order;
@@ -103,9 +94,12 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
   }
   // One folder to write to and to start from is empty the first time.
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("checkpoint.load: there is no checkpoint at ", load,
-                   ": it has neither .metadata nor iter_NNNNNNN folders that have, nor safetensors"));
+  const bool absent = access(load.c_str(), F_OK) != 0 && errno == ENOENT;
+  return absl::NotFoundError(absl::StrCat(
+      "checkpoint.load: there is no checkpoint at ", load,
+      absent ? ": there is no such folder, and nothing is fetched: of a model of Hugging Face's hub `hf "
+               "download NAME --local-dir FOLDER` makes one"
+             : ": it has neither .metadata nor iter_NNNNNNN folders that have, nor safetensors"));
 }
 
 // The job's own, and those that may be: that they are damaged is told when they are looked through. None
@@ -187,10 +181,10 @@ absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& can
       ": choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")"));
 }
 
-// That what is later in checkpoint.dir was passed over, and set aside where it is damaged; nothing else may
-// be there.
-absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const ChosenCheckpoint* chosen,
-                        const PassedOver& passed_over) {
+// That what is later in checkpoint.dir was passed over, and is told where it is damaged; nothing else may be
+// there. `chosen`: null where the job starts fresh.
+absl::Status CheckLater(const Spec& spec, const Candidates& candidates, const PassedOver& passed_over,
+                        ChosenCheckpoint* chosen) {
   int64_t step = 0;
   if (chosen != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(step, StepOf(spec, *chosen));
@@ -198,13 +192,9 @@ absl::Status ClearLater(const Spec& spec, const Candidates& candidates, const Ch
   for (const FoundCheckpoint& later : candidates.in_dir) {
     if (later.step <= step) break;
     if (Holds(passed_over.unread, later.path)) continue;
-    if (!Holds(passed_over.damaged, later.path))
+    if (chosen == nullptr || !Holds(passed_over.damaged, later.path))
       return NotItsOwn(spec.checkpoint, candidates, later.path, step);
-    const std::string aside = absl::StrCat(later.path, ".damaged");
-    std::error_code error;
-    std::filesystem::remove_all(aside, error);  // Of the last time that this step was damaged.
-    if (std::rename(later.path.c_str(), aside.c_str()) != 0)
-      return ErrnoStatus(absl::StrCat("rename ", later.path));
+    chosen->set_aside.push_back(later.path);
   }
   return absl::OkStatus();
 }
@@ -243,7 +233,7 @@ std::string CheckShare(const std::string& path, int rank, int world) {
 absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
   std::string verdict = kIntact;
   for (int rank = 0; rank < world; ++rank) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string said, store->Get(CheckKey(round, rank), kLongest));
+    FSDPD_ASSIGN_OR_RETURN(const std::string said, store->Get(CheckKey(round, rank), kLongestFileWait));
     if (verdict == kIntact) verdict = said;
   }
   return verdict;
@@ -275,12 +265,12 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       std::string name = NameOfRound(candidates, round, chosen.passed_over);
       if (name == kFresh) {
-        if (const absl::Status clear = ClearLater(spec, *candidates, nullptr, passed_over); !clear.ok())
-          name = Worded(clear);
+        if (const absl::Status later = CheckLater(spec, *candidates, passed_over, nullptr); !later.ok())
+          name = Worded(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
     }
-    FSDPD_ASSIGN_OR_RETURN(const std::string name, store->Get(NameKey(round), kLongest));
+    FSDPD_ASSIGN_OR_RETURN(const std::string name, store->Get(NameKey(round), kLongestFileWait));
     absl::string_view path = name;
     if (name == kFresh) return std::nullopt;
     chosen.own = absl::ConsumePrefix(&path, kOwn);
@@ -290,19 +280,19 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
-        if (const absl::Status clear = ClearLater(spec, *candidates, &chosen, passed_over); !clear.ok())
-          verdict = Worded(clear);
+        if (const absl::Status later = CheckLater(spec, *candidates, passed_over, &chosen); !later.ok())
+          verdict = Worded(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
     }
-    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(VerdictKey(round), kLongest));
+    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(VerdictKey(round), kLongestFileWait));
     if (verdict == kIntact) return chosen;
     absl::string_view why = verdict;
     const bool unread = absl::ConsumePrefix(&why, kUnread);
     if (!unread && !absl::ConsumePrefix(&why, kDamaged)) return ErrorOf(verdict);
     (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
-    if (chosen.passed_over.size() < kMaxPassedOver)
-      chosen.passed_over.push_back(absl::StrCat(NameOf(chosen.path), ": ", why));
+    if (chosen.passed_over.size() < kMaxStartNotes)
+      chosen.passed_over.push_back(absl::StrCat(FolderName(chosen.path), ": ", why));
   }
 }
 

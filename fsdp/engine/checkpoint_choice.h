@@ -6,9 +6,9 @@
 //
 // What is the job's own is told by the id in it, so what another run left is never taken for it, but where
 // the job began from that very folder. Another run's checkpoints that are later than where this job starts
-// are an error: one day they would be the newest. What was passed over in checkpoint.dir gets another name
-// ("iter_0000200.damaged"), since the job will come to that step again. What rank 0 sees and another rank
-// does not is not damaged: it stays, and the attempt fails.
+// are an error: one day they would be the newest. What is damaged in checkpoint.dir must get another name
+// before the job comes to that step again; that is for who holds the folder's lock (saver.h): here nothing
+// is written. What rank 0 sees and another rank does not is not damaged: it stays, and the attempt fails.
 //
 // Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none; DATA_LOSS where none is whole, so
 // that nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the store's.
@@ -27,8 +27,10 @@ namespace fsdpd {
 
 struct ChosenCheckpoint {
   std::string path;
-  bool own = false;                           // The job wrote it itself.
-  std::vector<std::string> passed_over = {};  // On rank 0: "iter_0000200: why", the newest first.
+  bool own = false;  // The job wrote it itself.
+  // On rank 0, the newest first:
+  std::vector<std::string> passed_over = {};  // "iter_0000200: why".
+  std::vector<std::string> set_aside = {};    // Paths in checkpoint.dir that are damaged, and later.
 };
 
 // None: the job starts fresh. `job`: its id, or empty: then nothing is its own.

@@ -20,6 +20,7 @@ namespace fsdpd {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -108,6 +109,19 @@ TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatFolderWhenItsOwnIsDamaged) {
   EXPECT_THAT((*chosen)->passed_over, ElementsAre(HasSubstr("iter_0000003: ")));
 }
 
+// Another run may hold the folder's lock, and read it.
+TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-1");
+  const std::string damaged = Save(dir.path(), 2, "job-1");
+  FlipLastByte(damaged + "/__0_0.distcp");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()));
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_THAT((*chosen)->set_aside, ElementsAre(damaged));
+  EXPECT_TRUE(fs::exists(damaged));
+  EXPECT_FALSE(fs::exists(damaged + ".damaged"));
+}
+
 TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
@@ -177,6 +191,19 @@ TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceFolderIsTold) {
   ASSERT_TRUE(store.Set("restore/0/verdict", "error 14 over").ok());
   EXPECT_FALSE(ChooseCheckpoint(SpecOf("", loaded.path()), "job-1", &store, 1).ok());
   EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
+}
+
+TEST(CheckpointChoice, SaysHowAModelOfTheHubBecomesAFolder) {
+  const TempDir dir;
+  const auto absent = ChooseAlone(SpecOf(dir.path(), dir.File("meta-llama/Llama-3.1-8B")));
+  EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound) << absent.status();
+  EXPECT_THAT(
+      absent.status().message(),
+      AllOf(HasSubstr("there is no checkpoint at " + dir.File("meta-llama/Llama-3.1-8B")),
+            HasSubstr("there is no such folder"), HasSubstr("`hf download NAME --local-dir FOLDER`")));
+  const TempDir empty;
+  EXPECT_THAT(ChooseAlone(SpecOf(dir.path(), empty.path())).status().message(),
+              HasSubstr(": it has neither .metadata nor "));
 }
 
 // What must be asked for cannot be met: nothing in the folder is set aside for it.

@@ -45,7 +45,20 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
 struct Start {
   std::unique_ptr<Restore> restore;  // Null: fresh.
   v1::RestoredCheckpoint restored;
+  std::vector<std::string> set_aside = {};  // ChosenCheckpoint's.
 };
+
+// Ranks of a job that loads what has no checksums opened the same files, or none goes on. A rank that could
+// not open them says so in the place of what it opened, so no other waits.
+absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
+                          const absl::StatusOr<std::unique_ptr<Restore>>& restore) {
+  std::vector<std::string> lines = {"error = none"};
+  if (!restore.ok()) lines[0] = absl::StrCat("error = ", CutText(restore.status().message(), kMaxErrorBytes));
+  if (restore.ok()) lines.insert(lines.end(), (*restore)->traits().begin(), (*restore)->traits().end());
+  const absl::Status agreed = AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()),
+                                           path, lines, kLongestFileWait);
+  return restore.ok() ? agreed : restore.status();
+}
 
 absl::StatusOr<Start> FindStart(const RankRun& run) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
@@ -54,9 +67,12 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<ChosenCheckpoint> chosen,
                          ChooseCheckpoint(run.plan->spec, run.label.job, run.store, run.rank));
   if (!chosen.has_value()) return start;
-  FSDPD_ASSIGN_OR_RETURN(start.restore, Restore::Open(*run.plan, chosen->path, chosen->own));
+  absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
+  FSDPD_RETURN_IF_ERROR(chosen->own ? restore.status() : AgreeOnStart(run, chosen->path, restore));
+  start.restore = *std::move(restore);
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
+  start.set_aside = chosen->set_aside;
   start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
   const std::vector<std::string>& notes = start.restore->notes();
   start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
@@ -126,6 +142,7 @@ absl::Status RunRank(RankRun run) {
   options.restore = start.restore.get();
   options.store = run.store;
   options.label = run.label;
+  options.set_aside = std::move(start.set_aside);
   options.on_saved = run.on_saved;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));

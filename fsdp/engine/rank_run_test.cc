@@ -1,15 +1,25 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Two ranks as threads over one store; `change` is asked before each runs.
 std::vector<absl::Status> RunTwo(const Plan& plan, const std::function<void(int, RankRun*)>& change) {
@@ -103,6 +113,76 @@ TEST(RankRun, ARankWhoseAgreementFailsAloneLeavesTheOthersGroups) {
   });
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable) << statuses[0];
   EXPECT_EQ(statuses[1].code(), absl::StatusCode::kDeadlineExceeded) << statuses[1];
+}
+
+constexpr char kModel[] = "model.safetensors";
+
+// A Hugging Face folder of the test job's model.
+void WriteHf(const std::string& folder, const ModelConfig& model, char number) {
+  std::vector<StoredTensor> tensors;
+  for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
+    const TestTensor tensor = MakeTestTensor(param.theirs, "float32", param.shape);
+    tensors.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
+  }
+  const auto writer = MakeHfWriter(folder, tensors, 1 << 20, "{}");
+  FSDPD_CHECK_OK(writer.status());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    FSDPD_CHECK_OK((*writer)->Write(i, std::string(tensors[i].bytes, number).data()));
+  FSDPD_CHECK_OK((*writer)->Finish());
+  std::filesystem::remove(folder + "/config.json");  // Which would say another model.
+}
+
+// Of rank 1: between rank 0's open of the folder and its own, a file is replaced.
+class ReplacingStore : public Store {
+ public:
+  ReplacingStore(Store* store, std::string from, std::string to)
+      : store_(store), from_(std::move(from)), to_(std::move(to)) {}
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    return store_->Set(key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    if (key == "restore/0/verdict") {
+      FSDPD_RETURN_IF_ERROR(store_->Get("restore/files/0", timeout).status());
+      std::filesystem::rename(from_, to_);
+    }
+    return store_->Get(key, timeout);
+  }
+
+ private:
+  Store* const store_;
+  const std::string from_, to_;
+};
+
+std::vector<absl::Status> RunTwoWhileReplaced(char number) {
+  const TempDir loaded, other;
+  v1::JobSpec job = Over(TestJob(), TestMesh{}, 2);
+  job.mutable_checkpoint()->set_load(loaded.path());
+  const Plan plan = *AcceptedPlan(job);
+  WriteHf(loaded.path(), plan.spec.model, 1);
+  WriteHf(other.path(), plan.spec.model, number);
+  std::unique_ptr<ReplacingStore> replacing;
+  return RunTwo(plan, [&](int rank, RankRun* run) {
+    if (rank != 1) return;
+    replacing = std::make_unique<ReplacingStore>(run->store, other.File(kModel), loaded.File(kModel));
+    run->store = replacing.get();
+  });
+}
+
+// A download that goes on, or a training that writes there: half of each would be a model of neither.
+TEST(RankRun, FilesThatAreReplacedBetweenTheOpensOfTwoRanksAreNoModel) {
+  for (const absl::Status& status : RunTwoWhileReplaced(2)) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("ranks opened different files of "), HasSubstr("model.safetensors: bytes ")));
+  }
+}
+
+// Copies on other nodes are the same to ranks; what was replaced on one is known at the end of reading.
+TEST(RankRun, AFileThatIsReplacedWhileItIsReadIsTold) {
+  const auto statuses = RunTwoWhileReplaced(1);
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDataLoss) << statuses[0];
+  EXPECT_THAT(std::string(statuses[0].message()),
+              HasSubstr("model.safetensors: was replaced while it was read: it was inode "));
 }
 
 }  // namespace

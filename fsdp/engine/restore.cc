@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
@@ -28,7 +29,6 @@ namespace {
 constexpr int64_t kChunkElements = 1 << 20;
 // What a person reads of such a list, and what fits the messages that carry it.
 constexpr size_t kMaxDifferences = 50;
-constexpr size_t kMaxNotes = 16;  // What telemetry.proto allows.
 constexpr size_t kMaxNoteBytes = 512;
 constexpr size_t kMaxNamed = 3;
 
@@ -127,11 +127,16 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
 
 absl::Status Restore::OpenForeign(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::Open(path, plan_.spec.model));
+  FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
   FSDPD_ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> config,
                          CompareHfConfig(path, plan_.spec.model));
   std::vector<std::string> differences;
   for (std::string& each : config.value_or(std::vector<std::string>()))
     differences.push_back(absl::StrCat(kHfConfigName, ": ", each));
+  if (!differences.empty()) {
+    differences.push_back(absl::StrCat("with `model: {hf_config: ", path, "/", kHfConfigName,
+                                       "}` in the spec the job's model is what that says"));
+  }
   for (const DcpFault& fault : foreign_->faults())
     differences.push_back(absl::StrCat(fault.where, " ", fault.what));
   if (!differences.empty()) return NotOfThisJob(path, "model", std::move(differences));
@@ -151,7 +156,7 @@ absl::Status Restore::OpenForeign(const std::string& path) {
 }
 
 void Restore::Note(const std::string& note) {
-  if (notes_.size() < kMaxNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
+  if (notes_.size() < kMaxStartNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
 }
 
 InitialValues Restore::Initial() const {
@@ -189,7 +194,10 @@ absl::Status Restore::FirstError() const {
 }
 
 absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& params) const {
-  if (parameters_only_) return FirstError();
+  if (parameters_only_) {
+    FSDPD_RETURN_IF_ERROR(FirstError());
+    return foreign_ != nullptr ? foreign_->CheckUnchanged() : absl::OkStatus();
+  }
   const std::vector<std::string> names = MomentNames(plan_.spec.optimizer);
   const std::vector<Chunk> chunks = MomentChunks(plan_, position);
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {

@@ -34,10 +34,14 @@ class Restore {
   // What goes on otherwise than it was, or is left unread; for people.
   const std::vector<std::string>& notes() const { return notes_; }
 
+  // Of the files without checksums that were opened, for ranks to compare (AgreeOnFiles).
+  const std::vector<std::string>& traits() const { return traits_; }
+
   // Main parameters. What cannot be read is zeros, and the error FirstError()'s. Outlived by this.
   InitialValues Initial() const;
 
-  // Reads the moments too; then tells the first error of all.
+  // Reads the moments too; then tells the first error of all, and of files without checksums that they are
+  // still what was opened.
   absl::Status Finish(const MeshPosition& position, const ShardedParams& params) const;
 
  private:
@@ -56,7 +60,7 @@ class Restore {
   std::unique_ptr<ParamSource> foreign_;
   bool parameters_only_ = false;
   TrainingState state_;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_, traits_;
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

@@ -195,9 +195,11 @@ TEST(Restore, RefusesWhatTheSameNumbersWouldBeAnotherModelOf) {
   EXPECT_THAT(Error(other, native.path()),
               AllOf(HasSubstr("\n  rope_theta: 10000 there, and 500000 in this job\n"),
                     HasSubstr("\n  norm_epsilon: 1e-05 there, and 1e-06 in this job")));
-  EXPECT_THAT(Error(other, hf.path()),
-              AllOf(HasSubstr("\n  config.json: rope_theta: 10000 there, and 500000 in this job\n"),
-                    HasSubstr("\n  config.json: norm_epsilon: 1e-05 there, and 1e-06 in this job")));
+  EXPECT_THAT(
+      Error(other, hf.path()),
+      AllOf(HasSubstr("\n  config.json: rope_theta: 10000 there, and 500000 in this job\n"),
+            HasSubstr("\n  config.json: norm_epsilon: 1e-05 there, and 1e-06 in this job\n"),
+            HasSubstr(absl::StrCat("\n  with `model: {hf_config: ", hf.path(), "/config.json}` in "))));
 }
 
 TEST(Restore, TellsWhatGoesOnOtherwise) {

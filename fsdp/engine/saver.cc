@@ -30,8 +30,6 @@
 namespace fsdpd {
 namespace {
 
-// A disk may be slow; a rank that is gone takes the job with it long before.
-constexpr absl::Duration kLongest = absl::Hours(24);
 constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
 // Of a rank: a file is written by several threads at once where a device waits for its memory. CPU ranks
 // share their cores with training.
@@ -106,7 +104,7 @@ absl::Status Saver::Lock(const std::string& path) {
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const auto begin = std::chrono::steady_clock::now();
   // Where the file system has no locks, nothing keeps two apart.
-  while (flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     std::string holder;
     std::ifstream(path) >> holder;
     const bool own = !options_.label.job.empty() && holder == options_.label.job;
@@ -125,11 +123,28 @@ absl::Status Saver::Lock(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status Saver::ClearFolder() {
+  for (const std::string& path : options_.set_aside) {
+    FSDPD_RETURN_IF_ERROR(SetAside(path));
+    LogWarning("%s is damaged, and kept as %s.damaged", path, path);
+  }
+  if (!locked_) return absl::OkStatus();
+  const std::string& dir = options_.plan->spec.checkpoint.dir;
+  const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
+  if (!removed.ok()) {
+    LogWarning("what killed saves left stays: %s", removed.status().message());
+  } else if (*removed > 0) {
+    LogInfo("removed what killed saves left half in %s files=%d", dir, *removed);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Saver::TakeFolder() {
   const std::string& dir = options_.plan->spec.checkpoint.dir;
   const std::string path = absl::StrCat(dir, "/", kLockName);
   if (options_.position.rank == 0) {
     FSDPD_RETURN_IF_ERROR(Lock(path));
+    FSDPD_RETURN_IF_ERROR(ClearFolder());
     const std::string token = NewToken();
     const std::string content =
         absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
@@ -143,7 +158,7 @@ absl::Status Saver::TakeFolder() {
     if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
     return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongest));
+  FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongestFileWait));
   if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
@@ -246,7 +261,7 @@ void Saver::Do(const Save& save) {
     if (bytes.ok()) Tidy(save.state.step, folder);
   }
   const absl::StatusOr<std::string> outcome =
-      told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongest) : told;
+      told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongestFileWait) : told;
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
@@ -299,7 +314,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
     std::string said = own;
     if (rank > 0) {
-      FSDPD_ASSIGN_OR_RETURN(said, options_.store->Get(RankKey(save.number, rank), kLongest));
+      FSDPD_ASSIGN_OR_RETURN(said, options_.store->Get(RankKey(save.number, rank), kLongestFileWait));
     }
     const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
     failed.Update(sum.status());

@@ -9,6 +9,8 @@
 //
 // A folder is one run's at a time: rank 0 holds a lock on DIR/.fsdpd_lock for as long as it lives, and the
 // others look for what it wrote there, so a folder that nodes do not share is known before the first step.
+// With the lock, and before any rank writes, rank 0 gives damaged checkpoints another name and removes what
+// saves that were killed have left half, and says so once.
 //
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
 // rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
@@ -48,6 +50,7 @@ class Saver {
     Store* store = nullptr;
     JobLabel label;
     const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
+    std::vector<std::string> set_aside = {};  // Rank 0: ChosenCheckpoint's.
     // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
   };
@@ -78,6 +81,7 @@ class Saver {
 
   absl::Status TakeFolder();
   absl::Status Lock(const std::string& path);
+  absl::Status ClearFolder();
   void Leave();
   void Run();
   void Do(const Save& save);
@@ -90,6 +94,7 @@ class Saver {
   const Snapshot* const snapshot_;
   std::thread worker_;
   int lock_ = -1;                    // Of rank 0.
+  bool locked_ = false;              // Not where the disk was full, or the file system has no locks.
   std::map<std::string, bool> own_;  // The worker's: whether a checkpoint in the folder is the job's.
 
   mutable Mutex mutex_;

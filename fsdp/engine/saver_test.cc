@@ -1,8 +1,11 @@
 #include "fsdp/engine/saver.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -119,6 +122,42 @@ TEST(Saver, AFolderIsOneRunsAtATime) {
   saver->reset();
   LocalStore third;
   EXPECT_TRUE(Take(plan, &third, 0, "second").ok());
+}
+
+// What another run reads, or writes, must not go since this one was started there.
+TEST(Saver, OnlyWhoHoldsTheFolderRemovesAndRenames) {
+  const TempDir dir;
+  const Plan plan = PlanOf(dir.path());
+  const std::string damaged = CheckpointPath(dir.path(), 3), part = "/__1_0.distcp.abc.part";
+  for (const int64_t step : {3, 6}) {
+    fs::create_directories(CheckpointPath(dir.path(), step));
+    std::ofstream(CheckpointPath(dir.path(), step) + "/.metadata") << "x";
+    std::ofstream(CheckpointPath(dir.path(), step) + part) << "half";
+  }
+  const std::atomic<bool> stop{false};
+  const auto options = [&](Store* store) {
+    Saver::Options made;
+    made.plan = &plan;
+    made.position = {plan.spec.mesh, 0};
+    made.store = store;
+    made.stop = &stop;
+    made.set_aside = {damaged};
+    return made;
+  };
+  const int other = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
+  LocalStore store;
+  EXPECT_EQ(Saver::Make(options(&store), nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(fs::exists(damaged + part));
+  EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
+  close(other);
+  LocalStore free;
+  const auto saver = Saver::Make(options(&free), nullptr);
+  ASSERT_TRUE(saver.ok()) << saver.status();
+  EXPECT_TRUE(fs::exists(damaged + ".damaged/.metadata"));
+  EXPECT_FALSE(fs::exists(damaged));
+  EXPECT_TRUE(IsCheckpoint(CheckpointPath(dir.path(), 6)));
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
 }
 
 TEST(Saver, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {

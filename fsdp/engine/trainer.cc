@@ -144,6 +144,7 @@ absl::Status Trainer::MakeSaver() {
   saver.position = position;
   saver.store = options_.store;
   saver.label = options_.label;
+  saver.set_aside = options_.set_aside;
   saver.stop = options_.stop;
   saver.on_saved = options_.on_saved;
   FSDPD_ASSIGN_OR_RETURN(saver_, Saver::Make(std::move(saver), snapshot_.get()));
@@ -298,7 +299,7 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
     total.loss_sum += result.loss_sum;
     total.counted += result.counted;
   }
-  report->set_loss(total.loss());
+  report->set_loss(Told(total.loss()));
   report->set_tokens(total.counted);
   report->set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
   return absl::OkStatus();
@@ -312,8 +313,8 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
   v1::BadStep bad;
   bad.set_step(open.order.step);
   bad.set_kind(not_finite ? v1::BAD_STEP_KIND_NONFINITE : v1::BAD_STEP_KIND_SPIKE);
-  bad.set_loss(result.loss());
-  bad.set_grad_norm(result.grad_norm);
+  bad.set_loss(Told(result.loss()));
+  bad.set_grad_norm(Told(result.grad_norm));
   if (!not_finite) bad.set_threshold(result.spike_threshold);
   const SampleRange samples = batches_.SamplesOf(open.order.step);
   bad.set_first_sample(samples.first);
@@ -324,8 +325,8 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
 v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
   v1::StepReport report;
   report.set_step(step.order.step);
-  report.set_loss(result.loss());
-  report.set_grad_norm(result.grad_norm);
+  report.set_loss(Told(result.loss()));
+  report.set_grad_norm(Told(result.grad_norm));
   report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   const StepTiming timing = SummariseStep(executor_->spans());

@@ -58,10 +58,11 @@ struct TrainerOptions {
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
   const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
-  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, and who
-  // hears of them (Saver::Options).
+  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, which are
+  // damaged, and who hears of them (Saver::Options).
   Store* store = nullptr;
   JobLabel label = {};
+  std::vector<std::string> set_aside = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   Clock* clock = Clock::Real();  // For checkpoint.every_minutes.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.

@@ -100,6 +100,19 @@ def test_native_is_what_the_engine_is_given(saved, tmp_path):
     assert len(list(native.glob("*.distcp"))) > 1 and ctl("verify", native).returncode == 0
 
 
+def test_what_transformers_saved_is_whole_and_the_same_model(saved, tmp_path):
+    model, hf, native = saved
+    model.save_pretrained(tmp_path / "shards", max_shard_size="100KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    for folder in (hf, tmp_path / "shards"):
+        done = ctl("verify", folder)
+        assert done.returncode == 0 and done.stdout.endswith(": whole\n"), done.stderr
+        done = ctl("diff", native, folder)
+        assert done.returncode == 0 and done.stdout.startswith("equal: ") and done.stdout.endswith(" parameters\n"), done.stderr
+    next((tmp_path / "shards").glob("*-00002-of-*.safetensors")).unlink()
+    assert ctl("verify", tmp_path / "shards").returncode == 9
+
+
 @pytest.mark.parametrize("shard_bytes", ["5GB", "150KB"])
 def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
     model, hf, native = saved
@@ -151,9 +164,11 @@ def test_what_fsdp2_saves_of_transformers_models_is_read(saved, wrapped, tmp_pat
     model, hf, native = saved
     state = model.state_dict()
     step = {"optimizer": {"state": {name: {"exp_avg": tensor} for name, tensor in state.items()}}, "step": 3}
+    if wrapped:  # Whose name is the shorter one.
+        step["ema"] = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     dcp.save({**step, **({"model": state} if wrapped else state)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     done = convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", hf / "config.json")
-    assert "note: left out" in done.stderr and "optimizer.state." in done.stderr
+    assert "note: left out" in done.stderr and ("ema." if wrapped else "optimizer.state.") in done.stderr
     assert ctl("diff", native, tmp_path / "native").returncode == 0
     convert(tmp_path / "theirs", tmp_path / "hf", "--to", "hf", "--config", hf / "config.json", "--dtype", "float32")
     assert torch.equal(logits(load(tmp_path / "hf")), logits(model))

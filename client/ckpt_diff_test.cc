@@ -1,0 +1,95 @@
+// fsdpctl ckpt diff of checkpoints in different formats. Of one format: ckpt_convert_test.cc.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 12,
+  "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 16})";
+
+class CkptDiffTest : public ::testing::Test {
+ protected:
+  CkptDiffTest() {
+    LlamaConfig llama;
+    llama.vocab_size = 16, llama.hidden_size = 8, llama.intermediate_size = 12, llama.layers = 1;
+    llama.heads = llama.kv_heads = 2, llama.head_size = 4;
+    std::vector<TestTensor> tensors;
+    std::vector<StoredTensor> stored;
+    for (const NamedParam& param : ParamsOf(llama, Naming::kTransformers)) {
+      tensors.push_back(MakeTestTensor(param.theirs, "bfloat16", param.shape));
+      stored.push_back({param.theirs, tensors.back().type, tensors.back().shape,
+                        static_cast<int64_t>(tensors.back().numbers.size())});
+    }
+    std::filesystem::create_directory(hf_);
+    const auto writer = MakeHfWriter(hf_, stored, 1 << 20, kConfig);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors.size(); ++i)
+      EXPECT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
+    EXPECT_TRUE((*writer)->Finish().ok());
+    for (const auto& [folder, format] : {std::pair(native_, "fsdp_dtensor"), std::pair(dist_, "torch_dist")})
+      EXPECT_EQ(Run({"convert", hf_, folder, "--to", format}), kExitOk) << err_;
+  }
+
+  int Run(std::vector<std::string> arguments) {
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    arguments.insert(arguments.begin(), "ckpt");
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  TempDir dir_;
+  const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), dist_ = dir_.File("dist");
+  std::string out_, err_;
+};
+
+TEST_F(CkptDiffTest, FormatsOfOneModelAreEqual) {
+  for (const auto& [first, second] : {std::pair(native_, hf_), std::pair(hf_, dist_)}) {
+    EXPECT_EQ(Run({"diff", first, second}), kExitOk) << out_ << err_;
+    EXPECT_EQ(out_, "equal: 12 parameters\n");
+  }
+}
+
+TEST_F(CkptDiffTest, WithoutAModelNamesAreCompared) {
+  EXPECT_EQ(Run({"diff", native_, dist_}), kExitDiffers);
+  EXPECT_THAT(out_,
+              AllOf(HasSubstr("model.module.embedding.weight"), HasSubstr("embedding.word_embeddings")));
+}
+
+TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {
+  const std::string other = dir_.File("other");
+  std::filesystem::copy(hf_, other);
+  WriteFileOf(other + "/config.json",
+              absl::StrReplaceAll(kConfig, {{"\"vocab", "\"rope_theta\": 500000, \"vocab"}}));
+  EXPECT_EQ(Run({"diff", hf_, other}), kExitOk) << out_;
+  EXPECT_EQ(err_, absl::StrCat(other, ": note: says of its model rope_theta: 500000 there, and 10000 in ",
+                               hf_, "\n"));
+}
+
+TEST_F(CkptDiffTest, WhatIsNotOfTheModelIsToldWhy) {
+  WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"_layers\": 1", "_layers\": 2"}}));
+  EXPECT_EQ(Run({"diff", native_, hf_}), kExitDiffers);
+  EXPECT_THAT(err_, HasSubstr("note: compared by name, as one is not of the model that is said: "));
+}
+
+}  // namespace
+}  // namespace fsdpd
