@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -18,12 +19,16 @@
 #include "client/progress_line.h"
 #include "client/spec_file.h"
 #include "fsdp/checkpoint/convert.h"
+#include "fsdp/checkpoint/convert_journal.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/kept_values.h"
+#include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 #include "proto/fsdpd/v1/job.pb.h"
@@ -52,6 +57,54 @@ SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
   return faults;
 }
 
+// As a job's checkpoint has its spec. One of the model alone where nobody says more.
+std::string JsonOf(const v1::JobSpec& job) {
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  FSDPD_CHECK(google::protobuf::util::MessageToJsonString(job, &json, options).ok());
+  return json;
+}
+
+// None where the job's optimizer is another. Rates and steps are those of its schedule, in samples.
+std::optional<AdamSettings> AdamOf(const v1::JobSpec& spec) {
+  if (spec.name().empty() && !spec.has_train()) return std::nullopt;  // Of the model alone.
+  const v1::JobSpec job = WithDefaults(spec, nullptr);
+  const v1::AdamW& adamw = job.optimizer().adamw();
+  if (job.optimizer().has_sgd() || adamw.betas_size() != 2) return std::nullopt;
+  const int64_t batch = job.train().global_batch();
+  AdamSettings adam;
+  adam.lr = adamw.lr();
+  adam.beta1 = adamw.betas(0);
+  adam.beta2 = adamw.betas(1);
+  adam.eps = adamw.eps();
+  adam.weight_decay = adamw.weight_decay();
+  adam.samples = job.train().steps() * batch;
+  const v1::Schedule& schedule = job.schedule();
+  if (schedule.has_cosine()) {
+    adam.decay = "cosine";
+    adam.min_lr = adam.lr * schedule.cosine().min_lr_ratio();
+    adam.warmup_samples = schedule.cosine().warmup_steps() * batch;
+  } else if (schedule.has_linear()) {
+    adam.decay = "linear";
+    adam.min_lr = adam.lr * schedule.linear().min_lr_ratio();
+    adam.warmup_samples = schedule.linear().warmup_steps() * batch;
+  } else if (schedule.has_wsd()) {
+    adam.decay = "WSD";
+    adam.min_lr = adam.lr * schedule.wsd().min_lr_ratio();
+    adam.warmup_samples = schedule.wsd().warmup_steps() * batch;
+  } else {
+    adam.warmup_samples = schedule.constant().warmup_steps() * batch;
+  }
+  return adam;
+}
+
+v1::JobSpec OfModel(const v1::Model& model) {
+  v1::JobSpec job;
+  *job.mutable_model() = model;
+  return job;
+}
+
 // The model of a config.json; on the way the text that is written again.
 int ReadConfig(const std::string& path, Conversion* conversion, Console* console) {
   const absl::StatusOr<std::string> text = ReadText(path, console->in);
@@ -65,26 +118,41 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
   if (faults.empty()) faults = ModelFaults(model, {{"", {path, 0, 0}}});
   if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
   conversion->model = ToModelConfig(model);
+  conversion->spec = JsonOf(OfModel(model));
   const absl::StatusOr<std::string> config = RewriteHfConfig(*text, conversion->type->name);
   if (!config.ok()) return Refuse(absl::StrCat(path, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;
 }
 
-// What the job that wrote the checkpoint says of its model; no model where the source says nothing.
-absl::StatusOr<v1::Model> ModelInside(const std::string& folder) {
-  if (FormatOf(folder) == StoreFormat::kHf) return v1::Model();
+// The spec inside of a checkpoint; empty where it has none.
+absl::StatusOr<std::string> SpecInside(const std::string& folder) {
+  switch (FormatOf(folder)) {
+    case StoreFormat::kHf:
+      return std::string();
+    case StoreFormat::kTorchDist: {
+      FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(folder));
+      return KeptText(common.kept, "fsdpd.spec").value_or("");
+    }
+    case StoreFormat::kDcp:
+      break;
+  }
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadJobSpec(*reader));
-  if (json.empty()) return v1::Model();
+  return ReadJobSpec(*reader);
+}
+
+// What the job that wrote the checkpoint says of its model; no model where the source says nothing.
+absl::StatusOr<v1::JobSpec> JobInside(const std::string& folder) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder));
   v1::JobSpec job;
+  if (json.empty()) return job;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // Of a version to come.
   if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() ||
       !ModelFaults(job.model(), {}).empty()) {
     return absl::DataLossError(absl::StrCat(folder, ": fsdpd.spec is not the spec of a job"));
   }
-  return job.model();
+  return job;
 }
 
 // What `told` (a file) says must be what the checkpoint itself says, where it does.
@@ -97,12 +165,15 @@ int RefuseContradictions(const v1::Model& inside, const std::string& told, const
   return found.empty() ? kExitOk : kExitSpecRefused;
 }
 
-int TakeModel(const std::string& from, const v1::Model& model, Conversion* conversion, Console* console) {
+int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* conversion, Console* console) {
+  const v1::Model& model = job.model();
   if (model.has_plugin()) {
     return Refuse(absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"),
                   console);
   }
   conversion->model = ToModelConfig(model);
+  conversion->spec = JsonOf(job);
+  conversion->adam = AdamOf(job);
   if (conversion->to != StoreFormat::kHf) return kExitOk;
   const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
   if (!config.ok()) return Refuse(absl::StrCat(from, ": ", config.status().message()), console);
@@ -119,14 +190,14 @@ int ReadSpec(const std::string& path, Conversion* conversion, Console* console) 
   }
   if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
   if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
-  return TakeModel(path, spec->spec.model(), conversion, console);
+  return TakeJob(path, spec->spec, conversion, console);
 }
 
 int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
     return Refuse("--config and --spec both say which model it is; write one of them", console);
   }
-  const absl::StatusOr<v1::Model> inside = ModelInside(line.file);
+  const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
   if (!inside.ok() && !absl::IsNotFound(inside.status())) return FailCkpt(inside.status(), console);
   std::string told = !line.spec.empty() ? line.spec : line.config;
   const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
@@ -135,10 +206,12 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
     const int code =
         !line.spec.empty() ? ReadSpec(told, conversion, console) : ReadConfig(told, conversion, console);
     if (code != kExitOk || !inside.ok()) return code;
-    return RefuseContradictions(*inside, told, *conversion, console);
+    // What wrote the moments knows best with which settings it did.
+    if (const std::optional<AdamSettings> adam = AdamOf(*inside)) conversion->adam = adam;
+    return RefuseContradictions(inside->model(), told, *conversion, console);
   }
-  if (inside.ok() && inside->source_case() != v1::Model::SOURCE_NOT_SET) {
-    return TakeModel(line.file, *inside, conversion, console);
+  if (inside.ok() && inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
+    return TakeJob(line.file, *inside, conversion, console);
   }
   return Refuse(
       absl::StrCat(
@@ -168,6 +241,9 @@ int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console)
         console);
   }
   conversion->file_bytes = *bytes;
+  conversion->optimizer = !line.no_optimizer;
+  conversion->resumes = true;
+  conversion->anew = line.overwrite;
   return ReadModel(line, conversion, console);
 }
 
@@ -274,10 +350,30 @@ int Tell(const CommandLine& line, const v1::CheckpointConversion& result, Consol
 
 }  // namespace
 
+// What an interrupted one leaves, and one that goes on from it found.
+void TellWhatIsKept(const CommandLine& line, const absl::StatusOr<ConversionResult>& result,
+                    Console* console) {
+  if (result.ok()) {
+    if (result->files_found == 0) return;
+    console->err << absl::StrCat(
+        line.target, ": note: went on from an interrupted conversion: ", result->files_found, " of ",
+        result->files, " files, ", HumanBytes(result->bytes_found), ", were whole\n");
+    return;
+  }
+  std::string part = line.target;
+  while (part.size() > 1 && part.back() == '/') part.pop_back();
+  part += ".part";
+  const bool refused = absl::IsFailedPrecondition(result.status()) || absl::IsAlreadyExists(result.status());
+  if (refused || access(absl::StrCat(part, "/", kJournalName).c_str(), F_OK) != 0) return;
+  console->err << absl::StrCat(line.target, ": note: files that are whole stay in ", part,
+                               ": the same command goes on from them\n");
+}
+
 int RunCkptConvert(const CommandLine& line, Console* console) {
   Conversion conversion;
   if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
   const absl::StatusOr<ConversionResult> result = Watched(conversion, console);
+  TellWhatIsKept(line, result, console);
   if (!result.ok()) return FailCkpt(result.status(), console);
   return Tell(line, ToProto(line, conversion, *result), console);
 }

@@ -149,6 +149,8 @@ TEST_F(CkptConvertTest, TheConfigIsWrittenAgainWithTheType) {
 
 TEST_F(CkptConvertTest, ASpecSaysTheModelToo) {
   MakeNative();
+  // What a config.json without it means.
+  WriteFileOf(dir_.File("job.yaml"), absl::StrReplaceAll(kSpec, {{"2}", "2, norm_epsilon: 1e-06}"}}));
   EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk)
       << err_;
   EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
@@ -158,7 +160,7 @@ TEST_F(CkptConvertTest, ASpecSaysTheModelToo) {
 }
 
 TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
-  MakeNative();
+  MakeJobs("");
   const std::vector<std::string> convert = {"convert", native_, out_folder_, "--to", "hf"};
   EXPECT_EQ(Run(convert), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("add --config CONFIG.JSON, or --spec JOB.YAML"));
@@ -206,14 +208,70 @@ TEST_F(CkptConvertTest, ASpecInsideThatIsNoneIsDamage) {
 
 TEST_F(CkptConvertTest, TorchDistIsWrittenAndReadAgain) {
   MakeNative();
-  const std::string config = dir_.File("config.json");
-  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "torch_dist", "--config", config}), kExitOk)
-      << err_;
+  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "torch_dist"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr(", float32\n"));
-  ASSERT_EQ(Run({"convert", out_folder_, dir_.File("back"), "--to", "fsdp_dtensor", "--config", config}),
-            kExitOk)
-      << err_;
+  ASSERT_EQ(Run({"convert", out_folder_, dir_.File("back"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
   EXPECT_EQ(Run({"diff", native_, dir_.File("back")}), kExitOk) << out_;
+}
+
+// Of a config.json there is no more than the model; of a job's spec all of it.
+TEST_F(CkptConvertTest, WhatIsMadeKnowsItsModel) {
+  const std::string hf_config = dir_.File("config.json"), again = dir_.File("again");
+  MakeNative();
+  ASSERT_EQ(Run({"inspect", native_}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("fsdpd.spec"));
+  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  WriteFileOf(hf_config,
+              absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 4"}}));
+  EXPECT_EQ(Run({"convert", native_, again, "--to", "hf", "--config", hf_config}), kExitSpecRefused);
+  EXPECT_THAT(err_, HasSubstr("heads: 4 there, and 2 in the checkpoint"));
+  fs::remove_all(native_);
+  MakeJobs(kJobsSpec);
+  ASSERT_EQ(Run({"convert", native_, again, "--to", "fsdp_dtensor"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"diff", native_, again}), kExitOk) << out_ << "its spec is the job's, text by text";
+}
+
+// A source that cannot be read to its end, and is mended.
+TEST_F(CkptConvertTest, WhatWasInterruptedGoesOnAndSaysSo) {
+  MakeJobs(kJobsSpec);
+  const std::string file = native_ + "/__0_0.distcp", whole = ReadFileOf(file);
+  std::string damaged = whole;
+  const TestTensor last = MakeTestTensor("model.module.head.output", "float32", {16, 8});
+  const size_t at = damaged.find(last.numbers);
+  ASSERT_NE(at, std::string::npos);
+  damaged[at] ^= 1;
+  const fs::file_time_type time = fs::last_write_time(file);
+  WriteFileOf(file, damaged);
+  fs::last_write_time(file, time);
+  const std::vector<std::string> convert = {"convert", native_,         out_folder_, "--to",
+                                            "hf",      "--shard-bytes", "300"};
+  EXPECT_EQ(Run(convert), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("out.part: the same command goes on from them"));
+  std::vector<std::string> other = convert;
+  other.insert(other.end(), {"--dtype", "float32"});
+  EXPECT_EQ(Run(other), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--dtype was bfloat16 and is float32"));
+  EXPECT_THAT(err_, HasSubstr("begin anew with --overwrite"));
+  WriteFileOf(file, whole);
+  fs::last_write_time(file, time);
+  ASSERT_EQ(Run(convert), kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("out: note: went on from an interrupted conversion: "));
+  EXPECT_FALSE(fs::exists(out_folder_ + ".part"));
+  fs::rename(out_folder_, dir_.File("first"));
+  ASSERT_EQ(Run(convert), kExitOk) << err_;
+  EXPECT_EQ(Run({"diff", dir_.File("first"), out_folder_}), kExitOk) << out_;
+}
+
+TEST_F(CkptConvertTest, OverwriteBeginsAnewAndSparesATargetThatIsThere) {
+  fs::create_directory(out_folder_ + ".part");
+  WriteFileOf(out_folder_ + ".part/.fsdpd_conversion",
+              R"({"version": 1, "begun": {"SOURCE": "/another"}, "files": []})");
+  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("SOURCE was /another and is "));
+  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor", "--overwrite"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor", "--overwrite"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("out: is there already"));
 }
 
 TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {

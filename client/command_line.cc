@@ -203,11 +203,12 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
-      "Write a model's parameters in another format. SOURCE is a native checkpoint, a Hugging Face folder, "
-      "Megatron-Core's torch_dist, or what FSDP2 or torchtitan saved. TARGET appears when it is complete; "
-      "after an interrupt, run it again: "
-      "it "
-      "starts over.",
+      "Write a model's parameters in another format, and between native checkpoints and torch_dist the "
+      "optimizer's state too. SOURCE is a native checkpoint, a Hugging Face folder, Megatron-Core's "
+      "torch_dist, "
+      "or what FSDP2 or torchtitan saved. TARGET appears when it is complete; after an interrupt, run the "
+      "same "
+      "again: it goes on with what is whole.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
@@ -232,7 +233,9 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
           "The model's config.json; default: the one in SOURCE. With --to hf its fields are written again")
       ->check(NotEmpty())
       ->type_name("FILE");
-  convert->add_option("--spec", line->spec, "Instead: the spec of a job with the model")
+  convert
+      ->add_option("--spec", line->spec,
+                   "Instead: the spec of a job with the model; its optimizer's settings too, for torch_dist")
       ->check(NotEmpty())
       ->type_name("FILE");
   convert
@@ -243,6 +246,10 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   convert->add_option("--shard-bytes", line->shard_bytes, "Of a file at most, unless one tensor is larger")
       ->type_name("SIZE")
       ->capture_default_str();
+  convert->add_flag("--no-optimizer", line->no_optimizer, "The parameters alone");
+  convert->add_flag(
+      "--overwrite", line->overwrite,
+      "Begin anew, whatever an interrupted one left in TARGET.part; a TARGET that is there stays");
 }
 
 void AddCkptCommand(CLI::App* app, CommandLine* line) {

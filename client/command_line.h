@@ -24,6 +24,8 @@ struct CommandLine {
   std::string spec;                       // ckpt convert; a job's, or empty.
   std::string dtype;                      // ckpt convert; empty: by `to`.
   std::string shard_bytes = "5GB";        // ckpt convert
+  bool no_optimizer = false;              // ckpt convert
+  bool overwrite = false;                 // ckpt convert
   std::vector<std::string> sets;          // submit, validate, plan
   bool offline = false;                   // validate, plan
   bool program = false;                   // plan

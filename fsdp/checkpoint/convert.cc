@@ -1,66 +1,31 @@
 #include "fsdp/checkpoint/convert.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
+#include <filesystem>
 #include <memory>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/dcp_file.h"
+#include "fsdp/checkpoint/convert_journal.h"
+#include "fsdp/checkpoint/convert_plan.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/number_cast.h"
-#include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/part_folder.h"
 #include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/zip.h"
 
 namespace fsdpd {
 namespace {
-
-// What is written at once: a tensor, or the part of one that is of one layer, with all parameters in it.
-struct Target {
-  DcpPiece piece;
-  std::vector<size_t> params;
-  int64_t begin = 0;  // The piece's first number, in the flattened tensor.
-
-  int64_t bytes() const { return piece.at.elements() * piece.type->bytes; }
-};
-
-Target TargetOf(const NamedParam& param, const Conversion& conversion) {
-  Target target;
-  target.piece.name =
-      conversion.to == StoreFormat::kDcp ? absl::StrCat(kNativePrefix, param.ours) : param.theirs;
-  target.piece.type = conversion.type;
-  target.piece.shape = param.TheirShape();
-  target.piece.at = {std::vector<int64_t>(target.piece.shape.size()), target.piece.shape};
-  if (param.layer >= 0) {
-    target.piece.at.offsets[0] = param.layer;
-    target.piece.at.sizes[0] = 1;
-    target.begin = param.layer * target.piece.at.elements();
-  }
-  return target;
-}
-
-std::vector<Target> TargetsOf(const std::vector<NamedParam>& params, const Conversion& conversion) {
-  std::vector<Target> targets;
-  std::map<std::pair<std::string, int64_t>, size_t> numbers;
-  for (size_t i = 0; i < params.size(); ++i) {
-    Target target = TargetOf(params[i], conversion);
-    const auto [found, is_new] =
-        numbers.emplace(std::make_pair(target.piece.name, params[i].layer), targets.size());
-    if (is_new) targets.push_back(std::move(target));
-    targets[found->second].params.push_back(i);
-  }
-  return targets;
-}
 
 // One tensor on its way: read, rounded, turned.
 class Passage {
@@ -108,62 +73,35 @@ class Passage {
 };
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conversion,
-                                                         const std::string& folder,
-                                                         const std::vector<Target>& targets) {
+                                                         const ConvertPlan& plan, const std::string& folder,
+                                                         const std::vector<WholeFile>& whole) {
   if (conversion.to == StoreFormat::kHf) {
     std::vector<StoredTensor> tensors;
-    for (const Target& target : targets) {
+    for (const ConvertTarget& target : plan.targets) {
       tensors.push_back({target.piece.name, target.piece.type, target.piece.shape, target.bytes()});
     }
-    return MakeHfWriter(folder, tensors, conversion.file_bytes, conversion.config);
+    return MakeHfWriter(folder, tensors, conversion.file_bytes, conversion.config, whole);
   }
   std::vector<DcpPiece> pieces;
-  for (const Target& target : targets) pieces.push_back(target.piece);
-  return MakeDcpWriter(folder, pieces, conversion.file_bytes);
+  for (const ConvertTarget& target : plan.targets) pieces.push_back(target.piece);
+  return MakeDcpWriter(folder, pieces, conversion.file_bytes, plan.values, whole);
 }
 
-Naming NamingIn(StoreFormat format) {
-  switch (format) {
-    case StoreFormat::kDcp:
-      return Naming::kOurs;
-    case StoreFormat::kHf:
-      return Naming::kTransformers;
-    case StoreFormat::kTorchDist:
-      return Naming::kMegatron;
-  }
-  return Naming::kOurs;
-}
-
-// After which step the source was written; 0 where it does not say.
-absl::StatusOr<int64_t> IterationOf(const TensorReader& source) {
-  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&source);
-  const DcpValue* value = dcp == nullptr ? nullptr : dcp->dcp().FindValue("iteration");
-  if (value == nullptr) return 0;
-  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, dcp->dcp().ReadValue(*value));
-  return pickle.root().kind == PickleKind::kInt ? pickle.root().integer : 0;
-}
-
-// One conversion's ways: each parameter in both namings, by number.
-struct Ways {
-  const TensorReader& source;
-  std::vector<size_t> tensors;  // Of the source.
-  std::vector<NamedParam> from, to;
-};
-
-absl::Status Carry(const Ways& ways, const Target& target, Passage* passage, TensorWriter* writer,
-                   size_t number) {
-  const size_t first = target.params[0];
-  if (ways.to[first].runs.empty()) {
+absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, Passage* passage,
+                   TensorWriter* writer, size_t number) {
+  if (target.ways.empty()) return writer->Write(number, &target.number);
+  const ConvertWay& first = target.ways[0];
+  if (plan.to[first.param].runs.empty()) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           passage->Bring(ways.tensors[first], ways.from[first], ways.to[first]));
+                           passage->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
     return writer->Write(number, numbers);
   }
   std::unique_ptr<char[]> all(new char[target.bytes()]);
   const int64_t width = target.piece.type->bytes;
-  for (const size_t param : target.params) {
+  for (const ConvertWay& way : target.ways) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           passage->Bring(ways.tensors[param], ways.from[param], ways.to[param]));
-    for (const SharedRun& run : ways.to[param].runs) {
+                           passage->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
+    for (const SharedRun& run : plan.to[way.param].runs) {
       std::memcpy(all.get() + (run.theirs - target.begin) * width, numbers + run.ours * width,
                   run.numbers * width);
     }
@@ -171,10 +109,112 @@ absl::Status Carry(const Ways& ways, const Target& target, Passage* passage, Ten
   return writer->Write(number, all.get());
 }
 
-int64_t CountTensors(const std::vector<Target>& targets) {
-  std::set<std::string> names;
-  for (const Target& target : targets) names.insert(target.piece.name);
-  return static_cast<int64_t>(names.size());
+// All that the bytes of the target follow from, beside the source.
+std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
+  uint32_t crc32 = Crc32(conversion.config.data(), static_cast<int64_t>(conversion.config.size()));
+  const auto add = [&crc32](const std::string& text) {
+    crc32 = Crc32(text.data(), static_cast<int64_t>(text.size()) + 1, crc32);
+  };
+  for (const ConvertTarget& target : plan.targets) {
+    add(target.piece.name);
+    add(absl::StrCat(target.piece.type->name, " ", ShapeText(target.piece.shape), " ",
+                     ShapeText(target.piece.at.offsets)));
+    for (const ConvertWay& way : target.ways) {
+      const NamedParam& from = plan.from[way.param];
+      add(absl::StrCat(from.theirs, " ", from.ours, " ", static_cast<int>(from.turn), " ", way.tensor));
+      for (const SharedRun& run : from.runs) add(absl::StrCat(run.ours, " ", run.theirs, " ", run.numbers));
+    }
+  }
+  for (const DcpSmall& value : plan.values) add(value.record);
+  add(conversion.spec);
+  if (const std::optional<AdamSettings>& adam = plan.adam; adam.has_value()) {
+    add(absl::StrCat(adam->lr, " ", adam->min_lr, " ", adam->beta1, " ", adam->beta2, " ", adam->eps, " ",
+                     adam->weight_decay, " ", adam->decay, " ", adam->warmup_samples, " ", adam->samples));
+  }
+  return absl::StrFormat("%d tensors of %d bytes (%08x)", plan.tensors(), plan.bytes(), crc32);
+}
+
+absl::StatusOr<ConversionArguments> ArgumentsOf(const Conversion& conversion, const ConvertPlan& plan) {
+  std::error_code error;
+  const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
+  FSDPD_ASSIGN_OR_RETURN(const std::string files, FilesText(conversion.source));
+  const char* formats[] = {"fsdp_dtensor", "hf", "torch_dist"};
+  return ConversionArguments{{"SOURCE", error ? conversion.source : source.string()},
+                             {"what is in it", files},
+                             {"--to", formats[static_cast<int>(conversion.to)]},
+                             {"--dtype", std::string(conversion.type->name)},
+                             {"--shard-bytes", absl::StrCat(conversion.file_bytes)},
+                             {"--no-optimizer", conversion.optimizer ? "not given" : "given"},
+                             {"what is made of it", WrittenText(conversion, plan)}};
+}
+
+// The files of one conversion, while threads fill them.
+class Files {
+ public:
+  Files(TensorWriter* writer, const ConvertPlan& plan, ConversionJournal* journal)
+      : writer_(*writer), journal_(journal), files_(writer->files()) {
+    for (size_t i = 0; i < plan.targets.size(); ++i) ++files_[writer->FileOf(i)].missing;
+  }
+
+  // On any thread, after a target was written. Who writes a file's last one completes the file.
+  absl::Status Wrote(size_t target, int64_t overflowed) {
+    const size_t number = writer_.FileOf(target);
+    File& file = files_[number];
+    file.overflowed += overflowed;
+    if (--file.missing > 0) return absl::OkStatus();
+    FSDPD_ASSIGN_OR_RETURN(const WholeFile whole, writer_.FinishFile(number));
+    return journal_ == nullptr ? absl::OkStatus() : journal_->Add({whole, file.overflowed});
+  }
+
+  int64_t overflowed() const {
+    int64_t all = 0;
+    for (const File& file : files_) all += file.overflowed;
+    return all;
+  }
+
+ private:
+  struct File {
+    std::atomic<int64_t> missing = 0, overflowed = 0;
+  };
+
+  TensorWriter& writer_;
+  ConversionJournal* const journal_;  // Null: nobody goes on from it.
+  std::vector<File> files_;
+};
+
+// What is whole already counts as done.
+std::vector<size_t> MissingTargets(const ConvertPlan& plan, const TensorWriter& writer,
+                                   ConversionProgress* progress) {
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < plan.targets.size(); ++i) {
+    if (!writer.IsWhole(writer.FileOf(i))) {
+      missing.push_back(i);
+      continue;
+    }
+    progress->bytes += plan.targets[i].bytes();
+    ++progress->tensors;
+  }
+  return missing;
+}
+
+absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const TensorReader& source,
+                  int threads, const std::function<bool()>& stopped, TensorWriter* writer, Files* files,
+                  ConversionProgress* progress) {
+  const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
+  return ForEachTensor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
+    const ConvertTarget& target = plan.targets[missing[i]];
+    Passage passage(source, *target.piece.type, HeadRows(conversion.model));
+    FSDPD_RETURN_IF_ERROR(Carry(plan, target, &passage, writer, missing[i]));
+    progress->bytes += target.bytes();
+    ++progress->tensors;
+    return files->Wrote(missing[i], passage.overflowed());
+  });
+}
+
+// Whose the new one is, where somebody asked for that; the last file before the folder gets its name.
+absl::Status Mark(const Conversion& conversion, const PartFolder& folder) {
+  if (conversion.mark_name.empty()) return absl::OkStatus();
+  return ReplaceFile(folder.path(), conversion.mark_name, conversion.mark);
 }
 
 }  // namespace
@@ -183,43 +223,45 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
                                          const std::function<bool()>& stopped, ConversionProgress* progress) {
   FSDPD_CHECK(CanCast(*conversion.type));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(conversion.source));
+  FSDPD_ASSIGN_OR_RETURN(ConvertPlan plan, PlanConversion(*source, conversion));
   ConversionResult result;
-  const bool only_model = FormatOf(conversion.source) == StoreFormat::kHf;
-  ParamMatch match = MatchParams(*source, conversion.model, only_model);
-  result.faults = std::move(match.faults);
+  result.faults = std::move(plan.faults);
   if (!result.faults.empty()) return result;
-  result.left_out = std::move(match.left_out);
-  const Ways ways = {*source, std::move(match.tensors), std::move(match.params),
-                     ParamsOf(conversion.model, NamingIn(conversion.to))};
-  const std::vector<Target> targets = TargetsOf(ways.to, conversion);
-  for (const Target& target : targets) result.bytes += target.bytes();
-  result.tensors = CountTensors(targets);
+  result.left_out = std::move(plan.left_out);
+  result.bytes = plan.bytes();
+  result.tensors = plan.tensors();
   progress->of_bytes = result.bytes;
-  progress->of_tensors = static_cast<int64_t>(targets.size());
-  FSDPD_ASSIGN_OR_RETURN(const int64_t iteration, IterationOf(*source));
-  FSDPD_RETURN_IF_ERROR(CheckFreeSpace(conversion.target, result.bytes));
+  progress->of_tensors = static_cast<int64_t>(plan.targets.size());
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
                          PartFolder::Create(conversion.target, !conversion.mark_name.empty()));
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorWriter> writer,
-                         MakeWriter(conversion, folder->path(), targets));
-  std::atomic<int64_t> overflowed = 0;
-  FSDPD_RETURN_IF_ERROR(ForEachTensor(targets.size(), threads, stopped, [&](size_t i) -> absl::Status {
-    Passage passage(*source, *conversion.type, HeadRows(conversion.model));
-    FSDPD_RETURN_IF_ERROR(Carry(ways, targets[i], &passage, writer.get(), i));
-    overflowed += passage.overflowed();
-    progress->bytes += targets[i].bytes();
-    ++progress->tensors;
-    return absl::OkStatus();
-  }));
-  FSDPD_RETURN_IF_ERROR(writer->Finish());
-  if (conversion.to == StoreFormat::kTorchDist) {
-    FSDPD_RETURN_IF_ERROR(WriteMegatronFiles(folder->path(), iteration));
+  std::unique_ptr<ConversionJournal> journal;
+  std::vector<WholeFile> whole;
+  if (conversion.resumes) {
+    FSDPD_ASSIGN_OR_RETURN(ConversionArguments arguments, ArgumentsOf(conversion, plan));
+    FSDPD_ASSIGN_OR_RETURN(journal, ConversionJournal::Open(folder.get(), std::move(arguments),
+                                                            conversion.anew, threads, stopped));
+    for (const JournaledFile& found : journal->found()) {
+      whole.push_back(found.file);
+      result.bytes_found += found.file.bytes;
+      result.overflowed += found.overflowed;
+    }
+    result.files_found = static_cast<int64_t>(whole.size());
+  } else {
+    FSDPD_RETURN_IF_ERROR(folder->KeepOnly({}));
   }
+  FSDPD_RETURN_IF_ERROR(CheckFreeSpace(conversion.target, result.bytes - result.bytes_found));
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorWriter> writer,
+                         MakeWriter(conversion, plan, folder->path(), whole));
+  Files files(writer.get(), plan, journal.get());
+  FSDPD_RETURN_IF_ERROR(Fill(conversion, plan, *source, threads, stopped, writer.get(), &files, progress));
+  if (conversion.to == StoreFormat::kTorchDist)
+    FSDPD_RETURN_IF_ERROR(WriteMegatronFiles(folder->path(), plan.common, plan.adam));
+  FSDPD_RETURN_IF_ERROR(writer->Finish());
   result.files = writer->files();
-  result.overflowed = overflowed;
+  result.overflowed += files.overflowed();
   writer.reset();
-  if (!conversion.mark_name.empty())
-    FSDPD_RETURN_IF_ERROR(ReplaceFile(folder->path(), conversion.mark_name, conversion.mark));
+  if (journal != nullptr) FSDPD_RETURN_IF_ERROR(journal->Remove());
+  FSDPD_RETURN_IF_ERROR(Mark(conversion, *folder));
   FSDPD_RETURN_IF_ERROR(folder->Commit());
   return result;
 }

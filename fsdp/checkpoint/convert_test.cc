@@ -161,11 +161,11 @@ TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
 TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {
   fs::create_directory(dir_.File("layers"));
   std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatronLayers);
-  tensors.push_back(MakeParam("optimizer.state.exp_avg.embedding.word_embeddings.weight", {32, 8}));
+  tensors.push_back(MakeParam("optimizer.state.sketch.embedding.word_embeddings.weight", {32, 8}));
   ASSERT_TRUE(CommitTestFiles(dir_.File("layers"), WriteTestFiles(dir_.File("layers"), tensors, 3)).ok());
   const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
   ASSERT_TRUE(done.ok()) << done.status();
-  EXPECT_THAT(done->left_out, ElementsAre("optimizer.state.exp_avg.embedding.word_embeddings.weight"));
+  EXPECT_THAT(done->left_out, ElementsAre("optimizer.state.sketch.embedding.word_embeddings.weight"));
   EXPECT_TRUE(ReadBack(dir_.File("out"), tensors_).ok());
 }
 

@@ -15,41 +15,65 @@ class DcpTensorWriter : public TensorWriter {
   DcpTensorWriter(std::string folder, std::vector<size_t> begins)
       : folder_(std::move(folder)), begins_(std::move(begins)) {}
 
-  absl::Status Create(const std::vector<DcpPiece>& pieces) {
+  absl::Status Create(const std::vector<DcpPiece>& pieces, const std::vector<DcpSmall>& values,
+                      const std::vector<WholeFile>& whole) {
+    // A checkpoint of values alone is a file too.
+    if (begins_.empty() && !values.empty()) begins_.push_back(0);
+    sums_.resize(begins_.size());
     for (size_t file = 0; file < begins_.size(); ++file) {
       const auto begin = pieces.begin() + begins_[file];
       const auto end = file + 1 < begins_.size() ? pieces.begin() + begins_[file + 1] : pieces.end();
       layouts_.push_back(
-          std::make_unique<DcpFile>(LayOut(DcpFileName(0, static_cast<int>(file)), {begin, end})));
-      FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpWriter> writer, DcpWriter::Create(folder_, *layouts_.back()));
-      writers_.push_back(std::move(writer));
+          std::make_unique<DcpFile>(LayOut(DcpFileName(0, static_cast<int>(file)), {begin, end},
+                                           file == 0 ? values : std::vector<DcpSmall>())));
+      const auto found = std::find_if(whole.begin(), whole.end(), [&](const WholeFile& one) {
+        return one.name == layouts_.back()->name && one.bytes == layouts_.back()->bytes;
+      });
+      writers_.emplace_back();
+      if (found != whole.end()) {
+        sums_[file] = {found->bytes, found->crc32};
+        continue;
+      }
+      FSDPD_ASSIGN_OR_RETURN(writers_.back(), DcpWriter::Create(folder_, *layouts_.back()));
     }
     return absl::OkStatus();
   }
 
   absl::Status Write(size_t tensor, const void* numbers) override {
-    const size_t file = std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
+    const size_t file = FileOf(tensor);
+    FSDPD_CHECK(writers_[file] != nullptr);
     return writers_[file]->Write(tensor - begins_[file], numbers);
+  }
+
+  size_t FileOf(size_t tensor) const override {
+    return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
+  }
+
+  bool IsWhole(size_t file) const override { return writers_[file] == nullptr; }
+
+  absl::StatusOr<WholeFile> FinishFile(size_t file) override {
+    FSDPD_ASSIGN_OR_RETURN(sums_[file], writers_[file]->Finish());
+    writers_[file].reset();
+    return WholeFile{layouts_[file]->name, sums_[file].bytes, sums_[file].crc32};
   }
 
   absl::Status Finish() override {
     std::vector<const DcpFile*> files;
-    std::vector<DcpSum> sums;
     for (size_t i = 0; i < writers_.size(); ++i) {
-      FSDPD_ASSIGN_OR_RETURN(const DcpSum sum, writers_[i]->Finish());
+      if (writers_[i] != nullptr) FSDPD_RETURN_IF_ERROR(FinishFile(i).status());
       files.push_back(layouts_[i].get());
-      sums.push_back(sum);
     }
-    return CommitDcp(folder_, files, sums);
+    return CommitDcp(folder_, files, sums_);
   }
 
-  int64_t files() const override { return static_cast<int64_t>(writers_.size()); }
+  int64_t files() const override { return static_cast<int64_t>(layouts_.size()); }
 
  private:
   const std::string folder_;
-  const std::vector<size_t> begins_;
-  std::vector<std::unique_ptr<DcpFile>> layouts_;  // Which the writers refer to.
-  std::vector<std::unique_ptr<DcpWriter>> writers_;
+  std::vector<size_t> begins_;
+  std::vector<std::unique_ptr<DcpFile>> layouts_;    // Which the writers refer to.
+  std::vector<std::unique_ptr<DcpWriter>> writers_;  // Null: the file is whole.
+  std::vector<DcpSum> sums_;
 };
 
 }  // namespace
@@ -79,11 +103,13 @@ absl::Status DcpTensorReader::ReadPart(size_t tensor, const Rectangle& part, voi
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
                                                             const std::vector<DcpPiece>& pieces,
-                                                            int64_t file_bytes) {
+                                                            int64_t file_bytes,
+                                                            const std::vector<DcpSmall>& values,
+                                                            const std::vector<WholeFile>& whole) {
   std::vector<int64_t> bytes;
   for (const DcpPiece& piece : pieces) bytes.push_back(piece.at.elements() * piece.type->bytes);
   auto writer = std::make_unique<DcpTensorWriter>(folder, FileBegins(bytes, file_bytes));
-  FSDPD_RETURN_IF_ERROR(writer->Create(pieces));
+  FSDPD_RETURN_IF_ERROR(writer->Create(pieces, values, whole));
   return writer;
 }
 

@@ -31,11 +31,14 @@ class DcpTensorReader : public TensorReader {
   std::vector<const DcpTensor*> found_;  // Of each of tensors().
 };
 
-// Files of one rank, `file_bytes` each. What Write() counts are the pieces. REQUIRES: the folder exists and
-// has no checkpoint.
+// Files of one rank, `file_bytes` each, the first one with `values` too. What Write() counts are the pieces.
+// `whole`: of a writer before, for the same pieces and values. REQUIRES: the folder exists and has no
+// checkpoint.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
                                                             const std::vector<DcpPiece>& pieces,
-                                                            int64_t file_bytes);
+                                                            int64_t file_bytes,
+                                                            const std::vector<DcpSmall>& values = {},
+                                                            const std::vector<WholeFile>& whole = {});
 
 // A tensor as one piece.
 DcpPiece WholePiece(const StoredTensor& tensor);

@@ -5,6 +5,7 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,30 +135,33 @@ class HfTensorWriter : public TensorWriter {
       : folder_(std::move(folder)), begins_(std::move(begins)), config_(std::move(config)) {}
 
   ~HfTensorWriter() override {
-    for (const File& file : files_) close(file.fd);
+    for (const File& file : files_) {
+      if (file.fd < 0) continue;
+      close(file.fd);
+      unlink(file.part_path.c_str());
+    }
   }
 
-  absl::Status Create(const std::vector<StoredTensor>& tensors) {
+  absl::Status Create(const std::vector<StoredTensor>& tensors, const std::vector<WholeFile>& whole) {
     for (const StoredTensor& tensor : tensors) {
       entries_.push_back({tensor.name, tensor.type, tensor.shape, 0, tensor.bytes});
       bytes_ += tensor.bytes;
       numbers_ += tensor.numbers();
     }
+    crc32_.resize(entries_.size());
     for (size_t number = 0; number < begins_.size(); ++number) {
-      const size_t end = number + 1 < begins_.size() ? begins_[number + 1] : tensors.size();
-      std::vector<SafetensorsEntry> here(entries_.begin() + static_cast<int64_t>(begins_[number]),
-                                         entries_.begin() + static_cast<int64_t>(end));
-      const std::string head = LayOutSafetensors(&here);
-      std::copy(here.begin(), here.end(), entries_.begin() + static_cast<int64_t>(begins_[number]));
-      const std::string name = NameOf(number);
-      const std::string path = absl::StrCat(folder_, "/", name);
-      const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd < 0) return ErrnoStatus(absl::StrCat("create ", path));
-      files_.push_back({name, path, fd});
+      const auto begin = entries_.begin() + static_cast<int64_t>(begins_[number]);
+      std::vector<SafetensorsEntry> here(begin, entries_.begin() + static_cast<int64_t>(EndOf(number)));
+      std::string head = LayOutSafetensors(&here);
+      std::copy(here.begin(), here.end(), begin);
       const int64_t bytes =
           here.empty() ? static_cast<int64_t>(head.size()) : here.back().begin + here.back().bytes;
-      FSDPD_RETURN_IF_ERROR(ReserveBytes(fd, path, bytes));
-      FSDPD_RETURN_IF_ERROR(WriteAt(fd, path, 0, {{const_cast<char*>(head.data()), head.size()}}));
+      const std::string name = NameOf(number);
+      files_.push_back({name, absl::StrCat(folder_, "/", name, ".part"), std::move(head), bytes});
+      const bool is_whole = std::any_of(whole.begin(), whole.end(), [&](const WholeFile& one) {
+        return one.name == name && one.bytes == bytes;
+      });
+      if (!is_whole) FSDPD_RETURN_IF_ERROR(Begin(&files_.back()));
     }
     return absl::OkStatus();
   }
@@ -165,13 +169,36 @@ class HfTensorWriter : public TensorWriter {
   absl::Status Write(size_t tensor, const void* numbers) override {
     const SafetensorsEntry& entry = entries_[tensor];
     const File& file = files_[FileOf(tensor)];
-    return WriteAt(file.fd, file.path, entry.begin,
+    FSDPD_CHECK(file.fd >= 0);
+    crc32_[tensor] = Crc32(numbers, entry.bytes);
+    return WriteAt(file.fd, file.part_path, entry.begin,
                    {{const_cast<void*>(numbers), static_cast<size_t>(entry.bytes)}});
   }
 
+  size_t FileOf(size_t tensor) const override {
+    return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
+  }
+
+  bool IsWhole(size_t file) const override { return files_[file].fd < 0; }
+
+  absl::StatusOr<WholeFile> FinishFile(size_t number) override {
+    File& file = files_[number];
+    if (fsync(file.fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", file.part_path));
+    const std::string path = absl::StrCat(folder_, "/", file.name);
+    if (rename(file.part_path.c_str(), path.c_str()) != 0)
+      return ErrnoStatus(absl::StrCat("rename ", file.part_path));
+    close(file.fd);
+    file.fd = -1;
+    // Every byte is the head's or a tensor's.
+    uint32_t crc32 = Crc32(file.head.data(), static_cast<int64_t>(file.head.size()));
+    for (size_t tensor = begins_[number]; tensor < EndOf(number); ++tensor)
+      crc32 = Crc32Joined(crc32, crc32_[tensor], entries_[tensor].bytes);
+    return WholeFile{file.name, file.bytes, crc32};
+  }
+
   absl::Status Finish() override {
-    for (const File& file : files_) {
-      if (fsync(file.fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", file.path));
+    for (size_t number = 0; number < files_.size(); ++number) {
+      if (files_[number].fd >= 0) FSDPD_RETURN_IF_ERROR(FinishFile(number).status());
     }
     if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfIndexName, IndexText()));
     FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfConfigName, config_));
@@ -182,13 +209,20 @@ class HfTensorWriter : public TensorWriter {
 
  private:
   struct File {
-    std::string name, path;
-    int fd;
+    std::string name, part_path, head;
+    int64_t bytes = 0;
+    int fd = -1;  // -1: it is whole.
   };
 
-  size_t FileOf(size_t tensor) const {
-    return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
+  absl::Status Begin(File* file) {
+    file->fd = open(file->part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd < 0) return ErrnoStatus(absl::StrCat("create ", file->part_path));
+    FSDPD_RETURN_IF_ERROR(ReserveBytes(file->fd, file->part_path, file->bytes));
+    return WriteAt(file->fd, file->part_path, 0, {{const_cast<char*>(file->head.data()), file->head.size()}});
   }
+
+  // Of its tensors; one more than the last.
+  size_t EndOf(size_t file) const { return file + 1 < begins_.size() ? begins_[file + 1] : entries_.size(); }
 
   std::string NameOf(size_t number) const {
     return begins_.size() == 1
@@ -214,6 +248,7 @@ class HfTensorWriter : public TensorWriter {
   const std::vector<size_t> begins_;
   const std::string config_;
   std::vector<SafetensorsEntry> entries_;
+  std::vector<uint32_t> crc32_;  // Of each entry that was written.
   std::vector<File> files_;
   int64_t bytes_ = 0, numbers_ = 0;
 };
@@ -250,11 +285,12 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& fo
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,
                                                            const std::vector<StoredTensor>& tensors,
-                                                           int64_t file_bytes, const std::string& config) {
+                                                           int64_t file_bytes, const std::string& config,
+                                                           const std::vector<WholeFile>& whole) {
   std::vector<int64_t> bytes;
   for (const StoredTensor& tensor : tensors) bytes.push_back(tensor.bytes);
   auto writer = std::make_unique<HfTensorWriter>(folder, FileBegins(bytes, file_bytes), config);
-  FSDPD_RETURN_IF_ERROR(writer->Create(tensors));
+  FSDPD_RETURN_IF_ERROR(writer->Create(tensors, whole));
   return writer;
 }
 

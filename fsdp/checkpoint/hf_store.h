@@ -25,10 +25,12 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& fo
 bool HasHfWeights(const std::string& folder);
 
 // "model.safetensors" where all fits into `file_bytes`, else "model-00001-of-00002.safetensors" and so on
-// with model.safetensors.index.json. `config` is the text of config.json.
-// REQUIRES: the folder exists and is empty; HasSafetensorsName() of every type; names differ.
+// with model.safetensors.index.json. `config` is the text of config.json. `whole`: of a writer before, for
+// the same tensors.
+// REQUIRES: the folder exists and has no more than `whole`; HasSafetensorsName() of every type; names differ.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,
                                                            const std::vector<StoredTensor>& tensors,
-                                                           int64_t file_bytes, const std::string& config);
+                                                           int64_t file_bytes, const std::string& config,
+                                                           const std::vector<WholeFile>& whole = {});
 
 }  // namespace fsdpd

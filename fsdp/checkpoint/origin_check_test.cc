@@ -60,6 +60,15 @@ TEST(OriginCheck, AnotherRunIsNoOtherModel) {
   EXPECT_THAT(sgd.model, IsEmpty());
 }
 
+// What a conversion writes: it knows nothing of data, seeds and optimizers, and defaults are not its word.
+TEST(OriginCheck, ASpecOfAModelAloneSaysNothingOfTheRun) {
+  constexpr char kModel[] = R"({"model": {"llama": {"vocab_size": 16, "hidden_size": 8,
+      "intermediate_size": 12, "layers": 1, "heads": 4}}})";
+  const OriginDifferences differences = CompareSpec(kModel, SpecOf(kJob));
+  EXPECT_THAT(differences.run, IsEmpty());
+  EXPECT_THAT(differences.model, ::testing::Contains("heads: 4 there, and 2 in this job"));
+}
+
 // It was written by a newer build, or by somebody else.
 TEST(OriginCheck, ASpecThatCannotBeReadIsTold) {
   EXPECT_THAT(CompareSpec("{", SpecOf(kJob)).run, ElementsAre(HasSubstr("cannot be read")));

@@ -28,9 +28,19 @@ namespace {
 constexpr absl::string_view kSuffix = ".part";
 constexpr absl::string_view kReplaced = ".replaced";
 // How what a conversion writes ends: anything else in a folder of that name is somebody's.
-constexpr absl::string_view kOurs[] = {".distcp",       ".part",        ".metadata",      ".metadata.tmp",
-                                       ".fsdpd_sums",   ".json",        ".json.tmp",      "common.pt",
-                                       "common.pt.tmp", ".safetensors", ".fsdpd_sums.tmp"};
+constexpr absl::string_view kOurs[] = {".distcp",
+                                       ".part",
+                                       ".metadata",
+                                       ".metadata.tmp",
+                                       ".fsdpd_sums",
+                                       ".json",
+                                       ".json.tmp",
+                                       "common.pt",
+                                       "common.pt.tmp",
+                                       ".safetensors",
+                                       ".fsdpd_sums.tmp",
+                                       ".fsdpd_conversion",
+                                       ".fsdpd_conversion.tmp"};
 
 std::string ParentOf(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
@@ -48,7 +58,7 @@ bool IsOurs(const std::filesystem::directory_entry& entry) {
 }
 
 // Removes nothing where something is no conversion's.
-absl::Status Clear(const std::string& folder) {
+absl::Status Clear(const std::string& folder, const std::set<std::string>& kept) {
   std::vector<std::string> files;
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
@@ -57,7 +67,7 @@ absl::Status Clear(const std::string& folder) {
       return absl::FailedPreconditionError(absl::StrCat(
           entry->path().string(), ": is not of a conversion that was interrupted; move it away"));
     }
-    files.push_back(entry->path().string());
+    if (kept.count(entry->path().filename().string()) == 0) files.push_back(entry->path().string());
   }
   if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
   for (const std::string& file : files) {
@@ -109,18 +119,25 @@ absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string
     close(fd);
     return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing there"));
   }
-  absl::Status cleared = Clear(part);
-  if (replaces) cleared.Update(BringBack(whole));
-  if (!cleared.ok()) {
+  const absl::Status back = replaces ? BringBack(whole) : absl::OkStatus();
+  if (!back.ok()) {
     close(fd);
-    return cleared;
+    return back;
   }
   return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd, replaces));
 }
 
 PartFolder::~PartFolder() {
-  if (!committed_ && Clear(part_).ok()) rmdir(part_.c_str());
+  // Where something is kept the folder is not empty, and stays.
+  if (!committed_ && (!cleared_ || Clear(part_, kept_).ok())) rmdir(part_.c_str());
   close(fd_);
+}
+
+absl::Status PartFolder::KeepOnly(std::set<std::string> names) {
+  FSDPD_RETURN_IF_ERROR(Clear(part_, names));
+  kept_ = std::move(names);
+  cleared_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status PartFolder::Commit() {

@@ -1,14 +1,17 @@
 // A folder that is there whole or not at all: it is made under another name, TARGET.part, beside where it
 // shall be, and renamed when it is complete.
 //
-//   Create()   TARGET is not there, or an empty folder, which goes; or what the caller wants replaced, which
-//              stays until Commit(). What an interrupted one left under the other name is removed: nothing
-//              of it is used. Two at one target: the second is refused.
-//   Commit()   when all is in it and on disk. What is replaced and the new one change places at once, where
-//              the file system can do that; the old one is removed when the new one is on disk at its place.
+//   Create()    TARGET is not there, or an empty folder, which goes; or what the caller wants replaced, which
+//               stays until Commit(). What an interrupted one left under the other name is still there.
+//               Two at one target: the second is refused.
+//   KeepOnly()  removes what an interrupted one left, but for these files.
+//   Keep()      one more that is worth keeping.
+//   Commit()    when all is in it and on disk. What is replaced and the new one change places at once, where
+//               the file system can do that; the old one is removed when the new one is on disk at its place.
 //
-// Destroyed without a Commit() that succeeded, it takes away what it made; a process that is killed leaves it
-// for the next Create().
+// Destroyed without a Commit() that succeeded, it takes away all but what is kept, and the folder where that
+// is nothing; before KeepOnly() it takes away nothing. A process that is killed leaves all of it for the next
+// Create().
 //
 // Not thread-safe. Errors: ALREADY_EXISTS where something is at TARGET, FAILED_PRECONDITION where another
 // process is at work or TARGET.part holds what no conversion makes, else ErrnoStatus's.
@@ -18,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace fsdpd {
@@ -32,6 +36,10 @@ class PartFolder {
 
   const std::string& path() const { return part_; }
 
+  // Removes nothing where something is no conversion's.
+  absl::Status KeepOnly(std::set<std::string> names);
+  void Keep(const std::string& name) { kept_.insert(name); }
+
   absl::Status Commit();
 
  private:
@@ -43,6 +51,8 @@ class PartFolder {
   const std::string target_, part_;
   const int fd_;  // Of the folder, and locked.
   const bool replaces_;
+  std::set<std::string> kept_;
+  bool cleared_ = false;
   bool committed_ = false;
 };
 

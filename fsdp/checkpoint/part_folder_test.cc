@@ -14,6 +14,14 @@
 namespace fsdpd {
 namespace {
 
+// As who begins anew.
+absl::StatusOr<std::unique_ptr<PartFolder>> Begin(const std::string& target, bool replaces = false) {
+  absl::StatusOr<std::unique_ptr<PartFolder>> folder = PartFolder::Create(target, replaces);
+  if (!folder.ok()) return folder;
+  if (const absl::Status cleared = (*folder)->KeepOnly({}); !cleared.ok()) return cleared;
+  return folder;
+}
+
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
@@ -21,7 +29,7 @@ TEST(PartFolder, IsThereWhenItIsCommitted) {
   TempDir dir;
   const std::string target = dir.File("out");
   {
-    const auto folder = PartFolder::Create(target + "/");
+    const auto folder = Begin(target + "/");
     ASSERT_TRUE(folder.ok()) << folder.status();
     WriteFileOf((*folder)->path() + "/model.safetensors", "x");
     EXPECT_FALSE(fs::exists(target));
@@ -37,7 +45,7 @@ TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
   fs::create_directories(target);
   WriteFileOf(target + "/old", "x");
   for (const bool commits : {false, true}) {
-    const auto folder = PartFolder::Create(target, /*replaces=*/true);
+    const auto folder = Begin(target, /*replaces=*/true);
     ASSERT_TRUE(folder.ok()) << folder.status();
     WriteFileOf((*folder)->path() + "/model.safetensors", "y");
     EXPECT_EQ(ReadFileOf(target + "/old"), "x");
@@ -100,7 +108,7 @@ TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
 TEST(PartFolder, WithoutACommitNothingIsLeft) {
   TempDir dir;
   {
-    const auto folder = PartFolder::Create(dir.File("out"));
+    const auto folder = Begin(dir.File("out"));
     ASSERT_TRUE(folder.ok()) << folder.status();
     WriteFileOf((*folder)->path() + "/__0_0.distcp", "x");
   }
@@ -113,9 +121,36 @@ TEST(PartFolder, WhatAKilledOneLeftIsNotUsed) {
   for (const char* name : {".metadata", "__0_0.distcp.x.part", "model.safetensors", "config.json.tmp"}) {
     WriteFileOf(dir.File("out.part") + "/" + name, "old");
   }
-  const auto folder = PartFolder::Create(dir.File("out"));
+  const auto folder = Begin(dir.File("out"));
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_TRUE(fs::is_empty((*folder)->path()));
+}
+
+TEST(PartFolder, WhatIsKeptOutlivesIt) {
+  TempDir dir;
+  const std::string part = dir.File("out.part");
+  {
+    const auto folder = Begin(dir.File("out"));
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    for (const char* name : {"__0_0.distcp", "__0_1.distcp", "__0_2.distcp.x.part"})
+      WriteFileOf(part + "/" + name, name);
+    (*folder)->Keep("__0_0.distcp");
+    (*folder)->Keep("__0_1.distcp");
+  }
+  EXPECT_FALSE(fs::exists(part + "/__0_2.distcp.x.part"));
+  {
+    const auto folder = PartFolder::Create(dir.File("out"));
+    ASSERT_TRUE(folder.ok()) << folder.status();
+  }
+  EXPECT_EQ(ReadFileOf(part + "/__0_1.distcp"), "__0_1.distcp") << "who only looks removes nothing";
+  {
+    const auto folder = PartFolder::Create(dir.File("out"));
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    ASSERT_TRUE((*folder)->KeepOnly({"__0_0.distcp"}).ok());
+    EXPECT_FALSE(fs::exists(part + "/__0_1.distcp"));
+    ASSERT_TRUE((*folder)->Commit().ok());
+  }
+  EXPECT_EQ(ReadFileOf(dir.File("out") + "/__0_0.distcp"), "__0_0.distcp");
 }
 
 // A folder may happen to have that name.
@@ -124,7 +159,7 @@ TEST(PartFolder, FilesOfSomebodyElseAreNotRemoved) {
   fs::create_directory(dir.File("out.part"));
   WriteFileOf(dir.File("out.part") + "/__0_0.distcp", "old");
   WriteFileOf(dir.File("out.part") + "/thesis.tex", "mine");
-  const auto folder = PartFolder::Create(dir.File("out"));
+  const auto folder = Begin(dir.File("out"));
   EXPECT_TRUE(absl::IsFailedPrecondition(folder.status())) << folder.status();
   EXPECT_THAT(folder.status().message(), HasSubstr("thesis.tex"));
   EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/thesis.tex"), "mine");
@@ -133,10 +168,10 @@ TEST(PartFolder, FilesOfSomebodyElseAreNotRemoved) {
 
 TEST(PartFolder, TwoAtOneTargetAreKeptApart) {
   TempDir dir;
-  const auto first = PartFolder::Create(dir.File("out"));
+  const auto first = Begin(dir.File("out"));
   ASSERT_TRUE(first.ok());
   WriteFileOf((*first)->path() + "/model.safetensors", "x");
-  const auto second = PartFolder::Create(dir.File("out"));
+  const auto second = Begin(dir.File("out"));
   EXPECT_TRUE(absl::IsFailedPrecondition(second.status())) << second.status();
   EXPECT_EQ(ReadFileOf((*first)->path() + "/model.safetensors"), "x");
 }
@@ -146,13 +181,13 @@ TEST(PartFolder, WhatIsThereIsKept) {
   fs::create_directory(dir.File("empty"));
   fs::create_directory(dir.File("full"));
   WriteFileOf(dir.File("full") + "/x", "x");
-  EXPECT_TRUE(PartFolder::Create(dir.File("empty")).ok());
+  EXPECT_TRUE(Begin(dir.File("empty")).ok());
   for (const std::string& target : {dir.File("full"), dir.File("full") + "/x"}) {
-    const auto folder = PartFolder::Create(target);
+    const auto folder = Begin(target);
     EXPECT_TRUE(absl::IsAlreadyExists(folder.status())) << folder.status();
   }
   EXPECT_EQ(ReadFileOf(dir.File("full") + "/x"), "x");
-  EXPECT_FALSE(PartFolder::Create(dir.File("absent/out")).ok());
+  EXPECT_FALSE(Begin(dir.File("absent/out")).ok());
 }
 
 TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {

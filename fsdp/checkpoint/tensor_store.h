@@ -70,15 +70,35 @@ class TensorReader {
   std::vector<StoredTensor> tensors_;
 };
 
-// Made for a list of tensors, with the room that they need reserved on disk.
+// A file of a folder that is complete and on disk.
+struct WholeFile {
+  std::string name;
+  int64_t bytes = 0;
+  uint32_t crc32 = 0;  // Of all its bytes.
+};
+
+// Made for a list of tensors, with the room that they need reserved on disk, and with files of theirs that
+// are whole already: those are left as they are.
+//
+// A file has its name when it is complete and on disk, and another one before; a writer that is destroyed
+// takes away what it did not complete. The folder can be read after Finish(), and not before.
 class TensorWriter {
  public:
   virtual ~TensorWriter() = default;
 
-  // The numbers of that tensor of the list, once for each.
+  // The numbers of that tensor of the list, once for each that is in no whole file.
   virtual absl::Status Write(size_t tensor, const void* numbers) = 0;
 
-  // REQUIRES: every tensor was written. When it returns all is on disk, and the folder can be read.
+  // Of the file with that tensor; files are numbered from 0.
+  virtual size_t FileOf(size_t tensor) const = 0;
+
+  virtual bool IsWhole(size_t file) const = 0;
+
+  // REQUIRES: each of its tensors was written, and it was not whole. On any thread, once for each file.
+  virtual absl::StatusOr<WholeFile> FinishFile(size_t file) = 0;
+
+  // REQUIRES: every tensor was written. When it returns all is on disk, files that nobody finished too, and
+  // the folder can be read.
   virtual absl::Status Finish() = 0;
 
   virtual int64_t files() const = 0;

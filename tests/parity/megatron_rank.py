@@ -29,7 +29,7 @@ class NoDropout:
         return contextlib.nullcontext()
 
 
-def model_of(config):
+def model_of(config, **more):
     gpt2 = config["model_type"] == "gpt2"
     if gpt2:
         sizes = {"num_layers": config["n_layer"], "hidden_size": config["n_embd"], "num_attention_heads": config["n_head"],
@@ -42,7 +42,7 @@ def model_of(config):
                  "gated_linear_unit": True, "activation_func": torch.nn.functional.silu, "add_bias_linear": False,
                  "normalization": "RMSNorm"}
     made = TransformerConfig(**sizes, use_cpu_initialization=True, hidden_dropout=0.0, attention_dropout=0.0,
-                             masked_softmax_fusion=False, bias_activation_fusion=False, attention_softmax_in_fp32=True)
+                             masked_softmax_fusion=False, bias_activation_fusion=False, attention_softmax_in_fp32=True, **more)
     spec = gpt_layer_specs.get_gpt_layer_local_spec(normalization=None if gpt2 else "RMSNorm")
     positions = {"position_embedding_type": "learned_absolute"} if gpt2 else {
         "position_embedding_type": "rope", "rotary_base": config.get("rope_theta") or config["rope_parameters"]["rope_theta"]}
@@ -70,11 +70,18 @@ def main(way, config_path, folder, out):
         torch.save(model(tokens, torch.arange(12).expand(2, 12), mask), out)
 
 
-if __name__ == "__main__":
+@contextlib.contextmanager
+def alone():
+    """A world of one rank."""
     with tempfile.TemporaryDirectory() as meeting:
         dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=0, world_size=1)
         parallel_state.initialize_model_parallel()
         tensor_parallel.random.get_cuda_rng_tracker = tensor_parallel.get_cuda_rng_tracker = NoDropout
         import megatron.core.transformer.dot_product_attention as attention
         attention.tensor_parallel.get_cuda_rng_tracker = NoDropout
+        yield
+
+
+if __name__ == "__main__":
+    with alone():
         main(*sys.argv[1:])

@@ -2,6 +2,7 @@
 and by Megatron-Core itself where the package is there (it is not among the project's: see docs/checkpoints.md).
 """
 
+import argparse
 import importlib.util
 import json
 import os
@@ -12,9 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from models import build
+from setting import (
+    BETAS, EPSILON, GLOBAL_BATCH, MODELS, STEPS, Setting, assert_agree, job_spec, run_ours, write_start_weights,
+)
 from test_checkpoint import same
 from test_convert import convert, ctl, load, logits, model_of
 
+from harness.programs import ROOT, program
+
+DONE = 12  # Steps of STEPS.
 MEGATRON = importlib.util.find_spec("megatron") and importlib.util.find_spec("psutil")
 LLAMA_LAYER = {"self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
                "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
@@ -88,8 +96,7 @@ def saved(request, tmp_path_factory):
 def test_torch_dist_is_read(saved, stacked, tmp_path):
     model, hf, native = saved
     state = megatron_state(model, stacked)
-    moments = {f"optimizer.state.exp_avg.{name}": tensor for name, tensor in state.items()}
-    dcp.save({**state, **moments}, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    dcp.save({**state, "rng_state.tracker": torch.ones(3)}, checkpoint_id=tmp_path / "theirs", no_dist=True)
     (tmp_path / "theirs/metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist"}))
     done = convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", hf / "config.json")
     assert "note: left out" in done.stderr
@@ -98,6 +105,33 @@ def test_torch_dist_is_read(saved, stacked, tmp_path):
     assert same_model.returncode == 0 and "optimizer.state." in same_model.stderr, same_model.stdout
     convert(tmp_path / "theirs", tmp_path / "hf", "--to", "hf", "--config", hf / "config.json", "--dtype", "float32")
     assert torch.equal(logits(load(tmp_path / "hf")), logits(model))
+
+
+@pytest.mark.parametrize("stacked", [True, False], ids=["layers along an axis", "each layer for itself"])
+def test_the_optimizers_state_is_read(saved, stacked, tmp_path):
+    """As a mixed-precision optimizer leaves it: what it trains lies beside the model in bfloat16, its one count of steps is a
+    tensor in common.pt, among classes that nobody opens."""
+    model, hf, native = saved
+    main = megatron_state(model, stacked)
+    state = {name: tensor.to(torch.bfloat16) for name, tensor in main.items()}
+    for what, factor in (("fp32_param", 1), ("exp_avg", 2), ("exp_avg_sq", 3)):
+        state |= {f"optimizer.state.{what}.{name}": tensor * factor for name, tensor in main.items()}
+    dcp.save(state, checkpoint_id=tmp_path / "theirs", no_dist=True)
+    (tmp_path / "theirs/metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist"}))
+    torch.save({"args": argparse.Namespace(dtype=torch.bfloat16), "iteration": 9, "opt_param_scheduler": {"num_steps": 72},
+                "optimizer": {"optimizer": {"param_groups": [], "state": {"common_step": torch.tensor(8.0)}}}},
+               tmp_path / "theirs/common.pt")
+    convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", hf / "config.json")
+    ours, expected = torch_state(tmp_path / "native"), torch_state(native)
+    for name in [name for name in expected if name != "fsdpd.spec"]:
+        inner = name.removeprefix("model.module.")
+        same(ours.pop(name), expected[name])
+        for what, factor in (("exp_avg", 2), ("exp_avg_sq", 3)):
+            same(ours.pop(f"optimizer.state.module.module.module.{inner}.{what}"), expected[name] * factor)
+        assert ours.pop(f"optimizer.state.module.module.module.{inner}.step") == 8
+    assert ours.pop("fsdpd.spec") == expected["fsdpd.spec"]
+    assert ours == {"iteration": 9, "checkpoint_version": 3.0, "opt_param_scheduler.num_steps": 72, "fsdpd.samples": 72,
+                    "fsdpd.steps_taken": 8}
 
 
 def test_torch_dist_is_written(saved, tmp_path):
@@ -127,6 +161,85 @@ def test_numbers_are_rounded_where_that_is_asked_for(saved, tmp_path):
         same(tensor, tensors[name])
 
 
+def torch_state(folder):
+    """Every tensor and value of a checkpoint, as torch reads it."""
+    names = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = {name: torch.empty(of.size, dtype=of.properties.dtype) if hasattr(of, "size") else None for name, of in names.items()}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    return state
+
+
+def equal(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        if torch.is_tensor(value):
+            same(value, second[name])
+        else:
+            assert value == second[name], name
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(where it began, its spec, the Result of a whole run, the checkpoint after DONE of its steps)."""
+    folder = tmp_path_factory.mktemp("trained")
+    setting = Setting(2, 1, True, "llama")
+    write_start_weights(build(MODELS["llama"]).parameters(), folder / "start")
+    spec = job_spec(setting, {"strategy": "optim_grads_params"})
+    result = run_ours(folder, {**spec, "checkpoint": {"dir": str(folder / "runs"), "every_steps": DONE}}, folder / "start")
+    (folder / "job.yaml").write_text(json.dumps(spec))
+    return folder, spec, result, folder / f"runs/iter_{DONE:07d}"
+
+
+def test_the_optimizers_state_goes_there_and_back(trained, tmp_path):
+    """As a folder that Megatron-Core's names stand in, which torch reads; and as the checkpoint that it was, bit by bit."""
+    folder, _, _, native = trained
+    spec = ["--spec", folder / "job.yaml"]
+    done = convert(native, tmp_path / "theirs", "--to", "torch_dist", "--shard-bytes", "200KB", *spec)
+    assert "left out" not in done.stderr
+    names = dcp.FileSystemReader(tmp_path / "theirs").read_metadata().state_dict_metadata
+    model = {name for name in names if not name.startswith("optimizer.state.")}
+    for what in ("param", "exp_avg", "exp_avg_sq"):
+        assert {f"optimizer.state.{what}.{name}" for name in model} < names.keys()
+    assert len(names) == 4 * len(model)
+    common = torch.load(tmp_path / "theirs/common.pt", weights_only=True)
+    assert common["iteration"] == DONE and common["opt_param_scheduler"]["num_steps"] == DONE * GLOBAL_BATCH
+    groups = common["optimizer"]["optimizer"]["param_groups"]
+    assert [(group["step"], group["betas"], group["eps"], group["wd_mult"]) for group in groups] == [
+        (DONE, tuple(BETAS), EPSILON, wd_mult) for wd_mult in (1, 0)]
+    assert common["content_metadata"]["distrib_optim_sharding_type"] == "fully_reshardable"
+    assert ctl("verify", tmp_path / "theirs").returncode == 0
+    convert(tmp_path / "theirs", tmp_path / "back", "--to", "fsdp_dtensor", *spec)
+    first, second = torch_state(native), torch_state(tmp_path / "back")
+    assert first.pop("fsdpd.spec") == "" and "heads" in second.pop("fsdpd.spec")  # A job of the service has one itself.
+    equal(first, second)
+
+
+def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
+    folder, _, _, native = trained
+    (tmp_path / "runs/9").mkdir(parents=True)
+    (tmp_path / "runs/9/iter_0001000").symlink_to(native)
+    (tmp_path / "job.yaml").symlink_to(folder / "job.yaml")
+    lines = (ROOT / "docs/checkpoints.md").read_text().splitlines()
+    told = [(line.removeprefix("$ fsdpctl ").split(), answer) for line, answer in zip(lines, lines[1:])
+            if line.startswith("$ fsdpctl ckpt convert") and "megatron" in line]
+    assert len(told) == 2
+    for command, answer in told:
+        done = subprocess.run([program("client/fsdpctl"), *command], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        assert done.stdout.split()[0] == answer.split()[0] and done.stdout.split()[-1] == answer.split()[-1]
+    equal({name: value for name, value in torch_state(native).items() if name != "fsdpd.spec"},
+          {name: value for name, value in torch_state(tmp_path / "back").items() if name != "fsdpd.spec"})
+
+
+def test_training_goes_on_from_what_went_there_and_back(trained, tmp_path):
+    folder, spec, whole, native = trained
+    job = ["--spec", folder / "job.yaml"]
+    convert(native, tmp_path / "theirs", "--to", "torch_dist", "--dtype", "bfloat16", *job)
+    convert(tmp_path / "theirs", tmp_path / "back", "--to", "fsdp_dtensor", *job)
+    resumed = run_ours(tmp_path, {**spec, "checkpoint": {"load": str(tmp_path / "back")}}, folder / "start")
+    assert_agree(resumed, type(whole)(whole.losses[DONE:], whole.weights), STEPS - DONE)
+
+
 MEGATRON_LOGITS = Path(__file__).with_name("megatron_rank.py")
 
 
@@ -152,3 +265,82 @@ def test_megatron_core_computes_the_same(name, way, tmp_path):
         convert(tmp_path / "out", tmp_path / "theirs", "--to", "hf", "--config", config, "--dtype", "float32")
         model = load(tmp_path / "theirs")
     torch.testing.assert_close(torch.load(tmp_path / "logits.pt"), logits(model), rtol=0, atol=2e-5)
+
+
+MEGATRON_OPTIMIZER = Path(__file__).with_name("megatron_optimizer_rank.py")
+THEIR_CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "intermediate_size": 96, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                "vocab_size": 256, "tie_word_embeddings": False}
+THEIR_LAYER = {"input_layernorm.weight": "attention_norm", "self_attention.linear_proj.weight": "attention.wo",
+               "pre_mlp_layernorm.weight": "ffn_norm", "mlp.linear_fc2.weight": "ffn.w2"}
+
+
+def ours_of(states):
+    """What Megatron-Core's optimizer holds, by our names of parameters, each as ours lies."""
+    ours = {}
+    for name, state in states.items():
+        for what, tensor in state.items():
+            if not name.startswith("decoder.layers."):
+                known = {"embedding.word_embeddings.weight": "embedding.weight", "output_layer.weight": "head.output",
+                         "decoder.final_layernorm.weight": "head.norm"}
+                ours[known[name], what] = tensor
+                continue
+            number, inner = name.removeprefix("decoder.layers.").split(".", 1)
+            if inner == "self_attention.linear_qkv.weight":
+                groups = tensor.reshape(2, 4, 16, 64)  # Of each: two heads of queries, one of keys, one of values.
+                parts = {"attention.wq": groups[:, :2], "attention.wk": groups[:, 2:3], "attention.wv": groups[:, 3:]}
+                parts = {known: part.reshape(-1, 64) for known, part in parts.items()}
+            elif inner == "mlp.linear_fc1.weight":
+                parts = dict(zip(("ffn.w1", "ffn.w3"), tensor.chunk(2)))
+            else:
+                parts = {THEIR_LAYER[inner]: tensor}
+            ours |= {(f"layer.{number}.{known}", what): part for known, part in parts.items()}
+    return ours
+
+
+def megatrons_optimizer(way, kind, folder, out, config):
+    subprocess.run([sys.executable, MEGATRON_OPTIMIZER, way, kind, config, folder, out], check=True, capture_output=True,
+                   env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    return torch.load(out)
+
+
+@pytest.mark.skipif(not MEGATRON, reason="needs megatron-core and psutil, which are not in the project's environment")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", ["fully_reshardable", "plain"])
+def test_megatron_cores_optimizer_is_read_and_goes_on(kind, tmp_path):
+    """Main parameters and moments are those that its optimizer holds, bit by bit; and again those that it holds when it has
+    loaded what was made of ours. Then it trains on."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(THEIR_CONFIG))
+    held = megatrons_optimizer("save", kind, tmp_path / "theirs", tmp_path / "held.pt", config)
+    convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", config)
+    native, expected = torch_state(tmp_path / "native"), ours_of(held["states"])
+    state = "optimizer.state.module.module.module."
+    for (name, what), tensor in expected.items():
+        same(native.pop(f"model.module.{name}" if what == "param" else f"{state}{name}.{what}"), tensor)
+    assert {native.pop(f"{state}{name}.step").item() for name, what in expected if what == "param"} == {held["steps"]} == {3}
+    assert native.pop("iteration") == 3 and native.pop("fsdpd.samples") == 6
+    assert "heads" in native.pop("fsdpd.spec")
+    assert native == {"checkpoint_version": 3.0, "opt_param_scheduler.num_steps": 6, "fsdpd.steps_taken": 3}
+    (tmp_path / "job.yaml").write_text(json.dumps(
+        {"name": "x", "model": {"hf_config": str(config)}, "train": {"steps": 9},
+         "optimizer": {"adamw": {"lr": 1e-2, "betas": [0.9, 0.999]}}}))
+    convert(tmp_path / "native", tmp_path / "again", "--to", "torch_dist", "--dtype", "bfloat16", "--spec", tmp_path / "job.yaml")
+    again = megatrons_optimizer("load", "fully_reshardable", tmp_path / "again", tmp_path / "again.pt", config)
+    assert again["steps"] == 3 and again["states"].keys() == held["states"].keys()
+    for name, state in held["states"].items():
+        for what, tensor in state.items():
+            same(again["states"][name][what], tensor)
+
+
+@pytest.mark.skipif(not MEGATRON, reason="needs megatron-core and psutil, which are not in the project's environment")
+@pytest.mark.timeout(200)
+def test_megatron_cores_buckets_are_refused_by_name(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(THEIR_CONFIG))
+    megatrons_optimizer("save", "dp_reshardable", tmp_path / "theirs", tmp_path / "held.pt", config)
+    refused = ctl("convert", tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", config)
+    assert refused.returncode == 9 and not (tmp_path / "native").exists()
+    (line,) = refused.stderr.splitlines()
+    assert "optimizer.distributed.dp_group_idx_0." in line and "--dist-ckpt-optim-fully-reshardable" in line
+    convert(tmp_path / "theirs", tmp_path / "native", "--to", "fsdp_dtensor", "--config", config, "--no-optimizer")

@@ -37,7 +37,7 @@ class Rank:
     """One process, and the thread that answers it."""
 
     def __init__(self, launch, store, log):
-        self.reports, self.error = [], "it said nothing before it ended"
+        self.reports, self.saved, self.error = [], [], "it said nothing before it ended"
         self._store, self._lock = store, threading.Lock()
         self._line, theirs = socket.socketpair()
         os.set_inheritable(theirs.fileno(), True)
@@ -70,6 +70,8 @@ class Rank:
             kind = message.WhichOneof("body")
             if kind == "step":
                 self.reports.append(message.step)
+            elif kind == "saved":
+                self.saved.append(message.saved)
             elif kind == "finished":
                 self.error = message.finished.error
             elif kind == "store_set":
@@ -84,10 +86,15 @@ class Rank:
 
 def run_job(spec, world, folder):
     """Runs a JobSpec message to its end; returns each rank's StepReports."""
+    return [rank.reports for rank in run_ranks(spec, world, folder)]
+
+
+def run_ranks(spec, world, folder):
+    """Likewise; returns the ranks, which have ended."""
     store = Store()
     ranks = [Rank(stubs.rank.RankLaunch(job_id="perf", attempt=1, spec=spec, rank=rank, world=world), store,
                   folder / f"rank-{rank}.log") for rank in range(world)]
     codes = [rank.wait() for rank in ranks]
     if any(codes):
         raise RuntimeError(f"ranks ended with {codes}: {[rank.error for rank in ranks]}")
-    return [rank.reports for rank in ranks]
+    return ranks

@@ -1,0 +1,346 @@
+// The optimizer's state in conversions, between native checkpoints and torch_dist. What Megatron-Core itself
+// wrote and reads is shown in tests/parity.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/convert.h"
+#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/kept_values.h"
+#include "fsdp/checkpoint/megatron_files.h"
+#include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ModelConfig SmallModel() {
+  LlamaConfig llama;
+  llama.vocab_size = 32;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.layers = 3;
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.head_size = 4;
+  llama.qk_norm = llama.attention_bias = true;
+  return llama;
+}
+
+TestTensor Scalar(const std::string& name, float number) {
+  return {name, FindTensorType("float32"), {}, std::string(reinterpret_cast<const char*>(&number), 4)};
+}
+
+DcpSmall Value(const std::string& name, const KeptValue& value) {
+  PickleWriter writer;
+  WriteKept(value, &writer);
+  return {name, TorchSaved(writer.Take())};
+}
+
+// A tensor's type, shape and numbers, and what is pickled of a value, by name.
+std::map<std::string, std::string> ContentsOf(const std::string& folder) {
+  std::map<std::string, std::string> contents;
+  const auto reader = DcpTensorReader::Open(folder);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return contents;
+  for (size_t i = 0; i < (*reader)->tensors().size(); ++i) {
+    const StoredTensor& tensor = (*reader)->tensors()[i];
+    std::string numbers(tensor.bytes, '\0');
+    EXPECT_TRUE((*reader)->Read(i, numbers.data()).ok());
+    contents[tensor.name] = absl::StrCat(tensor.type->name, ShapeText(tensor.shape), numbers);
+  }
+  for (const DcpValue& value : (*reader)->dcp().index().values) {
+    const auto pickle = (*reader)->dcp().ReadValue(value);
+    const std::optional<KeptValue> kept = pickle.ok() ? KeptOf(pickle->root()) : std::nullopt;
+    contents[value.name] = kept.has_value() ? Value("", *kept).record : "another";
+  }
+  return contents;
+}
+
+std::vector<std::string> NamesThatDiffer(const std::map<std::string, std::string>& a,
+                                         const std::map<std::string, std::string>& b) {
+  std::vector<std::string> names;
+  for (const auto& [name, content] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second != content) names.push_back(name);
+  }
+  for (const auto& [name, content] : b) {
+    if (a.count(name) == 0) names.push_back(name);
+  }
+  return names;
+}
+
+class ConvertOptimizerTest : public ::testing::Test {
+ protected:
+  ConvertOptimizerTest() {
+    for (const NamedParam& param : ParamsOf(SmallModel(), Naming::kOurs)) {
+      tensors_.push_back(MakeTestTensor(MainKey(param.ours), "float32", param.shape));
+      for (const char* moment : {"exp_avg", "exp_avg_sq"})
+        tensors_.push_back(MakeTestTensor(OptimizerKey(param.ours, moment), moment_type_, param.shape));
+      tensors_.push_back(Scalar(OptimizerKey(param.ours, "step"), 40));
+    }
+    values_ = {{"iteration", {int64_t{42}}},
+               {"checkpoint_version", {3.0}},
+               {"opt_param_scheduler.num_steps", {int64_t{336}}},
+               {"fsdpd.job", {std::string("7")}},
+               {"fsdpd.spec", {std::string("{\"name\": \"x\"}")}},
+               {"fsdpd.samples", {int64_t{336}}},
+               {"fsdpd.steps_taken", {int64_t{40}}},
+               {"fsdpd.loss_scale", {1.0}},
+               {"fsdpd.grad_norms", {std::vector<KeptValue>{{0.5}, {std::monostate()}}}},
+               {"optimizer.param_to_group_meta.module.module.module.head.norm.weight_decay", {0.0}}};
+  }
+
+  void Write(const std::string& folder, const std::vector<TestTensor>& tensors, const KeptValues& values) {
+    fs::create_directory(folder);
+    std::vector<DcpPiece> pieces;
+    for (const TestTensor& tensor : tensors)
+      pieces.push_back(
+          WholePiece({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())}));
+    std::vector<DcpSmall> small;
+    for (const auto& [name, value] : values) small.push_back(Value(name, value));
+    const auto writer = MakeDcpWriter(folder, pieces, 1 << 20, small);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < tensors.size(); ++i)
+      ASSERT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+
+  absl::StatusOr<ConversionResult> Run(const std::string& source, const std::string& target, StoreFormat to) {
+    conversion_.source = dir_.File(source);
+    conversion_.target = dir_.File(target);
+    conversion_.model = SmallModel();
+    conversion_.to = to;
+    conversion_.file_bytes = 3000;
+    conversion_.config = "{}\n";
+    ConversionProgress progress;
+    return Convert(
+        conversion_, 2, [] { return false; }, &progress);
+  }
+
+  // "WHERE WHAT" of each; a conversion that had none failed.
+  std::vector<std::string> FaultsOf(const std::string& source, StoreFormat to) {
+    const auto done = Run(source, "refused", to);
+    EXPECT_TRUE(done.ok()) << done.status();
+    std::vector<std::string> told;
+    for (const DcpFault& fault : done->faults) told.push_back(absl::StrCat(fault.where, " ", fault.what));
+    EXPECT_FALSE(fs::exists(dir_.File("refused")));
+    return told;
+  }
+
+  // torch_dist of the native one's tensors, by Megatron-Core's rule. `type`: of the model's.
+  std::vector<TestTensor> MegatronsOf(const char* main) {
+    std::map<std::string, TestTensor> made;
+    const std::vector<NamedParam> ours = ParamsOf(SmallModel(), Naming::kOurs);
+    const std::vector<NamedParam> theirs = ParamsOf(SmallModel(), Naming::kMegatron);
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      for (const std::string what : {"", "exp_avg", "exp_avg_sq", main}) {
+        const std::string from =
+            what.empty() || what == main ? MainKey(ours[i].ours) : OptimizerKey(ours[i].ours, what);
+        const auto tensor = std::find_if(tensors_.begin(), tensors_.end(),
+                                         [&](const TestTensor& one) { return one.name == from; });
+        const std::string name =
+            what.empty() ? theirs[i].theirs : absl::StrCat("optimizer.state.", what, ".", theirs[i].theirs);
+        const std::string type(tensor->type->name);
+        TestTensor& whole =
+            made.try_emplace(name, MakeTestTensor(name, type.c_str(), theirs[i].TheirShape())).first->second;
+        const int64_t width = tensor->type->bytes;
+        if (theirs[i].runs.empty()) whole.numbers = tensor->numbers;
+        for (const SharedRun& run : theirs[i].runs)
+          whole.numbers.replace(run.theirs * width, run.numbers * width, tensor->numbers, run.ours * width,
+                                run.numbers * width);
+      }
+    }
+    std::vector<TestTensor> tensors;
+    for (auto& [name, tensor] : made) tensors.push_back(std::move(tensor));
+    return tensors;
+  }
+
+  // As Megatron-Core leaves it: a checkpoint and the two files.
+  void WriteMegatrons(const std::string& folder, const char* main, const MegatronCommon& common) {
+    Write(folder, MegatronsOf(main), {});
+    ASSERT_TRUE(WriteMegatronFiles(folder, common, Adam()).ok());
+  }
+
+  static AdamSettings Adam() { return {1e-3, 1e-4, 0.9, 0.95, 1e-8, 0.1, "cosine", 80, 8000}; }
+
+  const char* const moment_type_ = "float32";
+  TempDir dir_;
+  std::vector<TestTensor> tensors_;
+  KeptValues values_;
+  Conversion conversion_ = [] {
+    Conversion conversion;
+    conversion.type = FindTensorType("float32");
+    conversion.adam = Adam();
+    return conversion;
+  }();
+};
+
+TEST_F(ConvertOptimizerTest, ThereAndBackNotABitIsLost) {
+  Write(dir_.File("native"), tensors_, values_);
+  const auto there = Run("native", "megatrons", StoreFormat::kTorchDist);
+  ASSERT_TRUE(there.ok()) << there.status();
+  ASSERT_THAT(there->faults, IsEmpty());
+  EXPECT_THAT(there->left_out, IsEmpty());
+  EXPECT_TRUE(ReadBack(dir_.File("megatrons"), MegatronsOf("param")).ok());
+  const auto back = Run("megatrons", "back", StoreFormat::kDcp);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_THAT(back->left_out, IsEmpty());
+  EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("native")), ContentsOf(dir_.File("back"))), IsEmpty());
+}
+
+// A model in bfloat16 is what Megatron-Core computes with: what it trains lies beside.
+TEST_F(ConvertOptimizerTest, MainParametersCountBesideRoundedOnes) {
+  Write(dir_.File("native"), tensors_, values_);
+  conversion_.type = FindTensorType("bfloat16");
+  ASSERT_TRUE(Run("native", "megatrons", StoreFormat::kTorchDist).ok());
+  conversion_.type = FindTensorType("float32");
+  ASSERT_TRUE(Run("megatrons", "back", StoreFormat::kDcp).ok());
+  EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("native")), ContentsOf(dir_.File("back"))), IsEmpty());
+  // Without the optimizer's state too.
+  conversion_.optimizer = false;
+  const auto alone = Run("megatrons", "alone", StoreFormat::kDcp);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_THAT(alone->left_out, Contains("optimizer.state.exp_avg.embedding.word_embeddings.weight"));
+  auto whole = ContentsOf(dir_.File("native"));
+  const auto parameters = ContentsOf(dir_.File("alone"));
+  for (const auto& [name, content] : parameters) EXPECT_EQ(content, whole[name]) << name;
+  EXPECT_EQ(parameters.count("iteration"), 0u) << "a job would look for the optimizer's state";
+  EXPECT_EQ(parameters.size(), ParamsOf(SmallModel(), Naming::kOurs).size() + 1) << "and the spec";
+}
+
+TEST_F(ConvertOptimizerTest, WhatMegatronsOptimizersWriteIsRead) {
+  for (const char* main : {"param", "fp32_param"}) {
+    const std::string folder = absl::StrCat("megatrons.", main), out = absl::StrCat("out.", main);
+    WriteMegatrons(dir_.File(folder), main, {9, 72, 8, {}});
+    conversion_.spec = "{\"model\": {}}";
+    const auto done = Run(folder, out, StoreFormat::kDcp);
+    ASSERT_TRUE(done.ok()) << done.status();
+    ASSERT_THAT(done->faults, IsEmpty());
+    auto contents = ContentsOf(dir_.File(out));
+    for (const TestTensor& tensor : tensors_) {
+      if (absl::EndsWith(tensor.name, ".step")) continue;
+      EXPECT_EQ(contents[tensor.name],
+                absl::StrCat(tensor.type->name, ShapeText(tensor.shape), tensor.numbers))
+          << tensor.name;
+    }
+    const float steps = 8;
+    EXPECT_EQ(contents[OptimizerKey("head.norm", "step")],
+              absl::StrCat("float32[]", std::string(reinterpret_cast<const char*>(&steps), 4)));
+    EXPECT_EQ(contents["iteration"], Value("", {int64_t{9}}).record);
+    EXPECT_EQ(contents["opt_param_scheduler.num_steps"], Value("", {int64_t{72}}).record);
+    EXPECT_EQ(contents["fsdpd.samples"], Value("", {int64_t{72}}).record);
+    EXPECT_EQ(contents["fsdpd.steps_taken"], Value("", {int64_t{8}}).record);
+    EXPECT_EQ(contents["fsdpd.spec"], Value("", {conversion_.spec}).record);
+  }
+}
+
+TEST_F(ConvertOptimizerTest, StateInBucketsIsRefusedByNameAndNotMissed) {
+  std::vector<TestTensor> tensors = MegatronsOf("param");
+  tensors.erase(
+      std::remove_if(tensors.begin(), tensors.end(),
+                     [](const TestTensor& one) { return absl::StartsWith(one.name, "optimizer."); }),
+      tensors.end());
+  const std::vector<TestTensor> model = tensors;
+  const std::string bucket =
+      "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
+      "torch.float32).bucket_idx_0.exp_avg";
+  tensors.push_back(MakeTestTensor(bucket, "float32", {640}));
+  Write(dir_.File("buckets"), tensors, {});
+  ASSERT_TRUE(WriteMegatronFiles(dir_.File("buckets"), {}, std::nullopt).ok());
+  EXPECT_THAT(
+      FaultsOf("buckets", StoreFormat::kDcp),
+      ElementsAre(::testing::AllOf(HasSubstr(bucket), HasSubstr("--dist-ckpt-optim-fully-reshardable"),
+                                   HasSubstr("--no-optimizer"))));
+  // Of the older form there is no tensor.
+  Write(dir_.File("gathered"), model,
+        {{"optimizer.distributed.dp_group_idx_0.param_state/shard_0_1", {int64_t{1}}}});
+  ASSERT_TRUE(WriteMegatronFiles(dir_.File("gathered"), {}, std::nullopt).ok());
+  EXPECT_THAT(FaultsOf("gathered", StoreFormat::kDcp),
+              ElementsAre(HasSubstr("param_state/shard_0_1 is the")));
+  conversion_.optimizer = false;
+  const auto alone = Run("buckets", "alone", StoreFormat::kDcp);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_THAT(alone->left_out, ElementsAre(bucket));
+  conversion_.optimizer = true;
+  EXPECT_TRUE(Run("buckets", "hf", StoreFormat::kHf).ok()) << "which has no place for it anyway";
+}
+
+TEST_F(ConvertOptimizerTest, HalfAStateIsAFault) {
+  std::vector<TestTensor> tensors = tensors_;
+  const auto find = [&](const std::string& name) {
+    return std::find_if(tensors.begin(), tensors.end(),
+                        [&](const TestTensor& one) { return one.name == name; });
+  };
+  tensors.erase(find(OptimizerKey("head.norm", "exp_avg_sq")));
+  find(OptimizerKey("head.output", "exp_avg"))->shape = {8, 32};
+  *find(OptimizerKey("embedding.weight", "step")) = Scalar(OptimizerKey("embedding.weight", "step"), 39);
+  KeptValues values = values_;
+  values.erase("iteration");
+  Write(dir_.File("native"), tensors, values);
+  EXPECT_THAT(
+      FaultsOf("native", StoreFormat::kDcp),
+      ElementsAre(
+          HasSubstr("head.output.exp_avg is float32 [8, 32], and its parameter has the shape [32, 8]"),
+          HasSubstr("head.norm.exp_avg_sq is not there, and exp_avg is"),
+          HasSubstr("step is 40, and another parameter's is 39")));
+}
+
+TEST_F(ConvertOptimizerTest, WhatMegatronCannotGoOnWithIsRefused) {
+  Write(dir_.File("native"), tensors_, values_);
+  conversion_.adam.reset();
+  EXPECT_THAT(FaultsOf("native", StoreFormat::kTorchDist), ElementsAre(HasSubstr("add --spec JOB.YAML")));
+  conversion_.adam = Adam();
+  std::vector<TestTensor> sgd, frozen;
+  for (const TestTensor& tensor : tensors_) {
+    if (!absl::EndsWith(tensor.name, "exp_avg_sq")) sgd.push_back(tensor);
+    sgd.back().name = absl::StrReplaceAll(sgd.back().name, {{"exp_avg", "momentum_buffer"}});
+    if (!absl::StrContains(tensor.name, "module.module.module.layer.1.")) frozen.push_back(tensor);
+  }
+  Write(dir_.File("sgd"), sgd, values_);
+  EXPECT_THAT(FaultsOf("sgd", StoreFormat::kTorchDist), ElementsAre(HasSubstr("is of SGD")));
+  ASSERT_TRUE(Run("sgd", "sgd.out", StoreFormat::kDcp).ok());
+  EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("sgd")), ContentsOf(dir_.File("sgd.out"))), IsEmpty());
+  // One tensor of all layers cannot have moments of some.
+  Write(dir_.File("frozen"), frozen, values_);
+  EXPECT_THAT(FaultsOf("frozen", StoreFormat::kTorchDist),
+              Contains(HasSubstr(
+                  "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc1.weight would be of 2 frozen")));
+  ASSERT_TRUE(Run("frozen", "frozen.out", StoreFormat::kDcp).ok());
+  EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("frozen")), ContentsOf(dir_.File("frozen.out"))),
+              IsEmpty());
+}
+
+TEST_F(ConvertOptimizerTest, MomentsKeepTheirType) {
+  for (TestTensor& tensor : tensors_) {
+    if (absl::StrContains(tensor.name, "exp_avg"))
+      tensor = MakeTestTensor(tensor.name, "bfloat16", tensor.shape);
+  }
+  Write(dir_.File("native"), tensors_, values_);
+  ASSERT_TRUE(Run("native", "megatrons", StoreFormat::kTorchDist).ok());
+  EXPECT_TRUE(ReadBack(dir_.File("megatrons"), MegatronsOf("param")).ok());
+  ASSERT_TRUE(Run("megatrons", "back", StoreFormat::kDcp).ok());
+  EXPECT_THAT(NamesThatDiffer(ContentsOf(dir_.File("native")), ContentsOf(dir_.File("back"))), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,269 @@
+#include "fsdp/checkpoint/convert_plan.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/convert_state.h"
+#include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/torch_save.h"
+
+namespace fsdpd {
+namespace {
+
+// Of a job's checkpoint (job_file.h).
+constexpr char kIteration[] = "iteration";
+constexpr char kVersion[] = "checkpoint_version";
+constexpr char kSchedulerSamples[] = "opt_param_scheduler.num_steps";
+constexpr char kSpec[] = "fsdpd.spec";
+constexpr char kSamples[] = "fsdpd.samples";
+constexpr char kStepsTaken[] = "fsdpd.steps_taken";
+constexpr double kCheckpointVersion = 3.0;
+// Under the name of the model's tensor; `param` holds main parameters.
+constexpr char kMegatronState[] = "optimizer.state.";
+constexpr char kMegatronMain[] = "param";
+
+Naming NamingIn(StoreFormat format) {
+  switch (format) {
+    case StoreFormat::kDcp:
+      return Naming::kOurs;
+    case StoreFormat::kHf:
+      return Naming::kTransformers;
+    case StoreFormat::kTorchDist:
+      return Naming::kMegatron;
+  }
+  return Naming::kOurs;
+}
+
+// Makes the targets of one conversion.
+class Planner {
+ public:
+  Planner(const TensorReader& source, const Conversion& conversion)
+      : source_(source),
+        dcp_(dynamic_cast<const DcpTensorReader*>(&source)),
+        conversion_(conversion),
+        native_(conversion.to == StoreFormat::kDcp) {}
+
+  absl::StatusOr<ConvertPlan> Plan() {
+    const bool only_model = FormatOf(conversion_.source) == StoreFormat::kHf;
+    match_ = MatchParams(source_, conversion_.model, only_model);
+    if (!match_.faults.empty()) {
+      plan_.faults = std::move(match_.faults);
+      return std::move(plan_);
+    }
+    FSDPD_RETURN_IF_ERROR(FindState());
+    if (!plan_.faults.empty()) return std::move(plan_);
+    plan_.from = match_.params;
+    plan_.to = ParamsOf(conversion_.model, NamingIn(conversion_.to));
+    AddTargets("", [this](size_t param) { return MainOf(param); });
+    if (carries_) AddState();
+    FSDPD_RETURN_IF_ERROR(ReadValues());
+    if (native_) WriteValues();
+    for (const std::string& name : match_.left_out) {
+      if (state_.names.count(name) == 0) plan_.left_out.push_back(name);
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  absl::Status FindState() {
+    const std::optional<Naming> naming = NamingOf(source_, conversion_.model);
+    FSDPD_CHECK(naming.has_value());
+    state_.main.assign(match_.params.size(), -1);
+    const bool megatrons = *naming == Naming::kMegatron || *naming == Naming::kMegatronLayers;
+    if (dcp_ == nullptr || (!megatrons && *naming != Naming::kOurs)) return absl::OkStatus();
+    const bool wanted = conversion_.optimizer && conversion_.to != StoreFormat::kHf;
+    FSDPD_ASSIGN_OR_RETURN(state_, MatchState(*dcp_, *naming, match_, wanted));
+    plan_.faults.Add(state_.faults);
+    FSDPD_ASSIGN_OR_RETURN(plan_.common, ReadMegatronCommon(conversion_.source));
+    if (megatrons) state_.steps = plan_.common.steps;
+    const bool counted =
+        std::find(state_.counted.begin(), state_.counted.end(), true) != state_.counted.end();
+    carries_ = wanted && (!state_.moments.empty() || (counted && native_));
+    if (!carries_ && wanted) state_.names.clear();  // Counts alone are of no use to Megatron-Core.
+    if (carries_) CheckState();
+    return absl::OkStatus();
+  }
+
+  void CheckState() {
+    constexpr char kWhere[] = "the optimizer's state";
+    if (!state_.steps.has_value()) {
+      plan_.faults.Add(kWhere, "has no count of its steps; --no-optimizer leaves it out");
+    }
+    if (native_) return;
+    if (state_.moments[0] == "momentum_buffer") {
+      plan_.faults.Add(kWhere, "is of SGD, and torch_dist's is of Adam; --no-optimizer leaves it out");
+    } else if (!conversion_.adam.has_value()) {
+      plan_.faults.Add(
+          kWhere,
+          "is there, and nothing says with which betas and epsilon: add --spec JOB.YAML of the job "
+          "that wrote it; --no-optimizer leaves it out");
+    }
+    plan_.adam = conversion_.adam;
+  }
+
+  size_t MainOf(size_t param) const {
+    return state_.main[param] >= 0 ? static_cast<size_t>(state_.main[param]) : match_.tensors[param];
+  }
+
+  std::string NameOf(const NamedParam& param, const std::string& what) const {
+    if (native_) return what.empty() ? MainKey(param.ours) : OptimizerKey(param.ours, what);
+    return what.empty() ? param.theirs : absl::StrCat(kMegatronState, what, ".", param.theirs);
+  }
+
+  ConvertTarget TargetOf(const NamedParam& param, const std::string& what, const TensorType* type) const {
+    ConvertTarget target;
+    target.piece.name = NameOf(param, what);
+    target.piece.type = type;
+    target.piece.shape = param.TheirShape();
+    target.piece.at = {std::vector<int64_t>(target.piece.shape.size()), target.piece.shape};
+    if (param.layer >= 0) {
+      target.piece.at.offsets[0] = param.layer;
+      target.piece.at.sizes[0] = 1;
+      target.begin = param.layer * target.piece.at.elements();
+    }
+    return target;
+  }
+
+  // `tensor` says where the numbers of a parameter are. `what`: which of the optimizer's; empty: the model's.
+  template <typename TensorOf>
+  void AddTargets(const std::string& what, TensorOf tensor) {
+    std::map<std::pair<std::string, int64_t>, size_t> numbers;
+    std::map<std::string, const TensorType*> types;
+    std::map<std::string, int64_t> frozen;  // Of each tensor, how many of its parameters.
+    for (size_t i = 0; i < plan_.to.size(); ++i) {
+      const NamedParam& param = plan_.to[i];
+      if (!what.empty() && !state_.IsTrained(i)) {
+        ++frozen[NameOf(param, what)];
+        continue;
+      }
+      const size_t at = tensor(i);
+      // Moments keep their type, bit by bit; several that become one and differ take the widest of ours.
+      const TensorType* own = what.empty() ? conversion_.type : source_.tensors()[at].type;
+      const TensorType*& type = types.emplace(NameOf(param, what), own).first->second;
+      if (type != own) type = FindTensorType("float32");
+      const auto [found, is_new] =
+          numbers.emplace(std::make_pair(NameOf(param, what), param.layer), plan_.targets.size());
+      if (is_new) plan_.targets.push_back(TargetOf(param, what, own));
+      plan_.targets[found->second].ways.push_back({i, at});
+    }
+    for (const auto& [key, number] : numbers) plan_.targets[number].piece.type = types[key.first];
+    for (const auto& [name, count] : frozen) {
+      if (types.count(name) == 0) continue;
+      plan_.faults.Add(name,
+                       absl::StrCat("would be of ", count,
+                                    " frozen parameters too, which have none: torch_dist has one tensor of "
+                                    "all layers; --no-optimizer leaves the optimizer's state out"));
+    }
+  }
+
+  void AddState() {
+    for (size_t m = 0; m < state_.moments.size(); ++m) {
+      AddTargets(state_.moments[m], [&](size_t param) { return state_.tensors[m][param]; });
+    }
+    if (!native_) return AddTargets(kMegatronMain, [this](size_t param) { return MainOf(param); });
+    for (size_t i = 0; i < plan_.to.size(); ++i) {
+      if (!state_.IsTrained(i)) continue;
+      ConvertTarget target;
+      target.piece = {NameOf(plan_.to[i], "step"), FindTensorType("float32"), {}, {}};
+      target.number = static_cast<float>(*state_.steps);
+      plan_.targets.push_back(std::move(target));
+    }
+  }
+
+  // What the source knows that is no tensor, into `common`, which has what common.pt says.
+  absl::Status ReadValues() {
+    MegatronCommon& common = plan_.common;
+    if (conversion_.to == StoreFormat::kHf) return absl::OkStatus();
+    for (size_t i = 0; dcp_ != nullptr && i < dcp_->dcp().index().values.size(); ++i) {
+      const DcpValue& value = dcp_->dcp().index().values[i];
+      const absl::StatusOr<Pickle> pickle = dcp_->dcp().ReadValue(value);
+      // What is not read (a class, an archive of many values) is left out; what is damaged is an error.
+      if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
+      std::optional<KeptValue> kept = pickle.ok() ? KeptOf(pickle->root()) : std::nullopt;
+      if (kept.has_value() && !absl::StrContains(value.name, "/shard_")) {
+        common.kept[value.name] = *std::move(kept);
+      } else if (carries_) {
+        plan_.left_out.push_back(value.name);
+      }
+    }
+    const auto take = [&common](const char* name, std::optional<int64_t>* into) {
+      if (const std::optional<int64_t> count = KeptCount(common.kept, name)) *into = count;
+      common.kept.erase(name);
+    };
+    take(kIteration, &common.iteration);
+    take(kSchedulerSamples, &common.samples);
+    if (!common.samples.has_value()) common.samples = KeptCount(common.kept, kSamples);
+    common.kept.erase(kVersion);
+    if (carries_) {
+      common.steps = state_.steps;
+      if (!common.iteration.has_value())
+        plan_.faults.Add(
+            kIteration,
+            "is not there, and the optimizer's state is of some step; --no-optimizer leaves it out");
+    }
+    if (KeptText(common.kept, kSpec).value_or("").empty() && !conversion_.spec.empty())
+      common.kept[kSpec] = KeptValue{conversion_.spec};
+    if (carries_) return absl::OkStatus();
+    // Which model it is, is known of parameters alone too.
+    KeptValues spec;
+    if (const auto found = common.kept.find(kSpec); found != common.kept.end()) spec.insert(*found);
+    common.kept = std::move(spec);
+    return absl::OkStatus();
+  }
+
+  void WriteValues() {
+    const auto add = [this](const std::string& name, const KeptValue& value) {
+      PickleWriter writer;
+      WriteKept(value, &writer);
+      plan_.values.push_back({name, TorchSaved(writer.Take())});
+    };
+    if (carries_ && plan_.common.iteration.has_value()) {
+      add(kIteration, {*plan_.common.iteration});
+      add(kVersion, {kCheckpointVersion});
+      KeptValues& kept = plan_.common.kept;
+      if (plan_.common.samples.has_value()) {
+        add(kSchedulerSamples, {*plan_.common.samples});
+        kept.emplace(kSamples, KeptValue{*plan_.common.samples});
+      }
+      kept.emplace(kStepsTaken, KeptValue{*state_.steps});
+    }
+    for (const auto& [name, value] : plan_.common.kept) add(name, value);
+  }
+
+  const TensorReader& source_;
+  const DcpTensorReader* const dcp_;  // Null: Hugging Face's.
+  const Conversion& conversion_;
+  const bool native_;
+  bool carries_ = false;  // The optimizer's state.
+  ParamMatch match_;
+  StateMatch state_;
+  ConvertPlan plan_;
+};
+
+}  // namespace
+
+int64_t ConvertPlan::bytes() const {
+  int64_t bytes = 0;
+  for (const ConvertTarget& target : targets) bytes += target.bytes();
+  return bytes;
+}
+
+int64_t ConvertPlan::tensors() const {
+  std::set<std::string> names;
+  for (const ConvertTarget& target : targets) names.insert(target.piece.name);
+  return static_cast<int64_t>(names.size());
+}
+
+absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const Conversion& conversion) {
+  return Planner(source, conversion).Plan();
+}
+
+}  // namespace fsdpd

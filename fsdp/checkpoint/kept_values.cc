@@ -1,0 +1,71 @@
+#include "fsdp/checkpoint/kept_values.h"
+
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+// Of one value: parts of a pickle may be shared, so a small one can be a tree of any size.
+constexpr int64_t kMaxItems = 1 << 20;
+constexpr int kMaxDepth = 8;
+
+std::optional<KeptValue> KeptOf(const PickleValue& value, int depth, int64_t* items) {
+  if (++*items > kMaxItems || depth > kMaxDepth) return std::nullopt;
+  switch (value.kind) {
+    case PickleKind::kNone:
+      return KeptValue{std::monostate()};
+    case PickleKind::kBool:
+      return KeptValue{value.integer != 0};
+    case PickleKind::kInt:
+      return KeptValue{value.integer};
+    case PickleKind::kFloat:
+      return KeptValue{value.real};
+    case PickleKind::kString:
+      if (!IsUtf8(value.text)) return std::nullopt;
+      return KeptValue{std::string(value.text)};
+    case PickleKind::kList: {
+      std::vector<KeptValue> list;
+      for (const PickleValue* item : value.items) {
+        std::optional<KeptValue> kept = KeptOf(*item, depth + 1, items);
+        if (!kept.has_value()) return std::nullopt;
+        list.push_back(*std::move(kept));
+      }
+      return KeptValue{std::move(list)};
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<KeptValue> KeptOf(const PickleValue& value) {
+  int64_t items = 0;
+  return KeptOf(value, 0, &items);
+}
+
+void WriteKept(const KeptValue& kept, PickleWriter* writer) {
+  if (std::holds_alternative<std::monostate>(kept.value)) return writer->None();
+  if (const auto* flag = std::get_if<bool>(&kept.value)) return writer->Bool(*flag);
+  if (const auto* integer = std::get_if<int64_t>(&kept.value)) return writer->Int(*integer);
+  if (const auto* real = std::get_if<double>(&kept.value)) return writer->Float(*real);
+  if (const auto* text = std::get_if<std::string>(&kept.value)) return writer->Text(*text);
+  writer->EmptyList();
+  writer->Mark();
+  for (const KeptValue& item : std::get<std::vector<KeptValue>>(kept.value)) WriteKept(item, writer);
+  writer->Appends();
+}
+
+std::optional<std::string> KeptText(const KeptValues& values, const std::string& name) {
+  const auto found = values.find(name);
+  const auto* text = found == values.end() ? nullptr : std::get_if<std::string>(&found->second.value);
+  return text == nullptr ? std::nullopt : std::optional<std::string>(*text);
+}
+
+std::optional<int64_t> KeptCount(const KeptValues& values, const std::string& name) {
+  const auto found = values.find(name);
+  const auto* count = found == values.end() ? nullptr : std::get_if<int64_t>(&found->second.value);
+  return count == nullptr || *count < 0 ? std::nullopt : std::optional<int64_t>(*count);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""How fast checkpoints are written and converted here, beside what the disk does and what PyTorch does.
+
+    .python/bin/python tests/perf/checkpoint_speed.py [--folder /tmp] [--gib 2] [--ranks 2]
+
+A job of ranks on CPU trains one step of a llama whose main parameters and moments are so many GiB, and saves; `dd
+conv=fsync` writes as many bytes with as many writers; `torch.distributed.checkpoint.async_save` saves as many with as many
+processes, at several thread counts. Then `fsdpctl ckpt convert` goes from each format to each other one, with the
+optimizer's state where the target has it: GB/s of what is written, fsync included, and the peak of its memory. What is
+read lies in the page cache, as after a job. Prints a table and then one line of JSON; nothing is judged. About two minutes
+on a disk of 0.5 GB/s, and four times --gib of its room. Needs //fsdp:fsdpd-rank and //client:fsdpctl built (FSDPD_BIN:
+where they are).
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "perf")]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+import torch.multiprocessing as processes  # noqa: E402
+from rank_processes import run_ranks  # noqa: E402
+
+from harness.programs import program  # noqa: E402
+from harness.specs import to_message  # noqa: E402
+
+GB = 1e9
+STATE_BYTES = 12  # Of a parameter: itself and two moments.
+SIZES = {"vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "heads": 16, "kv_heads": 4}
+THREADS = [1, 2, 4]
+MEGABYTE = 1 << 20
+# Native, of a job; then what was made of it.
+PAIRS = [("native", "torch_dist"), ("torch_dist", "fsdp_dtensor"), ("native", "hf"), ("torch_dist", "hf"),
+         ("hf", "fsdp_dtensor"), ("hf", "torch_dist")]
+
+
+def model_of(gib):
+    """A llama of about that many GiB with its moments."""
+    hidden, inner, heads, groups = (SIZES[key] for key in ("hidden_size", "intermediate_size", "heads", "kv_heads"))
+    layer = hidden * (2 * hidden + 2 * hidden * groups // heads + 3 * inner)
+    ends = 2 * SIZES["vocab_size"] * hidden
+    return {**SIZES, "layers": max(1, round((gib * 2**30 / STATE_BYTES - ends) / layer))}
+
+
+def save(options, folder):
+    """Of the job's one checkpoint: (its folder, bytes, seconds)."""
+    message = to_message({
+        "name": "perf", "model": {"llama": model_of(options.gib)}, "data": {"synthetic": {}, "sequence_length": 16},
+        "train": {"steps": 1, "micro_batch": 1, "global_batch": options.ranks},
+        "fsdp": {"strategy": "optim_grads_params"}, "precision": {"compute": "fp32"},
+        "checkpoint": {"dir": str(folder / "runs"), "on_end": True},
+        "resources": {"nodes": 1, "ranks_per_node": options.ranks, "device": "cpu"}})
+    (saved,) = run_ranks(message, options.ranks, folder)[0].saved
+    if saved.error:
+        sys.exit(f"the job could not save: {saved.error}")
+    return pathlib.Path(saved.path), saved.bytes, saved.seconds
+
+
+def disk(folder, size, writers):
+    """Seconds of as many `dd` together."""
+    commands = [["dd", "if=/dev/zero", f"of={folder}/dd.{number}", "bs=1M", f"count={size // writers // MEGABYTE}",
+                 "conv=fsync", "status=none"] for number in range(writers)]
+    began = time.monotonic()
+    running = [subprocess.Popen(command) for command in commands]
+    if any([each.wait() for each in running]):
+        sys.exit("dd failed")
+    seconds = time.monotonic() - began
+    for number in range(writers):
+        (folder / f"dd.{number}").unlink()
+    return seconds
+
+
+def async_rank(rank, world, folder, size):
+    """One of the processes: each has its own part of the bytes, as shards are. Rank 0 writes what it timed."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+    count = 32
+    state = {f"{rank}.{number}": torch.ones(size // world // count // 4) for number in range(count)}
+    timed = {}
+    for threads in THREADS:
+        target = pathlib.Path(folder) / "dcp"
+        dist.barrier()
+        began = time.monotonic()
+        writer = dcp.FileSystemWriter(target, thread_count=threads, sync_files=True)
+        future = dcp.async_save(state, storage_writer=writer)
+        stalled = time.monotonic() - began
+        future.result()
+        dist.barrier()
+        timed[threads] = {"seconds": time.monotonic() - began, "stall_seconds": stalled}
+        if rank == 0:
+            shutil.rmtree(target)
+    if rank == 0:
+        (pathlib.Path(folder) / "timed.json").write_text(json.dumps(timed))
+    dist.destroy_process_group()
+
+
+def async_save(folder, size, world):
+    processes.spawn(async_rank, (world, str(folder), size), nprocs=world)
+    return json.loads((folder / "timed.json").read_text())
+
+
+def peak_memory(process):
+    """Of a process that has begun, until it ends: what the kernel counts for its program, and not for this one before it."""
+    peak = 0
+    while process.poll() is None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    peak = max(peak, int(line.split()[1]) * 1024)
+        time.sleep(0.01)
+    return peak
+
+
+def convert(source, target, to):
+    """(bytes on disk, seconds, peak of its memory in bytes)."""
+    command = [program("client/fsdpctl"), "ckpt", "convert", str(source), str(target), "--to", to]
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+        memory = peak_memory(running)
+        seconds = time.monotonic() - began
+        if running.returncode:
+            said.seek(0)
+            sys.exit(f"{' '.join(command)}: {said.read()}")
+    return sum(path.stat().st_size for path in target.iterdir()), seconds, memory
+
+
+def measure(options, folder):
+    native, size, seconds = save(options, folder)
+    told = {"what": "checkpoint_speed", "ranks": options.ranks, "bytes": size, "torch": torch.__version__,
+            "cores": os.cpu_count(), "save_seconds": seconds, "dd_seconds": disk(folder, size, options.ranks),
+            "dcp_async": async_save(folder, size, options.ranks), "converted": []}
+    rate = size / GB
+    print(f"{rate:.2f} GB, {options.ranks} ranks")
+    print(f"  saved by a job         {rate / told['save_seconds']:6.2f} GB/s")
+    print(f"  dd conv=fsync          {rate / told['dd_seconds']:6.2f} GB/s")
+    for threads, timed in told["dcp_async"].items():
+        print(f"  dcp.async_save, {threads:>2} thr {rate / timed['seconds']:6.2f} GB/s, stalled for {timed['stall_seconds']:.2f} s")
+    best = min(timed["seconds"] for timed in told["dcp_async"].values())
+    print(f"  saved over dd {told['dd_seconds'] / told['save_seconds']:.2f}, over async_save {best / told['save_seconds']:.2f}")
+    made = {"native": native}
+    for source, to in PAIRS:
+        target = folder / f"{source}-{to}"
+        written, seconds, memory = convert(made[source], target, to)
+        told["converted"].append({"from": source, "to": to, "bytes": written, "seconds": seconds, "memory_bytes": memory})
+        print(f"  {source:>10} -> {to:<12} {written / GB / seconds:6.2f} GB/s, {written / GB:5.2f} GB, "
+              f"{memory / 2**20:6.0f} MiB at the peak")
+        if to in made or to == "fsdp_dtensor":
+            shutil.rmtree(target)
+        else:
+            made[to] = target
+    return told
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="on the disk that is meant; default: the system's for temporary files")
+    parser.add_argument("--gib", type=float, default=2)
+    parser.add_argument("--ranks", type=int, default=2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsdpd-perf-", dir=options.folder) as folder:
+        print(json.dumps(measure(options, pathlib.Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
