@@ -40,6 +40,11 @@ std::string Describe(const v1::RankExit& exit) {
   return text;
 }
 
+// As a rank does that is told to.
+bool Left(const v1::RankExit& exit) {
+  return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
+}
+
 }  // namespace
 
 struct RankSupervisor::Attempt {
@@ -415,7 +420,7 @@ void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
     if (!(rank.id == waiter->rank) || rank.link == nullptr) continue;
     v1::AgentToRank message;
     message.mutable_store_value()->set_request(waiter->request);
-    message.mutable_store_value()->set_value(value.value());
+    message.mutable_store_value()->set_value(value);
     rank.Send(message);
   }
 }
@@ -442,6 +447,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       events_->RankReady(rank->id, message.started());
       break;
     case v1::RankToAgent::kStep:
+      rank->Take(message.step());
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
     case v1::RankToAgent::kSaved:
@@ -488,9 +494,11 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
   exit.set_rank(rank->id.rank);
   exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
-  exit.set_cancelled(attempt->stopping);
-  exit.set_peer_failed(rank->told_of_peer);
   const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+  const bool died = failed && attempt->stopping && !rank->terminated && !Left(exit);
+  exit.set_cancelled(attempt->stopping && !died);
+  exit.set_drained(draining_ && failed && exit.cancelled() && !rank->told_of_peer);
+  exit.set_peer_failed(rank->told_of_peer);
   if (failed) {
     rank->KeepWhere();
     exit.set_stood(rank->stood);
@@ -501,9 +509,12 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
-  // One that has finished leaves the others what they were given: rank 0 may be exporting.
-  if (attempt->stopping && failed)
-    attempt->terminate_at = std::min(attempt->terminate_at, clock_->Now() + kTogether);
+  // One that has finished leaves the others what they were given: rank 0 may be exporting. Without one that
+  // died nothing will be committed.
+  if (attempt->stopping && failed) {
+    const absl::Time now = clock_->Now();
+    attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kTogether);
+  }
   if (!failed || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);

@@ -4,7 +4,8 @@
 //
 // Ranks of a job with checkpoints are told to leave before they get SIGTERM (LeaveOrder), so that they save
 // within the grace: when the agent stops, and when a Stop allows it. SIGTERM follows when the grace is nearly
-// over, or soon after the first of them has gone, as none can save without it.
+// over, soon after the first of them has left, and at once when one has died, as none can save without it.
+// One that died so was not stopped, though it had been told to leave: its exit is not `cancelled`.
 //
 //   Launch -> RankLaunched, RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank
 //          -> AttemptGone

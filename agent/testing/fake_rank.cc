@@ -261,6 +261,25 @@ int OneLeavesWhenTold(const v1::RankLaunch& launch) {
   return Wait();
 }
 
+// Rank 0 dies of what it is told, the others do not hear it.
+int OneDiesWhenTold(const v1::RankLaunch& launch) {
+  Started();
+  if (launch.rank() != 0) return Wait();
+  return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
+}
+
+// Steps 3 and 4 of five are not skipped.
+int Skip(const v1::RankLaunch&) {
+  Started();
+  for (int64_t step = 1; step <= 5; ++step) {
+    v1::RankToAgent message;
+    message.mutable_step()->set_step(step);
+    if (step < 3 || step > 4) message.mutable_step()->mutable_bad_step()->set_step(step);
+    Send(message);
+  }
+  return Finish();
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
@@ -286,6 +305,8 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"runs-on-when-told", RunsOnWhenTold},
     {"leave-when-told", LeaveWhenTold},
     {"one-leaves-when-told", OneLeavesWhenTold},
+    {"one-dies-when-told", OneDiesWhenTold},
+    {"skip", Skip},
 };
 
 }  // namespace
