@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agent/launch_check.h"
+#include "agent/own_rendezvous.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/limits.h"
@@ -54,6 +55,7 @@ struct RankSupervisor::Attempt {
   std::vector<Rank> ranks;
   bool saves = false;                                // It has checkpoints.
   bool stopping = false;                             // Asked for, by the coordinator or from here.
+  std::optional<OwnRendezvous> own;                  // Where all its ranks are here.
   std::optional<int> failed_rank;                    // The first that did not end well.
   absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
@@ -305,6 +307,7 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
   attempt->world = launch.world();
   attempt->planned = launch.memory_plan();
   attempt->saves = !launch.spec().checkpoint().dir().empty();  // The rules refuse one that is not written to.
+  if (launch.ranks() == launch.world()) attempt->own.emplace();
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -412,7 +415,11 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
 }
 
 void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
-  const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(value.request());
+  AnswerGet(value.request(), value.value());
+}
+
+void RankSupervisor::AnswerGet(int64_t number, const std::string& value) {
+  const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(number);
   if (!waiter.has_value()) return;
   Attempt* attempt = Find(waiter->rank.of);
   if (attempt == nullptr) return;
@@ -459,21 +466,36 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:
-      if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
-        return rank->EndLink(status);
-      }
-      events_->StoreSet(attempt->id, message.store_set());
+      rank->EndLink(TakeSet(attempt, *rank, message.store_set()));
       break;
     case v1::RankToAgent::kStoreGet:
-      if (const absl::StatusOr<int64_t> number = relay_.Ask(rank->id, message.store_get()); number.ok()) {
-        events_->StoreGet(attempt->id, message.store_get().key(), *number);
-      } else {
-        rank->EndLink(number.status());
-      }
+      rank->EndLink(TakeGet(attempt, *rank, message.store_get()));
       break;
     case v1::RankToAgent::BODY_NOT_SET:
       break;  // From a newer rank; nothing that this agent must know.
   }
+}
+
+absl::Status RankSupervisor::TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set) {
+  FSDPD_RETURN_IF_ERROR(relay_.Set(rank.id, set));
+  if (!attempt->own.has_value()) {
+    events_->StoreSet(attempt->id, set);
+    return absl::OkStatus();
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting, attempt->own->Set(set.key(), set.value()));
+  for (const int64_t number : waiting) AnswerGet(number, set.value());
+  return absl::OkStatus();
+}
+
+absl::Status RankSupervisor::TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get) {
+  FSDPD_ASSIGN_OR_RETURN(const int64_t number, relay_.Ask(rank.id, get));
+  if (!attempt->own.has_value()) {
+    events_->StoreGet(attempt->id, get.key(), number);
+    return absl::OkStatus();
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->own->Get(get.key(), number));
+  if (value != nullptr) AnswerGet(number, *value);
+  return absl::OkStatus();
 }
 
 void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {

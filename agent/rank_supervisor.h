@@ -24,6 +24,9 @@
 // for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
 // runs on.
 //
+// Ranks of an attempt that is all on this node find each other, and say what of a checkpoint is on disk, here
+// (own_rendezvous.h); of others that goes to the coordinator and back (StoreSet, StoreGet, StoreValue).
+//
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
 // Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are
 // events.
@@ -68,6 +71,7 @@ class RankEvents {
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
+  // Of attempts that span nodes.
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
   virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
 };
@@ -124,6 +128,9 @@ class RankSupervisor {
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
+  absl::Status TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set);
+  absl::Status TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get);
+  void AnswerGet(int64_t number, const std::string& value);
   void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);
