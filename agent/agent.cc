@@ -117,7 +117,7 @@ v1::Register Agent::Registration() {
 
 void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
   metrics_->RankLaunched(id, DeviceName(options_.offer.device, launch.device()));
-  metrics_->RankPlanned(id, planned);
+  metrics_->RankPlanned(id, planned, launch.spec().train().steps());
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) metrics_->RankSaves(id);
 }
 

@@ -16,6 +16,7 @@
 #include <functional>
 #include <future>
 #include <iterator>
+#include <thread>
 
 #include "agent/process_tree.h"
 #include "agent/testing/scripted_coordinator.h"
@@ -258,11 +259,56 @@ TEST(Agent, RelaysRendezvousBetweenRanks) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("exchange", 1, 3, /*world=*/4));
+  coordinator.SetRendezvous("addr/3", "rank 3");
+  for (int rank : {0, 1, 2}) {
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-k3x9q2", 1, rank).exit();
+    EXPECT_EQ(exit.exit_code(), 0) << exit.error();
+  }
+}
+
+bool IsOfRendezvous(const v1::AgentMessage& message) {
+  return message.has_rendezvous_get() || message.has_rendezvous_set();
+}
+
+TEST(Agent, AnswersRanksThatAreAllItsOwnByItself) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
   coordinator.Send(Launch("exchange", 1, 3));
   for (int rank : {0, 1, 2}) {
     const v1::RankExit exit = coordinator.AwaitExit("exchange-k3x9q2", 1, rank).exit();
     EXPECT_EQ(exit.exit_code(), 0) << exit.error();
   }
+  EXPECT_EQ(coordinator.Count(IsOfRendezvous), 0);
+}
+
+TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
+  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  coordinator.Send(launch);
+  for (int rank : {0, 1}) coordinator.AwaitReady("exchange-when-told-k3x9q2", 1, rank);
+  coordinator.Cut();
+  node.agent->StopRanks(absl::Minutes(1));
+  while (!node.agent->Stopped()) std::this_thread::yield();
+  coordinator.Resume();
+  for (int rank : {0, 1}) {
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
+    EXPECT_EQ(exit.error(), "exchanged") << exit.signal();
+    EXPECT_TRUE(exit.drained());
+  }
+}
+
+TEST(Agent, ARankThatSetsAKeyTwiceIsToldFromOneThatRepeatsItself) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("set-twice"));
+  const v1::RankExit exit = coordinator.AwaitExit("set-twice-k3x9q2", 1, 0).exit();
+  EXPECT_TRUE(absl::StrContains(exit.error(), "key 'k' was set twice with different values")) << exit.error();
 }
 
 TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
@@ -270,7 +316,7 @@ TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
   coordinator.HoldRendezvous(true);
-  coordinator.Send(Launch("exchange", 1, 2));
+  coordinator.Send(Launch("exchange", 1, 2, /*world=*/3));
   const auto is_get = [](const v1::AgentMessage& m) { return m.has_rendezvous_get(); };
   const auto is_set = [](const v1::AgentMessage& m) { return m.has_rendezvous_set(); };
   int gets = 0, sets = 0;
@@ -278,6 +324,7 @@ TEST(Agent, AsksForRendezvousAgainWhenTheCoordinatorHasForgotten) {
   coordinator.Await([&](const v1::AgentMessage& m) { return is_set(m) && ++sets == 2; });
   coordinator.Cut();
   coordinator.ForgetRendezvous();
+  coordinator.SetRendezvous("addr/2", "rank 2");  // By its agent, which is back.
   coordinator.HoldRendezvous(false);
   coordinator.Resume();
   EXPECT_EQ(coordinator.AwaitExit("exchange-k3x9q2", 1, 0).exit().exit_code(), 0);

@@ -66,11 +66,18 @@ void HostedRank::KeepWhere() {
   if (stood.empty()) stood = Where().value_or("");
 }
 
+void HostedRank::Take(const v1::StepReport& report) {
+  last_step = report.step();
+  if (first_counted_step == 0 && !report.has_bad_step()) first_counted_step = report.step();
+}
+
 v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
   v1::RankExit exit;
   exit.set_exit_code(end.exit_code);
   exit.set_signal(end.signal);
   exit.set_error(last_word);
+  exit.set_last_step(last_step);
+  exit.set_first_counted_step(first_counted_step);
   if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
   // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {

@@ -11,6 +11,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ struct HostedRank {
   std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
   std::optional<v1::BadStep> bad_step;   // RankFinished.bad_step.
   bool finished = false;                 // RankFinished has come.
+  int64_t last_step = 0;                 // Of its reports; 0: none.
+  int64_t first_counted_step = 0;        // Of those that were not skipped for what their numbers were.
   bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool terminated = false;               // Has got SIGTERM.
   bool exit_reported = false;
@@ -53,6 +56,8 @@ struct HostedRank {
   absl::StatusOr<std::string> Where() const;
   // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
   void KeepWhere();
+
+  void Take(const v1::StepReport& report);
 
   // What its process ended with, and its last word. REQUIRES: all that it sent was read.
   v1::RankExit ExitOf(const ProcessEnd& end) const;

@@ -50,9 +50,12 @@ RankSeries* MetricsExporter::Find(const RankId& id) {
   return rank == job->second.ranks.end() ? nullptr : &rank->second;
 }
 
-void MetricsExporter::RankPlanned(const RankId& id, const v1::MemoryPlan& plan) {
+void MetricsExporter::RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps) {
   MutexLock lock(&mutex_);
-  if (RankSeries* series = Find(id)) series->SetPlan(plan);
+  RankSeries* series = Find(id);
+  if (series == nullptr) return;
+  series->SetPlan(plan);
+  series->SetGoal(steps);
 }
 
 void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepReport& report) {

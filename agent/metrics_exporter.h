@@ -27,7 +27,7 @@ class MetricsExporter {
   MetricsExporter(std::string node, int slots, Clock* clock);
 
   void RankLaunched(const RankId& id, const std::string& device);
-  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan);
+  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankSaves(const RankId& id);  // Its job has checkpoints.
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);

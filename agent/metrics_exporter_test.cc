@@ -65,6 +65,18 @@ TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesWithTheFirstStep) {
   EXPECT_TRUE(Has("fsdpd_loss{fsdpd_job=\"job\",rank=\"0\"} 2.5"));
 }
 
+TEST_F(MetricsExporterTest, SaysWhenAJobHasNoStepLeftAndIsOnlyWriting) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankPlanned(kFirst, v1::MemoryPlan(), /*steps=*/7);
+  EXPECT_FALSE(Mentions("fsdpd_steps_left")) << "it has begun with none";
+  v1::StepReport report = Step(1);
+  for (const int64_t step : {5, 7}) {  // It goes on after step 4.
+    report.set_step(step);
+    exporter_.RankStepped(kFirst, 4, report);
+    EXPECT_TRUE(Has("fsdpd_steps_left{fsdpd_job=\"job\",rank=\"0\"} " + std::to_string(7 - step)));
+  }
+}
+
 TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   exporter_.RankLaunched(kFirst, "cpu");
   v1::StepReport report = Step(1);

@@ -221,6 +221,8 @@ class SeriesTable {
                [](const RankSeries& r) { return r.validation_loss_; });
     StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
+    StepGauge("fsdpd_steps_left", "Steps of the job after the last one: at 0 its results are being written.",
+              [](const RankSeries& r) { return r.goal_steps_ - static_cast<double>(r.last_.step()); });
     StepGauge("fsdpd_memory_allocated_bytes", "Live tensors and arena at the end of the last step.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocated_bytes()); });
     StepGauge("fsdpd_memory_reserved_bytes", "Memory held from the device at the end of the last step.",

@@ -9,6 +9,7 @@
 #include <prometheus/metric_family.h>
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ class RankSeries {
   // One that was skipped, which a report says too, or that the rank ended by.
   void Add(const v1::BadStep& bad);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
+  void SetGoal(int64_t steps) { goal_steps_ = static_cast<double>(steps); }  // train.steps.
   // `failed`: otherwise than by exit code 0, and nobody asked for it.
   void End(bool failed) {
     up_ = false;
@@ -54,6 +56,7 @@ class RankSeries {
   std::string device_;
   bool up_ = true;
   bool failed_ = false;
+  double goal_steps_ = 0;
   double steps_ = 0;
   double step_seconds_ = 0;
   double tokens_ = 0;

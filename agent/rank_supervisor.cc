@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agent/launch_check.h"
+#include "agent/own_rendezvous.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/limits.h"
@@ -40,6 +41,11 @@ std::string Describe(const v1::RankExit& exit) {
   return text;
 }
 
+// As a rank does that is told to.
+bool Left(const v1::RankExit& exit) {
+  return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
+}
+
 }  // namespace
 
 struct RankSupervisor::Attempt {
@@ -49,6 +55,7 @@ struct RankSupervisor::Attempt {
   std::vector<Rank> ranks;
   bool saves = false;                                // It has checkpoints.
   bool stopping = false;                             // Asked for, by the coordinator or from here.
+  std::optional<OwnRendezvous> own;                  // Where all its ranks are here.
   std::optional<int> failed_rank;                    // The first that did not end well.
   absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
@@ -300,6 +307,7 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
   attempt->world = launch.world();
   attempt->planned = launch.memory_plan();
   attempt->saves = !launch.spec().checkpoint().dir().empty();  // The rules refuse one that is not written to.
+  if (launch.ranks() == launch.world()) attempt->own.emplace();
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -407,7 +415,11 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
 }
 
 void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
-  const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(value.request());
+  AnswerGet(value.request(), value.value());
+}
+
+void RankSupervisor::AnswerGet(int64_t number, const std::string& value) {
+  const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(number);
   if (!waiter.has_value()) return;
   Attempt* attempt = Find(waiter->rank.of);
   if (attempt == nullptr) return;
@@ -415,7 +427,7 @@ void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
     if (!(rank.id == waiter->rank) || rank.link == nullptr) continue;
     v1::AgentToRank message;
     message.mutable_store_value()->set_request(waiter->request);
-    message.mutable_store_value()->set_value(value.value());
+    message.mutable_store_value()->set_value(value);
     rank.Send(message);
   }
 }
@@ -442,6 +454,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       events_->RankReady(rank->id, message.started());
       break;
     case v1::RankToAgent::kStep:
+      rank->Take(message.step());
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
     case v1::RankToAgent::kSaved:
@@ -453,21 +466,36 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:
-      if (const absl::Status status = relay_.Set(rank->id, message.store_set()); !status.ok()) {
-        return rank->EndLink(status);
-      }
-      events_->StoreSet(attempt->id, message.store_set());
+      rank->EndLink(TakeSet(attempt, *rank, message.store_set()));
       break;
     case v1::RankToAgent::kStoreGet:
-      if (const absl::StatusOr<int64_t> number = relay_.Ask(rank->id, message.store_get()); number.ok()) {
-        events_->StoreGet(attempt->id, message.store_get().key(), *number);
-      } else {
-        rank->EndLink(number.status());
-      }
+      rank->EndLink(TakeGet(attempt, *rank, message.store_get()));
       break;
     case v1::RankToAgent::BODY_NOT_SET:
       break;  // From a newer rank; nothing that this agent must know.
   }
+}
+
+absl::Status RankSupervisor::TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set) {
+  FSDPD_RETURN_IF_ERROR(relay_.Set(rank.id, set));
+  if (!attempt->own.has_value()) {
+    events_->StoreSet(attempt->id, set);
+    return absl::OkStatus();
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int64_t> waiting, attempt->own->Set(set.key(), set.value()));
+  for (const int64_t number : waiting) AnswerGet(number, set.value());
+  return absl::OkStatus();
+}
+
+absl::Status RankSupervisor::TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get) {
+  FSDPD_ASSIGN_OR_RETURN(const int64_t number, relay_.Ask(rank.id, get));
+  if (!attempt->own.has_value()) {
+    events_->StoreGet(attempt->id, get.key(), number);
+    return absl::OkStatus();
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string* const value, attempt->own->Get(get.key(), number));
+  if (value != nullptr) AnswerGet(number, *value);
+  return absl::OkStatus();
 }
 
 void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
@@ -488,9 +516,11 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
   exit.set_rank(rank->id.rank);
   exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
-  exit.set_cancelled(attempt->stopping);
-  exit.set_peer_failed(rank->told_of_peer);
   const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+  const bool died = failed && attempt->stopping && !rank->terminated && !Left(exit);
+  exit.set_cancelled(attempt->stopping && !died);
+  exit.set_drained(draining_ && failed && exit.cancelled() && !rank->told_of_peer);
+  exit.set_peer_failed(rank->told_of_peer);
   if (failed) {
     rank->KeepWhere();
     exit.set_stood(rank->stood);
@@ -501,9 +531,12 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
-  // One that has finished leaves the others what they were given: rank 0 may be exporting.
-  if (attempt->stopping && failed)
-    attempt->terminate_at = std::min(attempt->terminate_at, clock_->Now() + kTogether);
+  // One that has finished leaves the others what they were given: rank 0 may be exporting. Without one that
+  // died nothing will be committed.
+  if (attempt->stopping && failed) {
+    const absl::Time now = clock_->Now();
+    attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kTogether);
+  }
   if (!failed || attempt->failed_rank.has_value()) return;
   attempt->failed_rank = exit.rank();
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);

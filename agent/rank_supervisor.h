@@ -4,7 +4,8 @@
 //
 // Ranks of a job with checkpoints are told to leave before they get SIGTERM (LeaveOrder), so that they save
 // within the grace: when the agent stops, and when a Stop allows it. SIGTERM follows when the grace is nearly
-// over, or soon after the first of them has gone, as none can save without it.
+// over, soon after the first of them has left, and at once when one has died, as none can save without it.
+// One that died so was not stopped, though it had been told to leave: its exit is not `cancelled`.
 //
 //   Launch -> RankLaunched, RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank
 //          -> AttemptGone
@@ -22,6 +23,9 @@
 // Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and
 // for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
 // runs on.
+//
+// Ranks of an attempt that is all on this node find each other, and say what of a checkpoint is on disk, here
+// (own_rendezvous.h); of others that goes to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
 // Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are
@@ -67,6 +71,7 @@ class RankEvents {
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
+  // Of attempts that span nodes.
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
   virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
 };
@@ -123,6 +128,9 @@ class RankSupervisor {
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
+  absl::Status TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set);
+  absl::Status TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get);
+  void AnswerGet(int64_t number, const std::string& value);
   void TellOfFailedPeer(const Attempt& attempt, Rank* rank);
   void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
   void CheckExit(Attempt* attempt, Rank* rank);

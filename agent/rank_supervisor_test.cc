@@ -308,6 +308,57 @@ TEST_F(RankSupervisorTest, WhenOneHasLeftTheOthersHaveAMoment) {
   EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
 }
 
+TEST_F(RankSupervisorTest, WhenOneHasDiedTheOthersSaveInVainAndAreStoppedAtOnce) {
+  Start();
+  supervisor_->Launch(SavingLaunch("one-dies-when-told", {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  supervisor_->StopAll(absl::Seconds(60));
+  const v1::RankExit died = events_.AwaitExit(0);
+  EXPECT_EQ(died.signal(), SIGSEGV);
+  EXPECT_FALSE(died.cancelled()) << "nobody stopped it";
+  EXPECT_FALSE(died.drained());
+  const v1::RankExit stopped = events_.AwaitExit(1);  // And no time has passed.
+  EXPECT_EQ(stopped.signal(), SIGTERM);
+  EXPECT_TRUE(stopped.cancelled());
+}
+
+TEST_F(RankSupervisorTest, RanksThatLeaveWithTheirAgentSayThatItIsTheNodeThatLeaves) {
+  Start();
+  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  events_.Await("ready 0");
+  v1::Launch stubborn = Launch("stubborn", 1, {1});
+  stubborn.set_job_id("other");
+  stubborn.set_first_rank(1);
+  stubborn.set_world(2);
+  supervisor_->Launch(stubborn);
+  events_.Await("ready 1");
+  supervisor_->StopAll(absl::Seconds(10));
+  EXPECT_TRUE(events_.AwaitExit(0).drained());
+  supervisor_->Hosted();
+  Pass(absl::Seconds(11));
+  const v1::RankExit killed = events_.AwaitExit(1);
+  EXPECT_EQ(killed.signal(), SIGKILL) << "it did not follow";
+  EXPECT_TRUE(killed.drained());
+}
+
+TEST_F(RankSupervisorTest, ARankThatIsStoppedForItsJobLeavesNoNode) {
+  Start();
+  supervisor_->Launch(SavingLaunch("leave-when-told", {0}));
+  events_.Await("ready 0");
+  supervisor_->Stop(SavingStop(60000));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_TRUE(exit.cancelled());
+  EXPECT_FALSE(exit.drained());
+}
+
+TEST_F(RankSupervisorTest, AnExitSaysWhichStepWasTheFirstThatCounted) {
+  Start();
+  supervisor_->Launch(Launch("skip", 1, {0}));
+  const v1::RankExit exit = events_.AwaitExit(0);
+  EXPECT_EQ(exit.first_counted_step(), 3);
+  EXPECT_EQ(exit.last_step(), 5);
+}
+
 TEST_F(RankSupervisorTest, ASecondStopCutsTheTimeToSaveShort) {
   Start();
   supervisor_->Launch(SavingLaunch("stay", {0}));

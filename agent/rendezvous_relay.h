@@ -1,9 +1,9 @@
-// Which rank waits for which rendezvous value. Ranks choose request numbers each for themselves; on the way
-// to the coordinator they get numbers that are unique in this agent's life, so that a value that comes twice
-// or late (after a reconnect) finds either its rank or nobody.
+// Which rank waits for which rendezvous value. Ranks choose request numbers each for themselves; here, and on
+// the way to the coordinator, they get numbers that are unique in this agent's life, so that a value that
+// comes twice or late (after a reconnect) finds either its rank or nobody.
 //
 // It also owns how much a rank may leave with its agent, which keeps all of it until the attempt has ended,
-// as a new stream must carry it again (outbox.h).
+// as a new stream must carry it again (outbox.h), or as it answers by itself (own_rendezvous.h).
 //
 // Thread safety: none. Errors are a rank's own fault: INVALID_ARGUMENT for an empty key or one or a value
 // over its bound, RESOURCE_EXHAUSTED for more than a rank's share.

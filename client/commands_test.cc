@@ -543,6 +543,30 @@ TEST_F(CommandsTest, TheRecordIsOpenedOnce) {
   close(watch);
 }
 
+TEST_F(CommandsTest, ARecordThatCannotBeWrittenFailsTheCommandThoughTheJobSucceeds) {
+  server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
+    response->mutable_job()->set_id("a-1");
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_step()->set_step(1);
+    writer->Write(update);
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_revision(1);
+    update.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"submit", "-f", file_, "--follow", "--record", "/dev/full"}), kExitUsage);
+  EXPECT_NE(err_.find("--record /dev/full: No space left on device; it ends before step 1\n"),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(out_.find("a-1 succeeded"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"watch", "a-1", "--record", "/dev/full"}), kExitUsage);
+}
+
 TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
   server_.on_submit = [](const auto&, v1::SubmitJobResponse* response) {
     response->mutable_job()->set_id("a-1");
@@ -579,6 +603,8 @@ TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
   *nodes = 1;
   EXPECT_EQ(Run({"logs", "j"}), 0);
   EXPECT_EQ(out_, "tail 0\n");
+  EXPECT_EQ(Run({"logs", "j", "-o", "yaml"}), 0);
+  EXPECT_EQ(out_, "---\nrank: 1\nattempt: 0\nline: \"tail 0\"\nnotice: false\n") << "a document a line";
 }
 
 TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {

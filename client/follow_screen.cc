@@ -67,7 +67,7 @@ void FollowScreen::PrintCheckpoints(const v1::Job& before) {
 }
 
 void FollowScreen::PrintState(const v1::Job& job) {
-  const std::string reason = OneLine(job.reason());
+  const std::string reason = ManyLines(job.reason());
   const std::string text = absl::StrCat(StateName(job.state()), reason.empty() ? "" : ": ", reason);
   if (text == last_state_text_) return;
   last_state_text_ = text;
@@ -110,6 +110,7 @@ void FollowScreen::RecordStep(const v1::StepReport& report) {
                << report.step() << "\n"
                << std::flush;
   record_.close();
+  record_failed_ = true;
 }
 
 // Reports are not kept by the coordinator: those of the time without a connection are gone. A record may

@@ -31,6 +31,9 @@ class FollowScreen : public JobObserver {
   void OnConnectionLost(const absl::Status& why) override;
   void OnConnectionBack() override;
 
+  // What it was told to record is not all in its file, which was told; a hole in it is none of the file's.
+  bool record_failed() const { return record_failed_; }
+
   void Leave() { EndLiveLine(); }  // What is printed next starts on a line of its own.
 
   // The summary, after the job has ended.
@@ -49,6 +52,7 @@ class FollowScreen : public JobObserver {
   const std::string output_;
   std::string record_path_;
   std::ofstream record_;
+  bool record_failed_ = false;
   int64_t recorded_step_ = 0;
   v1::Job job_;
   std::string last_state_text_;

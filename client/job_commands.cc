@@ -93,8 +93,10 @@ int RunLogs(Session* session) {
   const bool name_ranks = !line.rank.has_value() && WorldOf(*job) > 1;
   std::ostream& out = session->console().out;
   const auto print = [&](const v1::TailLogsResponse& log) {
-    if (line.output != "table") {
+    if (line.output == "json") {
       out << ToJsonLine(log) << "\n";
+    } else if (line.output == "yaml") {
+      out << "---\n" << Rendered(log, line.output);
     } else {
       if (name_ranks) out << "[rank " << log.rank() << "] ";
       out << log.line() << "\n";

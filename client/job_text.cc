@@ -5,6 +5,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <cmath>
@@ -76,11 +78,27 @@ bool WasTold(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 std::string ReasonText(const v1::Job& job, absl::Time now) {
   if (job.stalled_since_unix_nanos() == 0) {
     const bool told = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
-    return told ? FailedCheckpointText(job.failed_checkpoint()) : OneLine(job.reason());
+    return told ? FailedCheckpointText(job.failed_checkpoint()) : ManyLines(job.reason());
   }
   const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
   if (!job.has_last_step()) return quiet;
   return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+}
+
+// At most so many lines, and how many more there are.
+std::string Shortened(const std::string& text, const std::string& job_id) {
+  constexpr size_t kLines = 6;
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (lines.size() <= kLines) return text;
+  const size_t left_out = lines.size() - (kLines - 1);
+  lines.resize(kLines - 1);
+  return absl::StrCat(absl::StrJoin(lines, "\n"), "\n  and ", left_out, " more: fsdpctl describe ", job_id);
+}
+
+// Where the rest stands below.
+std::string FirstLine(const std::string& text) {
+  const size_t end = text.find('\n');
+  return end == std::string::npos ? text : absl::StrCat(text.substr(0, end), " ...");
 }
 
 std::string StatusText(const v1::Node& node) {
@@ -116,7 +134,8 @@ std::string CauseText(const v1::Job::Failure& failure) {
   } else {
     text += " failed";
   }
-  if (!failure.error().empty()) absl::StrAppend(&text, ": ", OneLine(failure.error()));
+  if (!failure.error().empty())
+    absl::StrAppend(&text, ": ", absl::StrReplaceAll(ManyLines(failure.error()), {{"\n", "\n  "}}));
   return text;
 }
 
@@ -233,7 +252,7 @@ std::string EventText(const v1::Job& job) {
   TextTable table({"TIME", "STATE", "MESSAGE"});
   for (const v1::Job::Event& event : job.events()) {
     table.Add({absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(event.unix_nanos()), absl::UTCTimeZone()),
-               StateName(event.state()), OneLine(event.message())});
+               StateName(event.state()), ManyLines(event.message())});
   }
   return absl::StrCat("events (UTC):\n", table.Render(2));
 }
@@ -270,7 +289,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
     const bool stepped = job.has_last_step();
     table.Add({job.id(), StateName(job.state()), StepText(job),
                stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-", absl::StrCat(WorldOf(job)),
-               Since(job.create_unix_nanos(), now), ReasonText(job, now)});
+               Since(job.create_unix_nanos(), now), Shortened(ReasonText(job, now), job.id())});
   }
   return table.Render(0, width);
 }
@@ -289,9 +308,10 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
   const int64_t attempts = Filled(job).restart().max_attempts() + job.refused_launches() +
-                           job.attempts_before_checkpoint() + job.rewinds_since_checkpoint();
+                           job.attempts_before_checkpoint() + job.rewinds_since_checkpoint() +
+                           job.drains_since_checkpoint();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
-  if (!job.reason().empty()) absl::StrAppend(&text, " (", ReasonText(job, now), ")");
+  if (!job.reason().empty()) absl::StrAppend(&text, " (", FirstLine(ReasonText(job, now)), ")");
   absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
@@ -304,7 +324,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
         "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
   }
   if (job.has_failure())
-    absl::StrAppend(&text, "failure of attempt ", job.failure().attempt(), ":\n", FailureText(job));
+    absl::StrAppend(&text, job.failure().drained() ? "end" : "failure", " of attempt ",
+                    job.failure().attempt(), ":\n", FailureText(job));
   if (!job.stands().empty()) text += StandText(job);
   text += CheckpointText(job, now);
   text += BadStepText(job);

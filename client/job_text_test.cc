@@ -48,6 +48,59 @@ TEST(JobText, TableHasOneAlignedLinePerJob) {
             "tiny-k3x9q2  succeeded  200/200  2.4410  4      1 m 05 s\n");
 }
 
+// As a rank tells what a checkpoint lacks of its model.
+TEST(JobText, SeveralFaultsInOneReasonAreAList) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  job.mutable_failure()->set_rank(0);
+  job.mutable_failure()->set_node("node-0");
+  job.mutable_failure()->set_exit_code(1);
+  job.mutable_failure()->set_error("/runs/6 is of another model:\n  P.a is missing\n  P.b is\x1b missing");
+  job.set_reason("attempt 1 of 2 failed: rank 0 on node-0 failed: " + job.failure().error() +
+                 "\nthe next one starts after 1s");
+  v1::Job::Event* event = job.add_events();
+  event->set_unix_nanos(1010 * kSecond);
+  event->set_state(v1::JOB_STATE_QUEUED);
+  event->set_message(job.reason());
+  const std::string pad(55, ' ');
+  EXPECT_THAT(
+      JobTable({job}, Now()),
+      HasSubstr("1 m 05 s  attempt 1 of 2 failed: rank 0 on node-0 failed: /runs/6 is of another model:\n" +
+                pad + "  P.a is missing\n" + pad + "  P.b is  missing\n" + pad +
+                "the next one starts after 1s\n"));
+  const std::string text = DescribeJob(job, Now());
+  EXPECT_THAT(text,
+              HasSubstr("state:     failed (attempt 1 of 2 failed: rank 0 on node-0 failed: /runs/6 is of "
+                        "another model: ...)\n"));
+  EXPECT_THAT(text, HasSubstr("  rank 0 on node-0 ended with exit code 1: /runs/6 is of another model:\n"
+                              "    P.a is missing\n"
+                              "    P.b is  missing\n"));
+  EXPECT_THAT(text,
+              HasSubstr("  00:16:50  queued  attempt 1 of 2 failed: rank 0 on node-0 failed: /runs/6 is of "
+                        "another model:\n"
+                        "                      P.a is missing\n"));
+}
+
+TEST(JobText, AListThatIsLongIsCountedInTheTable) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  std::string reason = "50 keys are missing:";
+  for (int i = 0; i < 50; ++i) reason += "\n  key " + std::to_string(i);
+  job.set_reason(reason);
+  const std::string table = JobTable({job}, Now());
+  EXPECT_THAT(table, HasSubstr("  key 3\n"));
+  EXPECT_THAT(table, Not(HasSubstr("key 4")));
+  EXPECT_THAT(table, HasSubstr("  and 46 more: fsdpctl describe tiny-k3x9q2\n"));
+}
+
+TEST(JobText, AnAttemptWhoseNodeLeftHasAnEndAndNoFailureAndDoesNotCount) {
+  v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
+  job.mutable_resolved()->mutable_restart()->set_max_attempts(1);
+  job.mutable_failure()->set_attempt(1);
+  job.mutable_failure()->set_drained(true);
+  job.set_drains_since_checkpoint(1);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nattempt:   1 of 2\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nend of attempt 1:\n"));
+}
+
 TEST(JobText, NodeTableSaysWhoIsLost) {
   v1::Node node;
   node.set_name("node-0");

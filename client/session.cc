@@ -26,7 +26,8 @@ int Session::Follow(const std::string& job_id, bool submitted_now) {
   const absl::StatusOr<v1::Job> job = FollowJob(&client_, job_id, {}, console_.interrupt, &screen_);
   if (job.ok()) {
     screen_.Finish(*job);
-    return ExitCodeOf(job->state());
+    const int code = ExitCodeOf(job->state());
+    return code == kExitOk && screen_.record_failed() ? kExitUsage : code;
   }
   screen_.Leave();
   if (absl::IsCancelled(job.status())) {

@@ -1,8 +1,11 @@
 #include "client/text_table.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -11,16 +14,33 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
+using Row = std::vector<std::string>;
+
+// A row for each line of its longest cell; the others stand in the first ones.
+std::vector<Row> RowsOf(const Row& cells) {
+  std::vector<Row> rows(1, Row(cells.size()));
+  for (size_t column = 0; column < cells.size(); ++column) {
+    const std::vector<std::string> lines = absl::StrSplit(cells[column], '\n');
+    rows.resize(std::max(rows.size(), lines.size()), Row(cells.size()));
+    for (size_t line = 0; line < lines.size(); ++line) rows[line][column] = lines[line];
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string TextTable::Render(int indent, int width) const {
   std::vector<int> widths(rows_.front().size());
-  for (const auto& row : rows_) {
-    FSDPD_CHECK(row.size() == widths.size());
+  std::vector<Row> rows;
+  for (const Row& cells : rows_) {
+    FSDPD_CHECK(cells.size() == widths.size());
+    for (Row& row : RowsOf(cells)) rows.push_back(std::move(row));
+  }
+  for (const Row& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], WidthOf(row[i]));
   }
   std::string text;
-  for (const auto& row : rows_) {
+  for (const Row& row : rows) {
     std::string line(indent, ' ');
     for (size_t i = 0; i < row.size(); ++i) {
       absl::StrAppend(&line, row[i], std::string(widths[i] - WidthOf(row[i]) + 2, ' '));
@@ -51,6 +71,13 @@ std::string OneLine(absl::string_view text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   }
   return line;
+}
+
+std::string ManyLines(absl::string_view text) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace()))
+    lines.push_back(OneLine(line));
+  return absl::StrJoin(lines, "\n");
 }
 
 }  // namespace fsdpd

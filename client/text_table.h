@@ -1,4 +1,5 @@
-// Columns for people: as wide as their widest cell, two spaces apart, no trailing blanks.
+// Columns for people: as wide as their widest cell, two spaces apart, no trailing blanks. A cell of several
+// lines stands in as many rows.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -31,5 +32,8 @@ std::string Cut(absl::string_view text, int width);
 
 // Control characters become blanks: text of other processes cannot move the cursor.
 std::string OneLine(absl::string_view text);
+
+// The same of each line; those that are empty are left out, and so is the newline of the last.
+std::string ManyLines(absl::string_view text);
 
 }  // namespace fsdpd

@@ -25,5 +25,21 @@ TEST(TextTable, CutsBetweenCharacters) {
 
 TEST(TextTable, KeepsForeignTextFromMovingTheCursor) { EXPECT_EQ(OneLine("a\x1b[2Kb\nc"), "a [2Kb c"); }
 
+TEST(TextTable, ACellOfSeveralLinesStandsInAsManyRows) {
+  TextTable table({"NAME", "WHY", "N"});
+  table.Add({"a", "two faults:\n  one\n  the other", "1"});
+  table.Add({"b", "none", "2"});
+  EXPECT_EQ(table.Render(),
+            "NAME  WHY          N\n"
+            "a     two faults:  1\n"
+            "        one\n"
+            "        the other\n"
+            "b     none         2\n");
+}
+
+TEST(TextTable, ForeignTextKeepsItsLinesAndNothingElse) {
+  EXPECT_EQ(ManyLines("a\x1b[2Kb:\n  c\td\n\n \ne\n"), "a [2Kb:\n  c d\ne");
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -108,4 +108,31 @@ void GoBack(v1::Job* job) {
   job->set_rewinds_since_checkpoint(job->rewinds_since_checkpoint() + 1);
 }
 
+void BeginCounting(int64_t after_step, bool own, v1::Job* job) {
+  if (!own) job->set_skipped_through(after_step);
+}
+
+void TakeCounted(const v1::StepReport& report, v1::Job* job) {
+  if (!report.has_bad_step())
+    job->set_skipped_through(std::min(job->skipped_through(), std::max<int64_t>(0, report.step() - 1)));
+}
+
+void TakeCounted(const v1::RankExit& exit, v1::Job* job) {
+  if (job->restored().step() > job->skipped_through()) return;  // Some before it counted, or may have.
+  const bool counted = exit.first_counted_step() > 0;
+  job->set_skipped_through(counted ? exit.first_counted_step() - 1
+                                   : std::max(job->skipped_through(), exit.last_step()));
+}
+
+bool NothingCounted(const v1::Job& job) {
+  const int64_t steps = FilledSpec(job).train().steps();
+  return steps > 0 && job.skipped_through() >= steps;
+}
+
+std::string WhyNothingCounted(const v1::Job& job) {
+  return absl::StrCat("no step of ", FilledSpec(job).train().steps(),
+                      " counted: each was skipped, as train.on_nonfinite or train.on_spike asks, and nothing "
+                      "was learnt");
+}
+
 }  // namespace fsdpd

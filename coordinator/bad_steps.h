@@ -6,6 +6,8 @@
 // go back: whoever launches the next attempt, after whatever became of the coordinator, tells its ranks the
 // same. An attempt that starts behind a range is not touched by it.
 //
+// A job all of whose steps were skipped has learnt nothing, and says so instead of succeeding.
+//
 // Pure. The revision grows with TakeSkipped, so that watchers see it; GoBack is an edit of a transition,
 // which has its own.
 #pragma once
@@ -38,5 +40,15 @@ v1::SampleRange RangeToPassOver(const v1::Job& job);
 
 // REQUIRES: WantsToGoBack(), and WhyNotBack() is empty.
 void GoBack(v1::Job* job);
+
+// Whether any step counted (Job.skipped_through). Agents say so with the end of rank 0, as reports of steps
+// are lost while the coordinator is away; what nobody knows counts.
+void BeginCounting(int64_t after_step, bool own, v1::Job* job);  // What the attempt goes on from, and whose.
+void TakeCounted(const v1::StepReport& report, v1::Job* job);    // Of rank 0.
+void TakeCounted(const v1::RankExit& exit, v1::Job* job);        // Of rank 0.
+
+// All steps of the job are done, and none was learnt from.
+bool NothingCounted(const v1::Job& job);
+std::string WhyNothingCounted(const v1::Job& job);
 
 }  // namespace fsdpd

@@ -157,5 +157,73 @@ TEST_F(BadStepsTest, ItIsNotTheDataWhereTheNextStepIsBadToo) {
               HasSubstr("passed over samples 72 to 95, and the first step after them is bad"));
 }
 
+class CountedStepsTest : public BadStepsTest {
+ protected:
+  void Step(int64_t step, bool skipped) {
+    v1::StepReport report;
+    report.set_step(step);
+    if (skipped) report.mutable_bad_step()->set_step(step);
+    TakeCounted(report, &job_);
+  }
+  void End(int64_t last, int64_t first_counted) {
+    v1::RankExit exit;
+    exit.set_last_step(last);
+    exit.set_first_counted_step(first_counted);
+    TakeCounted(exit, &job_);
+  }
+  void GoOn(int64_t step, bool own = true) {
+    job_.mutable_restored()->set_step(step);
+    BeginCounting(step, own, &job_);
+  }
+};
+
+TEST_F(CountedStepsTest, NothingCountedWhenEachStepWasSkippedByTheAttemptsThatLedToTheEnd) {
+  End(600, 0);
+  EXPECT_FALSE(NothingCounted(job_));
+  GoOn(500);
+  End(1000, 0);
+  EXPECT_TRUE(NothingCounted(job_));
+  End(1000, 0);  // Told again.
+  EXPECT_TRUE(NothingCounted(job_));
+  EXPECT_THAT(WhyNothingCounted(job_), HasSubstr("no step of 1000 counted"));
+}
+
+TEST_F(CountedStepsTest, AStepThatCountedBehindACheckpointIsForgottenAndOneBeforeItIsNot) {
+  End(600, 501);
+  GoOn(500);
+  End(1000, 0);
+  EXPECT_TRUE(NothingCounted(job_)) << "step 501 was done again";
+  job_.clear_restored();
+  End(600, 499);
+  GoOn(500);
+  End(1000, 0);
+  EXPECT_FALSE(NothingCounted(job_));
+}
+
+TEST_F(CountedStepsTest, AStepThatIsReportedToHaveCountedDidSoWithoutAnEnd) {
+  End(600, 0);
+  GoOn(500);
+  Step(501, true);
+  Step(502, false);  // And its node is lost.
+  GoOn(510);
+  End(1000, 0);
+  EXPECT_FALSE(NothingCounted(job_));
+}
+
+TEST_F(CountedStepsTest, WhatNobodyKnowsCounts) {
+  GoOn(500);  // Of an attempt whose end nobody told.
+  End(1000, 0);
+  EXPECT_FALSE(NothingCounted(job_));
+  job_.clear_restored();
+  End(0, 0);
+  EXPECT_FALSE(NothingCounted(job_));
+}
+
+TEST_F(CountedStepsTest, AnotherJobsStepsAreNone) {
+  GoOn(500, /*own=*/false);
+  End(1000, 0);
+  EXPECT_TRUE(NothingCounted(job_));
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -50,6 +50,10 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
   const bool saves = grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
+  const Edit keep_grace = [&](v1::Job* job) {
+    job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    job->mutable_cancellation()->set_grace_ms(grace_ms);
+  };
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
     const std::string words =
@@ -57,9 +61,10 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
                      : saves ? "stopping the ranks, which save first if they have the time"
                              : "stopping the ranks",
                      reason.empty() ? "" : ": ", reason);
-    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words);
+    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words, keep_grace);
     // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
-    if (!cancelled.ok() && !queued) cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled);
+    if (!cancelled.ok() && !queued)
+      cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
   }
   answer(Shown(live));
@@ -67,7 +72,11 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     // A second cancel may shorten the grace, never lengthen it.
     AttemptFacts* facts = FactsOf(live.job);
     const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
-    if (shorter) BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
+    if (shorter) {
+      keep_grace(&live.job);
+      live.unsaved = true;
+      BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
+    }
   }
   ForgetIfEnded(id);
 }
@@ -145,6 +154,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kExit:
       taken =
           facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age);
+      if (taken && update.rank() == 0) TakeRankZeroExit(*facts, update.exit());
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -173,6 +183,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
+  TakeCounted(step, &live.job);
   live.unsaved = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
     LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d", facts->ref.job,
@@ -203,6 +214,13 @@ void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankRead
           live.job.restored().step(), live.job.restored().path());
   live.unsaved = true;
   parts_.board->Publish(Shown(live));
+}
+
+void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit) {
+  if (!IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  TakeCounted(exit, &live.job);
+  live.unsaved = true;
 }
 
 // An answer that comes when steps go on is of no use any more.

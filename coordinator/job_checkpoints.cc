@@ -1,5 +1,6 @@
 #include "coordinator/job_checkpoints.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -7,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "coordinator/bad_steps.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 
@@ -14,6 +16,12 @@ namespace fsdpd {
 namespace {
 
 int AttemptsBefore(const v1::Job& job) { return std::max(0, job.attempt() - 1 - job.refused_launches()); }
+
+// Its path is all that tells; no attempt before has written one for the first.
+bool IsOwn(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
+  return AttemptsBefore(job) > 0 &&
+         absl::StartsWith(restored.path(), absl::StrCat(FilledSpec(job).checkpoint().dir(), "/"));
+}
 
 // Null where none of them is of the present attempt.
 const v1::SavedCheckpoint* NewestOfAttempt(const v1::Job& job) {
@@ -55,6 +63,7 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
   if (known->size() > kMaxKnownCheckpoints) known->DeleteSubrange(0, known->size() - kMaxKnownCheckpoints);
   job->set_attempts_before_checkpoint(AttemptsBefore(*job));
   job->clear_rewinds_since_checkpoint();
+  job->clear_drains_since_checkpoint();
   job->clear_failed_checkpoint();
   job->set_revision(job->revision() + 1);
   if (!news) return;
@@ -93,8 +102,10 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
   // The attempt before committed it, at the latest, and may have gone back after that.
   job->set_attempts_before_checkpoint(AttemptsBefore(*job) - 1);
   const v1::Job::Failure& last = job->failure();
-  const bool went_back = last.attempt() == job->attempt() - 1 && last.bad_step().rewind();
+  const bool by_it = last.attempt() == job->attempt() - 1;
+  const bool went_back = by_it && last.bad_step().rewind();
   job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), went_back ? 1 : 0));
+  job->set_drains_since_checkpoint(std::min(job->drains_since_checkpoint(), by_it && last.drained() ? 1 : 0));
 }
 
 }  // namespace
@@ -134,6 +145,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));
     DropFrom(kept->step() + 1, job);
     if (IsUnheard(*kept, *job)) TakeUnheard(*kept, now, job);
+    BeginCounting(kept->step(), IsOwn(*kept, *job), job);
   }
   job->set_revision(job->revision() + 1);
   AddEvent(words, now, job);
@@ -142,13 +154,13 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 
 int CountedAttempts(const v1::Job& job) {
   return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint() -
-         job.rewinds_since_checkpoint();
+         job.rewinds_since_checkpoint() - job.drains_since_checkpoint();
 }
 
 int64_t AttemptsAllowed(const v1::Job& job) {
   // Attempts are numbered as their logs are, those that do not count among them.
   return FilledSpec(job).restart().max_attempts() + job.refused_launches() +
-         job.attempts_before_checkpoint() + job.rewinds_since_checkpoint();
+         job.attempts_before_checkpoint() + job.rewinds_since_checkpoint() + job.drains_since_checkpoint();
 }
 
 }  // namespace fsdpd

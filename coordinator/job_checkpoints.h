@@ -25,7 +25,8 @@ bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
 
 // Attempts so far that count: since the newest checkpoint, the one that committed it among them, without
-// those that a stopping agent refused, and those that went back to pass over samples (bad_steps.h).
+// those that a stopping agent refused, those whose node left in order, and those that went back to pass over
+// samples (bad_steps.h).
 int CountedAttempts(const v1::Job& job);
 
 // The number of the last attempt that the job may have, as things stand.

@@ -309,5 +309,32 @@ TEST_F(JobCheckpointsTest, AnAttemptThatGoesOnKeepsTheFirstLossAndWarmsUpForOneS
   EXPECT_EQ(job_.first_loss(), 5.25) << "it began anew";
 }
 
+TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountAndACommitForgetsThem) {
+  Change(JobEvent::kFail);
+  Change(JobEvent::kRetry);
+  job_.set_drains_since_checkpoint(1);
+  Next();
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  EXPECT_EQ(AttemptsAllowed(job_), 4);
+  Commit(10);
+  EXPECT_EQ(job_.drains_since_checkpoint(), 0);
+  EXPECT_EQ(CountedAttempts(job_), 1) << "the one that committed";
+  EXPECT_EQ(AttemptsAllowed(job_), 4);
+}
+
+// Its rank 0 committed on the way out, and nobody was there to hear it.
+TEST_F(JobCheckpointsTest, ACheckpointThatIsFoundAndWasWrittenAsTheNodeLeftStartsARowOfNone) {
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    job_.mutable_failure()->set_attempt(attempt);
+    job_.mutable_failure()->set_drained(true);
+    job_.set_drains_since_checkpoint(attempt);
+    Next();
+  }
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  GoOnAfter(10);
+  EXPECT_EQ(job_.drains_since_checkpoint(), 1);
+  EXPECT_EQ(CountedAttempts(job_), 1);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -1,8 +1,11 @@
 #include "coordinator/job_plan.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/resolve.h"
@@ -40,12 +43,12 @@ bool IsOnlyTooLarge(const Plan& refused) {
 }
 
 std::string WhyRefused(const Plan& refused) {
-  std::string words;
+  std::vector<std::string> faults;
   for (const Violation& fault : refused.faults) {
-    if (fault.level != FaultLevel::kError) continue;
-    absl::StrAppend(&words, words.empty() ? "" : "; ", fault.field, ": ", fault.reason);
+    if (fault.level == FaultLevel::kError) faults.push_back(absl::StrCat(fault.field, ": ", fault.reason));
   }
-  return words;
+  if (faults.size() == 1) return faults.front();
+  return absl::StrCat(faults.size(), " faults:\n  ", absl::StrJoin(faults, "\n  "));
 }
 
 }  // namespace fsdpd

@@ -32,7 +32,7 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job);
 
 // Whether it was refused for its memory alone, which roomier nodes would mend.
 bool IsOnlyTooLarge(const Plan& refused);
-// The faults for which it was refused, in one line.
+// The faults for which it was refused; several are a list, a line each.
 std::string WhyRefused(const Plan& refused);
 
 }  // namespace fsdpd

@@ -43,6 +43,10 @@ TEST(JobPlan, TellsTooLargeFromRefusedForOtherReasons) {
   EXPECT_THAT(WhyRefused(large), ::testing::StartsWith("resources.memory_budget_bytes: a step needs "));
   spec.set_name("Not A Name");
   EXPECT_FALSE(IsOnlyTooLarge(MakePlan(spec, 4096)));
+  spec.mutable_train()->set_steps(-1);
+  EXPECT_THAT(
+      WhyRefused(MakePlan(spec, 0)),
+      ::testing::MatchesRegex("2 faults:\n  [a-z.]*(name|steps): [^\n]*\n  [a-z.]*(name|steps): [^\n]*"));
 }
 
 TEST(JobPlan, TheFilledSpecOfAJobThatWasNeverPlannedHasItsDefaults) {

@@ -30,10 +30,19 @@ constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 
-// All steps are done, and what is left takes its time: a folder of the model's size.
-bool Exports(const v1::Job& job) {
+// All steps are done, and what is left takes its time: a checkpoint, and a folder of the model's size.
+bool WritesItsResult(const v1::Job& job) {
   const v1::JobSpec spec = FilledSpec(job);
-  return !spec.checkpoint().export_().empty() && job.last_step().step() == spec.train().steps();
+  const bool writes = spec.checkpoint().on_end() || !spec.checkpoint().export_().empty();
+  return writes && job.last_step().step() == spec.train().steps();
+}
+
+// Of a cancel that an earlier life of the coordinator took. Somebody may have set the date since: it is never
+// more than was given.
+int64_t GraceLeftMs(const v1::Job& job, absl::Time wall) {
+  const v1::Job::Cancellation& given = job.cancellation();
+  const int64_t passed_ms = (absl::ToUnixNanos(wall) - given.unix_nanos()) / 1'000'000;
+  return std::max<int64_t>(0, given.grace_ms() - std::max<int64_t>(0, passed_ms));
 }
 
 }  // namespace
@@ -57,11 +66,13 @@ absl::Status Reconciler::Load() {
       AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
       facts.pace.WaitFrom(lease_.now());
       const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING;
+      const int64_t grace_ms =
+          cancelling && job.has_cancellation() ? GraceLeftMs(job, parts_.clock->Wall()) : kStopGraceMs;
       // Its ranks may be in the middle of that: another word would have agents end them.
-      const bool saves = cancelling && !FilledSpec(job).checkpoint().dir().empty();
+      const bool saves = cancelling && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
       const bool stopping = cancelling || job.state() == v1::JOB_STATE_STOPPING;
       if (!stopping || saves) parts_.rendezvous->Open(ref);
-      if (stopping) BeginStop(&facts, kStopGraceMs, job.reason(), saves);
+      if (stopping) BeginStop(&facts, grace_ms, job.reason(), saves);
     }
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
@@ -146,10 +157,14 @@ void Reconciler::Advance(const std::string& id) {
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
-  if (!verdict.event.has_value()) return SayWhetherItSteps(&live, facts);
+  if (!verdict.event.has_value()) {
+    EndSaveInVain(&live, facts);
+    return SayWhetherItSteps(&live, facts);
+  }
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (verdict.goes_back) GoBack(job);
+    if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
@@ -178,7 +193,7 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!up || PresenceAt(facts->PartOfRank(0)->node) != Presence::kConnected) return;
-  const bool stalled = facts->pace.Stalled(lease_.now()) && !Exports(job);
+  const bool stalled = facts->pace.Stalled(lease_.now()) && !WritesItsResult(job);
   const bool told = job.stalled_since_unix_nanos() != 0;
   const absl::Time since =
       told ? absl::FromUnixNanos(job.stalled_since_unix_nanos()) : parts_.clock->WallOf(facts->pace.since());
@@ -199,6 +214,19 @@ void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   });
   // If it could not be stored, the next tick says it again.
   if (stored.ok() && stalled) SendLocate(*facts, words);
+}
+
+// Ranks that leave wait for each other's files until their time is over: without one of them in vain.
+void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
+  if (!facts->stop.has_value() || !facts->stop->save) return;
+  const std::string why =
+      WhyNothingIsSaved(*facts, [this](const std::string& node) { return PresenceAt(node); });
+  if (why.empty()) return;
+  const std::string words = absl::StrCat("nothing more can be saved: ", why);
+  BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), words);
+  // The ranks are cancelled already, whatever the disk says.
+  const absl::Status stored = Commit(live, JobEvent::kNote, words);
+  if (!stored.ok()) CommitUnstored(live, JobEvent::kNote, words, stored).IgnoreError();
 }
 
 void Reconciler::TendStops() {

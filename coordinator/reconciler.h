@@ -105,6 +105,7 @@ class Reconciler {
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
   void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
+  void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref);
 
@@ -113,6 +114,7 @@ class Reconciler {
   void AdvanceJobs();
   void Advance(const std::string& id);
   void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
+  void EndSaveInVain(LiveJob* live, AttemptFacts* facts);
   void ShowStands();
   void TendStops();
   void PlaceQueued();

@@ -105,13 +105,17 @@ TEST_F(ReconcilerCheckpointTest, RanksOfAFailedAttemptCannotSave) {
   EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "rank 1 has left").ok());
 }
 
-TEST_F(ReconcilerCheckpointTest, AJobThatWritesItsExportMissesNoStep) {
-  plan_ = [](const v1::JobSpec& spec, int64_t) {
+// Of five steps.
+class ReconcilerLastStepTest : public ReconcilerCheckpointTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(ReconcilerLastStepTest, AJobThatWritesItsLastCheckpointOrItsExportMissesNoStep) {
+  plan_ = [exports = GetParam()](const v1::JobSpec& spec, int64_t) {
     Plan plan;
     plan.resolved = WithDefaults(spec, nullptr);
     plan.resolved.mutable_train()->set_steps(5);
     plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
-    plan.resolved.mutable_checkpoint()->set_export_("hf");
+    plan.resolved.mutable_checkpoint()->set_on_end(!exports);
+    if (exports) plan.resolved.mutable_checkpoint()->set_export_("hf");
     return plan;
   };
   Attach("a", 1);
@@ -125,6 +129,7 @@ TEST_F(ReconcilerCheckpointTest, AJobThatWritesItsExportMissesNoStep) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
   EXPECT_EQ(Job("j").reason(), "steps go on after 6 m 00 s without one");
 }
+INSTANTIATE_TEST_SUITE_P(ExportsOrNot, ReconcilerLastStepTest, ::testing::Bool());
 
 TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
   RunOn({"a", "b"});

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -52,6 +53,8 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_attempt(facts.ref.attempt);
   failure.set_refused(exit.agent_stopping());
   if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
+  failure.set_node_to_blame(exit.cancelled());
+  failure.set_drained(exit.drained());
   return failure;
 }
 
@@ -67,7 +70,15 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
 
 std::string ReasonOf(const v1::Job::Failure& failure) {
   if (failure.rank() < 0) return failure.error();
+  if (failure.drained())
+    return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
+                        failure.error());
   return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed: ", failure.error());
+}
+
+// What follows from a reason. Several faults are a list, a line each, that it stands below.
+std::string Then(const std::string& why, const std::string& what) {
+  return absl::StrCat(why, why.find('\n') == std::string::npos ? "; " : "\n", what);
 }
 
 bool HasUnfinishedRank(const AttemptFacts& facts, const NodePart& part) {
@@ -102,15 +113,24 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
   return std::nullopt;
 }
 
-// The exit of a rank that its own agent stopped though nobody had asked for the attempt's end: the agent is
-// ending. Null also when that was long after the `first` failure, and so its consequence.
+// The first exit of a rank that its own agent stopped though nobody had asked for the attempt's end: the
+// agent is ending. Null also when it is a consequence of the `first` failure: when that was long before, or
+// nothing that a peer's end brings about, or on the same node, of which ends are told in order.
 const v1::RankExit* StoppedByItsAgent(const AttemptFacts& facts, const v1::RankExit& first) {
+  if (first.cancelled()) return &first;
+  const auto order = [](const RankFacts& rank) { return std::make_pair(rank.ended, rank.order); };
+  const RankFacts* stopped = nullptr;
   for (const RankFacts& rank : facts.ranks()) {
     if (!rank.exit.has_value() || !Failed(*rank.exit) || !rank.exit->cancelled()) continue;
-    const bool same_event = rank.ended - facts.ranks()[first.rank()].ended <= kSameEvent;
-    if (first.cancelled() || same_event) return &*rank.exit;
+    if (rank.exit->peer_failed()) continue;  // It was leaving for that reason.
+    if (stopped == nullptr || order(rank) < order(*stopped)) stopped = &rank;
   }
-  return nullptr;
+  if (stopped == nullptr) return nullptr;
+  const RankFacts& failed = facts.ranks()[first.rank()];
+  if (stopped->ended - failed.ended > kSameEvent) return nullptr;
+  const bool one_node = facts.PartOfRank(first.rank()) == facts.PartOfRank(stopped->exit->rank());
+  const bool by_itself = one_node || (EndedFromOutside(first) && !Terminated(first));
+  return by_itself && order(failed) < order(*stopped) ? nullptr : &*stopped->exit;
 }
 
 // The exit of a rank that ended by a step's numbers: what its peers saw then may be no more than its end.
@@ -166,11 +186,15 @@ std::string AllRun(const AttemptFacts& facts) {
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                      absl::Time now, const VerdictOptions& options) {
   Verdict verdict;
-  if (facts.AllSucceeded()) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
+  if (facts.AllSucceeded()) {
+    if (!NothingCounted(job)) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
+    const v1::Job::Failure failure = FailureOfNobody(facts, "", WhyNothingCounted(job));
+    return {JobEvent::kFail, failure.error(), failure};
+  }
   verdict.failure = FailureIn(facts, presence, now, options);
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
-    verdict.reason = absl::StrCat(ReasonOf(*verdict.failure), "; stopping the attempt");
+    verdict.reason = Then(ReasonOf(*verdict.failure), "stopping the attempt");
     verdict.refused = verdict.failure->refused();
     return verdict;
   }
@@ -195,13 +219,14 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   return verdict;
 }
 
-// A node, or an agent that ended, was found to be the cause: exits that come later are consequences.
-bool NodeIsToBlame(const v1::Job& job, const AttemptFacts& facts) {
-  if (!job.has_failure() || job.failure().attempt() != job.attempt()) return false;
-  const int rank = job.failure().rank();
-  if (rank < 0) return !job.failure().node().empty();
-  const std::optional<v1::RankExit>& exit = facts.ranks()[rank].exit;
-  return exit.has_value() && exit->cancelled();
+// By an exit that came later and may name an earlier failure. Not where a node, or an agent that ended, was
+// found to be the cause: exits that come later are consequences. Nor by what a coordinator hears after a
+// restart and has nothing to compare with: of the rank that was found the agent may be gone.
+bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
+  if (!job.has_failure() || job.failure().attempt() != job.attempt()) return true;
+  const v1::Job::Failure& found = job.failure();
+  if (found.node_to_blame() || found.has_bad_step()) return false;
+  return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 
 Verdict AgainSinceRefused(const v1::Job& job) {
@@ -218,6 +243,18 @@ Verdict AgainSinceRefused(const v1::Job& job) {
 std::string NextStart(const v1::Job& job) {
   if (job.checkpoints().empty()) return "";
   return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
+}
+
+// Its node left in order, which is no failure of the job.
+Verdict AgainSinceDrained(const v1::Job& job) {
+  Verdict verdict;
+  verdict.event = JobEvent::kRetry;
+  verdict.drained = true;
+  verdict.retry_after = RetryDelay(1);
+  verdict.reason = absl::StrCat("attempt ", job.attempt(), " does not count, as node ", job.failure().node(),
+                                " left in order: its agent was told to end; the next one starts after ",
+                                absl::FormatDuration(verdict.retry_after), NextStart(job));
+  return verdict;
 }
 
 std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
@@ -277,27 +314,29 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   // An exit that came after the stop began may name an earlier failure.
   const v1::RankExit* first = facts.FirstFailure();
   const bool ended_by_step = told && job.failure().has_bad_step();
-  if (first != nullptr && !first->cancelled() && !ended_by_step && !NodeIsToBlame(job, facts)) {
+  if (first != nullptr && !first->cancelled() && MayBeOverruled(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
     verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
   }
   if (bad != nullptr) verdict.failure = FailureOf(facts, *bad);
   const std::string why =
       absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
-  if (ended_by_step || bad != nullptr) {  // Another attempt would meet it again.
+  if (ended_by_step || bad != nullptr || NothingCounted(job)) {  // Another attempt would meet it again.
     verdict.event = JobEvent::kGiveUp;
     verdict.reason = why;
     return verdict;
   }
+  if (told && job.failure().drained()) return AgainSinceDrained(job);
   const int64_t allowed = AttemptsAllowed(job);
   if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
     verdict.retry_after = RetryDelay(CountedAttempts(job));
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
-    verdict.reason = absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why,
-                                  "; the next one starts after ", absl::FormatDuration(verdict.retry_after),
-                                  NextStart(job));
+    verdict.reason =
+        Then(absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
+             absl::StrCat("the next one starts after ", absl::FormatDuration(verdict.retry_after),
+                          NextStart(job)));
   } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
@@ -321,6 +360,18 @@ bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
   return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
     return part.stopped || presence(part.node) == Presence::kLost;
   });
+}
+
+std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& presence) {
+  for (const RankFacts& rank : facts.ranks()) {
+    if (rank.exit.has_value() && Failed(*rank.exit) && !Terminated(*rank.exit))
+      return ReasonOf(FailureOf(facts, *rank.exit));
+  }
+  for (const NodePart& part : facts.parts) {
+    if (HasUnfinishedRank(facts, part) && presence(part.node) == Presence::kLost)
+      return absl::StrCat("node ", part.node, " is lost");
+  }
+  return "";
 }
 
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

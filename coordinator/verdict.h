@@ -7,7 +7,13 @@
 //     its ranks see it first, by broken connections: while a node is away, their failures are not judged.
 //   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
 //     failures, unless those came long before: an agent without its coordinator stops what a failure left.
+//     Nor are they the cause of what was killed before, or ended before on the same node.
+//   * An agent that is told to end, as that of a drained node, fails no job: its attempt does not count, and
+//     the next one goes on where it saved.
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
+//   * What was found while the attempt was up stands, unless a rank is told to have failed before: it is
+//     stored with the job, and compared only with what is known still.
+//   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.
 //   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
 //     further each time is launched again for ever.
 //   * A step that its spec has the job go back from is the cause whatever else failed: every rank knows of
@@ -46,6 +52,7 @@ struct Verdict {
   std::optional<v1::Job::Failure> failure;            // To be kept in the job.
   bool refused = false;                               // kFail: the attempt is one more of refused_launches.
   bool goes_back = false;                             // kRetry: as GoBack() of bad_steps.h has it.
+  bool drained = false;                               // kRetry: one more of drains_since_checkpoint.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
@@ -58,5 +65,9 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
 
 // Every node said that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
+
+// Of an attempt whose ranks were told to leave and may save first, which they do together or not at all: why
+// they cannot any more; empty while they can.
+std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& presence);
 
 }  // namespace fsdpd

@@ -324,6 +324,69 @@ TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
   EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 2 on node-1 failed: its agent stopped it"));
 }
 
+// Its peers, on other nodes, lose it before anybody knows that it leaves.
+TEST_F(VerdictTest, AnAttemptWhoseNodeLeavesInOrderDoesNotCount) {
+  v1::RankExit drained;
+  drained.set_exit_code(143);
+  drained.set_cancelled(true);
+  drained.set_drained(true);
+  Exit(1, 1, 1000);
+  ASSERT_TRUE(facts_.TakeExit("node-1", 2, drained, now_, absl::Seconds(10) - absl::Nanoseconds(2000)));
+  now_ += options_.settle;
+  const Verdict failed = JudgeNow();
+  ASSERT_EQ(failed.event, JobEvent::kFail);
+  EXPECT_TRUE(failed.failure->drained());
+  EXPECT_EQ(failed.failure->rank(), 2);
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  for (const bool recovered : {false, true}) {
+    if (recovered) Reset(true);
+    if (recovered) Exit(1, 1, 1000);  // Told again; node-1 is no more.
+    for (NodePart& part : facts_.parts) part.stopped = true;
+    const Verdict again = JudgeNow();
+    EXPECT_EQ(again.event, JobEvent::kRetry);
+    EXPECT_TRUE(again.drained);
+    EXPECT_FALSE(again.failure.has_value());
+    EXPECT_EQ(
+        again.reason,
+        "attempt 1 does not count, as node node-1 left in order: its agent was told to end; the next one "
+        "starts after 1s");
+  }
+}
+
+TEST_F(VerdictTest, ARankThatWasKilledBeforeANodeLeftIsTheCause) {
+  v1::RankExit killed;
+  killed.set_signal(SIGKILL);
+  v1::RankExit drained;
+  drained.set_exit_code(143);
+  drained.set_cancelled(true);
+  drained.set_drained(true);
+  for (const int64_t nanos : {1000, 3000}) {
+    Reset(false);
+    ASSERT_TRUE(facts_.TakeExit("node-0", 1, killed, now_, absl::Seconds(10) - absl::Nanoseconds(nanos)));
+    ASSERT_TRUE(facts_.TakeExit("node-1", 2, drained, now_, absl::Seconds(10) - absl::Nanoseconds(2000)));
+    now_ += options_.settle;
+    EXPECT_EQ(JudgeNow().failure->rank(), nanos < 2000 ? 1 : 2);
+    EXPECT_EQ(JudgeNow().failure->drained(), nanos > 2000);
+    now_ -= options_.settle;
+  }
+}
+
+TEST_F(VerdictTest, WhatFollowsFromSeveralFaultsStandsBelowThem) {
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
+  v1::RankExit exit;
+  exit.set_exit_code(1);
+  exit.set_error("/runs/6 is of another model:\n  P.a is missing\n  P.b is missing");
+  ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
+  now_ += options_.settle;
+  const std::string cause =
+      "rank 1 on node-0 failed: /runs/6 is of another model:\n  P.a is missing\n  P.b is missing\n";
+  EXPECT_EQ(JudgeNow().reason, cause + "stopping the attempt");
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  EXPECT_EQ(JudgeNow().reason, "attempt 1 of 2 failed: " + cause + "the next one starts after 1s");
+}
+
 TEST_F(VerdictTest, AStopLongAfterAFailureIsItsConsequence) {
   Exit(2, 1, 1'000'000'000);
   Exit(0, 143, 9'000'000'000, /*cancelled=*/true);

@@ -176,8 +176,8 @@ int Flood(const v1::RankLaunch&) {
   return Finish();
 }
 
-// Each rank gives its number to the next and expects the number of the one before.
-int Exchange(const v1::RankLaunch& launch) {
+// Each rank gives its number to the next and expects the number of the one before. What went wrong.
+std::string PassOn(const v1::RankLaunch& launch) {
   const int before = (launch.rank() + launch.world() - 1) % launch.world();
   v1::RankToAgent message;
   message.mutable_store_get()->set_key("addr/" + std::to_string(before));
@@ -187,11 +187,34 @@ int Exchange(const v1::RankLaunch& launch) {
   message.mutable_store_set()->set_value("rank " + std::to_string(launch.rank()));
   Send(message);
   const v1::StoreValue value = Receive().store_value();
-  if (value.request() != 77 || value.value() != "rank " + std::to_string(before)) {
-    return Finish("wrong value: " + value.value(), 1);
-  }
+  const bool right = value.request() == 77 && value.value() == "rank " + std::to_string(before);
+  return right ? "" : "wrong value: " + value.value();
+}
+
+int Exchange(const v1::RankLaunch& launch) {
+  const std::string wrong = PassOn(launch);
+  if (!wrong.empty()) return Finish(wrong, 1);
   Started();
   return Finish();
+}
+
+// As one that saves and leaves.
+int ExchangeWhenTold(const v1::RankLaunch& launch) {
+  Started();
+  if (!Receive().has_leave()) return Finish("not told", 1);
+  const std::string wrong = PassOn(launch);
+  return wrong.empty() ? Finish("exchanged", 143) : Finish(wrong, 1);
+}
+
+// A key twice, with two values.
+int SetTwice(const v1::RankLaunch&) {
+  v1::RankToAgent message;
+  message.mutable_store_set()->set_key("k");
+  for (const char* value : {"a", "a", "b"}) {
+    message.mutable_store_set()->set_value(value);
+    Send(message);
+  }
+  return Wait();
 }
 
 // Prints what it was started with.
@@ -261,6 +284,25 @@ int OneLeavesWhenTold(const v1::RankLaunch& launch) {
   return Wait();
 }
 
+// Rank 0 dies of what it is told, the others do not hear it.
+int OneDiesWhenTold(const v1::RankLaunch& launch) {
+  Started();
+  if (launch.rank() != 0) return Wait();
+  return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
+}
+
+// Steps 3 and 4 of five are not skipped.
+int Skip(const v1::RankLaunch&) {
+  Started();
+  for (int64_t step = 1; step <= 5; ++step) {
+    v1::RankToAgent message;
+    message.mutable_step()->set_step(step);
+    if (step < 3 || step > 4) message.mutable_step()->mutable_bad_step()->set_step(step);
+    Send(message);
+  }
+  return Finish();
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
@@ -279,6 +321,8 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"orphans-then-exit", OrphansThenExit},
     {"flood", Flood},
     {"exchange", Exchange},
+    {"exchange-when-told", ExchangeWhenTold},
+    {"set-twice", SetTwice},
     {"garbage", Garbage},
     {"surroundings", Surroundings},
     {"peer-dies", PeerDies},
@@ -286,6 +330,8 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"runs-on-when-told", RunsOnWhenTold},
     {"leave-when-told", LeaveWhenTold},
     {"one-leaves-when-told", OneLeavesWhenTold},
+    {"one-dies-when-told", OneDiesWhenTold},
+    {"skip", Skip},
 };
 
 }  // namespace

@@ -39,6 +39,12 @@ void ScriptedCoordinator::HoldRendezvous(bool hold) {
   if (stream_ != nullptr) Answer(stream_);
 }
 
+void ScriptedCoordinator::SetRendezvous(const std::string& key, const std::string& value) {
+  MutexLock lock(&mutex_);
+  store_[key] = value;
+  if (stream_ != nullptr) Answer(stream_);
+}
+
 void ScriptedCoordinator::ForgetRendezvous() {
   MutexLock lock(&mutex_);
   store_.clear();

@@ -29,6 +29,7 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   void Refuse(grpc::Status status);  // Every Attach from now on; OK ends that.
   void HoldRendezvous(bool hold);    // Gets stay unanswered while held.
   void ForgetRendezvous();           // As a coordinator that was restarted.
+  void SetRendezvous(const std::string& key, const std::string& value);  // As a rank of another node.
 
   // Ends the stream, as a coordinator that dies; Attach is refused until Resume.
   void Cut();

@@ -116,11 +116,25 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_->RunOnce();
   }
   void Exit(const std::string& node, const std::string& id, int rank, int code, int attempt = 1) {
+    v1::RankExit exit;
+    exit.set_exit_code(code);
+    ExitWith(node, id, rank, exit, attempt);
+  }
+  void ExitWith(const std::string& node, const std::string& id, int rank, const v1::RankExit& exit,
+                int attempt = 1) {
     v1::RankUpdate update = Update(id, rank, attempt);
-    update.mutable_exit()->set_exit_code(code);
+    *update.mutable_exit() = exit;
     update.mutable_exit()->set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
     reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
     reconciler_->RunOnce();
+  }
+  // As ranks leave whose agent was told to end.
+  static v1::RankExit Drained() {
+    v1::RankExit exit;
+    exit.set_exit_code(143);
+    exit.set_cancelled(true);
+    exit.set_drained(true);
+    return exit;
   }
   void Stopped(const std::string& node, const std::string& id, int attempt = 1) {
     v1::Stopped stopped;

@@ -118,8 +118,10 @@ def test_a_stopped_agent_takes_its_ranks_along(own):
         ranks = descendants(agent.pid)
         assert agent.stop() == 0
         assert not [each for each in descendants(os.getpid()) if each.pid in {rank.pid for rank in ranks}]
-        job = cluster.wait_state(job_id, "FAILED")
+        wait_until("the job waits for a node", lambda: cluster.state(job_id) == "QUEUED")
+        job = cluster.job(job_id)
         assert job.failure.node == "node-1" and "its agent stopped it" in job.failure.error, job.failure
+        assert any("does not count, as node node-1 left in order" in event.message for event in job.events), job.events
 
 
 def signals_of(cluster):

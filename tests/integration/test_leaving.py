@@ -67,7 +67,7 @@ def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, grace_ms=LONG * 1000)
-        job_id = cluster.submit(unsaved(tmp_path / "job", restart={"max_attempts": 2}))
+        job_id = cluster.submit(unsaved(tmp_path / "job", restart={"max_attempts": 1}))
         record = Record(cluster, job_id)
         cluster.wait_step(job_id, 7)
         assert cluster.agents[node].stop() == 0
@@ -75,6 +75,7 @@ def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node
         cluster.start_agent(node)
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert (job.attempt, job.restored.step) == (2, step) and step > 7
+        assert any(f"attempt 1 does not count, as node {node} left in order" in text for text in messages(job)), messages(job)
         assert "the agent was told to end" in job.failure.error + " ".join(messages(job)), job
         losses = record.losses()
         steps = [at for at, _ in losses]

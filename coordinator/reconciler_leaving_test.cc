@@ -1,0 +1,337 @@
+// Jobs whose ranks leave: as somebody cancelled them, as their node goes, or as nothing was learnt; and what
+// of that a coordinator that restarts still knows.
+#include <signal.h>
+
+#include "base/limits.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReconcilerLeavingTest : public ReconcilerCase {
+ protected:
+  ReconcilerLeavingTest() {
+    plan_ = [](const v1::JobSpec& spec, int64_t) {
+      Plan plan;
+      plan.resolved = WithDefaults(spec, nullptr);
+      plan.resolved.mutable_train()->set_steps(6);
+      plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
+      return plan;
+    };
+  }
+  void Saved(const std::string& node, int64_t step, int attempt = 1) {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_saved()->set_step(step);
+    update.mutable_saved()->set_path("/runs/7/iter_" + std::to_string(step));
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  void ReadyAfter(const std::string& node, int64_t step, int attempt, const std::string& folder = "/runs/7") {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_ready()->mutable_restored()->set_step(step);
+    update.mutable_ready()->mutable_restored()->set_path(folder + "/iter_" + std::to_string(step));
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  // What was said last before the job was queued again: a job that waits says for what.
+  std::string Retried() {
+    for (int i = Job("j").events_size() - 1; i >= 0; --i) {
+      const std::string message = Job("j").events(i).message();
+      if (message.find("the next one starts after") != std::string::npos) return message;
+    }
+    return "";
+  }
+  static v1::RankExit Killed(int signal) {
+    v1::RankExit exit;
+    exit.set_signal(signal);
+    return exit;
+  }
+  // An end of rank 0 after so many steps, the first of which that counted is `counted`.
+  static v1::RankExit Trained(int64_t last, int64_t counted) {
+    v1::RankExit exit;
+    exit.set_last_step(last);
+    exit.set_first_counted_step(counted);
+    return exit;
+  }
+};
+
+// --- Drained nodes -----------------------------------------------------------------------------------------
+
+TEST_F(ReconcilerLeavingTest, AJobWhoseOnlyAttemptWasOnANodeThatLeavesGoesOnElsewhere) {
+  RunOn({"a"});
+  Saved("a", 4);
+  ExitWith("a", "j", 0, Drained());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(Job("j").reason(),
+            "node a leaves: rank 0 ended as its agent stopped it (the agent was told to end); stopping the "
+            "attempt");
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(
+      Retried(),
+      "attempt 1 does not count, as node a left in order: its agent was told to end; the next one starts "
+      "after 1s, from the checkpoint of step 4");
+  Detach("a");
+  outboxes_.clear();
+  Attach("b", 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(LaunchesSent("b").size(), 1u);
+  ReadyAfter("b", 4, 2);
+  Exit("b", "j", 0, 1, 2);
+  Stopped("b", "j", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
+}
+
+TEST_F(ReconcilerLeavingTest, AJobThatHasSavedNothingBeginsAgainWhenItsNodeIsBack) {
+  RunOn({"a"});
+  for (int attempt = 1; attempt <= 5; ++attempt) {
+    ASSERT_EQ(Job("j").attempt(), attempt);
+    ExitWith("a", "j", 0, Drained(), attempt);
+    Stopped("a", "j", attempt);
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+    EXPECT_EQ(Job("j").drains_since_checkpoint(), attempt);
+    Detach("a");
+    Attach("a", 1);
+    Advance(absl::Seconds(1));
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it waits no longer each time";
+  }
+}
+
+TEST_F(ReconcilerLeavingTest, ThatANodeLeftOutlivesTheCoordinator) {
+  RunOn({"a"});
+  Saved("a", 4);
+  ExitWith("a", "j", 0, Drained());
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Restart();
+  Attach("b", 1);
+  Advance(absl::Seconds(20));  // Its agent does not come back.
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(Job("j").drains_since_checkpoint(), 1);
+}
+
+// The agent stops ranks that save in vain when one of them has died.
+TEST_F(ReconcilerLeavingTest, ARankThatCrashesWhileItsNodeLeavesIsAFailure) {
+  for (const int signal : {SIGSEGV, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    const std::string id = "j" + std::to_string(signal);
+    Attach("a", 2);
+    Submit(id, 1, 2);
+    ExitWith("a", id, 0, Drained());  // Told later, and stopped in the same moment.
+    ExitWith("a", id, 1, Killed(signal));
+    Stopped("a", id);
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_QUEUED) << "that came first";
+    Cancel(id).IgnoreError();
+
+    const std::string other = "k" + std::to_string(signal);
+    Submit(other, 1, 2);
+    ExitWith("a", other, 1, Killed(signal));
+    ExitWith("a", other, 0, Drained());
+    Advance(absl::Seconds(1));
+    Stopped("a", other);
+    EXPECT_EQ(StateOf(other), v1::JOB_STATE_FAILED);
+    EXPECT_EQ(Job(other).failure().rank(), 1);
+    Detach("a");
+  }
+}
+
+TEST_F(ReconcilerLeavingTest, AnAttemptThatCommittedAndWhoseNodeLeftIsNotTheFirstOfTheNextRow) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Ready("a", "j", 0);
+  Saved("a", 2);
+  ExitWith("a", "j", 0, Drained());
+  Stopped("a", "j");
+  for (const int attempt : {2, 3}) {
+    Advance(absl::Seconds(2));
+    ASSERT_EQ(Job("j").attempt(), attempt);
+    ReadyAfter("a", 2, attempt);
+    Exit("a", "j", 0, 1, attempt);
+    Stopped("a", "j", attempt);
+  }
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+// --- Cancelled jobs ----------------------------------------------------------------------------------------
+
+TEST_F(ReconcilerLeavingTest, ACoordinatorThatRestartsGivesWhatIsLeftOfTheGrace) {
+  RunOn({"a"});
+  ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
+  Advance(absl::Seconds(20));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_FALSE(stops.empty());
+  EXPECT_EQ(stops[0].grace_ms(), 40000);
+  EXPECT_TRUE(stops[0].save());
+
+  clock_.StepWall(-absl::Hours(1));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").at(0).grace_ms(), 60000) << "never more than was given";
+  clock_.StepWall(absl::Hours(1));
+
+  ASSERT_TRUE(Cancel("j", "now", 5000).ok());
+  Advance(absl::Seconds(2));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").at(0).grace_ms(), 3000);
+  Advance(absl::Seconds(4));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  stops = StopsSent("a");
+  EXPECT_EQ(stops.at(0).grace_ms(), 1) << "0 would be the agent's own";
+  EXPECT_FALSE(stops.at(0).save());
+}
+
+TEST_F(ReconcilerLeavingTest, WithoutARankThatDiedTheOthersOfACancelledJobSaveNothing) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
+  ASSERT_TRUE(StopsSent("a").at(0).save());
+  v1::RankExit left = Drained();
+  left.set_drained(false);
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(StopsSent("a").empty());
+  ExitWith("b", "j", 1, Killed(SIGKILL));
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_FALSE(stops[0].save());
+  EXPECT_EQ(Job("j").reason(), "nothing more can be saved: rank 1 on b failed: killed by signal 9 (SIGKILL)");
+  EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
+  ExitWith("a", "j", 0, left);
+  Stopped("a", "j");
+  Stopped("b", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(ReconcilerLeavingTest, ARankThatHasLeftLetsTheOthersSave) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Cancel("j", "enough", 60000).ok());
+  StopsSent("a");
+  v1::RankExit left = Drained();
+  left.set_drained(false);
+  ExitWith("b", "j", 1, left);
+  Stopped("b", "j");
+  Detach("b");
+  Advance(absl::Seconds(4));
+  EXPECT_TRUE(StopsSent("a").empty());
+  EXPECT_TRUE(rendezvous_->Set({"j", 1}, "save/0", "committed").ok());
+}
+
+TEST_F(ReconcilerLeavingTest, WithoutANodeThatIsLostTheOthersOfACancelledJobSaveNothing) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Cancel("j", "enough", 600000).ok());
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Seconds(3));
+  for (const v1::Stop& stop : StopsSent("a")) EXPECT_TRUE(stop.save());
+  Advance(absl::Milliseconds(kAgentLostAfterMs));
+  EXPECT_FALSE(StopsSent("a").back().save());
+  EXPECT_EQ(Job("j").reason(), "nothing more can be saved: node b is lost");
+}
+
+// --- Causes ------------------------------------------------------------------------------------------------
+
+TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndTheAgent) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, 1);  // It lost its peer.
+  v1::RankExit stopped = Drained();
+  stopped.set_drained(false);  // As an agent of before says it.
+  ExitWith("b", "j", 1, stopped);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(Job("j").failure().rank(), 1);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Exit("a", "j", 0, 1);  // Told again.
+  Stopped("a", "j");
+  Advance(absl::Seconds(17));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("rank 1 on b failed: its agent stopped it"));
+}
+
+TEST_F(ReconcilerLeavingTest, ACauseThatNobodyTellsAgainStandsAfterARestart) {
+  RunOn({"a", "b"});
+  ExitWith("b", "j", 1, Killed(SIGKILL));
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(Job("j").failure().rank(), 1);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  Advance(absl::Seconds(17));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+}
+
+// --- Jobs that learnt nothing ------------------------------------------------------------------------------
+
+TEST_F(ReconcilerLeavingTest, AJobAllOfWhoseStepsWereSkippedFailsAndSaysWhy) {
+  const std::string why =
+      "no step of 6 counted: each was skipped, as train.on_nonfinite or train.on_spike asks, and nothing was "
+      "learnt";
+  for (const bool restarts : {false, true}) {
+    SCOPED_TRACE(restarts);
+    Attach("a", 1);
+    const std::string id = restarts ? "restarts" : "j";
+    Submit(id, 1, 1, /*max_attempts=*/3);
+    Ready("a", id, 0);
+    ExitWith("a", id, 0, Trained(6, 0));
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_STOPPING);
+    if (restarts) Restart();
+    if (restarts) Attach("a", 1, {{id, 1}});
+    Stopped("a", id);
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_FAILED) << "another attempt would learn as little";
+    EXPECT_EQ(Job(id).reason(), why);
+    EXPECT_EQ(Job(id).failure().error(), why);
+    EXPECT_EQ(Job(id).failure().rank(), -1);
+    Detach("a");
+  }
+}
+
+TEST_F(ReconcilerLeavingTest, OneStepThatCountedIsEnough) {
+  RunOn({"a"});
+  ExitWith("a", "j", 0, Trained(6, 6));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+// Attempts go on from each other; reports of steps did not reach anybody. The first step that counted; 0:
+// none.
+class ReconcilerLearntTest : public ReconcilerLeavingTest, public ::testing::WithParamInterface<int64_t> {};
+
+TEST_P(ReconcilerLearntTest, WhatAnAttemptBeforeHasLearntCounts) {
+  RunOn({"a"});
+  Saved("a", 3);
+  v1::RankExit left = Drained();
+  left.set_last_step(3);
+  left.set_first_counted_step(GetParam());
+  ExitWith("a", "j", 0, left);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  ReadyAfter("a", 3, 2);
+  ExitWith("a", "j", 0, Trained(6, 0), 2);
+  Stopped("a", "j", 2);
+  EXPECT_EQ(StateOf("j"), GetParam() == 0 ? v1::JOB_STATE_FAILED : v1::JOB_STATE_SUCCEEDED);
+}
+INSTANTIATE_TEST_SUITE_P(Steps, ReconcilerLearntTest, ::testing::Values(0, 2));
+
+TEST_F(ReconcilerLeavingTest, StepsOfAnotherJobAreNotTheJobs) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  ReadyAfter("a", 3, 1, "/runs/6");
+  ExitWith("a", "j", 0, Trained(6, 0));
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerLeavingTest, AnEndThatSaysNothingOfStepsIsASuccess) {
+  RunOn({"a"});
+  Exit("a", "j", 0, 0);  // Of an agent of before.
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+}  // namespace
+}  // namespace fsdpd
