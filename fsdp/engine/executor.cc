@@ -138,6 +138,7 @@ absl::StatusOr<StepResult> Executor::Collect() {
   if (open_.empty()) FSDPD_RETURN_IF_ERROR(SubmitUpdates());
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, Await(*execution));
   MeasureSpans(*execution);
+  collected_launch_ = execution->recorded != nullptr;
   return result;
 }
 
@@ -147,6 +148,7 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   execution.program = &program;
   execution.name = "evaluation";
   execution.step = previous_ == nullptr ? 0 : previous_->step;
+  const StepPool::Scope memory(pool_.get());
   FollowLaunch();
   Begin(&execution, [this, &batch] {
     operations_->BeginEvaluation(batch, /*result_slot=*/0);
@@ -269,12 +271,19 @@ absl::StatusOr<bool> Executor::HasGraph(int result_slot) {
   if (recorded.graph != nullptr) return true;
   operations_->BeginRecording(result_slot);
   const absl::Status status = Record(&recorded);
-  FSDPD_ASSIGN_OR_RETURN(graphs_, AllRanksSay(status.ok()));
-  if (graphs_) return true;
+  FSDPD_ASSIGN_OR_RETURN(const int64_t refusing, CountRefusals(status.ok()));
+  if (refusing == 0) return true;
+  // NCCL has counted what was recorded: those who recorded more would wait for the others for ever.
+  if (refusing < parts_.plan->spec.mesh.world()) {
+    return Fail(
+        absl::InternalError(absl::StrCat("a step could be recorded by some ranks and not by ", refusing,
+                                         " others; train.graphs: false goes without: ",
+                                         status.ok() ? "not by this rank's fault" : status.message())));
+  }
+  graphs_ = false;
   LogWarning("steps are submitted instruction by instruction, as they cannot be recorded: %s",
-             status.ok() ? "another rank's cannot" : std::string(status.message()));
-  if (!status.ok()) operations_->ForgetRecording();
-  recorded_ = {};
+             status.message());
+  operations_->ForgetRecording();
   return false;
 }
 
@@ -303,15 +312,20 @@ absl::Status Executor::Record(Recorded* recorded) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Executor::AllRanksSay(bool yes) {
+absl::StatusOr<int64_t> Executor::CountRefusals(bool recorded) {
   FollowLaunch();
   constexpr const char* kWhat = "agreeing with the other ranks on graphs";
-  SubmitWork(LaneId::kReduce, kWhat, [this, yes] { return operations_->Vote(yes); });
+  SubmitWork(LaneId::kReduce, kWhat, [this, recorded] { return operations_->Vote(recorded); });
   const absl::Status status = lane(LaneId::kReduce)->Record()->Await([this] { return Interrupted(); });
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, kWhat));
-  return !operations_->Refused();
+  int64_t refusing = 0;
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    refusing = operations_->Refusals();
+    return absl::OkStatus();
+  }));
+  return refusing;
 }
 
 void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work) {
@@ -358,29 +372,30 @@ absl::Status Executor::Fail(const absl::Status& status) {
 void Executor::Abandon() {
   parts_.mesh->Abort();
   if (std::exchange(abandoned_, true)) return;
-  for (Recorded& recorded : recorded_) {
-    if (recorded.graph != nullptr) recorded.graph->Abandon();
-  }
   const absl::Time deadline = absl::Now() + kDrain;
-  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Drain(deadline);
+  bool idle = true;
+  for (const std::unique_ptr<Lane>& lane : lanes_) idle &= lane->Drain(deadline);
+  for (Recorded& recorded : recorded_) {
+    if (!idle && recorded.graph != nullptr) recorded.graph->Abandon();
+  }
 }
 
-// Of a launch: the updates that it began with are in the place of its own. Of a step whose updates went with
-// the next one's launch: they are in that one's spans.
+// Of a launch: the updates that it began with are in the place of its own, unless those were submitted by hand.
+// Of a step whose updates went with the next one's launch: they are in that one's spans.
 void Executor::MeasureSpans(const Execution& execution) {
-  const std::vector<Marks>& marks =
-      execution.recorded != nullptr ? execution.recorded->marks : execution.marks;
   spans_.clear();
-  for (size_t i = 0; i < marks.size(); ++i) {
+  for (size_t i = 0; i < execution.marks.size(); ++i) {
+    const bool by_hand = execution.marks[i].end != nullptr || execution.recorded == nullptr;
+    const Marks& marks = by_hand ? execution.marks[i] : execution.recorded->marks[i];
     const Instruction& instruction = execution.program->instructions[i];
     const Traffic traffic = TrafficOf(parts_.plan->spec.mesh, parts_.plan->layout, instruction);
     Span span;
     span.lane = instruction.lane;
     span.op = traffic.counted_as;
     span.received_bytes = traffic.received_bytes;
-    if (marks[i].end != nullptr) {
-      span.start_seconds = marks[i].start->SecondsSince(*execution.begin);
-      span.end_seconds = marks[i].end->SecondsSince(*execution.begin);
+    if (marks.end != nullptr) {
+      span.start_seconds = marks.start->SecondsSince(*execution.begin);
+      span.end_seconds = marks.end->SecondsSince(*execution.begin);
     }
     spans_.push_back(span);
   }

@@ -10,9 +10,9 @@
 // cut at the norm, for which all lanes wait anyway: a graph holds the updates of the step before and then its
 // own step up to and with its norm, so that the first gathers run beside those updates as they do otherwise.
 // So a step's updates are submitted with the next step, and by themselves where none follows at once: before
-// a step is collected while no later one is open, and after one that saves. There are two graphs, one for
-// each place of results. What differs from step to step (batches, learning rate, which place) is not in them:
-// Operations::BeginStep does it before each launch.
+// a step is collected while no later one is open, and after one that saves and the next. There are two
+// graphs, one for each place of results. What differs from step to step (batches, learning rate, which place)
+// is not in them: Operations::BeginStep does it before each launch.
 //
 // With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it
 // waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
@@ -87,6 +87,8 @@ class Executor {
   // Aborts all communicators and drains the lanes. The executor is unusable from then on.
   void Abandon();
 
+  // The step collected last was launched: it has begun at 0, with what prepares the launch.
+  bool collected_launch() const { return collected_launch_; }
   // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
   const std::vector<Span>& spans() const { return spans_; }
 
@@ -138,7 +140,7 @@ class Executor {
   void JoinLanes();
   absl::StatusOr<bool> HasGraph(int result_slot);
   absl::Status Record(Recorded* recorded);
-  absl::StatusOr<bool> AllRanksSay(bool yes);
+  absl::StatusOr<int64_t> CountRefusals(bool recorded);
   void Launch(Execution* execution, const Recorded& recorded);
   void ShowProgress(FlightPage* flight);
   absl::StatusOr<StepResult> Await(const Execution& execution);
@@ -155,7 +157,7 @@ class Executor {
   std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
   ExecutionPtr previous_;          // The training step submitted last.
   ExecutionPtr before_previous_;   // The one before that.
-  bool updates_due_ = false;       // Its updates are not submitted yet.
+  bool updates_due_ = false;       // Those of previous_ are not submitted yet.
   int64_t submitted_ = 0;
   size_t gradients_ = 0;  // So many of the training program's instructions come before its updates.
   bool graphs_ = false;
@@ -164,6 +166,7 @@ class Executor {
   MarkPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
   bool abandoned_ = false;
   std::vector<Span> spans_;
+  bool collected_launch_ = false;
 
   mutable Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // Lanes on threads write it.

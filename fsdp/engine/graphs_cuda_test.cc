@@ -33,6 +33,13 @@ struct Case {
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
+// The first job of a process may choose other kernels for its products than those that follow.
+class AfterTheFirst : public testing::Environment {
+ public:
+  void SetUp() override;
+};
+const auto* const kAfterTheFirst = testing::AddGlobalTestEnvironment(new AfterTheFirst);
+
 int World() {
   const int gpus = c10::cuda::device_count();
   return gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1;
@@ -81,6 +88,10 @@ v1::JobSpec JobOf(const Case& of, bool graphs) {
   return Over(job, {"", of.strategy}, World(), of.micro_batches);
 }
 
+void AfterTheFirst::SetUp() {
+  if (c10::cuda::device_count() > 0) Train(JobOf({"", v1::STRATEGY_OPTIM_GRADS_PARAMS}, false));
+}
+
 void ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual) {
   for (size_t s = 0; s < expected.reports[0].size(); ++s) {
     EXPECT_EQ(expected.reports[0][s].evaluation().loss(), actual.reports[0][s].evaluation().loss()) << s + 1;
@@ -113,9 +124,7 @@ TEST_P(Graphs, AreTimedAndCountedAsStepsAre) {
     EXPECT_GT(report.compute_seconds(), 0) << s + 1;
     EXPECT_GE(report.step_seconds(), report.compute_seconds()) << s + 1;
     EXPECT_EQ(report.ops_size(), plain.ops_size()) << s + 1;
-    // The first evaluation takes memory of its own.
-    if (s > 6)
-      EXPECT_EQ(report.memory().device_mallocs(), result.reports[0][6].memory().device_mallocs()) << s + 1;
+    EXPECT_EQ(report.memory().device_mallocs(), plain.memory().device_mallocs()) << s + 1;
     EXPECT_EQ(report.memory().peak_bytes(), plain.memory().peak_bytes()) << s + 1;
   }
 }

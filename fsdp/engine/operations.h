@@ -25,6 +25,7 @@
 #include <absl/status/status.h>
 
 #include <array>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -101,9 +102,9 @@ class Operations {
   // was recorded so far is done anew, ForgetRecording.
   void BeginRecording(int result_slot);
   void ForgetRecording();
-  // On the reduce lane, by all ranks; Refused once the host has waited for it.
+  // On the reduce lane, by all ranks. How many ranks have said no is known once the host has waited for it.
   absl::Status Vote(bool yes);
-  bool Refused() const { return refusals_.item<float>() > 0; }
+  int64_t Refusals() const { return std::llround(refusals_.item<float>()); }
 
   // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
   StepResult Result(int result_slot) const;

@@ -13,6 +13,7 @@
 #include "fsdp/memory/counters.h"
 #include "fsdp/model/model.h"
 #include "fsdp/optimizer/schedule.h"
+#include "fsdp/plan/predict/cost.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -20,6 +21,14 @@ namespace {
 
 // Below it a gradient overflows fp16 although the loss was made smaller: the step itself is at fault.
 constexpr double kSmallestLossScale = 1;
+
+// About 20 ms of an H100: longer steps are never their host's.
+constexpr double kShortStepFlops = 1e13;
+
+bool IsShort(const Plan& plan) {
+  return StepFlops(plan.spec, plan.model) <
+         kShortStepFlops * static_cast<double>(plan.spec.mesh.data_ranks());
+}
 
 at::Device DeviceOf(const TrainerOptions& options) {
   if (options.plan->spec.device == DeviceKind::kCpu) return at::kCPU;
@@ -125,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
   if (!executor.ok()) trainer->Abort();
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
-  if (plan.spec.graphs) trainer->executor_->UseGraphs(trainer->options_.device_index);
+  if (plan.spec.graphs.value_or(IsShort(plan))) trainer->executor_->UseGraphs(trainer->options_.device_index);
   return trainer;
 }
 
@@ -329,7 +338,9 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_grad_norm(Told(result.grad_norm));
   report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
-  const StepTiming timing = SummariseStep(executor_->spans());
+  std::vector<Span> spans = executor_->spans();
+  if (executor_->collected_launch()) spans.emplace_back();
+  const StepTiming timing = SummariseStep(spans);
   report.set_step_seconds(timing.step_seconds);
   report.set_compute_seconds(timing.compute_seconds);
   report.set_exposed_seconds(timing.exposed_seconds);

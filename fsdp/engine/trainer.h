@@ -132,7 +132,7 @@ class Trainer {
   std::optional<SaveSchedule> schedule_;  // Set by Run.
   std::deque<OpenStep> open_;             // The oldest first.
   double step_seconds_ = 0;               // Of the step reported last.
-  int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step that was submitted last.
+  int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
   SpikeDetector spikes_;
 };

@@ -62,9 +62,12 @@ class Lane {
   virtual absl::Status ShowLaunches(std::atomic<uint64_t>* /*word*/) { return absl::OkStatus(); }
 
   virtual absl::Status Synchronize() = 0;  // Host waits for all work so far.
-  // After an abort, in place of Synchronize: what a stream still waits for at the deadline it waits for until
-  // the process leaves. Its destruction waits for nothing either.
-  virtual void Drain(absl::Time /*deadline*/) { Synchronize().IgnoreError(); }
+  // After an abort, in place of Synchronize: what a stream still waits for at the deadline, and then this is
+  // false, it waits for until the process leaves. Its destruction waits for nothing either.
+  virtual bool Drain(absl::Time /*deadline*/) {
+    Synchronize().IgnoreError();
+    return true;
+  }
 };
 
 std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.

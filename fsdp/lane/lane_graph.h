@@ -34,13 +34,14 @@ class LaneGraph {
   // Lane::ShowLaunches as it begins.
   virtual void Launch(uint64_t label) = 0;
 
-  // A launch may never end: what it uses stays for as long as the process.
+  // A launch may never end: the graph stays for as long as the process. NCCL's communicators that it uses are
+  // not given back either.
   virtual void Abandon() = 0;
 };
 
 // Records what `submit` submits to `lanes`; nothing of it runs. When it fails, by `submit` or by what a graph
 // cannot hold, the lanes are as they were. UNIMPLEMENTED for lanes that are no streams. REQUIRES: no lane has
-// an error, and their work so far is awaited by the first of them.
+// an error.
 absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>& lanes,
                                                        const std::function<absl::Status()>& submit);
 

@@ -45,7 +45,8 @@ absl::Status Record(const std::vector<StreamLane*>& lanes, const std::function<a
 
 absl::StatusOr<cudaGraphExec_t> Instantiated(cudaGraph_t recorded) {
   cudaGraphExec_t graph = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
+  // Or all of it would have the priority of the stream that launches.
+  const cudaError_t error = cudaGraphInstantiate(&graph, recorded, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(recorded);
   FSDPD_RETURN_IF_ERROR(StatusOfCuda(error, "cudaGraphInstantiate"));
   return graph;

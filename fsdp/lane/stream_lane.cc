@@ -138,6 +138,7 @@ void StreamLane::Store(uint64_t value, std::unique_ptr<StreamWord>* to) {
   if (*to == nullptr || !error_.ok()) return;
   const absl::Status stored = (*to)->Store(value, stream());
   if (stored.ok()) return;
+  if (recording_) return Keep(stored);  // What cannot be recorded can be done all the same.
   // Nothing that a step needs. Where the context itself is broken, the work that follows says so.
   LogWarning("how far a stream is will not be shown any more: %s", stored.message());
   (*to)->Abandon();
@@ -149,14 +150,16 @@ absl::Status StreamLane::Synchronize() {
   return error_;
 }
 
-void StreamLane::Drain(absl::Time deadline) {
+bool StreamLane::Drain(absl::Time deadline) {
   drained_ = true;
   for (const auto* word : {&progress_, &launches_}) {
     if (*word != nullptr) (*word)->Abandon();
   }
-  while (cudaStreamQuery(stream()) == cudaErrorNotReady && absl::Now() < deadline) {
+  while (cudaStreamQuery(stream()) == cudaErrorNotReady) {
+    if (absl::Now() >= deadline) return false;
     std::this_thread::sleep_for(kPoll);
   }
+  return true;
 }
 
 void StreamLane::Launch(cudaGraphExec_t graph, uint64_t label) {

@@ -70,7 +70,7 @@ class StreamLane : public Lane {
   void Progress(uint64_t value) override;
   absl::Status ShowLaunches(std::atomic<uint64_t>* word) override;
   absl::Status Synchronize() override;
-  void Drain(absl::Time deadline) override;
+  bool Drain(absl::Time deadline) override;
 
   // Of a graph (lane_graph.h). While it records, marks measure each launch.
   void SetRecording(bool recording) { recording_ = recording; }

@@ -3,6 +3,8 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <thread>
+
 namespace fsdpd {
 namespace {
 
@@ -20,8 +22,9 @@ StepPool::~StepPool() {
 StepPool::Scope::Scope(StepPool* pool) : pool_(pool) {
   if (pool_ == nullptr || pool_->open_++ > 0) return;
   ++pool_->references_;
-  allocator::beginAllocateToPool(static_cast<c10::DeviceIndex>(pool_->device_index_), pool_->id_,
-                                 [](cudaStream_t) { return true; });
+  allocator::beginAllocateToPool(
+      static_cast<c10::DeviceIndex>(pool_->device_index_), pool_->id_,
+      [opener = std::this_thread::get_id()](cudaStream_t) { return std::this_thread::get_id() == opener; });
 }
 
 StepPool::Scope::~Scope() {

@@ -1,11 +1,10 @@
 // Where tensors that live within a step come from while steps are recorded into graphs
 // (fsdp/lane/lane_graph.h): a graph keeps the addresses that it was recorded with, so nothing that outlives a
-// step may be given them. Steps that are not recorded take from it too, or a rank would hold the memory of a
-// step twice.
+// step may be given them. Steps that are not recorded take from it too, and evaluations, or a rank would hold
+// the memory of both.
 //
 // Counted by the device's counters like all memory of LibTorch's allocator. Without CUDA a scope does
-// nothing. Thread safety: none; while a scope is open, allocations of other threads on that device come from
-// the pool as well.
+// nothing. Thread safety: none; a scope is about allocations of its thread.
 #pragma once
 
 #include <cstdint>

@@ -228,7 +228,7 @@ void Add(const Spec& spec, Lines* lines) {
     to.Int(absl::StrCat("mesh.", NameOf(axis)).c_str(), spec.mesh.size(axis));
   }
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
-  to.Int("graphs", spec.graphs);
+  to.Text("graphs", !spec.graphs.has_value() ? "auto" : *spec.graphs ? "yes" : "no");
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
   Add(spec.initial, lines);
   Add(spec.data, spec.evaluation, lines);

@@ -415,7 +415,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.on_nonfinite = {ToAction(train.on_nonfinite().action()), train.on_nonfinite().max()};
   if (train.has_on_spike()) spec.on_spike = ToOnSpike(train.on_spike());
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
-  spec.graphs = (!train.has_graphs() || train.graphs()) && resolved.resources().device() == v1::DEVICE_CUDA;
+  if (train.has_graphs()) spec.graphs = train.graphs();
+  if (resolved.resources().device() == v1::DEVICE_CPU) spec.graphs = false;
   spec.optimizer = ToOptimizer(resolved.optimizer());
   spec.schedule = ToSchedule(resolved.schedule());
   const v1::Precision& precision = resolved.precision();

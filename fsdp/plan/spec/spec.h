@@ -213,7 +213,7 @@ struct Spec {
   OnNonfiniteConfig on_nonfinite;
   OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
-  bool graphs = false;              // On GPUs: a step is launched as one CUDA graph, where it can be.
+  std::optional<bool> graphs;  // A step is launched as one CUDA graph, where it can be. Null: a short one.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   Precision precision;
