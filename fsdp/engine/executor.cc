@@ -380,8 +380,8 @@ void Executor::Abandon() {
   }
 }
 
-// Of a launch: the updates that it began with are in the place of its own, unless those were submitted by hand.
-// Of a step whose updates went with the next one's launch: they are in that one's spans.
+// Of a launch: the updates that it began with are in the place of its own, unless those were submitted by
+// hand. Of a step whose updates went with the next one's launch: they are in that one's spans.
 void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
   for (size_t i = 0; i < execution.marks.size(); ++i) {
