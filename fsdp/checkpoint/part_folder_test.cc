@@ -100,7 +100,7 @@ TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
   WriteFileOf(target + ".replaced/old", "x");
   fs::create_directories(target + ".part");
   WriteFileOf(target + ".part/model.safetensors", "y");
-  { EXPECT_TRUE(PartFolder::Create(target, /*replaces=*/true).ok()); }
+  { EXPECT_TRUE(Begin(target, /*replaces=*/true).ok()); }
   EXPECT_EQ(ReadFileOf(target + "/old"), "x");
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
