@@ -63,16 +63,22 @@ class CkptDiffTest : public ::testing::Test {
 };
 
 TEST_F(CkptDiffTest, FormatsOfOneModelAreEqual) {
-  for (const auto& [first, second] : {std::pair(native_, hf_), std::pair(hf_, dist_)}) {
+  for (const auto& [first, second] :
+       {std::pair(native_, hf_), std::pair(hf_, dist_), std::pair(native_, dist_)}) {
     EXPECT_EQ(Run({"diff", first, second}), kExitOk) << out_ << err_;
     EXPECT_EQ(out_, "equal: 12 parameters\n");
   }
 }
 
 TEST_F(CkptDiffTest, WithoutAModelNamesAreCompared) {
-  EXPECT_EQ(Run({"diff", native_, dist_}), kExitDiffers);
+  std::filesystem::remove(hf_ + "/config.json");
+  const std::string unknown = dir_.File("unknown");
+  std::filesystem::create_directory(unknown);
+  const TestTensor embedding = MakeTestTensor("model.module.embedding.weight", "bfloat16", {16, 8});
+  ASSERT_TRUE(CommitTestFiles(unknown, WriteTestFiles(unknown, {embedding}, /*cuts=*/1)).ok());
+  EXPECT_EQ(Run({"diff", hf_, unknown}), kExitDiffers);
   EXPECT_THAT(out_,
-              AllOf(HasSubstr("model.module.embedding.weight"), HasSubstr("embedding.word_embeddings")));
+              AllOf(HasSubstr("model.module.embedding.weight"), HasSubstr("model.embed_tokens.weight")));
 }
 
 TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {
@@ -87,7 +93,7 @@ TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {
 
 TEST_F(CkptDiffTest, WhatIsNotOfTheModelIsToldWhy) {
   WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"_layers\": 1", "_layers\": 2"}}));
-  EXPECT_EQ(Run({"diff", native_, hf_}), kExitDiffers);
+  EXPECT_EQ(Run({"diff", hf_, native_}), kExitDiffers);
   EXPECT_THAT(err_, HasSubstr("note: compared by name, as one is not of the model that is said: "));
 }
 
