@@ -221,8 +221,13 @@ class SeriesTable {
                [](const RankSeries& r) { return r.validation_loss_; });
     StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
-    StepGauge("fsdpd_steps_left", "Steps of the job after the last one: at 0 its results are being written.",
-              [](const RankSeries& r) { return r.goal_steps_ - static_cast<double>(r.last_.step()); });
+    // Not before the end: a rank has few series.
+    MaybeGauge("fsdpd_steps_left",
+               "0, once the job has made its last step and its results are being written.",
+               [](const RankSeries& r) {
+                 const double left = r.goal_steps_ - static_cast<double>(r.last_.step());
+                 return r.last_.step() > 0 && left == 0 ? std::optional(left) : std::nullopt;
+               });
     StepGauge("fsdpd_memory_allocated_bytes", "Live tensors and arena at the end of the last step.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocated_bytes()); });
     StepGauge("fsdpd_memory_reserved_bytes", "Memory held from the device at the end of the last step.",

@@ -22,7 +22,7 @@ COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total
             "fsdpd_exposed_seconds_total", "fsdpd_skipped_steps_total",
             "fsdpd_memory_spikes_total", "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
 GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm", "fsdpd_learning_rate",
-          "fsdpd_last_step_timestamp_seconds", "fsdpd_steps_left", "fsdpd_memory_allocated_bytes",
+          "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes",
           "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
 CHECKPOINTS = {"fsdpd_checkpoints_total", "fsdpd_checkpoint_failures_total", "fsdpd_checkpoint_stall_seconds_total",
