@@ -339,7 +339,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   std::vector<Span> spans = executor_->spans();
-  if (executor_->collected_launch()) spans.emplace_back();
+  if (executor_->collected_launch()) spans.emplace_back();  // At 0, where it began.
   const StepTiming timing = SummariseStep(spans);
   report.set_step_seconds(timing.step_seconds);
   report.set_compute_seconds(timing.compute_seconds);

@@ -8,8 +8,8 @@
 // (fsdp/memory/step_pool.h).
 //
 // Marks of lanes that were recorded order the work in the graph, and SecondsSince among them measures the
-// launch that ended last; nobody awaits them, and work outside does not wait for them: Launch gives a mark
-// for that.
+// launch that ended last; nobody awaits them, and work outside does not wait for them, but for a mark of the
+// first lane after the launch.
 //
 // Thread safety: that of its lanes, which outlive it. Destroyed when no launch is under way, or abandoned.
 #pragma once
