@@ -43,7 +43,8 @@ LONGER = "--test_timeout=600,1800,1800,3600"
 
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
             "//examples/plugin:residual_mlp.so"]
-PARITY_PROGRAMS = ["//fsdp/engine:train_local", "//client:fsdpctl", "//fsdp/checkpoint/testing:dcp_program"]
+PARITY_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
+                   "//fsdp/engine:train_local", "//fsdp/checkpoint/testing:dcp_program"]
 
 
 class Interrupted(Exception):

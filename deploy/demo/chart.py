@@ -2,7 +2,7 @@
 import math
 from html import escape
 
-_WIDTH, _HEIGHT = 520, 220
+WIDTH, HEIGHT = 520, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 14, 26
 
 
@@ -46,6 +46,16 @@ def line_chart(title, lines, label, from_zero=True, high=None):
     lines = [line for line in lines if line.points]
     if not lines:
         return f'<figure><figcaption>{escape(title)}</figcaption><p class="note">Not measured in this run.</p></figure>'
+    shapes, x, top = drawing(lines, label, from_zero, high)
+    caption = f"<figcaption>{escape(title)}{_legend(lines)}</figcaption>"
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{shapes}</svg>'
+    cut = [f"step {step}: {label(value)}" for line in lines for step, value in line.points if value > top]
+    return f'<figure>{caption}{svg}{_note(cut)}{_readings(lines, x, label)}</figure>'
+
+
+def drawing(lines, label, from_zero=True, high=None):
+    """Grid, axes and lines as SVG within WIDTH x HEIGHT; where a step lies in it; and the value at its top, which no
+    line crosses. Each line has points."""
     values = [value for line in lines for _, value in line.points]
     low, top = _domain(values, from_zero)
     if high is not None:
@@ -54,18 +64,18 @@ def line_chart(title, lines, label, from_zero=True, high=None):
     first, last = min(steps), max(max(steps), min(steps) + 1)
 
     def x(step):
-        return _LEFT + (step - first) / (last - first) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (step - first) / (last - first) * (WIDTH - _LEFT - _RIGHT)
 
     def y(value):
-        return _TOP + (top - min(value, top)) / (top - low) * (_HEIGHT - _TOP - _BOTTOM)
+        return _TOP + (top - min(value, top)) / (top - low) * (HEIGHT - _TOP - _BOTTOM)
 
-    svg = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">']
+    svg = []
     for tick in _ticks(low, top, 4):
-        svg.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        svg.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         svg.append(_text(_LEFT - 8, y(tick) + 4, "end", label(tick)))
     whole = [tick for tick in _ticks(first, last, 6) if tick == int(tick)]
-    svg += [_text(x(tick), _HEIGHT - 8, "middle", f"{tick:.0f}") for tick in whole]
-    svg.append(_text(_LEFT, _HEIGHT - 8, "start", "step"))
+    svg += [_text(x(tick), HEIGHT - 8, "middle", f"{tick:.0f}") for tick in whole]
+    svg.append(_text(_LEFT, HEIGHT - 8, "start", "step"))
     for line in lines:
         path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in line.points)
         dash = ' stroke-dasharray="6 4"' if line.dashed else ""
@@ -73,10 +83,7 @@ def line_chart(title, lines, label, from_zero=True, high=None):
         if not line.dashed:
             end_step, end_value = line.points[-1]
             svg.append(f'<circle class="dot c{line.color}" cx="{x(end_step):.1f}" cy="{y(end_value):.1f}" r="4"/>')
-    svg.append("</svg>")
-    caption = f"<figcaption>{escape(title)}{_legend(lines)}</figcaption>"
-    cut = [f"step {step}: {label(value)}" for line in lines for step, value in line.points if value > top]
-    return f'<figure>{caption}{"".join(svg)}{_note(cut)}{_readings(lines, x, label)}</figure>'
+    return "".join(svg), x, top
 
 
 def _text(x, y, anchor, text):

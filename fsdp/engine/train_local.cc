@@ -2,8 +2,8 @@
 // another engine that was given the same weights and tokens.
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
-//               [--dump-batches out.i64] [--trace out.json] [--picture out.svg] [--kernels out.json]
-//               [--job ID]
+//               [--dump-batches out.i64 [--only-batches]] [--trace out.json] [--picture out.svg]
+//               [--kernels out.json] [--job ID]
 //
 // Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
 // fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all
@@ -71,6 +71,7 @@ struct Files {
   std::string weights;  // The others may be empty.
   std::string dump_weights;
   std::string dump_batches;
+  bool only_batches = false;
   std::string trace;
   std::string picture;
   std::string kernels;
@@ -113,6 +114,7 @@ absl::StatusOr<LocalJobResult> Run(const Plan& plan, const LocalJobOptions& opti
 absl::Status Train(const Files& files, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, ReadPlan(files.spec, cuda));
   if (!files.dump_batches.empty()) FSDPD_RETURN_IF_ERROR(WriteBatches(files.dump_batches, plan.spec));
+  if (files.only_batches) return absl::OkStatus();
   LocalJobOptions options;
   options.label.job = files.job;
   if (!files.weights.empty()) {
@@ -142,7 +144,9 @@ int main(int argc, char** argv) {
   app.add_option("--weights", files.weights,
                  "Initial parameters, fp32 in layout order (default: from the seed)");
   app.add_option("--dump-weights", files.dump_weights, "Where to write the parameters after the last step");
-  app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
+  CLI::Option* const batches =
+      app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
+  app.add_flag("--only-batches", files.only_batches, "Train no step")->needs(batches);
   app.add_option("--trace", files.trace, "Where to write the timeline of the last step, for ui.perfetto.dev");
   app.add_option("--picture", files.picture, "Where to draw it for rank 0, as SVG");
   app.add_option("--kernels", files.kernels,

@@ -4,10 +4,14 @@ other.
     RANK=r WORLD_SIZE=n fsdp2_rank.py JOBS.json
 
 JOBS.json: rendezvous (a file that is not there yet), device (cpu or cuda) and jobs, each with compute (fp32 or bf16),
-model (as in a JobSpec), steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm,
-learning_rates (one per step), weights, batches, and where to write losses_out and weights_out. Weights are fp32, the
-parameters one after the other; batches are int64, for each step all tokens and then all targets of the global batch in
-sample order.
+model (as in a JobSpec), steps, micro_batch, global_batch, sequence_length, lr, betas, eps, weight_decay, clip_norm (0:
+none), learning_rates (one per step), weights, batches, and where to write curves_out (JSON: losses and grad_norms, one
+per step) and, if it is there, weights_out. Weights are fp32, the parameters one after the other; batches are int64, for
+each step all tokens and then all targets of the global batch in sample order.
+
+Where they are there: reduce, the type that gradients are summed in over ranks (fp32 unless it is bf16); attention, names
+of SDPBackend, of which the first that takes the model's heads is used and told in curves_out; compiled, whether layers
+are compiled one by one; fused, LibTorch's fused AdamW.
 
 With `load`, a checkpoint's folder, training goes on after `done` steps from what is in it; with `save`, one is written
 after `done` steps. Both go through torch.distributed.checkpoint under the keys that our jobs use, for which `names` has
@@ -16,7 +20,9 @@ the parameters in order.
 Several jobs in one start, because importing torch takes longer than training any of them.
 """
 
+import contextlib
 import json
+import math
 import os
 import sys
 
@@ -25,8 +31,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from llama import fused_attention
 from models import build
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def load(model, path):
@@ -39,10 +49,10 @@ def load(model, path):
     assert flat.numel() == 0, f"the weights file holds {flat.numel()} numbers more than the model"
 
 
-def shard(model, compute):
+def shard(model, compute, reduce):
     policy = MixedPrecisionPolicy()
     if compute == "bf16":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=DTYPES[reduce])
     # A parameter that two modules share must be in the group of one that holds both: here the root.
     ends = () if model.tied else (model.embedding, model.head)
     for unit in (*ends, *model.layers, model):
@@ -67,7 +77,7 @@ def micro_batches(batch, job):
 
 
 def train_step(model, adamw, batch, job):
-    """The mean loss of this rank's samples, as a tensor."""
+    """The mean loss of this rank's samples and the norm of all gradients before clipping, as tensors."""
     adamw.zero_grad()
     parts = micro_batches(batch, job)
     total = torch.zeros((), device=batch.device)
@@ -76,18 +86,20 @@ def train_step(model, adamw, batch, job):
         loss = model(tokens, targets) / len(parts)
         loss.backward()
         total += loss.detach()
-    if job["clip_norm"]:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_norm"])
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_norm"] or math.inf)
     adamw.step()
-    return total
+    return total, norm
 
 
 def prepare(job, device="cpu"):
     """(model, optimizer, batches by step)."""
-    model = build(job["model"])
+    with torch.device(device):  # What is drawn there is overwritten, and a GPU draws it faster.
+        model = build(job["model"])
     load(model, job["weights"])
-    model.to(device)
-    shard(model, job.get("compute", "fp32"))
+    if job.get("compiled"):
+        for layer in model.layers:
+            layer.compile()
+    shard(model, job.get("compute", "fp32"), job.get("reduce", "fp32"))
     shape = (job["steps"], 2, job["global_batch"], job["sequence_length"])
     batches = torch.from_numpy(numpy.fromfile(job["batches"], dtype=numpy.int64).reshape(shape))
     return model, optimizer(model, job), batches.to(device)
@@ -107,25 +119,56 @@ def state_by_key(model, adamw, names):
     return state
 
 
+def usable(backends, job, device):
+    """The first of them that attends forward and backward with this model's heads."""
+    sizes = job["model"]["llama"]
+    for backend in (getattr(SDPBackend, name) for name in backends):
+        query, key, value = (torch.ones(1, 128, heads, sizes["hidden_size"] // sizes["heads"], device=device,
+                                        dtype=DTYPES[job["compute"]], requires_grad=True)
+                             for heads in (sizes["heads"], sizes["kv_heads"], sizes["kv_heads"]))
+        with contextlib.suppress(RuntimeError), sdpa_kernel(backend):
+            fused_attention(query, key, value).sum().backward()
+            return backend
+    raise ValueError(f"none of {', '.join(backends)} takes this model's heads")
+
+
 def train(job, device):
+    if "attention" not in job:
+        write(job, *train_steps(job, device))
+        return
+    backend = usable(job["attention"], job, device)
+    with sdpa_kernel(backend):
+        write(job, *train_steps(job, device), attention=backend.name)
+
+
+def train_steps(job, device):
+    """(losses, norms of gradients, the trained model)."""
     model, adamw, batches = prepare(job, device)
-    losses, first = [], 0
+    losses, norms, first = [], [], 0
     if "load" in job:
         dcp.load(state_by_key(model, adamw, job["names"]), checkpoint_id=job["load"])
         first = job["done"]
     for step, (rate, batch) in enumerate(zip(job["learning_rates"][first:], batches[first:]), first + 1):
         for group in adamw.param_groups:
             group["lr"] = rate
-        total = train_step(model, adamw, batch, job)
+        total, norm = train_step(model, adamw, batch, job)
         dist.all_reduce(total)
         losses.append((total / dist.get_world_size()).item())
+        norms.append(norm.full_tensor().item())
         if "save" in job and step == job["done"]:
             dcp.save({**state_by_key(model, adamw, job["names"]), "iteration": step}, checkpoint_id=job["save"])
-    flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
+    return losses, norms, model
+
+
+def write(job, losses, norms, model, **more):
+    if "weights_out" in job:
+        flat = torch.cat([parameter.full_tensor().flatten() for parameter in model.parameters()])
+        if dist.get_rank() == 0:
+            flat.detach().cpu().numpy().tofile(job["weights_out"])
     if dist.get_rank() == 0:
-        flat.detach().cpu().numpy().tofile(job["weights_out"])
-        with open(job["losses_out"], "w", encoding="utf-8") as file:
-            json.dump(losses, file)
+        with open(job["curves_out"], "w", encoding="utf-8") as file:
+            json.dump({"torch": torch.__version__, "micro_batch": job["micro_batch"], "losses": losses,
+                       "grad_norms": norms, **more}, file)
 
 
 def main():

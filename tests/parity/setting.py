@@ -4,19 +4,17 @@ must agree.
 Ours is //fsdp/engine:train_local (ranks as threads), theirs fsdp2_rank.py (ranks as processes on Gloo).
 """
 
-import json
-import math
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 
 import numpy
 import torch
 from google.protobuf import json_format
 from models import build
+from peer import cosine_rate, run_peer
 
-from harness.programs import ROOT, program
+from harness.programs import program
 from harness.specs import to_message
 
 # Every world and accumulation divides the batch, so all settings train on the same samples.
@@ -78,11 +76,7 @@ def job_spec(setting, fsdp, decay=DECAY):
 
 
 def learning_rate(step):
-    """Of step 1, 2, ...: a linear rise to the peak, then half a cosine down to the floor."""
-    if step < WARMUP:
-        return LR * step / WARMUP
-    progress = (step - WARMUP) / (STEPS - WARMUP)
-    return LR * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * progress)))
+    return LR * cosine_rate(step, WARMUP, STEPS, FLOOR)
 
 
 @dataclass
@@ -129,7 +123,7 @@ def their_job(setting, folder, number, device, compute):
             "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
             "learning_rates": [learning_rate(step) for step in range(1, STEPS + 1)],
             "weights": str(folder / setting.model), "batches": str(folder / "batches"),
-            "losses_out": str(folder / f"{number}.losses"), "weights_out": str(folder / f"{number}.weights")}
+            "curves_out": str(folder / f"{number}.curves"), "weights_out": str(folder / f"{number}.weights")}
 
 
 def run_theirs(folder, settings, device="cpu", compute="fp32", more=None):
@@ -139,26 +133,6 @@ def run_theirs(folder, settings, device="cpu", compute="fp32", more=None):
     name = f"world-{world}.{compute}"
     jobs = [{**their_job(setting, folder, f"{name}.{number}", device, compute), **(more or {})}
             for number, setting in enumerate(settings)]
-    path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
-    rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
-    path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))
-    run_processes([sys.executable, str(ROOT / "tests/parity/fsdp2_rank.py"), str(path)], world, folder)
-    return {setting: Result(json.loads(open(job["losses_out"], encoding="utf-8").read()),
-                            read_weights(job["weights_out"])) for setting, job in zip(settings, jobs)}
-
-
-def run_processes(command, world, folder):
-    logs = [folder / f"world-{world}.rank-{rank}.log" for rank in range(world)]
-    ranks = []
-    try:
-        for rank, log in enumerate(logs):
-            with open(log, "w", encoding="utf-8") as out:
-                ranks.append(subprocess.Popen(command, stdout=out, stderr=out,
-                                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
-                                                   "OMP_NUM_THREADS": "1"}))
-        codes = [rank.wait(100) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert not any(codes), "\n".join(log.read_text() for log in logs)
+    curves = run_peer(jobs, world, device, folder, name)
+    return {setting: Result(each["losses"], read_weights(job["weights_out"]))
+            for setting, job, each in zip(settings, jobs, curves, strict=True)}

@@ -24,7 +24,7 @@ def train_timed(job):
     for rate, batch in zip(job["learning_rates"], batches):
         for group in adamw.param_groups:
             group["lr"] = rate
-        losses.append(train_step(model, adamw, batch, job))
+        losses.append(train_step(model, adamw, batch, job)[0])
         ends.append(time.perf_counter())
     total = torch.stack(losses)
     dist.all_reduce(total)

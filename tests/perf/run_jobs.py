@@ -3,7 +3,7 @@
 
     tests/perf/run_jobs.py --device cuda --slots 2 SPEC.yaml ...
 
-The line holds the losses, the median step after --warm-up, planned and measured memory, device mallocs in steady state, overlap, and
+The line holds losses and gradient norms, the median step after --warm-up, planned and measured memory, device mallocs in steady state, overlap, and
 what the agents' /metrics said at the end. With --device cuda and several agents each sees its own --slots GPUs
 (CUDA_VISIBLE_DEVICES), as in pods. Ranks that do not see each other's GPUs pay for it: copies between them are slower
 (docs/bench/2026-11-22-whole-nodes.md), so one agent with all GPUs is what to measure. Needs the built programs only
@@ -101,7 +101,9 @@ def run(spec, server, metrics, folder, warm_up):
     exposed = sum(op.get("exposed_seconds", 0) for op in ops)
     return {
         "job": job["id"], "spec": pathlib.Path(spec).name, "steps": len(steps),
-        "losses": [round(step["loss"], 6) for step in steps],
+        # All digits of an fp32 number.
+        **{names: [float(f"{step[name]:.9g}") for step in steps]
+           for name, names in (("loss", "losses"), ("grad_norm", "grad_norms"))},
         "step_ms_median": round(1e3 * seconds, 2),
         "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
         "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in hot), 2),

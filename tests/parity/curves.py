@@ -1,0 +1,60 @@
+"""Whether a curve of a training (its loss, its gradient norm) is one more run of the same, beside runs of a peer.
+
+Runs that differ in nothing but where they round drift apart, so no tolerance that was thought of beforehand fits. The
+yardstick is how far the peer's runs are from each other. Two rules: over the whole run, the mean distance to the nearest of
+the peer's runs is no more than the largest mean distance between two of them; and over no WINDOW steps in a row is it more
+than EXCURSION times as much. The second cannot be as strict as the first: of hundreds of windows, some of one more run of
+the peer's own are beyond their spread too, with four runs by up to 1.6 times where noise has little memory.
+"""
+
+import itertools
+import statistics
+
+WINDOW = 20
+EXCURSION = 2
+
+
+def distances(first, second):
+    return [abs(a - b) for a, b in zip(first, second, strict=True)]
+
+
+def window_means(values, window=WINDOW):
+    """The mean of each `window` values in a row; of a shorter curve, of all."""
+    window = min(window, len(values))
+    return [statistics.fmean(values[end - window:end]) for end in range(window, len(values) + 1)]
+
+
+def nearest(ours, peers):
+    """By window: to the nearest of `peers`, which are curves by name."""
+    return [min(each) for each in zip(*(window_means(distances(ours, peer)) for peer in peers.values()))]
+
+
+def spread(peers):
+    """By window: between the two of `peers` that are farthest apart."""
+    pairs = itertools.combinations(peers.values(), 2)
+    return [max(each) for each in zip(*(window_means(distances(*pair)) for pair in pairs))]
+
+
+def summary(values):
+    return {"max": max(values), "median": statistics.median(values)}
+
+
+def compare(ours, peers):
+    """The numbers of a comparison with two peers or more, and whether ours is `within`."""
+    near, apart = nearest(ours, peers), spread(peers)
+    outside = [end for end, (a, b) in enumerate(zip(near, apart), min(WINDOW, len(ours))) if a > EXCURSION * b]
+    whole = min(statistics.fmean(distances(ours, peer)) for peer in peers.values())
+    largest = max(statistics.fmean(distances(*pair)) for pair in itertools.combinations(peers.values(), 2))
+    return {
+        "ours_from": {name: summary(distances(ours, peer)) for name, peer in peers.items()},
+        "peers_apart": {f"{a}-{b}": summary(distances(peers[a], peers[b])) for a, b in itertools.combinations(peers, 2)},
+        # With its sign: what a mistake that always pulls one way would add up to, and luck would not.
+        "mean_above_peers": statistics.fmean(a - statistics.fmean(each) for a, *each in zip(ours, *peers.values())),
+        "mean_from_nearest": whole, "mean_spread": largest, "windows": len(near), "windows_outside_end_at": outside,
+        "within": whole <= largest and not outside,
+    }
+
+
+def fall(losses):
+    """From the first step's loss to the mean of the last WINDOW."""
+    return losses[0] - statistics.fmean(losses[-WINDOW:])

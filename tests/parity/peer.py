@@ -1,0 +1,50 @@
+"""The peer that ours is compared with, PyTorch FSDP2: how its ranks are started (fsdp2_rank.py), and the schedule as it is
+told to it, worked out here and not by the engine.
+"""
+
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+RANK = pathlib.Path(__file__).with_name("fsdp2_rank.py")
+
+
+def cosine_rate(step, warmup, steps, floor):
+    """Of step 1, 2, ..., as a share of the peak: a linear rise to it, then half a cosine down to the floor."""
+    if step < warmup:
+        return step / warmup
+    progress = (step - warmup) / (steps - warmup)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def run_peer(jobs, world, device, folder, name, patience_seconds=100):
+    """Trains the jobs (fsdp2_rank.py) one after the other in one start, which `name` is of: what each wrote to its
+    curves_out."""
+    path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
+    rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
+    path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))
+    _run_ranks([sys.executable, str(RANK), str(path)], world, [folder / f"{name}.rank-{rank}.log" for rank in range(world)],
+               patience_seconds)
+    return [json.loads(pathlib.Path(job["curves_out"]).read_text()) for job in jobs]
+
+
+def _run_ranks(command, world, logs, patience_seconds):
+    ranks = []
+    with concurrent.futures.ThreadPoolExecutor(world) as waiting:
+        try:
+            for rank, log in enumerate(logs):
+                with open(log, "w", encoding="utf-8") as out:
+                    ranks.append(subprocess.Popen(command, stdout=out, stderr=out,
+                                                  env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
+                                                       "OMP_NUM_THREADS": "1"}))
+            # As they end: one that failed leaves the others in a collective for minutes.
+            ended = concurrent.futures.as_completed([waiting.submit(rank.wait) for rank in ranks], patience_seconds)
+            assert not any(each.result() for each in ended), "\n".join(log.read_text() for log in logs)
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()

@@ -1,0 +1,91 @@
+"""One job spec as two are told it: our engine (train_local's JSON), and PyTorch FSDP2 (a job of tests/parity/fsdp2_rank.py)."""
+
+import copy
+import json
+import subprocess
+import sys
+
+from harness.programs import program
+from peer import cosine_rate
+
+# Fields of a resolved spec that the peer's reference model and loop have no word for.
+_UNKNOWN_TO_PEER = ("model.llama.rope_scaling", "optimizer.sgd", "optimizer.groups", "schedule.linear", "schedule.wsd",
+                    "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignored_token", "checkpoint.load")
+_NEARLY_ZERO = 1e-30  # A rate that leaves weights as they were.
+_ENUMS = {"type": "TOKEN_TYPE", "device": "DEVICE", "strategy": "STRATEGY", "recompute": "RECOMPUTE", "compute": "DTYPE",
+          "main_params": "DTYPE", "main_grads": "DTYPE", "grad_comm": "DTYPE", "moments": "DTYPE"}
+
+
+def field(spec, path):
+    for name in path.split("."):
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec
+
+
+def resolved(path):
+    """The spec in a file with every default, as our plan has it; exits where the peer cannot be told of it."""
+    done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", path], text=True,
+                          stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    spec = json.loads(done.stdout)["resolved"]
+    faults = list(_unknown_to_peer(spec))
+    if faults:
+        sys.exit("\n".join(f"{path}: {fault}" for fault in faults))
+    return spec
+
+
+def _unknown_to_peer(spec):
+    model = field(spec, "model.llama")
+    if not model:
+        yield "model: spell out model.llama"
+    elif model["head_size"] * model["heads"] != model["hidden_size"]:
+        yield "model.llama.head_size: the peer's is hidden_size / heads"
+    yield from (f"{name}: the peer has nothing like it" for name in _UNKNOWN_TO_PEER if field(spec, name))
+    for name, types in (("compute", ("fp32", "bf16")), ("main_params", ("fp32",)), ("main_grads", ("fp32",)),
+                        ("grad_comm", ("fp32", "bf16")), ("moments", ("fp32",))):
+        if spec["precision"][name] not in types:
+            yield f"precision.{name}: the peer knows {' and '.join(types)}"
+
+
+def _warm_up(spec):
+    """(steps of the rise, the last step's share of the peak rate)."""
+    cosine, constant = field(spec, "schedule.cosine"), field(spec, "schedule.constant")
+    if cosine is not None:
+        return cosine.get("warmup_steps", 0), cosine.get("min_lr_ratio", 0)
+    return (constant or {}).get("warmup_steps", 0), 1
+
+
+def peer_job(spec):
+    """As fsdp2_rank.py takes it, without the files."""
+    train, adamw, precision = spec["train"], spec["optimizer"]["adamw"], spec["precision"]
+    warm_up, floor = _warm_up(spec)
+    return {"compute": precision["compute"], "reduce": precision["grad_comm"],
+            "model": {"llama": {**spec["model"]["llama"], "fused_attention": True}},
+            **{name: train[name] for name in ("steps", "micro_batch", "global_batch")},
+            "sequence_length": spec["data"]["sequence_length"], **adamw,
+            "clip_norm": spec["optimizer"].get("clip_norm", 0),
+            "learning_rates": [adamw["lr"] * cosine_rate(step, warm_up, train["steps"], floor)
+                               for step in range(1, train["steps"] + 1)]}
+
+
+def _as_proto(value, name=""):
+    """Enums by their whole names, as JSON of protobuf has them, and short ones in YAML and in fsdpctl's."""
+    if isinstance(value, dict):
+        return {key: _as_proto(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_proto(each, name) for each in value]
+    return f"{_ENUMS[name]}_{value.upper()}" if name in _ENUMS else value
+
+
+def write_start(spec, device, folder):
+    """What our engine starts from and reads, for the peer: folder/weights and folder/batches."""
+    whole, first = folder / "whole.json", folder / "first.json"
+    whole.write_text(json.dumps(_as_proto(spec)))
+    still = copy.deepcopy(spec)
+    still["train"]["steps"], still["optimizer"]["adamw"]["lr"], still["schedule"] = 1, _NEARLY_ZERO, {}
+    first.write_text(json.dumps(_as_proto(still)))
+    for flags in (["--spec", whole, "--dump-batches", folder / "batches", "--only-batches"],
+                  ["--spec", first, "--dump-weights", folder / "weights"]):
+        subprocess.run([program("fsdp/engine/train_local"), "--device", device, *flags], check=True,
+                       stdout=subprocess.DEVNULL)
