@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/rank_cores.h"
 #include "base/rank_env.h"
 #include "base/version.h"
 
@@ -41,6 +43,7 @@ struct Flags {
   std::string device = "auto";
   int slots = 0;
   int64_t grace_ms = 5000;
+  std::string rank_cores = kNearCores;
   std::string port_file;
 };
 
@@ -101,6 +104,10 @@ void Declare(CLI::App* app, Flags* flags) {
                   "Default: fsdpd-rank beside this program, else ../fsdp/fsdpd-rank");
   app->add_option("--bind-address", flags->agent.bind_address,
                   "Address at which other nodes reach this one's ranks")
+      ->capture_default_str();
+  app->add_option("--rank-cores", flags->rank_cores,
+                  "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
+      ->check(CLI::IsMember({kNearCores, kAllCores}))
       ->capture_default_str();
   app->add_option("--allow-env", flags->agent.allowed_env,
                   "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
@@ -216,6 +223,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  // Before any thread exists; ranks have this program's environment.
+  setenv(kRankCoresVariable, flags.rank_cores.c_str(), /*overwrite=*/1);
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
   if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
     std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";

@@ -88,11 +88,24 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   report.set_loss_scale(1024);
   report.set_skipped(true);
   report.set_exposed_seconds(0.25);
+  report.set_data_wait_seconds(0.5);
   exporter_.RankStepped(kFirst, 4, report);
   exporter_.RankStepped(kFirst, 4, Step(3));
   EXPECT_TRUE(Has("fsdpd_validation_loss{fsdpd_job=\"job\",rank=\"0\"} 1.5"));
   EXPECT_TRUE(Has("fsdpd_skipped_steps_total{fsdpd_job=\"job\",rank=\"0\"} 1"));
   EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
+  EXPECT_TRUE(Has("fsdpd_data_wait_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.5"));
+}
+
+TEST_F(MetricsExporterTest, WhatIsTheSameOnAllRanksByTheSpecIsRank0sToTell) {
+  for (const RankId& id : {kFirst, kSecond}) {
+    exporter_.RankLaunched(id, "cpu");
+    v1::StepReport report = Step(1);
+    report.set_learning_rate(0.25);
+    exporter_.RankStepped(id, 4, report);
+  }
+  EXPECT_TRUE(Has("fsdpd_learning_rate{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
+  EXPECT_FALSE(Mentions("fsdpd_learning_rate{fsdpd_job=\"job\",rank=\"1\"}"));
 }
 
 TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {

@@ -48,6 +48,7 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   tokens_ += static_cast<double>(report.tokens()) / std::max(1, world);
   compute_seconds_ += report.compute_seconds();
   exposed_seconds_ += report.exposed_seconds();
+  data_wait_seconds_ += report.data_wait_seconds();
   skipped_steps_ += report.skipped() ? 1 : 0;
   if (report.has_bad_step()) Add(report.bad_step());
   if (report.has_evaluation()) validation_loss_ = report.evaluation().loss();
@@ -161,6 +162,9 @@ class SeriesTable {
             [](const RankSeries& r) { return r.compute_seconds_; });
     Counter("fsdpd_exposed_seconds_total", "Time with the compute lane idle and any communication under way.",
             [](const RankSeries& r) { return r.exposed_seconds_; });
+    Counter("fsdpd_data_wait_seconds_total",
+            "Time that the rank's host waited for the tokens of steps before it submitted them.",
+            [](const RankSeries& r) { return r.data_wait_seconds_; });
     Counter("fsdpd_skipped_steps_total", "Steps without an update: a gradient was not finite, or a spike.",
             [](const RankSeries& r) { return r.skipped_steps_; });
     BadSteps();
@@ -212,8 +216,10 @@ class SeriesTable {
               [](const RankSeries& r) { return r.last_.loss(); });
     StepGauge("fsdpd_grad_norm", "Global gradient norm of the last step, before clipping.",
               [](const RankSeries& r) { return r.last_.grad_norm(); });
-    StepGauge("fsdpd_learning_rate", "Learning rate of the last step.",
-              [](const RankSeries& r) { return r.last_.learning_rate(); });
+    // The same on all ranks, by the job's spec: rank 0's is enough, as a rank has few series.
+    MaybeGauge("fsdpd_learning_rate", "Learning rate of the last step.", [](const RankSeries& r) {
+      return r.id_.rank == 0 && r.steps_ > 0 ? std::optional(r.last_.learning_rate()) : std::nullopt;
+    });
     MaybeGauge("fsdpd_loss_scale", "Loss scale of the last step; fp16 only.", [](const RankSeries& r) {
       return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
     });

@@ -62,6 +62,7 @@ class RankSeries {
   double tokens_ = 0;
   double compute_seconds_ = 0;
   double exposed_seconds_ = 0;
+  double data_wait_seconds_ = 0;
   double skipped_steps_ = 0;
   std::array<double, v1::BadStepKind_ARRAYSIZE> bad_steps_ = {};
   std::optional<double> validation_loss_;  // Of the last evaluation.

@@ -394,6 +394,9 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   const double overlap = seen ? history.overlap() : last.overlap;
   row("overlap",
       overlap < 0 ? "no communication" : OverlapText(overlap) + " of communication hidden by compute");
+  // Less is nobody's concern.
+  if (history.data_wait_seconds() >= 1)
+    row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in all, on rank 0"));
   row("peak memory", PeakText(job));
   row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));
   return text;

@@ -304,6 +304,15 @@ TEST(JobText, SummaryOfASuccess) {
             "  device allocations  0 in steady state\n");
 }
 
+TEST(JobText, SummarySaysHowLongAJobWaitedForItsData) {
+  StepHistory history;
+  v1::StepReport report = EndedJob(v1::JOB_STATE_SUCCEEDED).last_step();
+  report.set_data_wait_seconds(0.25);
+  for (int step = 1; step <= 42; ++step) history.Add(report);
+  EXPECT_THAT(Summary(EndedJob(v1::JOB_STATE_SUCCEEDED), history),
+              HasSubstr("\n  waited for data     10 s in all, on rank 0\n"));
+}
+
 TEST(JobText, SummaryOfAFailureNamesRankNodeCauseAndLog) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.clear_last_step();

@@ -12,6 +12,7 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kWarmUpSteps = 2;
+constexpr double kToldSeconds = 1e-3;  // Below it a wait for data is nobody's concern.
 constexpr size_t kMaxHistory = 1'000'000;
 
 struct CommTime {
@@ -34,6 +35,11 @@ double OverlapOf(double seconds, double exposed_seconds) {
 
 std::string Counter(const Progress& p) { return absl::StrCat(p.step, "/", p.total_steps); }
 
+std::string DataWaitText(const Progress& p) {
+  if (p.data_wait_seconds < kToldSeconds) return "";
+  return absl::StrCat(" (waited ", HumanSeconds(p.data_wait_seconds), " for data)");
+}
+
 // The parts after the counter, in the order in which they are shown.
 enum Part { kLoss, kTokens, kStep, kOverlap, kPeak, kEta, kParts };
 
@@ -44,7 +50,7 @@ std::string TextOf(const Progress& p, Part part) {
     case kTokens:
       return absl::StrCat("tok/s ", HumanCount(p.tokens_per_second));
     case kStep:
-      return absl::StrCat("step ", HumanSeconds(p.step_seconds));
+      return absl::StrCat("step ", HumanSeconds(p.step_seconds), DataWaitText(p));
     case kOverlap:
       return absl::StrCat("overlap ", OverlapText(p.overlap));
     case kPeak:
@@ -74,6 +80,7 @@ Progress ProgressOf(const v1::StepReport& report, int64_t total_steps, double ty
   p.total_steps = total_steps;
   p.loss = report.loss();
   p.step_seconds = report.step_seconds();
+  p.data_wait_seconds = report.data_wait_seconds();
   if (p.step_seconds > 0) p.tokens_per_second = static_cast<double>(report.tokens()) / p.step_seconds;
   const CommTime comm = CommOf(report);
   p.overlap = OverlapOf(comm.seconds, comm.exposed_seconds);
@@ -122,12 +129,13 @@ std::string OverlapText(double overlap) {
 void StepHistory::Add(const v1::StepReport& report) {
   if (step_seconds_.size() >= kMaxHistory) return;
   // The warm-up's sums give way to the steady state's.
-  if (step_seconds_.size() == kWarmUpSteps) comm_seconds_ = exposed_seconds_ = 0;
+  if (step_seconds_.size() == kWarmUpSteps) comm_seconds_ = exposed_seconds_ = data_wait_seconds_ = 0;
   step_seconds_.push_back(report.step_seconds());
   tokens_ = report.tokens();
   const CommTime comm = CommOf(report);
   comm_seconds_ += comm.seconds;
   exposed_seconds_ += comm.exposed_seconds;
+  data_wait_seconds_ += report.data_wait_seconds();
 }
 
 double StepHistory::median_step_seconds() const {

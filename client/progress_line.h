@@ -15,6 +15,7 @@ struct Progress {
   double loss = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
+  double data_wait_seconds = 0;  // Before it.
   double overlap = -1;  // Share of communication time with compute beside it; below 0 without communication.
   int64_t peak_bytes = 0;
   double eta_seconds = 0;
@@ -23,7 +24,8 @@ struct Progress {
 // `typical_step_seconds`: what the remaining steps are expected to take; 0 takes this step's time.
 Progress ProgressOf(const v1::StepReport& report, int64_t total_steps, double typical_step_seconds);
 
-// "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s"
+// "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s"; of a step that
+// waited for its data "step 165 ms (waited 2 s for data)".
 std::string ProgressLine(const Progress& progress);
 
 // The same with a bar, in less than `width` columns: a full line would wrap and could not be drawn over. What
@@ -47,11 +49,13 @@ class StepHistory {
   double median_step_seconds() const;
   double tokens_per_second() const;  // At the median step.
   double overlap() const;            // Below 0 without communication.
+  // For data, of all steps together.
+  double data_wait_seconds() const { return data_wait_seconds_; }
 
  private:
   std::vector<double> step_seconds_;
   int64_t tokens_ = 0;
-  double comm_seconds_ = 0, exposed_seconds_ = 0;
+  double comm_seconds_ = 0, exposed_seconds_ = 0, data_wait_seconds_ = 0;
 };
 
 }  // namespace fsdpd

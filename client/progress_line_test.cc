@@ -28,6 +28,14 @@ TEST(ProgressLine, IsOneFixedLine) {
             "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s");
 }
 
+TEST(ProgressLine, SaysHowLongAStepWaitedForData) {
+  v1::StepReport report = Report(20);
+  report.set_data_wait_seconds(2.2);
+  EXPECT_EQ(ProgressLine(ProgressOf(report, 200, 0.1667)),
+            "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms (waited 2 s for data)  overlap 84%  "
+            "peak 61.2 MiB  eta 30 s");
+}
+
 TEST(ProgressLine, HasNoOverlapWithoutCommunication) {
   v1::StepReport report = Report(200);
   report.clear_ops();
@@ -71,6 +79,18 @@ TEST(StepHistory, LeavesTheWarmUpOut) {
   EXPECT_DOUBLE_EQ(history.tokens_per_second(), 8120);
   EXPECT_NEAR(history.overlap(), 0.84, 1e-9);
   EXPECT_EQ(history.steps(), 6u);
+}
+
+TEST(StepHistory, SumsWaitsForDataWithoutTheWarmUps) {
+  StepHistory history;
+  v1::StepReport report = Report(1);
+  report.set_data_wait_seconds(30);
+  history.Add(report);
+  EXPECT_EQ(history.data_wait_seconds(), 30);
+  history.Add(Report(2));
+  report.set_data_wait_seconds(2);
+  for (int step = 3; step <= 5; ++step) history.Add(report);
+  EXPECT_EQ(history.data_wait_seconds(), 6);
 }
 
 TEST(StepHistory, IsZeroWithoutSteps) {

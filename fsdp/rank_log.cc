@@ -143,6 +143,9 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
   };
 }
 
+// Below it a wait for data is nobody's concern.
+constexpr double kToldSeconds = 1e-3;
+
 std::string WhySkipped(const v1::StepReport& report) {
   if (!report.has_bad_step()) return "not finite";
   const v1::BadStep& bad = report.bad_step();
@@ -175,6 +178,8 @@ std::string StepLine(const v1::StepReport& report, int64_t steps) {
       "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  overlap %3.0f%%  peak %s",
       report.step(), steps, report.loss(), report.grad_norm(), report.learning_rate(), seconds,
       report.tokens() / seconds, 100 * overlap, HumanBytes(report.memory().peak_bytes()));
+  if (report.data_wait_seconds() >= kToldSeconds)
+    absl::StrAppend(&line, "  waited ", HumanSeconds(report.data_wait_seconds()), " for data");
   if (report.has_loss_scale()) absl::StrAppend(&line, "  scale ", report.loss_scale());
   if (report.skipped()) absl::StrAppend(&line, "  skipped: ", WhySkipped(report));
   return line;

@@ -10,6 +10,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(RankLog, TableIsAlignedAndNamesWhatTheSpecResolvedTo) {
   v1::JobSpec job;
@@ -77,6 +78,14 @@ TEST(RankLog, StepLineKeepsItsPlaces) {
   report.set_step(100);
   report.set_loss(10.5);
   EXPECT_THAT(StepLine(report, 200), HasSubstr("step   100/200  loss  10.5000  norm"));
+}
+
+TEST(RankLog, StepLineSaysHowLongAStepWaitedForData) {
+  v1::StepReport report;
+  report.set_data_wait_seconds(0.0009);
+  EXPECT_THAT(StepLine(report, 2), Not(HasSubstr("waited")));
+  report.set_data_wait_seconds(2.2);
+  EXPECT_THAT(StepLine(report, 2), EndsWith("  waited 2 s for data"));
 }
 
 TEST(RankLog, StepLineSaysWhatFp16Skipped) {

@@ -26,6 +26,7 @@
 #include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/log.h"
+#include "base/rank_cores.h"
 #include "base/version.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/bad_step.h"
@@ -33,10 +34,12 @@
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
+#include "fsdp/near_cores.h"
 #include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {
@@ -58,9 +61,24 @@ absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
                                                     launch.rank(), launch.world(), world));
 }
 
+// Before LibTorch starts threads, which run where the one does that starts them.
+void RunNearGpu(int device) {
+  const char* const asked = std::getenv(kRankCoresVariable);
+  if (asked != nullptr && std::strcmp(asked, kAllCores) == 0)
+    return LogInfo("runs on any core, as its agent was told");
+  const absl::StatusOr<std::string> bus_id = CudaBusId(device);
+  if (!bus_id.ok()) return;  // Which ends the rank where the device is needed.
+  const NearCores near = FindNearCores("/sys", *bus_id, AllowedCores());
+  if (near.cores.empty()) return LogInfo("runs on any core: %s", near.why_not);
+  const absl::Status bound = RunOn(near.cores);
+  if (!bound.ok()) return LogWarning("runs on any core: %s", bound.message());
+  LogInfo("runs on %d cores of NUMA node %d, which its GPU %s is near", near.cores.size(), near.node,
+          *bus_id);
+}
+
 // Before LibTorch allocates anything.
-void PrepareHost(const Spec& spec) {
-  if (spec.device == DeviceKind::kCuda) return;
+void PrepareHost(const Spec& spec, int device) {
+  if (spec.device == DeviceKind::kCuda) return RunNearGpu(device);
   InstallHostCachingAllocator();
   // Ranks share a node's cores, so one thread each unless somebody knows better.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
@@ -134,7 +152,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   StopSignal* const stop = &ending->stop;
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
-  PrepareHost(plan.spec);
+  PrepareHost(plan.spec, launch.device());
   RankRun run;
   run.plan = &plan;
   run.rank = launch.rank();

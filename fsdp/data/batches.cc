@@ -1,7 +1,6 @@
 #include "fsdp/data/batches.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -31,10 +30,18 @@ absl::Status OfFile(const char* field, size_t index, const absl::Status& status)
   return absl::Status(status.code(), absl::StrFormat("%s[%d].path: %s", field, index, status.message()));
 }
 
+absl::Status AddTraits(const char* field, size_t index, const absl::StatusOr<std::string>& traits,
+                       std::vector<std::string>* lines) {
+  if (!traits.ok()) return OfFile(field, index, traits.status());
+  if (!traits->empty()) lines->push_back(absl::StrFormat("%s[%d].path %s", field, index, *traits));
+  return absl::OkStatus();
+}
+
 // Rows of token 0 and ignored targets.
-Batch EmptyBatch(const Spec& spec) {
-  const std::vector<int64_t> shape = {spec.micro_batch, spec.data.sequence_length};
-  return {at::zeros(shape, at::kLong), at::full(shape, kIgnoredTarget, at::kLong), 0};
+void Clear(Batch* batch) {
+  std::fill_n(batch->tokens.mutable_data_ptr<int64_t>(), batch->tokens.numel(), 0);
+  std::fill_n(batch->targets.mutable_data_ptr<int64_t>(), batch->targets.numel(), kIgnoredTarget);
+  batch->counted = 0;
 }
 
 // The first `count` tokens of a sample: inputs, and as targets the same moved on by one.
@@ -50,6 +57,11 @@ void SetRow(const Spec& spec, const int64_t* sample, int64_t count, int64_t row,
 }
 
 }  // namespace
+
+Batch MakeBatch(const Spec& spec) {
+  const std::vector<int64_t> shape = {spec.micro_batch, spec.data.sequence_length};
+  return {at::empty(shape, at::kLong), at::empty(shape, at::kLong), 0};
+}
 
 std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t block) {
   FSDPD_CHECK(!weights.empty() && static_cast<int64_t>(weights.size()) <= block);
@@ -128,17 +140,24 @@ SampleRange Batches::SamplesOf(int64_t step) const {
   return {NumberOf(step, 0), NumberOf(step, spec_.global_batch - 1) + 1};
 }
 
-absl::StatusOr<Batch> Batches::Read(int64_t step, int64_t micro_batch) const {
+absl::Status Batches::Read(int64_t step, int64_t micro_batch, Batch* to) const {
   FSDPD_CHECK(micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
   const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
   const int64_t first = rank_ * per_rank + micro_batch * spec_.micro_batch;
-  Batch batch = EmptyBatch(spec_);
+  Clear(to);
   std::vector<int64_t> sample(spec_.data.sequence_length + 1);
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {
     FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), sample.data()));
-    SetRow(spec_, sample.data(), static_cast<int64_t>(sample.size()), row, &batch);
+    SetRow(spec_, sample.data(), static_cast<int64_t>(sample.size()), row, to);
   }
-  return batch;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Batches::Traits() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < sources_.size(); ++i)
+    FSDPD_RETURN_IF_ERROR(AddTraits("data.tokens", i, sources_[i].reader->Traits(), &lines));
+  return lines;
 }
 
 absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
@@ -167,6 +186,13 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
   return batches;
 }
 
+absl::StatusOr<std::vector<std::string>> EvaluationBatches::Traits() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < files_.size(); ++i)
+    FSDPD_RETURN_IF_ERROR(AddTraits("data.validation", i, files_[i].file->Traits(), &lines));
+  return lines;
+}
+
 absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* batch) const {
   for (const File& file : files_) {
     if (sample >= file.samples) {
@@ -185,13 +211,13 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
   return absl::OkStatus();
 }
 
-absl::StatusOr<Batch> EvaluationBatches::Read(int64_t round) const {
+absl::Status EvaluationBatches::Read(int64_t round, Batch* to) const {
   FSDPD_CHECK(round >= 0 && round < rounds_);
   const int64_t first = (round * spec_.mesh.data_ranks() + rank_) * spec_.micro_batch;
   const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
-  Batch batch = EmptyBatch(spec_);
-  for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, &batch));
-  return batch;
+  Clear(to);
+  for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, to));
+  return absl::OkStatus();
 }
 
 }  // namespace fsdpd

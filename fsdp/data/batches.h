@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,15 @@
 
 namespace fsdpd {
 
+// Who reads one has its memory before: MakeBatch, or a batch_reader.h.
 struct Batch {
   at::Tensor tokens;  // [micro_batch, sequence_length] int64, on the CPU.
   at::Tensor
       targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
   int64_t counted = 0;  // Targets that count.
 };
+
+Batch MakeBatch(const Spec& spec);
 
 // After `step`, `samples` of the run's had been consumed: with another batch size than this run's, too.
 struct DataOrigin {
@@ -42,8 +46,12 @@ class Batches {
   // Opens every source. REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and spec's batch sizes divide.
   static absl::StatusOr<Batches> Open(const Spec& spec, int rank, DataOrigin origin = {});
 
-  // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0.
-  absl::StatusOr<Batch> Read(int64_t step, int64_t micro_batch) const;
+  // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0. After an error `to` holds
+  // what it happens to.
+  absl::Status Read(int64_t step, int64_t micro_batch, Batch* to) const;
+
+  // Of each file: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a little of each.
+  absl::StatusOr<std::vector<std::string>> Traits() const;
 
   // What the step takes over all ranks: from the first sample of it to behind the last, with those between
   // them that are passed over. Its end is DataOrigin::samples of a run that goes on after it.
@@ -86,8 +94,9 @@ class EvaluationBatches {
   // REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and the spec has evaluation and validation files.
   static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
 
+  absl::StatusOr<std::vector<std::string>> Traits() const;  // As Batches'.
   int64_t rounds() const { return rounds_; }
-  absl::StatusOr<Batch> Read(int64_t round) const;  // REQUIRES: 0 <= round < rounds().
+  absl::Status Read(int64_t round, Batch* to) const;  // As above. REQUIRES: 0 <= round < rounds().
 
  private:
   struct File {

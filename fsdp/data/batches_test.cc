@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/check.h"
 #include "base/temp_dir.h"
 #include "fsdp/model/unit/unit.h"
 
@@ -16,6 +17,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Rows = std::vector<std::vector<int64_t>>;
 
@@ -39,6 +41,13 @@ Spec SyntheticSpec(int64_t world, int64_t micro_batch) {
   return spec;
 }
 
+template <typename From, typename... Where>
+absl::StatusOr<Batch> Read(const Spec& spec, const From& from, Where... where) {
+  Batch batch = MakeBatch(spec);
+  FSDPD_RETURN_IF_ERROR(from.Read(where..., &batch));
+  return batch;
+}
+
 // Appends each row's inputs and targets to `rows`.
 void AddRows(const absl::StatusOr<Batch>& batch, Rows* rows) {
   ASSERT_TRUE(batch.ok()) << batch.status();
@@ -60,7 +69,7 @@ Rows GlobalBatch(const Spec& spec, int64_t step, const DataOrigin& origin = {}) 
   for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     const auto batches = Batches::Open(spec, rank, origin);
     EXPECT_TRUE(batches.ok()) << batches.status();
-    for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) AddRows(batches->Read(step, m), &rows);
+    for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) AddRows(Read(spec, *batches, step, m), &rows);
   }
   return rows;
 }
@@ -146,9 +155,9 @@ TEST_F(FileBatches, AnyStepCanBeTheFirstAfterARestart) {
   for (int64_t step = 1; step <= 60; ++step) {  // 480 samples: several epochs of both files.
     Rows expected;
     Rows resumed;
-    for (int64_t m = 0; m < 2; ++m) AddRows(straight->Read(step, m), &expected);
+    for (int64_t m = 0; m < 2; ++m) AddRows(Read(spec, *straight, step, m), &expected);
     const auto fresh = Batches::Open(spec, 1);
-    for (int64_t m = 0; m < 2; ++m) AddRows(fresh->Read(step, m), &resumed);
+    for (int64_t m = 0; m < 2; ++m) AddRows(Read(spec, *fresh, step, m), &resumed);
     EXPECT_EQ(resumed, expected) << step;
   }
 }
@@ -161,12 +170,12 @@ TEST_F(FileBatches, GoOnWithAnotherBatchWhereARunEnded) {
   Rows expected, resumed;  // Samples 24 to 31: step 4 of eight, or steps 4 and 5 of four each.
   for (int rank = 0; rank < 2; ++rank) {
     const auto batches = Batches::Open(before, rank);
-    for (int64_t m = 0; m < 2; ++m) AddRows(batches->Read(4, m), &expected);
+    for (int64_t m = 0; m < 2; ++m) AddRows(Read(before, *batches, 4, m), &expected);
   }
   for (int64_t step = 4; step <= 5; ++step) {
     for (int rank = 0; rank < 2; ++rank) {
       const auto batches = Batches::Open(after, rank, {3, 24});
-      AddRows(batches->Read(step, 0), &resumed);
+      AddRows(Read(after, *batches, step, 0), &resumed);
     }
   }
   EXPECT_EQ(resumed, expected);
@@ -219,7 +228,7 @@ TEST_F(FileBatches, TargetsEqualToTheIgnoredTokenDoNotCount) {
   spec.data.tokens = {Write("a", 700, 0, 3)};  // 0 1 2 0 1 2 ...
   spec.data.ignored_token = 2;
   const auto batches = Batches::Open(spec, 0);
-  const auto batch = batches->Read(1, 0);
+  const auto batch = Read(spec, *batches, 1, 0);
   ASSERT_TRUE(batch.ok()) << batch.status();
   EXPECT_EQ(batch->counted, 8 * 4);  // A third of six targets each.
   Rows rows;
@@ -234,6 +243,17 @@ TEST_F(FileBatches, NameTheFileThatIsMissing) {
   spec.data.tokens = {Write("there", 100), {"/nonexistent/corpus.bin", 1, TokenType::kU8}};
   EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
               HasSubstr("data.tokens[1].path: /nonexistent/corpus.bin: open: No such file"));
+}
+
+TEST_F(FileBatches, TraitsNameEachFileByItsField) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 100), Write("b", 50)};
+  const auto batches = Batches::Open(spec, 0);
+  ASSERT_TRUE(batches.ok());
+  EXPECT_THAT(*batches->Traits(),
+              ElementsAre(AllOf(HasSubstr("data.tokens[0].path "), HasSubstr("a = 100 bytes, ")),
+                          AllOf(HasSubstr("data.tokens[1].path "), HasSubstr("b = 50 bytes, "))));
+  EXPECT_THAT(*Batches::Open(SyntheticSpec(1, 8), 0)->Traits(), ElementsAre());
 }
 
 Spec EvaluationSpec(int64_t world, int64_t micro_batch, std::vector<TokenSource> files) {
@@ -255,7 +275,7 @@ Rows Evaluate(const Spec& spec) {
     EXPECT_EQ(ranks.back().rounds(), ranks.front().rounds());
   }
   for (int64_t round = 0; round < ranks.front().rounds(); ++round) {
-    for (const EvaluationBatches& rank : ranks) AddRows(rank.Read(round), &rows);
+    for (const EvaluationBatches& rank : ranks) AddRows(Read(spec, rank, round), &rows);
   }
   return rows;
 }
@@ -317,6 +337,13 @@ TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
   EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, 2, kX, 4}}));
 }
 
+TEST_F(EvaluationTest, TraitsNameEachFileByItsField) {
+  const auto batches = EvaluationBatches::Open(EvaluationSpec(1, 1, {Write("a", 11)}), 0);
+  ASSERT_TRUE(batches.ok());
+  EXPECT_THAT(*batches->Traits(),
+              ElementsAre(AllOf(HasSubstr("data.validation[0].path "), HasSubstr("a = 11 bytes, "))));
+}
+
 TEST_F(EvaluationTest, AFileWithoutATargetIsAnErrorWithItsName) {
   const Spec spec = EvaluationSpec(1, 1, {Write("a", 11), Write("short", 1)});
   EXPECT_THAT(EvaluationBatches::Open(spec, 0).status().ToString(),
@@ -329,8 +356,8 @@ TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
   Spec spec = EvaluationSpec(1, 1, {Write("a", 11, 0, 11)});
   spec.model = model;
   const auto batches = EvaluationBatches::Open(spec, 0);
-  EXPECT_TRUE(batches->Read(0).ok());
-  EXPECT_THAT(batches->Read(1).status().ToString(),
+  EXPECT_TRUE(Read(spec, *batches, 0).ok());
+  EXPECT_THAT(Read(spec, *batches, 1).status().ToString(),
               HasSubstr("a: token 8 at byte 8 is not below vocab_size 8"));
 }
 

@@ -3,7 +3,9 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <xxhash.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -11,6 +13,10 @@
 
 namespace fsdpd {
 namespace {
+
+// Of a page each: eight reads of a share, for each of up to a thousand files and on every rank.
+constexpr int64_t kSamples = 8;
+constexpr int64_t kSampleBytes = 4096;
 
 StoredId FlatIdOf(TokenType type) {
   switch (type) {
@@ -62,6 +68,20 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::OpenMegatron(const std::st
   FSDPD_ASSIGN_OR_RETURN(const MegatronIndex index, ReadMegatronIndex(*idx, *bin));
   return std::unique_ptr<TokenFile>(new TokenFile(std::move(bin), index.type, index.tokens, vocab_size,
                                                   "does the model have this data's tokenizer?"));
+}
+
+absl::StatusOr<std::string> TokenFile::Traits() const {
+  const int64_t bytes = std::min(kSampleBytes, file_->size());
+  std::vector<char> sample(kSamples * bytes);
+  for (int64_t i = 0; i < kSamples; ++i) {
+    // Divided first: a file may be large.
+    const int64_t begin =
+        i == kSamples - 1 ? file_->size() - bytes : (file_->size() - bytes) / (kSamples - 1) * i;
+    FSDPD_RETURN_IF_ERROR(file_->Read(begin, bytes, sample.data() + i * bytes));
+  }
+  return absl::StrFormat("%s = %d bytes, %d of them tokens of %d bytes, hash of a sample %016x", path(),
+                         file_->size(), tokens_ * BytesOf(type_), BytesOf(type_),
+                         XXH64(sample.data(), sample.size(), /*seed=*/0));
 }
 
 absl::Status TokenFile::Read(int64_t begin, int64_t count, int64_t* out) const {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "fsdp/data/input_file.h"
 #include "fsdp/data/stored_id.h"
@@ -24,6 +25,11 @@ class TokenFile {
   // Of the file that holds the ids: PATH.bin where there are two.
   const std::string& path() const { return file_->path(); }
   int64_t tokens() const { return tokens_; }
+
+  // What tells this file from another of its name, the same for copies elsewhere: "PATH = 640 bytes, 640 of
+  // them tokens of 2 bytes, hash of a sample 0123456789abcdef". The sample is its head, its tail and places
+  // evenly between: files that differ elsewhere alone look alike.
+  absl::StatusOr<std::string> Traits() const;
 
   // Tokens [begin, begin + count) into `out`. REQUIRES: they lie within tokens().
   absl::Status Read(int64_t begin, int64_t count, int64_t* out) const;

@@ -45,6 +45,40 @@ TEST_F(TokenFileTest, ReadsFlatFilesOfAllWidths) {
   EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint32_t>({1, 200, 3}, TokenType::kU32), 1000)), ids);
 }
 
+std::string TraitsOf(const TokenSource& source) {
+  const auto file = TokenFile::Open(source, 1000);
+  EXPECT_TRUE(file.ok()) << file.status();
+  const auto traits = (*file)->Traits();
+  EXPECT_TRUE(traits.ok()) << traits.status();
+  return *traits;
+}
+
+TEST_F(TokenFileTest, TraitsTellFilesApartThatDifferAtTheirEndsOrInPlacesBetween) {
+  std::vector<uint16_t> ids(100'003, 7);
+  const std::string usual = TraitsOf(Write(ids, TokenType::kU16));
+  EXPECT_THAT(usual,
+              HasSubstr("tokens.bin = 200006 bytes, 200006 of them tokens of 2 bytes, hash of a sample "));
+  EXPECT_EQ(TraitsOf(Write(ids, TokenType::kU16)), usual);
+  for (const size_t place : {0, 1000, 28'000, 57'000, 85'000, 100'002}) {
+    std::vector<uint16_t> other = ids;
+    other[place] = 8;
+    EXPECT_NE(TraitsOf(Write(other, TokenType::kU16)), usual) << place;
+  }
+  ids.pop_back();
+  EXPECT_THAT(TraitsOf(Write(ids, TokenType::kU16)), HasSubstr("200004 bytes"));
+}
+
+TEST_F(TokenFileTest, TraitsAreOfShortFilesAndOfMegatronsToo) {
+  EXPECT_THAT(TraitsOf(Write<uint8_t>({}, TokenType::kU8)), HasSubstr("= 0 bytes, 0 of them"));
+  EXPECT_NE(TraitsOf(Write<uint8_t>({1, 2, 3}, TokenType::kU8)),
+            TraitsOf(Write<uint8_t>({1, 2, 4}, TokenType::kU8)));
+  // Bytes behind the index's end are none of the data's, but tell another file.
+  WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0, 3}, {1, 2, 3, 4, 5});
+  EXPECT_THAT(TraitsOf(Megatron()), HasSubstr("corpus.bin = 10 bytes, 10 of them tokens of 2 bytes"));
+  WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0}, {1, 2, 3, 4, 5});
+  EXPECT_THAT(TraitsOf(Megatron()), HasSubstr("corpus.bin = 10 bytes, 4 of them tokens of 2 bytes"));
+}
+
 TEST_F(TokenFileTest, ReadsARange) {
   const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
   int64_t ids[2];

@@ -28,6 +28,8 @@ class FileWindows : public TokenReader {
     return file_->Read(0, options_.window_tokens - before_end, out + before_end);
   }
 
+  absl::StatusOr<std::string> Traits() const override { return file_->Traits(); }
+
  private:
   const std::unique_ptr<TokenFile> file_;
   const TokenReaderOptions options_;
@@ -44,6 +46,8 @@ class SyntheticTokens : public TokenReader {
     }
     return absl::OkStatus();
   }
+
+  absl::StatusOr<std::string> Traits() const override { return std::string(); }
 
  private:
   const TokenReaderOptions options_;

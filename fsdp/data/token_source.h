@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "fsdp/plan/spec/spec.h"
 
@@ -25,6 +26,9 @@ class TokenReader {
   // Writes `window_tokens` ids, each below the vocabulary's size, to `out`. `index` counts all windows ever
   // taken from this source: index / windows is the epoch.
   virtual absl::Status Read(int64_t index, int64_t* out) const = 0;
+
+  // Its file's; empty where there is none.
+  virtual absl::StatusOr<std::string> Traits() const = 0;
 };
 
 struct TokenReaderOptions {

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "fsdp/plan/program/fingerprint.h"
 
@@ -20,6 +21,7 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr char kAgreed[] = "agreed";
+constexpr size_t kMaxErrorBytes = 4096;
 constexpr size_t kMaxNamed = 8;  // Ranks that a message names; more say nothing new.
 
 // A store's value is limited; this leaves room for what a transport adds.
@@ -132,10 +134,15 @@ absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fing
                fingerprint, timeout);
 }
 
-absl::Status AgreeOnFiles(Store* store, int rank, int world, const std::string& folder, const Lines& traits,
+absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
                           absl::Duration timeout) {
-  const Subject subject = {"restore/files", absl::StrCat("ranks opened different files of ", folder)};
-  return Agree(store, subject, rank, world, HashText(HashOf(traits)), traits, timeout);
+  const absl::Status& own = opened.traits.status();
+  Lines lines = {"error = none"};
+  if (!own.ok()) lines[0] = absl::StrCat("error = ", CutText(own.message(), kMaxErrorBytes));
+  if (own.ok()) lines.insert(lines.end(), opened.traits->begin(), opened.traits->end());
+  const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
+  const absl::Status agreed = Agree(store, subject, rank, world, HashText(HashOf(lines)), lines, timeout);
+  return own.ok() ? agreed : own;
 }
 
 }  // namespace fsdpd

@@ -5,14 +5,15 @@
 // Only hashes travel while ranks agree. Where they do not, the first rank that differs hands in the lines
 // behind its hash (fingerprint.h), and the verdict names the first line that is another.
 //
-// Ranks that start from files without checksums compare those in the same way: what is replaced between the
-// opens of two ranks would be a model of two.
+// Ranks compare the files that have no checksums in the same way: those of a checkpoint, since what is
+// replaced between the opens of two ranks would be a model of two, and those of tokens, since nodes that have
+// other copies train on other samples.
 //
 // Errors: FAILED_PRECONDITION, such as "... rank 3 differs from rank 0: spec.global_batch = 64, not 32 ...";
 // the store's errors pass through.
 #pragma once
 
-#include <absl/status/status.h>
+#include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
 #include <cstdint>
@@ -27,9 +28,18 @@ namespace fsdpd {
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const std::vector<std::string>& fingerprint,
                             absl::Duration timeout);
 
-// `traits`: of what the rank opened of `folder` (tensor_store.h). Once in an attempt.
-absl::Status AgreeOnFiles(Store* store, int rank, int world, const std::string& folder,
-                          const std::vector<std::string>& traits, absl::Duration timeout);
+// What ranks opened each for itself.
+struct OpenedFiles {
+  std::string key;   // Of its own in an attempt, in the store: "restore/files".
+  std::string what;  // "files of /models/x"
+  // What tells it from others: lines of "NAME = VALUE". Or why this rank could not open it: then no rank goes
+  // on, and no other waits for this one.
+  absl::StatusOr<std::vector<std::string>> traits;
+};
+
+// The error of a rank that could not open them is its own.
+absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
+                          absl::Duration timeout);
 
 // A hash as plans and logs write it.
 std::string HashText(uint64_t hash);

@@ -87,8 +87,9 @@ TEST(Agreement, FilesThatDifferAreNamedWithBothValues) {
     ranks.emplace_back([&, rank] {
       const std::string sum =
           rank == 2 ? "model.safetensors: head = checksum 2" : "model.safetensors: head = checksum 1";
-      results[rank] =
-          AgreeOnFiles(&store, rank, 3, "/models/x", {"model.safetensors: size = 8", sum}, absl::Seconds(30));
+      results[rank] = AgreeOnFiles(
+          &store, rank, 3, {"restore/files", "files of /models/x", Lines{"model.safetensors: size = 8", sum}},
+          absl::Seconds(30));
     });
   }
   for (std::thread& rank : ranks) rank.join();
@@ -97,6 +98,27 @@ TEST(Agreement, FilesThatDifferAreNamedWithBothValues) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("ranks opened different files of /models/x: rank 2 differs from rank 0: "
                           "model.safetensors: head = checksum 2, not checksum 1 (1 of 3"));
+  }
+}
+
+TEST(Agreement, ARankThatCannotOpenItsFilesHasItsOwnErrorAndNoOtherWaits) {
+  BoundedStore store;
+  std::vector<absl::Status> results(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      OpenedFiles opened = {"data/files", "token files", Lines{"data.tokens[0].path a = 8 bytes"}};
+      if (rank == 1) opened.traits = absl::NotFoundError("data.tokens[0].path: a: open: No such file");
+      results[rank] = AgreeOnFiles(&store, rank, 3, opened, absl::Seconds(30));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(results[1], absl::NotFoundError("data.tokens[0].path: a: open: No such file"));
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(results[rank].code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(results[rank].message()),
+                HasSubstr("ranks opened different token files: rank 1 differs from rank 0: "
+                          "error = data.tokens[0].path: a: open: No such file, not none (1 of 3"));
   }
 }
 

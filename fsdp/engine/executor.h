@@ -70,7 +70,8 @@ class Executor {
   // Waits for every lane, unless it was abandoned; with steps open, Abandon.
   ~Executor();
 
-  // REQUIRES: fewer than kMaxInFlight steps are open.
+  // REQUIRES: fewer than kMaxInFlight steps are open; the batches' memory stays as it is until the step is
+  // collected.
   absl::Status Submit(const StepOrder& order, std::vector<Batch> batches);
 
   // Whether the step that was submitted last was launched: the allocator saw nothing of it.

@@ -228,12 +228,8 @@ void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
 }
 
 void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
-  // From pageable memory the host would wait for the stream, and with it for the step before.
-  const auto load = [&](const at::Tensor& from, const at::Tensor& into) {
-    into.copy_(parts_.device.is_cuda() ? from.pin_memory() : from, /*non_blocking=*/true);
-  };
-  load(batch.tokens, to->input.tokens);
-  load(batch.targets, to->input.targets);
+  to->input.tokens.copy_(batch.tokens, /*non_blocking=*/true);
+  to->input.targets.copy_(batch.targets, /*non_blocking=*/true);
   to->input.hidden = at::Tensor();
   to->grad_hidden = at::Tensor();
 }

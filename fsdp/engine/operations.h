@@ -87,7 +87,8 @@ class Operations {
   explicit Operations(const OperationParts& parts);
 
   // On the compute lane, when the step before has come to its Norm: its updates may still be due. Moves the
-  // batches of this rank's micro-batches to the device. The result goes to `result_slot`, 0 or 1, so that the
+  // batches of this rank's micro-batches to the device; from pageable memory the host would wait for the
+  // stream, and with it for the step before. The result goes to `result_slot`, 0 or 1, so that the
   // next step may run before the host has read this one's.
   void BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);

@@ -48,16 +48,16 @@ struct Start {
   std::vector<std::string> set_aside = {};  // ChosenCheckpoint's.
 };
 
-// Ranks of a job that loads what has no checksums opened the same files, or none goes on. A rank that could
-// not open them says so in the place of what it opened, so no other waits.
+// Ranks of a job that loads what has no checksums opened the same files, or none goes on.
 absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
                           const absl::StatusOr<std::unique_ptr<Restore>>& restore) {
-  std::vector<std::string> lines = {"error = none"};
-  if (!restore.ok()) lines[0] = absl::StrCat("error = ", CutText(restore.status().message(), kMaxErrorBytes));
-  if (restore.ok()) lines.insert(lines.end(), (*restore)->traits().begin(), (*restore)->traits().end());
-  const absl::Status agreed = AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()),
-                                           path, lines, kLongestFileWait);
-  return restore.ok() ? agreed : restore.status();
+  OpenedFiles opened;
+  opened.key = "restore/files";
+  opened.what = absl::StrCat("files of ", path);
+  opened.traits =
+      restore.ok() ? absl::StatusOr<std::vector<std::string>>((*restore)->traits()) : restore.status();
+  return AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()), opened,
+                      kLongestFileWait);
 }
 
 absl::StatusOr<Start> FindStart(const RankRun& run) {

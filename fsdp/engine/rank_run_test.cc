@@ -1,9 +1,11 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -132,54 +134,97 @@ void WriteHf(const std::string& folder, const ModelConfig& model, char number) {
   std::filesystem::remove(folder + "/config.json");  // Which would say another model.
 }
 
-// Of rank 1: between rank 0's open of the folder and its own, a file is replaced.
+// Of a file, between rank 0's open of it and rank 1's.
+struct Replacement {
+  std::string rank_1_asks;   // The store, just before it opens its own.
+  std::string rank_0_tells;  // The store, once it has opened its.
+  std::string from, to;
+};
+
 class ReplacingStore : public Store {
  public:
-  ReplacingStore(Store* store, std::string from, std::string to)
-      : store_(store), from_(std::move(from)), to_(std::move(to)) {}
+  ReplacingStore(Store* store, Replacement replacement)
+      : store_(store), replacement_(std::move(replacement)) {}
   absl::Status Set(const std::string& key, const std::string& value) override {
     return store_->Set(key, value);
   }
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
-    if (key == "restore/0/verdict") {
-      FSDPD_RETURN_IF_ERROR(store_->Get("restore/files/0", timeout).status());
-      std::filesystem::rename(from_, to_);
+    if (key == replacement_.rank_1_asks) {
+      FSDPD_RETURN_IF_ERROR(store_->Get(replacement_.rank_0_tells, timeout).status());
+      std::filesystem::rename(replacement_.from, replacement_.to);
     }
     return store_->Get(key, timeout);
   }
 
  private:
   Store* const store_;
-  const std::string from_, to_;
+  const Replacement replacement_;
 };
 
-std::vector<absl::Status> RunTwoWhileReplaced(char number) {
+std::vector<absl::Status> RunTwoWhileReplaced(const Plan& plan, const Replacement& replacement) {
+  std::unique_ptr<ReplacingStore> replacing;
+  return RunTwo(plan, [&](int rank, RankRun* run) {
+    if (rank != 1) return;
+    replacing = std::make_unique<ReplacingStore>(run->store, replacement);
+    run->store = replacing.get();
+  });
+}
+
+std::vector<absl::Status> LoadTwoWhileReplaced(char number) {
   const TempDir loaded, other;
   v1::JobSpec job = Over(TestJob(), TestMesh{}, 2);
   job.mutable_checkpoint()->set_load(loaded.path());
   const Plan plan = *AcceptedPlan(job);
   WriteHf(loaded.path(), plan.spec.model, 1);
   WriteHf(other.path(), plan.spec.model, number);
-  std::unique_ptr<ReplacingStore> replacing;
-  return RunTwo(plan, [&](int rank, RankRun* run) {
-    if (rank != 1) return;
-    replacing = std::make_unique<ReplacingStore>(run->store, other.File(kModel), loaded.File(kModel));
-    run->store = replacing.get();
-  });
+  return RunTwoWhileReplaced(
+      plan, {"restore/0/verdict", "restore/files/0", other.File(kModel), loaded.File(kModel)});
 }
 
 // A download that goes on, or a training that writes there: half of each would be a model of neither.
 TEST(RankRun, FilesThatAreReplacedBetweenTheOpensOfTwoRanksAreNoModel) {
-  for (const absl::Status& status : RunTwoWhileReplaced(2)) {
+  for (const absl::Status& status : LoadTwoWhileReplaced(2)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("ranks opened different files of "), HasSubstr("model.safetensors: bytes ")));
   }
 }
 
+// As nodes would find them that have copies of their own.
+TEST(RankRun, TokenFilesThatDifferBetweenRanksAreNamedBeforeAnyStep) {
+  for (const bool validation : {false, true}) {
+    const TempDir dir;
+    const std::string path = dir.File("tokens.bin");
+    std::ofstream(path) << std::string(2000, '\0');
+    std::ofstream(dir.File("other")) << std::string(1998, '\0');
+    v1::JobSpec job = Over(TestJob(), TestMesh{}, 2);
+    v1::TokenFile* const file =
+        validation ? job.mutable_data()->add_validation() : job.mutable_data()->add_tokens();
+    file->set_path(path);
+    file->set_type(v1::TOKEN_TYPE_U16);
+    if (validation) {
+      job.mutable_train()->mutable_evaluation()->set_every_steps(1);
+    } else {
+      job.mutable_data()->clear_synthetic();
+    }
+    const Plan plan = *AcceptedPlan(job);
+    const auto statuses =
+        RunTwoWhileReplaced(plan, {"program/verdict", "data/files/0", dir.File("other"), path});
+    const std::string field = validation ? "data.validation" : "data.tokens";
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(
+          std::string(status.message()),
+          AllOf(HasSubstr(absl::StrCat("ranks opened different token files: rank 1 differs from rank 0: ",
+                                       field, "[0].path ", path, " = 1998 bytes, ")),
+                HasSubstr(", not 2000 bytes, ")));
+    }
+  }
+}
+
 // Copies on other nodes are the same to ranks; what was replaced on one is known at the end of reading.
 TEST(RankRun, AFileThatIsReplacedWhileItIsReadIsTold) {
-  const auto statuses = RunTwoWhileReplaced(1);
+  const auto statuses = LoadTwoWhileReplaced(1);
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDataLoss) << statuses[0];
   EXPECT_THAT(std::string(statuses[0].message()),
               HasSubstr("model.safetensors: was replaced while it was read: it was inode "));

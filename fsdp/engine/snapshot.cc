@@ -14,7 +14,7 @@ namespace fsdpd {
 absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::Make(const Spec& spec, const Layout& layout,
                                                          const MeshPosition& position) {
   const int64_t bytes = SnapshotBytes(spec, layout, position);
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<HostArena> arena, HostArena::Make(bytes, spec.device));
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<HostArena> arena, HostArena::Make(bytes, spec.device, "snapshots"));
   std::unique_ptr<Snapshot> snapshot(new Snapshot(std::move(arena)));
   snapshot->buckets_.resize(layout.buckets.size());
   for (const SnapshotPlace& place : SnapshotPlaces(spec, layout, position)) {

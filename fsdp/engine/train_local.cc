@@ -41,10 +41,11 @@ absl::Status WriteFile(const std::string& path, const void* bytes, size_t size) 
 // One half of a step's global batch: the ranks hold its samples in order.
 absl::Status AppendBatch(const std::vector<Batches>& ranks, const Spec& spec, int64_t step,
                          at::Tensor Batch::*half, std::ofstream* file) {
+  Batch batch = MakeBatch(spec);
   for (const Batches& rank : ranks) {
     for (int64_t m = 0; m < spec.micro_batches_per_step(); ++m) {
-      FSDPD_ASSIGN_OR_RETURN(const Batch batch, rank.Read(step, m));
-      const at::Tensor values = (batch.*half).contiguous();
+      FSDPD_RETURN_IF_ERROR(rank.Read(step, m, &batch));
+      const at::Tensor& values = batch.*half;
       file->write(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
     }
   }

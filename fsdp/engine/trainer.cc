@@ -35,6 +35,18 @@ at::Device DeviceOf(const TrainerOptions& options) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index));
 }
 
+absl::StatusOr<RankData> OpenData(const TrainerOptions& options, const TrainingState& start) {
+  RankDataOptions data;
+  data.spec = &options.plan->spec;
+  data.rank = static_cast<int>(options.mesh.position().rank);
+  data.origin = {start.step, start.samples, options.passed_over};
+  data.store = options.store;
+  data.held = Executor::kMaxInFlight;
+  data.clock = options.clock;
+  data.before_read = options.before_read;
+  return RankData::Open(data);
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions& options, at::Device device) {
   const Plan& plan = *options.plan;
   if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
@@ -93,15 +105,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   const MeshPosition position = options.mesh.position();
   FSDPD_CHECK(plan.accepted() && options.stop != nullptr);
   FSDPD_CHECK(position.mesh == plan.spec.mesh);
-  const auto rank = static_cast<int>(position.rank);
   const at::Device device = DeviceOf(options);
   const TrainingState start = options.restore != nullptr ? options.restore->state() : TrainingState();
-  const DataOrigin origin = {start.step, start.samples, options.passed_over};
-  FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(plan.spec, rank, origin));
-  std::optional<EvaluationBatches> evaluation;
-  if (plan.spec.evaluation.every_steps > 0) {
-    FSDPD_ASSIGN_OR_RETURN(evaluation, EvaluationBatches::Open(plan.spec, rank));
-  }
+  FSDPD_ASSIGN_OR_RETURN(RankData data, OpenData(options, start));
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
@@ -115,8 +121,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
   options.restore = nullptr;
   std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(options), std::move(batches), std::move(arena), std::move(params)));
-  trainer->evaluation_ = std::move(evaluation);
+      new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   trainer->units_ = std::move(units);
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
@@ -138,9 +143,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   return trainer;
 }
 
-Trainer::Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedParams params)
+Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params)
     : options_(std::move(options)),
-      batches_(std::move(batches)),
+      data_(std::move(data)),
       arena_(std::move(arena)),
       params_(std::move(params)) {}
 
@@ -249,18 +254,21 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.saves = saves;
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
   schedule_->Submitted(step, saves, now);
-  open_.push_back({order, {}});
-  std::vector<Batch> batches;
-  for (int64_t m = 0; m < spec().micro_batches_per_step(); ++m) {
-    absl::StatusOr<Batch> batch = batches_.Read(step, m);
-    if (!batch.ok()) return AtStep(step, batch.status());
-    batches.push_back(*std::move(batch));
-  }
+  open_.push_back({order, {}, {}});
+  absl::StatusOr<StepBatches> batches = data_.training->Next(step, [this] { return Interrupted(); });
+  if (!batches.ok()) return AtStep(step, batches.status());
+  open_.back().batches = *std::move(batches);
   ResetPeakMemory(spec().device, options_.device_index);
-  FSDPD_RETURN_IF_ERROR(executor_->Submit(order, std::move(batches)));
+  FSDPD_RETURN_IF_ERROR(executor_->Submit(order, open_.back().batches.batches()));
   // The allocator works when work is submitted, not when it runs: now its counters are this step's.
   open_.back().memory = ReadMemory();
   return absl::OkStatus();
+}
+
+// What ends a wait for data.
+absl::Status Trainer::Interrupted() const {
+  if (options_.stop->load()) return absl::CancelledError("asked to stop");
+  return options_.mesh.Health();
 }
 
 absl::Status Trainer::Finish(const OnStep& on_step) {
@@ -287,7 +295,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
 
 void Trainer::Count(const StepResult& result) {
   ++state_.step;
-  state_.samples = batches_.SamplesOf(state_.step).end;
+  state_.samples = data_.batches->SamplesOf(state_.step).end;
   state_.steps_taken += result.skipped() ? 0 : 1;
   KeepNorm(spec(), result.skipped() ? std::nullopt : std::optional(static_cast<float>(result.grad_norm)),
            &state_);
@@ -296,15 +304,17 @@ void Trainer::Count(const StepResult& result) {
 }
 
 bool Trainer::EvaluatesAfter(int64_t step) const {
-  return evaluation_.has_value() && (step % spec().evaluation.every_steps == 0 || step == spec().steps);
+  return data_.evaluation != nullptr && (step % spec().evaluation.every_steps == 0 || step == spec().steps);
 }
 
 absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
   const absl::Time begin = absl::Now();
   StepResult total;
-  for (int64_t round = 0; round < evaluation_->rounds(); ++round) {
-    FSDPD_ASSIGN_OR_RETURN(const Batch batch, evaluation_->Read(round));
-    FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Evaluate(options_.plan->evaluation, batch));
+  for (int64_t round = 0; round < data_.rounds; ++round) {
+    FSDPD_ASSIGN_OR_RETURN(const StepBatches read,
+                           data_.evaluation->Next(++rounds_done_, [this] { return Interrupted(); }));
+    FSDPD_ASSIGN_OR_RETURN(const StepResult result,
+                           executor_->Evaluate(options_.plan->evaluation, read.batches()[0]));
     total.loss_sum += result.loss_sum;
     total.counted += result.counted;
   }
@@ -325,7 +335,7 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
   bad.set_loss(Told(result.loss()));
   bad.set_grad_norm(Told(result.grad_norm));
   if (!not_finite) bad.set_threshold(result.spike_threshold);
-  const SampleRange samples = batches_.SamplesOf(open.order.step);
+  const SampleRange samples = data_.batches->SamplesOf(open.order.step);
   bad.set_first_sample(samples.first);
   bad.set_end_sample(samples.end);
   return bad;
@@ -348,6 +358,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   *report.mutable_memory() = step.memory;
   report.set_skipped(result.skipped());
   if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
+  report.set_data_wait_seconds(step.batches.waited_seconds());
   return report;
 }
 

@@ -38,6 +38,7 @@
 #include "fsdp/comm/mesh.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/executor.h"
+#include "fsdp/engine/rank_data.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/save_schedule.h"
 #include "fsdp/engine/saver.h"
@@ -58,16 +59,19 @@ struct TrainerOptions {
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
   const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
-  // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, which are
-  // damaged, and who hears of them (Saver::Options).
+  // How ranks tell each other what they read (rank_data.h), and, where the spec saves, what is written.
   Store* store = nullptr;
+  // Where the spec saves: whose checkpoints they are, which are damaged, and who hears of them
+  // (Saver::Options).
   JobLabel label = {};
   std::vector<std::string> set_aside = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
-  Clock* clock = Clock::Real();  // For checkpoint.every_minutes.
+  Clock* clock = Clock::Real();  // For checkpoint.every_minutes, and how long a step waits for its data.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
   std::vector<SampleRange> passed_over = {};  // Samples that are not trained on, as Merged() gives them.
+  // For tests: RankDataOptions'.
+  std::function<void(int64_t step)> before_read = {};
 };
 
 class Trainer {
@@ -95,10 +99,11 @@ class Trainer {
   // Submitted and not yet reported.
   struct OpenStep {
     StepOrder order;
+    StepBatches batches;  // Until its copies to the device are done.
     v1::MemoryReport memory;
   };
 
-  Trainer(TrainerOptions options, Batches batches, Arena arena, ShardedParams params);
+  Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
 
   static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(TrainerOptions* options);
 
@@ -116,15 +121,16 @@ class Trainer {
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
   absl::Status MakeSaver();
+  absl::Status Interrupted() const;
   void Count(const StepResult& result);
 
   const Spec& spec() const { return options_.plan->spec; }
 
   const TrainerOptions options_;
-  const Batches batches_;
+  const RankData data_;
   const Arena arena_;
   ShardedParams params_;
-  std::optional<EvaluationBatches> evaluation_;  // Set when the spec asks for evaluation.
+  int64_t rounds_done_ = 0;  // Of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<Snapshot> snapshot_;  // Set, like the saver, where the spec saves.
   std::unique_ptr<Executor> executor_;

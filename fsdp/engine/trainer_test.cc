@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <future>
 #include <regex>
 #include <set>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/temp_dir.h"
 #include "fsdp/engine/testing/test_job.h"
 
@@ -208,6 +211,94 @@ TEST(FlightRecorder, NamesEachStepsLastInstructionAndTellsAnEvaluationFromAStep)
   ASSERT_EQ(where.size(), 6u);
   EXPECT_THAT(where[2], ::testing::MatchesRegex("step 3: compute after Update [a-z]+(\\.[0-9])?"));
   EXPECT_THAT(where[3], HasSubstr("evaluation after step 4: compute after "));
+}
+
+// Data that does not come in time
+
+// A group of one, which the trainer asks for its health while it waits for data.
+class Asked : public Communicator {
+ public:
+  explicit Asked(std::function<void()> on_asked) : on_asked_(std::move(on_asked)) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  absl::Status AllGather(void*, int64_t, DType) override { return absl::OkStatus(); }
+  absl::Status ReduceScatter(void*, void*, float*, int64_t, DType) override { return absl::OkStatus(); }
+  absl::Status AllReduce(float*, int64_t) override { return absl::OkStatus(); }
+  absl::Status AllToAll(const void*, void*, int64_t, DType) override { return absl::OkStatus(); }
+  absl::Status Broadcast(void*, int64_t, DType, int) override { return absl::OkStatus(); }
+  absl::Status Barrier() override { return absl::OkStatus(); }
+  void Abort() override {}
+  absl::Status Health() const override {
+    on_asked_();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::function<void()> on_asked_;
+};
+
+// One rank, and the thread that reads for it, which comes no further than to step 3 until it may.
+class SlowData : public ::testing::Test {
+ protected:
+  void Make(std::function<void()> on_asked) {
+    plan_ = *AcceptedPlan(TestJob());
+    std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan_.spec.mesh);
+    mesh[0].Add(Group::kReplicate, Role::kUnit, std::make_unique<Asked>(std::move(on_asked)));
+    auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner goes.
+    over_ = over->get_future();
+    TrainerOptions options;
+    options.plan = &plan_;
+    options.mesh = std::move(mesh[0]);
+    options.stop = &stop_;
+    options.clock = &clock_;
+    options.before_read = [over = std::move(over), may = may_.get_future().share()](int64_t step) {
+      if (step == 3) may.wait();
+    };
+    auto trainer = Trainer::Make(std::move(options));
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
+    trainer_ = *std::move(trainer);
+  }
+
+  Plan plan_;
+  std::atomic<bool> stop_{false};
+  FakeClock clock_;
+  std::promise<void> may_;
+  std::future<void> over_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+TEST_F(SlowData, IsInTheReportOfTheStepThatWaitedForIt) {
+  int64_t done = 0;
+  Make([&] {
+    if (done != 2) return;
+    done = 3;  // Once.
+    clock_.Advance(absl::Seconds(7));
+    may_.set_value();
+  });
+  std::vector<double> waited;
+  const absl::Status status = trainer_->Run([&](const v1::StepReport& report) {
+    done = report.step();
+    waited.push_back(report.data_wait_seconds());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(waited, ::testing::ElementsAre(0, 0, 7, 0, 0, 0));
+}
+
+// As of a share that is gone: nobody can end such a read.
+TEST_F(SlowData, HoldsNobodyWhoIsToldToStop) {
+  int64_t done = 0;
+  Make([&] { stop_ = done == 2; });
+  const absl::Status status = trainer_->Run([&](const v1::StepReport& report) {
+    done = report.step();
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status, absl::CancelledError("stopped at step 3"));
+  trainer_.reset();
+  EXPECT_EQ(over_.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  may_.set_value();
+  over_.wait();
 }
 
 // Targets that do not count

@@ -36,18 +36,18 @@ int64_t AvailableBytes() {
   return std::numeric_limits<int64_t>::max();
 }
 
-absl::Status CheckAvailable(int64_t bytes, int64_t missing) {
+absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing) {
   const int64_t available = AvailableBytes();
   if (missing <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("snapshots take %s of host memory on this rank, %s of it still missing, and the node "
+      absl::StrFormat("%s take %s of host memory on this rank, %s of it still missing, and the node "
                       "has %s available: fewer ranks on a node, or no checkpoints, take less",
-                      HumanBytes(bytes), HumanBytes(missing), HumanBytes(available)));
+                      what, HumanBytes(bytes), HumanBytes(missing), HumanBytes(available)));
 }
 
-absl::Status MakeReal(std::byte* data, int64_t bytes) {
+absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes) {
   for (int64_t done = 0; done < bytes; done += kStretch) {
-    FSDPD_RETURN_IF_ERROR(CheckAvailable(bytes, bytes - done));
+    FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done));
     const auto stretch = static_cast<size_t>(std::min(kStretch, bytes - done));
     // Before Linux 5.14 there is no such advice.
     if (madvise(data + done, stretch, MADV_POPULATE_WRITE) != 0) std::memset(data + done, 0, stretch);
@@ -57,11 +57,12 @@ absl::Status MakeReal(std::byte* data, int64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device) {
+absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device,
+                                                           const char* what) {
   FSDPD_CHECK(bytes >= 0);
   std::unique_ptr<HostArena> arena(new HostArena(bytes));
   if (bytes == 0) return arena;
-  FSDPD_RETURN_IF_ERROR(CheckAvailable(bytes, bytes));
+  FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes));
   void* const data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
@@ -69,7 +70,7 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, Device
   }
   arena->data_ = static_cast<std::byte*>(data);
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
-  FSDPD_RETURN_IF_ERROR(MakeReal(arena->data_, bytes));
+  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes));
   if (device == DeviceKind::kCuda) {
     FSDPD_RETURN_IF_ERROR(PinForCuda(data, bytes));
     arena->pinned_ = true;

@@ -1,6 +1,6 @@
-// Host memory that is there from the start, for what a rank copies from its device: the snapshots of
-// checkpoints. Its pages are real when Make returns, so nothing runs out of memory in the middle of a job,
-// and for CUDA they are pinned, so that copies run beside the device's work.
+// Host memory that is there from the start, for what a rank copies from its device and to it: snapshots of
+// checkpoints, and batches. Its pages are real when Make returns, so nothing runs out of memory in the middle
+// of a job, and for CUDA they are pinned, so that copies run beside the device's work.
 //
 // Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before a node's memory is used up.
 // Ranks that start at the same time see what the others have taken so far only.
@@ -18,7 +18,8 @@ namespace fsdpd {
 
 class HostArena {
  public:
-  static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device);
+  // `what` it is for, in the plural: the error begins with it.
+  static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device, const char* what);
   ~HostArena();
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;

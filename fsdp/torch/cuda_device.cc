@@ -6,7 +6,19 @@
 
 #include <cstdlib>
 
+#include "base/check.h"
+
 namespace fsdpd {
+namespace {
+
+absl::Status Checked(int index, cudaError_t error) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("CUDA device %d of %d: %s", index, CudaDeviceCount(), cudaGetErrorString(error)));
+}
+
+}  // namespace
 
 int CudaDeviceCount() {
   int count = 0;
@@ -27,12 +39,12 @@ absl::Status CheckGpusMayShareProcess() {
   return absl::OkStatus();
 }
 
-absl::Status SetCudaDevice(int index) {
-  const cudaError_t error = cudaSetDevice(index);
-  if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("CUDA device %d of %d: %s", index, CudaDeviceCount(), cudaGetErrorString(error)));
+absl::StatusOr<std::string> CudaBusId(int index) {
+  char id[32] = {};
+  FSDPD_RETURN_IF_ERROR(Checked(index, cudaDeviceGetPCIBusId(id, sizeof id, index)));
+  return id;
 }
+
+absl::Status SetCudaDevice(int index) { return Checked(index, cudaSetDevice(index)); }
 
 }  // namespace fsdpd

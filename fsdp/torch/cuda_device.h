@@ -2,7 +2,9 @@
 // finds no driver, are the same: no devices.
 #pragma once
 
-#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <string>
 
 namespace fsdpd {
 
@@ -13,6 +15,10 @@ inline bool CudaAvailable() { return CudaDeviceCount() > 0; }
 // is told to use expandable segments: with several GPUs in one process its first collective then never ends
 // (LibTorch 2.11). Ranks in processes of their own may have them.
 absl::Status CheckGpusMayShareProcess();
+
+// "0000:18:00.0", as the kernel names the slot that it is in. FAILED_PRECONDITION when there is no such
+// device.
+absl::StatusOr<std::string> CudaBusId(int index);
 
 // Makes the device current on the calling thread. FAILED_PRECONDITION when there is no such device.
 absl::Status SetCudaDevice(int index);

@@ -2,13 +2,20 @@
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
+namespace {
+
+absl::Status BuiltForCpu() {
+  return absl::FailedPreconditionError("this binary is built for CPU; build it with --config=cuda");
+}
+
+}  // namespace
 
 int CudaDeviceCount() { return 0; }
 
 absl::Status CheckGpusMayShareProcess() { return absl::OkStatus(); }
 
-absl::Status SetCudaDevice(int /*index*/) {
-  return absl::FailedPreconditionError("this binary is built for CPU; build it with --config=cuda");
-}
+absl::StatusOr<std::string> CudaBusId(int /*index*/) { return BuiltForCpu(); }
+
+absl::Status SetCudaDevice(int /*index*/) { return BuiltForCpu(); }
 
 }  // namespace fsdpd

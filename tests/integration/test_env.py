@@ -34,6 +34,17 @@ def test_every_rank_of_every_attempt_has_the_job_s_variables(own):
         cluster.cancel_all()
 
 
+def test_ranks_are_told_which_cores_their_agent_gives_them(own):
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0")
+        cluster.start_agent("node-1", rank_cores="all")
+        job_id = cluster.submit(spec(steps=ENDLESS))
+        cluster.wait_step(job_id, 1)
+        told = [each for rank in cluster.all_ranks() for each in environment(rank) if each.startswith("FSDPD_RANK_CORES=")]
+        assert sorted(told) == 2 * ["FSDPD_RANK_CORES=all"] + 2 * ["FSDPD_RANK_CORES=near"]
+        cluster.cancel_all()
+
+
 def test_a_rank_goes_only_where_its_variables_are_allowed(own):
     with own(agents=1) as cluster:
         cluster.start_agent("node-9", allow_env="MY_APP_MODE")

@@ -1,0 +1,210 @@
+#include "fsdp/data/batch_reader.h"
+
+#include <ATen/ops/from_blob.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "fsdp/memory/host_arena.h"
+
+namespace fsdpd {
+namespace {
+
+// So soon a rank that waits for its data leaves when it is told to.
+constexpr auto kAskEvery = std::chrono::milliseconds(20);
+
+// Nobody else says what a job stands still for then: no lane has anything to do.
+constexpr absl::Duration kTellAfter = absl::Seconds(10);
+
+// Of a micro-batch's tokens, or its targets.
+int64_t HalfBytes(const BatchReaderOptions& options) {
+  return options.rows * options.sequence * static_cast<int64_t>(sizeof(int64_t));
+}
+
+int64_t StepBytes(const BatchReaderOptions& options) {
+  return 2 * HalfBytes(options) * options.micro_batches;
+}
+
+int64_t PlacesFor(const BatchReaderOptions& options) {
+  const int64_t fit = BatchReader::kAheadBytes / StepBytes(options);
+  const int64_t ahead = std::clamp(fit, int64_t{1}, BatchReader::kMostAhead);
+  return std::min(options.held + ahead, options.last - options.first + 1);
+}
+
+// The places of a step's batches, one step after the other.
+std::vector<std::vector<Batch>> PlacesIn(const HostArena& arena, const BatchReaderOptions& options) {
+  std::vector<std::vector<Batch>> places;
+  std::byte* next = arena.data();
+  const auto half = [&] {
+    const at::Tensor tensor = at::from_blob(next, {options.rows, options.sequence}, at::kLong);
+    next += HalfBytes(options);
+    return tensor;
+  };
+  while (next < arena.data() + arena.bytes()) {
+    std::vector<Batch>& batches = places.emplace_back();
+    for (int64_t m = 0; m < options.micro_batches; ++m) {
+      const at::Tensor tokens = half();
+      batches.push_back({tokens, half(), 0});
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+// What the thread shares with who takes from it.
+struct BatchReader::Shelf {
+  Shelf(BatchReaderOptions given, std::unique_ptr<HostArena> memory)
+      : options(std::move(given)), arena(std::move(memory)), places(PlacesIn(*arena, options)) {
+    for (size_t place = 0; place < places.size(); ++place) free.push_back(place);
+  }
+
+  const BatchReaderOptions options;
+  const std::unique_ptr<HostArena> arena;
+  std::vector<std::vector<Batch>> places;  // Each is the thread's, or of whoever took it.
+
+  Mutex mutex;
+  CondVar changed;
+  std::deque<size_t> free ABSL_GUARDED_BY(mutex);
+  std::deque<size_t> ready ABSL_GUARDED_BY(mutex);  // In the order of steps.
+  absl::Status error ABSL_GUARDED_BY(mutex);        // Of the step after those.
+  bool leaving ABSL_GUARDED_BY(mutex) = false;
+  bool ended ABSL_GUARDED_BY(mutex) = false;  // The thread touches nothing any more.
+
+  void ReadAll();
+  absl::Status ReadStep(int64_t step, std::vector<Batch>* to);
+  bool AwaitPlace(size_t* place);
+  // Of the next step, or its error; nothing where neither comes within `patience`.
+  std::optional<absl::StatusOr<size_t>> Take(std::chrono::nanoseconds patience);
+  bool Leaving();
+};
+
+void BatchReader::Shelf::ReadAll() {
+  size_t place = 0;
+  for (int64_t step = options.first; step <= options.last && AwaitPlace(&place); ++step) {
+    const absl::Status status = ReadStep(step, &places[place]);
+    MutexLock lock(&mutex);
+    if (status.ok()) {
+      ready.push_back(place);
+    } else {
+      error = status;
+    }
+    changed.SignalAll();
+    if (!status.ok()) break;
+  }
+  MutexLock lock(&mutex);
+  ended = true;
+  changed.SignalAll();
+}
+
+absl::Status BatchReader::Shelf::ReadStep(int64_t step, std::vector<Batch>* to) {
+  for (size_t m = 0; m < to->size(); ++m) {
+    if (Leaving()) return absl::CancelledError("nobody wants it any more");
+    FSDPD_RETURN_IF_ERROR(options.read(step, static_cast<int64_t>(m), &(*to)[m]));
+  }
+  return absl::OkStatus();
+}
+
+// False: nobody will ask any more.
+bool BatchReader::Shelf::AwaitPlace(size_t* place) {
+  MutexLock lock(&mutex);
+  while (free.empty() && !leaving) changed.Wait(&mutex);
+  if (leaving) return false;
+  *place = free.front();
+  free.pop_front();
+  return true;
+}
+
+std::optional<absl::StatusOr<size_t>> BatchReader::Shelf::Take(std::chrono::nanoseconds patience) {
+  MutexLock lock(&mutex);
+  if (ready.empty() && error.ok()) changed.WaitFor(&mutex, patience);
+  if (ready.empty()) return error.ok() ? std::nullopt : std::optional(absl::StatusOr<size_t>(error));
+  const size_t place = ready.front();
+  ready.pop_front();
+  return place;
+}
+
+bool BatchReader::Shelf::Leaving() {
+  MutexLock lock(&mutex);
+  return leaving;
+}
+
+absl::StatusOr<std::unique_ptr<BatchReader>> BatchReader::Make(BatchReaderOptions options) {
+  FSDPD_CHECK(options.read && options.held > 0 && StepBytes(options) > 0);
+  const int64_t places = options.first > options.last ? 0 : PlacesFor(options);
+  FSDPD_ASSIGN_OR_RETURN(
+      std::unique_ptr<HostArena> arena,
+      HostArena::Make(places * StepBytes(options), options.device, "batches that are read ahead"));
+  return std::unique_ptr<BatchReader>(
+      new BatchReader(std::make_shared<Shelf>(std::move(options), std::move(arena))));
+}
+
+BatchReader::BatchReader(std::shared_ptr<Shelf> shelf)
+    : shelf_(std::move(shelf)),
+      next_(shelf_->options.first),
+      thread_([shelf = shelf_] { shelf->ReadAll(); }) {}
+
+BatchReader::~BatchReader() {
+  bool ended = false;
+  {
+    const absl::Time deadline = absl::Now() + kPatience;
+    MutexLock lock(&shelf_->mutex);
+    shelf_->leaving = true;
+    shelf_->changed.SignalAll();
+    while (!shelf_->ended && absl::Now() < deadline)
+      shelf_->changed.WaitFor(&shelf_->mutex, absl::ToChronoNanoseconds(deadline - absl::Now()));
+    ended = shelf_->ended;
+  }
+  if (ended) {
+    thread_.join();
+    return;
+  }
+  LogWarning("a read of the job's data does not end: it is left to itself");
+  thread_.detach();
+}
+
+absl::StatusOr<StepBatches> BatchReader::Next(int64_t step,
+                                              const std::function<absl::Status()>& interrupted) {
+  FSDPD_CHECK(step == next_ && step <= shelf_->options.last);
+  absl::Duration waited;
+  std::optional<absl::StatusOr<size_t>> place = shelf_->Take(std::chrono::nanoseconds::zero());
+  if (!place.has_value()) {
+    const Clock* const clock = shelf_->options.clock;
+    const absl::Time begin = clock->Now();
+    for (bool told = false; !place.has_value(); place = shelf_->Take(kAskEvery)) {
+      FSDPD_RETURN_IF_ERROR(interrupted());
+      if (told || clock->Now() - begin < kTellAfter) continue;
+      told = true;
+      LogWarning("step %d waits for its data, for more than %s", step, absl::FormatDuration(kTellAfter));
+    }
+    waited = clock->Now() - begin;
+  }
+  FSDPD_RETURN_IF_ERROR(place->status());
+  ++next_;
+  return StepBatches(shelf_, **place, absl::ToDoubleSeconds(waited));
+}
+
+StepBatches& StepBatches::operator=(StepBatches&& other) noexcept {
+  std::swap(shelf_, other.shelf_);
+  std::swap(place_, other.place_);
+  std::swap(waited_seconds_, other.waited_seconds_);
+  return *this;
+}
+
+StepBatches::~StepBatches() {
+  if (shelf_ == nullptr) return;
+  MutexLock lock(&shelf_->mutex);
+  shelf_->free.push_back(place_);
+  shelf_->changed.SignalAll();
+}
+
+const std::vector<Batch>& StepBatches::batches() const { return shelf_->places[place_]; }
+
+}  // namespace fsdpd

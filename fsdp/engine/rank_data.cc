@@ -1,0 +1,97 @@
+#include "fsdp/engine/rank_data.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/agreement.h"
+
+namespace fsdpd {
+namespace {
+
+struct Files {
+  std::shared_ptr<const Batches> training;
+  std::shared_ptr<const EvaluationBatches> evaluation;  // Null where the spec asks for none.
+};
+
+absl::StatusOr<Files> OpenFiles(const RankDataOptions& options) {
+  Files files;
+  FSDPD_ASSIGN_OR_RETURN(Batches training, Batches::Open(*options.spec, options.rank, options.origin));
+  files.training = std::make_shared<const Batches>(std::move(training));
+  if (options.spec->evaluation.every_steps == 0) return files;
+  FSDPD_ASSIGN_OR_RETURN(EvaluationBatches evaluation, EvaluationBatches::Open(*options.spec, options.rank));
+  files.evaluation = std::make_shared<const EvaluationBatches>(std::move(evaluation));
+  return files;
+}
+
+absl::StatusOr<std::vector<std::string>> TraitsOf(const absl::StatusOr<Files>& files) {
+  FSDPD_RETURN_IF_ERROR(files.status());
+  FSDPD_ASSIGN_OR_RETURN(std::vector<std::string> lines, files->training->Traits());
+  if (files->evaluation == nullptr) return lines;
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> more, files->evaluation->Traits());
+  lines.insert(lines.end(), more.begin(), more.end());
+  return lines;
+}
+
+absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Files>& files) {
+  const Spec& spec = *options.spec;
+  const bool has_files = !spec.data.tokens.empty() || spec.evaluation.every_steps > 0;
+  const auto world = static_cast<int>(spec.mesh.world());
+  if (options.store == nullptr || world == 1 || !has_files) return files.status();
+  const OpenedFiles opened = {"data/files", "token files", TraitsOf(files)};
+  return AgreeOnFiles(options.store, options.rank, world, opened, kLongestFileWait);
+}
+
+BatchReaderOptions ReaderOf(const RankDataOptions& options) {
+  BatchReaderOptions reader;
+  reader.rows = options.spec->micro_batch;
+  reader.sequence = options.spec->data.sequence_length;
+  reader.device = options.spec->device;
+  reader.clock = options.clock;
+  return reader;
+}
+
+absl::StatusOr<std::unique_ptr<BatchReader>> ReadTraining(const RankDataOptions& options,
+                                                          const Files& files) {
+  BatchReaderOptions reader = ReaderOf(options);
+  reader.read = [batches = files.training, before = options.before_read](int64_t step, int64_t m, Batch* to) {
+    if (before && m == 0) before(step);
+    return batches->Read(step, m, to);
+  };
+  reader.first = options.origin.step + 1;
+  reader.last = options.spec->steps;
+  reader.micro_batches = options.spec->micro_batches_per_step();
+  reader.held = options.held;
+  return BatchReader::Make(std::move(reader));
+}
+
+absl::StatusOr<std::unique_ptr<BatchReader>> ReadEvaluations(const RankDataOptions& options,
+                                                             const Files& files) {
+  const int64_t every = options.spec->evaluation.every_steps, steps = options.spec->steps;
+  const int64_t done = options.origin.step;
+  const bool one_more = steps % every != 0 && done < steps;  // After the last step.
+  BatchReaderOptions reader = ReaderOf(options);
+  reader.read = [batches = files.evaluation](int64_t round, int64_t /*micro_batch*/, Batch* to) {
+    return batches->Read((round - 1) % batches->rounds(), to);
+  };
+  reader.last = (steps / every - done / every + (one_more ? 1 : 0)) * files.evaluation->rounds();
+  return BatchReader::Make(std::move(reader));
+}
+
+}  // namespace
+
+absl::StatusOr<RankData> RankData::Open(const RankDataOptions& options) {
+  const absl::StatusOr<Files> files = OpenFiles(options);
+  FSDPD_RETURN_IF_ERROR(AgreeOnData(options, files));
+  RankData data;
+  data.batches = files->training;
+  FSDPD_ASSIGN_OR_RETURN(data.training, ReadTraining(options, *files));
+  if (files->evaluation == nullptr) return data;
+  FSDPD_ASSIGN_OR_RETURN(data.evaluation, ReadEvaluations(options, *files));
+  data.rounds = files->evaluation->rounds();
+  return data;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,78 @@
+#include "fsdp/engine/rank_data.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+absl::Status NeverInterrupted() { return absl::OkStatus(); }
+
+// Training on random tokens, evaluated on a file of three samples: two rounds of two.
+Spec EvaluatedSpec(const std::string& path, int64_t steps, int64_t every_steps) {
+  LlamaConfig model;
+  model.vocab_size = 256;
+  Spec spec;
+  spec.model = model;
+  spec.data.sequence_length = 4;
+  spec.data.synthetic_vocab = 50;
+  spec.data.validation = {{path, 1, TokenType::kU8}};
+  spec.global_batch = 4;
+  spec.micro_batch = 2;
+  spec.mesh = Mesh::DataParallel(1, 1);
+  spec.steps = steps;
+  spec.evaluation.every_steps = every_steps;
+  return spec;
+}
+
+int64_t FirstToken(const absl::StatusOr<StepBatches>& read) {
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read->batches()[0].tokens.const_data_ptr<int64_t>()[0];
+}
+
+// Whatever step a run goes on from: all steps that are left, and all rounds of the evaluations after them.
+TEST(RankData, IsReadToTheEndOfARun) {
+  const TempDir dir;
+  std::ofstream(dir.File("validation.bin"), std::ios::binary) << std::string("0123456789abc");
+  for (int64_t steps = 1; steps <= 7; ++steps) {
+    for (int64_t every = 1; every <= 4; ++every) {
+      const Spec spec = EvaluatedSpec(dir.File("validation.bin"), steps, every);
+      for (int64_t done = 0; done <= steps; ++done) {
+        RankDataOptions options;
+        options.spec = &spec;
+        options.origin = {done, done * spec.global_batch};
+        const auto data = RankData::Open(options);
+        ASSERT_TRUE(data.ok()) << data.status();
+        EXPECT_EQ(data->rounds, 2);
+        int64_t round = 0;
+        for (int64_t step = done + 1; step <= steps; ++step) {
+          Batch expected = MakeBatch(spec);
+          ASSERT_TRUE(data->batches->Read(step, 0, &expected).ok());
+          EXPECT_EQ(FirstToken(data->training->Next(step, NeverInterrupted)),
+                    expected.tokens.const_data_ptr<int64_t>()[0]);
+          if (step % every != 0 && step != steps) continue;
+          EXPECT_EQ(FirstToken(data->evaluation->Next(++round, NeverInterrupted)), '0');
+          EXPECT_EQ(FirstToken(data->evaluation->Next(++round, NeverInterrupted)), '8');
+        }
+      }
+    }
+  }
+}
+
+TEST(RankData, OfAJobThatEvaluatesNothingHasNoEvaluation) {
+  Spec spec = EvaluatedSpec("", 3, 0);
+  spec.data.validation.clear();
+  RankDataOptions options;
+  options.spec = &spec;
+  const auto data = RankData::Open(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->evaluation, nullptr);
+  EXPECT_EQ(data->rounds, 0);
+}
+
+}  // namespace
+}  // namespace fsdpd

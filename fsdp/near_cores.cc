@@ -1,0 +1,89 @@
+#include "fsdp/near_cores.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "base/errno_status.h"
+
+namespace fsdpd {
+namespace {
+
+// As many as the largest kernels are built for; cpu_set_t alone has 1024.
+constexpr int kMostCores = 8192;
+using CoreMask = std::array<cpu_set_t, kMostCores / CPU_SETSIZE>;
+
+// "" where there is no such file.
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return std::string(absl::StripAsciiWhitespace(line));
+}
+
+// "0-3,8" as the kernel writes sets of cores and of nodes; nothing of what is none.
+std::vector<int> ParseList(const std::string& text) {
+  std::vector<int> numbers;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
+    int first = 0, last = 0;
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
+        first < 0 || last >= kMostCores)
+      return {};
+    for (int number = first; number <= last; ++number) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
+                        const std::vector<int>& allowed) {
+  NearCores near;
+  if (ParseList(ReadLine(sysfs + "/devices/system/node/online")).size() < 2) {
+    near.why_not = "the machine has one NUMA node";
+    return near;
+  }
+  const std::string device = absl::AsciiStrToLower(pci_bus_id);
+  const std::string node = ReadLine(absl::StrCat(sysfs, "/bus/pci/devices/", device, "/numa_node"));
+  if (!absl::SimpleAtoi(node, &near.node) || near.node < 0) {
+    near.why_not = absl::StrCat("the machine does not say which NUMA node GPU ", device, " is near");
+    return near;
+  }
+  const std::vector<int> there =
+      ParseList(ReadLine(absl::StrCat(sysfs, "/devices/system/node/node", near.node, "/cpulist")));
+  std::set_intersection(there.begin(), there.end(), allowed.begin(), allowed.end(),
+                        std::back_inserter(near.cores));
+  if (near.cores.empty()) {
+    near.why_not = absl::StrCat("this process may use no core of NUMA node ", near.node, ", which GPU ",
+                                device, " is near");
+  }
+  return near;
+}
+
+std::vector<int> AllowedCores() {
+  CoreMask mask = {};
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) return cores;
+  for (int core = 0; core < kMostCores; ++core) {
+    if (CPU_ISSET_S(core, sizeof mask, mask.data())) cores.push_back(core);
+  }
+  return cores;
+}
+
+absl::Status RunOn(const std::vector<int>& cores) {
+  CoreMask mask = {};
+  for (const int core : cores) CPU_SET_S(core, sizeof mask, mask.data());
+  return sched_setaffinity(0, sizeof mask, mask.data()) == 0 ? absl::OkStatus()
+                                                             : ErrnoStatus("sched_setaffinity");
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,108 @@
+#include "fsdp/near_cores.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// What the kernel of a machine says.
+class Machine {
+ public:
+  Machine& File(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = std::filesystem::path(dir_.path()) / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+    return *this;
+  }
+  Machine& Gpu(const std::string& node) { return File("bus/pci/devices/0000:9a:00.0/numa_node", node); }
+  // Two processors of four cores with two threads each.
+  Machine& TwoNodes() {
+    File("devices/system/node/online", "0-1");
+    File("devices/system/node/node0/cpulist", "0-3,8-11");
+    return File("devices/system/node/node1/cpulist", "4-7,12-15");
+  }
+
+  NearCores Near(const std::vector<int>& allowed) const {
+    return FindNearCores(dir_.path(), "0000:9A:00.0", allowed);
+  }
+
+ private:
+  TempDir dir_;
+};
+
+std::vector<int> Cores(int end) {
+  std::vector<int> cores;
+  for (int core = 0; core < end; ++core) cores.push_back(core);
+  return cores;
+}
+
+TEST(NearCores, AreThoseOfTheNodeThatTheGpuIsAt) {
+  Machine machine;
+  const NearCores near = machine.TwoNodes().Gpu("1").Near(Cores(16));
+  EXPECT_EQ(near.node, 1);
+  EXPECT_THAT(near.cores, ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
+  EXPECT_EQ(near.why_not, "");
+}
+
+TEST(NearCores, AreNoneThatTheProcessWasNotGiven) {
+  Machine machine;
+  EXPECT_THAT(machine.TwoNodes().Gpu("1").Near({0, 1, 5, 13}).cores, ElementsAre(5, 13));
+}
+
+TEST(NearCores, OfAProcessThatWasGivenOthersAreNone) {
+  Machine machine;
+  const NearCores near = machine.TwoNodes().Gpu("1").Near({0, 1, 2});
+  EXPECT_THAT(near.cores, IsEmpty());
+  EXPECT_EQ(near.why_not, "this process may use no core of NUMA node 1, which GPU 0000:9a:00.0 is near");
+}
+
+TEST(NearCores, AreNoneWhereThereIsOneNode) {
+  Machine machine;
+  machine.File("devices/system/node/online", "0").File("devices/system/node/node0/cpulist", "0-15");
+  EXPECT_THAT(machine.Gpu("0").Near(Cores(16)).cores, IsEmpty());
+  EXPECT_EQ(machine.Near(Cores(16)).why_not, "the machine has one NUMA node");
+  EXPECT_EQ(Machine().Near(Cores(16)).why_not, "the machine has one NUMA node");  // Says nothing at all.
+}
+
+TEST(NearCores, AreNoneWhereTheMachineDoesNotKnow) {
+  for (const char* node : {"-1", "", "x"}) {
+    Machine machine;
+    const NearCores near = machine.TwoNodes().Gpu(node).Near(Cores(16));
+    EXPECT_THAT(near.cores, IsEmpty());
+    EXPECT_EQ(near.why_not, "the machine does not say which NUMA node GPU 0000:9a:00.0 is near");
+  }
+  EXPECT_THAT(Machine().TwoNodes().Near(Cores(16)).cores, IsEmpty()) << "no such GPU";
+}
+
+TEST(NearCores, OfAListThatIsNoneAreNone) {
+  for (const char* list : {"", "4-", "a", "4-5-6", "4-99999999", "-4"}) {
+    Machine machine;
+    machine.TwoNodes().File("devices/system/node/node1/cpulist", list);
+    EXPECT_THAT(machine.Gpu("1").Near(Cores(16)).cores, IsEmpty()) << list;
+  }
+}
+
+TEST(NearCores, AreWhereLaterThreadsRun) {
+  std::vector<int> before, after;
+  std::thread([&] {
+    before = AllowedCores();
+    ASSERT_FALSE(before.empty());
+    ASSERT_TRUE(RunOn({before.back()}).ok());
+    std::thread([&] { after = AllowedCores(); }).join();
+  }).join();
+  EXPECT_THAT(after, ElementsAre(before.back()));
+  EXPECT_EQ(AllowedCores(), before) << "the thread's alone";
+}
+
+}  // namespace
+}  // namespace fsdpd
