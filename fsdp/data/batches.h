@@ -3,11 +3,11 @@
 //
 // Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
 // before it ended (DataOrigin). A run that passes over some samples takes those that are left instead
-// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its
-// weight's share of the places (so shares are exact, not drawn), spread by the seed and the same in each
-// block. A source gives its windows in its own order (token_source.h), so an epoch of a file takes each
-// window once before any comes again. Of n samples and w groups of ranks that read their own (Mesh::DataRank),
-// group r takes samples [r x n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
+// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its weight's share of the
+// places (so shares are exact, not drawn), spread by the seed and the same in each block. A source gives its
+// windows in its own order (token_source.h), so an epoch of a file takes each window once before any comes
+// again. Of n samples and w groups of ranks that read their own (Mesh::DataRank), group r takes samples [r x
+// n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
 // (fsdp/plan/mesh/sequence_cut.h).
 //
 // Thread safety: const, several threads may read. Errors: those of token_source.h.

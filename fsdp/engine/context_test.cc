@@ -1,5 +1,5 @@
-// Samples that ranks share: the same job with its sequences cut over 2 or 4 ranks is the job on one rank, in every
-// strategy and mesh, to round-off: attention adds its parts in another order.
+// Samples that ranks share: the same job with its sequences cut over 2 or 4 ranks is the job on one rank, in
+// every strategy and mesh, to round-off: attention adds its parts in another order.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -14,8 +14,8 @@
 namespace fsdpd {
 namespace {
 
-// Tensors with tokens first: [micro_batch, tokens, heads, head_size]. Keys and values are sent side by side, by
-// rank: [ranks, micro_batch, half, chunk's tokens, 2 kv_heads, head_size].
+// Tensors with tokens first: [micro_batch, tokens, heads, head_size]. Keys and values are sent side by side,
+// by rank: [ranks, micro_batch, half, chunk's tokens, 2 kv_heads, head_size].
 class CutAttention {
  public:
   CutAttention(const AttentionInput& input, UnitContext* context)

@@ -27,8 +27,8 @@ enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
 // further apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads
 // divides heads.
 //
-// Causal: a token sees those up to its own number, and there are as many queries as keys. Otherwise every query
-// sees every key, of which there may be more or fewer.
+// Causal: a token sees those up to its own number, and there are as many queries as keys. Otherwise every
+// query sees every key, of which there may be more or fewer.
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;

@@ -29,8 +29,8 @@ class UnitContext {
   virtual void AllReduce(Group group, at::Tensor values) = 0;
   // `parts`: [SizeOf(group), ...], of which this rank has filled in its own, gets everyone's.
   virtual void AllGather(Group group, at::Tensor parts) = 0;
-  // `sum`: this rank's part of the sum of everyone's `parts`, [SizeOf(group), ...], which are undefined after.
-  // Both fp32.
+  // `sum`: this rank's part of the sum of everyone's `parts`, [SizeOf(group), ...], which are undefined
+  // after. Both fp32.
   virtual void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) = 0;
 };
 

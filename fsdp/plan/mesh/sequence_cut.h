@@ -1,8 +1,9 @@
 // Which of a sample's tokens each rank of a context group has.
 //
-// The sequence is cut into twice as many chunks as ranks; rank r has the r-th from the front and the r-th from
-// the back, side by side. A token attends to those before it, so the first chunks cost little and the last
-// much: in pairs all ranks have the same work, (r + 1) + (2n - r) chunks of keys for two chunks of queries.
+// The sequence is cut into twice as many chunks as ranks; rank r has the r-th from the front and the r-th
+// from the back, side by side. A token attends to those before it, so the first chunks cost little and the
+// last much: in pairs all ranks have the same work, (r + 1) + (2n - r) chunks of keys for two chunks of
+// queries.
 #pragma once
 
 #include <array>

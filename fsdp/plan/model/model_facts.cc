@@ -83,9 +83,9 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
   const int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
   if (s.context == 1) return ffn;
-  // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and values,
-  // the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of what
-  // attention gave and of the queries.
+  // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
+  // values, the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of
+  // what attention gave and of the queries.
   return std::max(ffn, s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query));
 }
 

@@ -52,8 +52,8 @@ enum class Exchange {
 };
 const char* VerbOf(Exchange what);  // "gathers"
 
-// Numbers of one micro-batch: of what is summed, or of all ranks' parts together. Recompute runs the forward's
-// again.
+// Numbers of one micro-batch: of what is summed, or of all ranks' parts together. Recompute runs the
+// forward's again.
 struct UnitExchange {
   Group group = Group::kSelf;
   int64_t forward_elements = 0;

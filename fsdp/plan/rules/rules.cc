@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-// "resources" and "parallel" come before "train": a batch is checked against the ranks. "checkpoint" comes after: its
-// intervals are checked against the steps.
+// "resources" and "parallel" come before "train": a batch is checked against the ranks. "checkpoint" comes
+// after: its intervals are checked against the steps.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part :
@@ -69,7 +69,8 @@ std::vector<std::string> Facts::param_names() const {
 
 int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 
-int64_t Facts::data_ranks() const { return world() / job.parallel().context(); }
+// More than the ranks is another rule's fault, which is not asked where an outer axis is unsound.
+int64_t Facts::data_ranks() const { return std::max<int64_t>(1, world() / job.parallel().context()); }
 
 int64_t Facts::global_batch() const {
   const v1::Train& train = job.train();
