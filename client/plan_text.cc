@@ -27,10 +27,15 @@ std::string MemoryText(const v1::MemoryPlan& memory) {
 
 // Equal neighbours ("layer.1" after "layer.0") are one line.
 std::string UnitText(const v1::Plan& plan) {
-  TextTable table({"UNIT", "PARAMETERS", "GATHERED", "SHARD", "ACTIVATIONS"});
+  const auto exchanges = [](const v1::Plan::Unit& unit) { return unit.exchanged_bytes() > 0; };
+  const bool shared = std::any_of(plan.units().begin(), plan.units().end(), exchanges);
+  std::vector<std::string> columns = {"UNIT", "PARAMETERS", "GATHERED", "SHARD", "ACTIVATIONS"};
+  if (shared) columns.push_back("EXCHANGED");
+  TextTable table(columns);
   const auto same = [](const v1::Plan::Unit& a, const v1::Plan::Unit& b) {
     return a.parameters() == b.parameters() && a.gathered_bytes() == b.gathered_bytes() &&
-           a.shard_bytes() == b.shard_bytes() && a.activation_bytes() == b.activation_bytes();
+           a.shard_bytes() == b.shard_bytes() && a.activation_bytes() == b.activation_bytes() &&
+           a.exchanged_bytes() == b.exchanged_bytes();
   };
   for (int i = 0; i < plan.units_size();) {
     int end = i + 1;
@@ -38,8 +43,11 @@ std::string UnitText(const v1::Plan& plan) {
     const v1::Plan::Unit& unit = plan.units(i);
     const std::string name =
         end == i + 1 ? unit.name() : absl::StrCat(unit.name(), " .. ", plan.units(end - 1).name());
-    table.Add({name, HumanCount(static_cast<double>(unit.parameters())), HumanBytes(unit.gathered_bytes()),
-               HumanBytes(unit.shard_bytes()), HumanBytes(unit.activation_bytes())});
+    std::vector<std::string> row = {name, HumanCount(static_cast<double>(unit.parameters())),
+                                    HumanBytes(unit.gathered_bytes()), HumanBytes(unit.shard_bytes()),
+                                    HumanBytes(unit.activation_bytes())};
+    if (shared) row.push_back(HumanBytes(unit.exchanged_bytes()));
+    table.Add(row);
     i = end;
   }
   return absl::StrCat("\nunits (each):\n", table.Render(2));
@@ -117,10 +125,12 @@ std::string ProgramText(const v1::Plan& plan, bool program) {
 }  // namespace
 
 std::string PlanText(const v1::Plan& plan, bool program) {
+  const int64_t context = plan.resolved().parallel().context();
+  const std::string sharing = context > 1 ? absl::StrCat(", ", context, " to a sample") : "";
   std::string text = absl::StrCat(
       plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
-      plan.world(), " ranks, padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()), ", ",
-      absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs a step\n");
+      plan.world(), " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),
+      ", ", absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs a step\n");
   TextTable choices({"FIELD", "BECAME", "BECAUSE"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));

@@ -88,9 +88,12 @@ std::string PrecisionText(const Spec& spec) {
 std::string StrategyText(const Plan& plan) {
   const v1::Fsdp& fsdp = plan.resolved.fsdp();
   const std::string inner = ShortEnumName(fsdp.strategy());
-  const std::string keeps = plan.spec.keep_gathered ? ", parameters stay gathered" : "";
+  const int64_t context = plan.spec.mesh.size(Axis::kContext);
+  const std::string keeps =
+      absl::StrCat(plan.spec.keep_gathered ? ", parameters stay gathered" : "",
+                   context > 1 ? absl::StrCat(", ", context, " ranks to a sample") : "");
   if (plan.spec.mesh.size(Axis::kReplicate) == 1) return inner + keeps;
-  return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.mesh.size(Axis::kShard),
+  return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner, plan.spec.mesh.SizeOf(Group::kShard),
                          keeps, ShortEnumName(fsdp.outer().strategy()),
                          plan.spec.mesh.size(Axis::kReplicate));
 }

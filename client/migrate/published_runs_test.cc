@@ -413,7 +413,7 @@ TEST(PublishedRuns, BridgesLlama32Of1BIsCarriedOver) {
 }
 
 // Its Llama 3 8B is the same recipe but for the sizes, and spreads each sequence over two ranks.
-TEST(PublishedRuns, BridgesLlama3Of8BIsRefusedForItsContextParallelismAlone) {
+TEST(PublishedRuns, BridgesLlama3Of8BKeepsItsContextParallelism) {
   std::string text = kBridgeLlama;
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{
            {"context_parallel_size: 1", "context_parallel_size: 2"},
@@ -434,7 +434,6 @@ TEST(PublishedRuns, BridgesLlama3Of8BIsRefusedForItsContextParallelismAlone) {
                 "adjust no_evaluation validation.eval_interval every 2000 steps -> never",
                 "adjust per_token_loss model.calculate_per_token_loss false -> true",
                 "adjust strategy_chosen dist.use_megatron_fsdp optim -> optim_grads_params",
-                "error context_parallel_unsupported parallel.context",
                 "warn no_data data_path",
                 "warn one_step_on",
             }));

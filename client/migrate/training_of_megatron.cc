@@ -80,9 +80,10 @@ class TrainingConverter {
   void Train() {
     v1::Train* train = job_.mutable_train();
     const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
+    const int64_t context = std::max<int64_t>(1, s_.Integer("context_parallel_size").value_or(1));
     train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
     train->set_global_batch(
-        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world)));
+        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / context)));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
     train->set_seed(s_.Integer("seed").value_or(1234));

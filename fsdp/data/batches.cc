@@ -44,14 +44,17 @@ void Clear(Batch* batch) {
   batch->counted = 0;
 }
 
-// The first `count` tokens of a sample: inputs, and as targets the same moved on by one.
-void SetRow(const Spec& spec, const int64_t* sample, int64_t count, int64_t row, Batch* batch) {
-  const int64_t sequence = spec.data.sequence_length;
-  std::copy_n(sample, std::min(count, sequence), batch->tokens.mutable_data_ptr<int64_t>() + row * sequence);
-  int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * sequence;
-  for (int64_t i = 0; i + 1 < count; ++i) {
-    if (sample[i + 1] == spec.data.ignored_token) continue;
-    targets[i] = sample[i + 1];
+// Of the first `count` tokens of a sample, this rank's: inputs, and as targets the same moved on by one.
+void SetRow(const SequenceCut& cut, const std::optional<int64_t>& ignored, const int64_t* sample,
+            int64_t count, int64_t row, Batch* batch) {
+  int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * cut.tokens();
+  int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * cut.tokens();
+  for (int64_t t = 0; t < cut.tokens(); ++t) {
+    const int64_t position = cut.PositionOf(t);
+    if (position >= count) continue;
+    tokens[t] = sample[position];
+    if (position + 1 >= count || sample[position + 1] == ignored) continue;
+    targets[t] = sample[position + 1];
     ++batch->counted;
   }
 }
@@ -59,7 +62,7 @@ void SetRow(const Spec& spec, const int64_t* sample, int64_t count, int64_t row,
 }  // namespace
 
 Batch MakeBatch(const Spec& spec) {
-  const std::vector<int64_t> shape = {spec.micro_batch, spec.data.sequence_length};
+  const std::vector<int64_t> shape = {spec.micro_batch, spec.SequenceOf(/*rank=*/0).tokens()};
   return {at::empty(shape, at::kLong), at::empty(shape, at::kLong), 0};
 }
 
@@ -85,8 +88,14 @@ std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t blo
   return places;
 }
 
+Batches::Batches(const Spec& spec, int rank, DataOrigin origin)
+    : spec_(spec),
+      data_rank_(spec.mesh.DataRank(rank)),
+      cut_(spec.SequenceOf(rank)),
+      origin_(std::move(origin)) {}
+
 absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin origin) {
-  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks());
+  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.world());
   FSDPD_CHECK(spec.global_batch == spec.micro_batches_per_step() * spec.micro_batch * spec.mesh.data_ranks());
   Batches batches(spec, rank, std::move(origin));
   TokenReaderOptions options{spec.data.sequence_length + 1, VocabSize(spec.model), spec.seed};
@@ -143,12 +152,12 @@ SampleRange Batches::SamplesOf(int64_t step) const {
 absl::Status Batches::Read(int64_t step, int64_t micro_batch, Batch* to) const {
   FSDPD_CHECK(micro_batch >= 0 && micro_batch < spec_.micro_batches_per_step());
   const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
-  const int64_t first = rank_ * per_rank + micro_batch * spec_.micro_batch;
+  const int64_t first = data_rank_ * per_rank + micro_batch * spec_.micro_batch;
   Clear(to);
   std::vector<int64_t> sample(spec_.data.sequence_length + 1);
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {
     FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), sample.data()));
-    SetRow(spec_, sample.data(), static_cast<int64_t>(sample.size()), row, to);
+    SetRow(cut_, spec_.data.ignored_token, sample.data(), static_cast<int64_t>(sample.size()), row, to);
   }
   return absl::OkStatus();
 }
@@ -160,8 +169,11 @@ absl::StatusOr<std::vector<std::string>> Batches::Traits() const {
   return lines;
 }
 
+EvaluationBatches::EvaluationBatches(const Spec& spec, int rank)
+    : spec_(spec), data_rank_(spec.mesh.DataRank(rank)), cut_(spec.SequenceOf(rank)) {}
+
 absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
-  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.data_ranks() && spec.micro_batch > 0);
+  FSDPD_CHECK(rank >= 0 && rank < spec.mesh.world() && spec.micro_batch > 0);
   FSDPD_CHECK(spec.evaluation.every_steps > 0 && !spec.data.validation.empty());
   FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
   EvaluationBatches batches(spec, rank);
@@ -204,7 +216,7 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
     std::vector<int64_t> tokens(std::min(sequence + 1, file.file->tokens() - begin));
     const auto count = static_cast<int64_t>(tokens.size());
     FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, tokens.data()));
-    SetRow(spec_, tokens.data(), count, row, batch);
+    SetRow(cut_, spec_.data.ignored_token, tokens.data(), count, row, batch);
     return absl::OkStatus();
   }
   FSDPD_CHECK(false);  // The files' samples sum to samples_ or more.
@@ -213,7 +225,7 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
 
 absl::Status EvaluationBatches::Read(int64_t round, Batch* to) const {
   FSDPD_CHECK(round >= 0 && round < rounds_);
-  const int64_t first = (round * spec_.mesh.data_ranks() + rank_) * spec_.micro_batch;
+  const int64_t first = (round * spec_.mesh.data_ranks() + data_rank_) * spec_.micro_batch;
   const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
   Clear(to);
   for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, to));

@@ -3,10 +3,12 @@
 //
 // Sample i of step s is number g = (s - 1) x global_batch + i of the run, or counts on from where a run
 // before it ended (DataOrigin). A run that passes over some samples takes those that are left instead
-// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its
-// weight's share of the places (so shares are exact, not drawn), spread by the seed and the same in each
-// block. A source gives its windows in its own order (token_source.h), so an epoch of a file takes each
-// window once before any comes again. Rank r of w takes samples [r x n/w, (r+1) x n/w) in micro-batches.
+// (sample_order.h). Numbers go in blocks of 4096; within a block every source has its weight's share of the
+// places (so shares are exact, not drawn), spread by the seed and the same in each block. A source gives its
+// windows in its own order (token_source.h), so an epoch of a file takes each window once before any comes
+// again. Of n samples and w groups of ranks that read their own (Mesh::DataRank), group r takes samples [r x
+// n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
+// (fsdp/plan/mesh/sequence_cut.h).
 //
 // Thread safety: const, several threads may read. Errors: those of token_source.h.
 #pragma once
@@ -26,7 +28,7 @@ namespace fsdpd {
 
 // Who reads one has its memory before: MakeBatch, or a batch_reader.h.
 struct Batch {
-  at::Tensor tokens;  // [micro_batch, sequence_length] int64, on the CPU.
+  at::Tensor tokens;  // [micro_batch, this rank's part of a sequence] int64, on the CPU.
   at::Tensor
       targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
   int64_t counted = 0;  // Targets that count.
@@ -43,7 +45,7 @@ struct DataOrigin {
 
 class Batches {
  public:
-  // Opens every source. REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and spec's batch sizes divide.
+  // Opens every source. REQUIRES: 0 <= rank < spec.mesh.world(), and spec's batch sizes divide.
   static absl::StatusOr<Batches> Open(const Spec& spec, int rank, DataOrigin origin = {});
 
   // `step` counts from 1 and is after the origin's; `micro_batch` counts from 0. After an error `to` holds
@@ -67,14 +69,14 @@ class Batches {
     int64_t ordinal = 0;  // Among the source's places of the block.
   };
 
-  Batches(const Spec& spec, int rank, DataOrigin origin)
-      : spec_(spec), rank_(rank), origin_(std::move(origin)) {}
+  Batches(const Spec& spec, int rank, DataOrigin origin);
   void SpreadPlaces();
   int64_t NumberOf(int64_t step, int64_t sample) const;
   absl::Status ReadSample(int64_t number, int64_t* out) const;
 
   Spec spec_;
-  int rank_;
+  int64_t data_rank_;
+  SequenceCut cut_;
   DataOrigin origin_;
   std::vector<Source> sources_;
   std::vector<Place> block_;
@@ -84,14 +86,14 @@ class Batches {
 // k x sequence_length and takes one token more for its last target, so each token but a file's first is a
 // target once. A file's last sample may be short: targets beyond its end are ignored ones.
 //
-// Round k holds samples [k x world x micro_batch, ...), of which each rank takes micro_batch neighbours.
+// Round k holds samples [k x data ranks x micro_batch, ...), of which each takes micro_batch neighbours.
 // Every rank runs every round: samples beyond the last are rows of ignored targets, so uneven ends need no
 // agreement.
 //
 // Thread safety and errors as above; a file without a single target is INVALID_ARGUMENT.
 class EvaluationBatches {
  public:
-  // REQUIRES: 0 <= rank < spec.mesh.data_ranks(), and the spec has evaluation and validation files.
+  // REQUIRES: 0 <= rank < spec.mesh.world(), and the spec has evaluation and validation files.
   static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
 
   absl::StatusOr<std::vector<std::string>> Traits() const;  // As Batches'.
@@ -104,11 +106,12 @@ class EvaluationBatches {
     int64_t samples = 0;
   };
 
-  EvaluationBatches(const Spec& spec, int rank) : spec_(spec), rank_(rank) {}
+  EvaluationBatches(const Spec& spec, int rank);
   absl::Status ReadSample(int64_t sample, int64_t row, Batch* batch) const;
 
   Spec spec_;
-  int rank_;
+  int64_t data_rank_;
+  SequenceCut cut_;
   std::vector<File> files_;
   int64_t samples_ = 0;
   int64_t rounds_ = 0;

@@ -65,6 +65,7 @@ ConnectedMesh EchoMesh(const Mesh& mesh) {
   add(Group::kShard, Role::kReduce);
   add(Group::kReplicate, Role::kOuter);
   add(Group::kWorld, Role::kReduce);
+  add(Group::kContext, Role::kUnit);
   return echo;
 }
 
@@ -137,13 +138,14 @@ struct Case {
   int world;
   v1::Recompute recompute;
   int micro_batches;
+  int context = 1;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
   const Case& c = info.param;
   const std::string recompute = v1::Recompute_Name(c.recompute).substr(10);
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
-         std::to_string(c.micro_batches);
+         std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "");
 }
 
 // Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
@@ -157,13 +159,16 @@ v1::JobSpec JobOf(const Case& c) {
   llama->set_layers(6);
   llama->set_heads(4);
   llama->set_kv_heads(2);
-  job.mutable_data()->set_sequence_length(256);
   job.mutable_data()->mutable_synthetic()->set_vocab(1024);
   job.mutable_train()->set_steps(3);
   job.mutable_train()->set_global_batch(4 * c.world * c.micro_batches);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-4);
   job.mutable_fsdp()->set_recompute(c.recompute);
-  return Over(job, c.mesh, c.world, c.micro_batches);
+  job.mutable_data()->set_sequence_length(256 * c.context);
+  job = Over(job, c.mesh, c.world, c.micro_batches);
+  job.mutable_parallel()->set_context(c.context);
+  job.mutable_train()->set_global_batch(job.train().global_batch() / c.context);
+  return job;
 }
 
 class MemoryPlan : public ::testing::TestWithParam<Case> {
@@ -229,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{kOptimGrads, 3, v1::RECOMPUTE_NONE, 2}, Case{kFull, 1, v1::RECOMPUTE_NONE, 1},
                       Case{kFull, 2, v1::RECOMPUTE_NONE, 1}, Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2},
                       Case{kFull, 4, v1::RECOMPUTE_FULL, 1}, Case{kFull, 8, v1::RECOMPUTE_FULL, 3},
-                      Case{kReplicated, 4, v1::RECOMPUTE_NONE, 1}, Case{kHybrid, 4, v1::RECOMPUTE_FULL, 2}),
+                      Case{kReplicated, 4, v1::RECOMPUTE_NONE, 1}, Case{kHybrid, 4, v1::RECOMPUTE_FULL, 2},
+                      Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 2, 4}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

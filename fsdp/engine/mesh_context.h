@@ -6,6 +6,8 @@
 
 #include <absl/status/status.h>
 
+#include <vector>
+
 #include "fsdp/comm/mesh.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/layout/layout.h"
@@ -20,13 +22,17 @@ class MeshContext : public UnitContext {
   int64_t SizeOf(Group group) const override { return mesh_->position().SizeOf(group); }
   int64_t IndexIn(Group group) const override { return mesh_->position().IndexIn(group); }
   void AllReduce(Group group, at::Tensor values) override;
+  void AllGather(Group group, at::Tensor parts) override;
+  void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) override;
 
-  // The first error since it was last asked: FAILED_PRECONDITION for a group that the unit's facts do not
-  // name, or values that cannot be summed; else the communicator's.
+  // The first error since it was last asked: FAILED_PRECONDITION for what the unit's facts do not say, or
+  // tensors of another kind; else the communicator's.
   absl::Status TakeStatus();
 
  private:
-  absl::Status TryAllReduce(Group group, const at::Tensor& values) const;
+  // OK where the unit's facts say that it does so, and `tensors` are contiguous and of the type there.
+  absl::Status Check(Exchange what, Group group, const std::vector<at::Tensor>& tensors) const;
+  Communicator* Between(Group group) const { return mesh_->Find(group, Role::kUnit); }
 
   const ConnectedMesh* const mesh_;
   const UnitLayout* const unit_;

@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -140,9 +141,15 @@ void Operations::MakeScalars() {
 
 void Operations::MakeInputs() {
   const at::TensorOptions tokens = at::TensorOptions().dtype(at::kLong).device(parts_.device);
+  const SequenceCut cut = spec().SequenceOf(position().rank);
+  std::vector<int64_t> positions;  // Where tokens stand in their samples.
+  for (int64_t t = 0; t < cut.tokens(); ++t) positions.push_back(cut.PositionOf(t));
   for (MicroBatch& each : micro_batches_) {
     for (at::Tensor* input : {&each.input.tokens, &each.input.targets})
-      *input = at::zeros({spec().micro_batch, spec().data.sequence_length}, tokens);
+      *input = at::zeros({spec().micro_batch, cut.tokens()}, tokens);
+    if (cut.ranks == 1) continue;
+    each.input.positions =
+        at::tensor(positions).to(parts_.device).expand({spec().micro_batch, -1}).contiguous();
   }
 }
 

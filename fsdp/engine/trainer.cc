@@ -26,8 +26,7 @@ constexpr double kSmallestLossScale = 1;
 constexpr double kShortStepFlops = 1e13;
 
 bool IsShort(const Plan& plan) {
-  return StepFlops(plan.spec, plan.model) <
-         kShortStepFlops * static_cast<double>(plan.spec.mesh.data_ranks());
+  return StepFlops(plan.spec, plan.model) < kShortStepFlops * static_cast<double>(plan.spec.mesh.world());
 }
 
 at::Device DeviceOf(const TrainerOptions& options) {

@@ -124,7 +124,7 @@ TEST(UnitExchange, IsInTheFingerprint) {
   const Plan without = PlanOf(2, {}), with = PlanOf(2, {Group::kWorld});
   const auto difference = FirstDifference(Fingerprint(without.spec, without.layout, without.program),
                                           Fingerprint(with.spec, with.layout, with.program));
-  EXPECT_THAT(difference.second, HasSubstr("unit centre: buckets 1, sums 6 and 6 over world"));
+  EXPECT_THAT(difference.second, HasSubstr("unit centre: buckets 1, sums 6 and 6 fp32 over world"));
 }
 
 }  // namespace

@@ -31,13 +31,17 @@ struct Batch {
   int64_t micro = 1;
   int64_t global = 1;
   int64_t world = 1;
+  int64_t context = 1;  // Ranks that share a sample.
+
+  // Samples that `ranks` ranks take at a time.
+  int64_t Each(int64_t ranks) const { return micro * ranks / context; }
 };
 
 Batch BatchOf(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   Batch batch{filled.train().micro_batch(), filled.train().global_batch(),
-              filled.resources().nodes() * filled.resources().ranks_per_node()};
-  if (!filled.train().has_global_batch()) batch.global = batch.micro * batch.world;
+              filled.resources().nodes() * filled.resources().ranks_per_node(), filled.parallel().context()};
+  if (!filled.train().has_global_batch()) batch.global = batch.Each(batch.world);
   return batch;
 }
 
@@ -46,7 +50,7 @@ v1::Strategy StrategyOf(const v1::JobSpec& job) { return WithDefaults(job, nullp
 // The third micro-batch repeats the second, so more of them need no more memory.
 v1::JobSpec Shortened(v1::JobSpec job) {
   const Batch batch = BatchOf(job);
-  const int64_t each = batch.micro * batch.world;
+  const int64_t each = batch.Each(batch.world);
   job.mutable_train()->set_global_batch(std::min<int64_t>(batch.global / each, 3) * each);
   return job;
 }
@@ -77,7 +81,7 @@ Options SmallerMicroBatch(const v1::JobSpec& job) {
   Options options;
   const Batch batch = BatchOf(job);
   for (int64_t size = batch.micro / 2; size >= 1; size /= 2) {
-    if (batch.global % (size * batch.world) != 0) continue;
+    if (batch.global % (size * batch.world / batch.context) != 0) continue;
     options.push_back({job, absl::StrCat("train.micro_batch: ", size)});
     options.back().job.mutable_train()->set_micro_batch(size);
     KeepBatch(batch.global, &options.back());
@@ -163,7 +167,7 @@ Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   Option option{job,
                 absl::StrCat("resources.nodes: ", nodes, " (", world, " ranks instead of ", batch.world)};
   option.job.mutable_resources()->set_nodes(nodes);
-  const int64_t each = batch.micro * world;
+  const int64_t each = batch.Each(world);
   const int64_t global = (batch.global + each - 1) / each * each;
   if (!job.train().has_global_batch()) {
     absl::StrAppend(&option.text, ", samples a step ", global, " instead of ", batch.global, ")");
@@ -199,13 +203,12 @@ Options MoreRanks(const v1::JobSpec& job) {
   if (StrategyOf(job) == v1::STRATEGY_NO_SHARD) return {};  // Nothing is shared among them.
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   const int64_t nodes = filled.resources().nodes(), each = filled.resources().ranks_per_node();
-  const int64_t outer = filled.fsdp().outer().size();
-  const int64_t step = outer / std::gcd(outer, each);
   const Batch batch = BatchOf(job);
+  const int64_t groups = filled.fsdp().outer().size() * batch.context;
+  const int64_t step = groups / std::gcd(groups, each);
   const int64_t most = kMaxWorld / each;
-  for (int64_t n = nodes / step * step + step; n <= std::min(most, batch.global / (batch.micro * each));
-       n += step) {
-    if (batch.global % (batch.micro * n * each) != 0) continue;
+  for (int64_t n = nodes / step * step + step; n <= most && batch.Each(n * each) <= batch.global; n += step) {
+    if (batch.global % batch.Each(n * each) != 0) continue;
     if (Option option = OnNodes(job, n); Fits(option.job)) return {option};
   }
   const int64_t fewest = FewestNodes(job, nodes, step, most);

@@ -290,6 +290,9 @@ v1::JobSpec RandomJob(uint32_t seed) {
   if (world % 2 == 0 && fsdp->strategy() != v1::STRATEGY_NO_SHARD && pick(0, 1) == 0) {
     fsdp->mutable_outer()->set_size(2);
   }
+  if (world / std::max<int64_t>(1, fsdp->outer().size()) % 2 == 0 && pick(0, 2) == 0) {
+    job.mutable_parallel()->set_context(2);
+  }
   const int64_t peak = PeakOf(job);
   resources->set_memory_budget_bytes(peak * pick(10, 99) / 100);
   return job;

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/predict/cost.h"
+#include "fsdp/plan/program/traffic.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/rules/sized_job.h"
 
@@ -43,6 +44,11 @@ void AddUnits(const Plan& plan, v1::Plan* proto) {
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
     const Recompute recompute = RecomputeOf(plan.spec, plan.model, static_cast<int>(u));
+    for (const UnitExchange& exchange : plan.model.units[u].exchanges) {
+      unit->set_exchanged_bytes(unit->exchanged_bytes() +
+                                ReceivedBytes(plan.spec.mesh, exchange, exchange.forward_elements) +
+                                ReceivedBytes(plan.spec.mesh, exchange, exchange.backward_elements));
+    }
     unit->set_activation_bytes(plan.model.units[u].kept_bytes.With(recompute));
   }
 }

@@ -10,7 +10,7 @@ import rival_rank
 
 def sharded(job, device):
     with torch.device("meta"):
-        model = rival_rank.compiled(job["model"])
+        model = rival_rank.compiled(job)
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
     for unit in (model.embedding, *model.layers):
@@ -31,11 +31,10 @@ class Run:
         self.adamw.zero_grad(set_to_none=True)
         for index in range(self.count):
             self.model.set_is_last_backward(index == self.count - 1)
-            loss = self.batches.loss(self.model)
-            loss.backward()
+            loss = self.batches.backward(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         self.adamw.step()
-        return loss.detach() * self.count
+        return loss * self.count
 
 
 if __name__ == "__main__":

@@ -41,11 +41,13 @@ def ours(spec_path, spec, world):
 
 def theirs(spec, world, options):
     who, program = RIVALS[options.rival]
-    train = spec["train"]
+    train, context = spec["train"], spec.get("parallel", {}).get("context", 1)
+    fsdp = spec.get("fsdp", {})
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
-           "reduce": options.reduce, "keep_gathered": spec.get("fsdp", {}).get("keep_gathered", False),
-           "accumulation": train["global_batch"] // (train["micro_batch"] * world)}
+           "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
+           "recompute": fsdp.get("recompute") == "full",
+           "context": context, "accumulation": train["global_batch"] * context // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
         path.write_text(json.dumps(job))

@@ -13,10 +13,10 @@ from megatron_fsdp.mixed_precision import MixedPrecisionPolicy
 
 
 def sharded(job, device):
-    if job["keep_gathered"] or job["accumulation"] != 1:
-        raise SystemExit("megatron-fsdp is compared with one micro-batch a step and parameters resharded")
+    if job["keep_gathered"] or job["accumulation"] != 1 or job["context"] != 1:
+        raise SystemExit("megatron-fsdp is compared with one micro-batch a step, parameters resharded and samples whole")
     with device:
-        model = rival_rank.draw(rival_rank.compiled(job["model"]).bfloat16())
+        model = rival_rank.draw(rival_rank.compiled(job).bfloat16())
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     world = dist.get_world_size()
     return megatron_fsdp.fully_shard_model(
@@ -52,12 +52,11 @@ class Run:
         self.batches = rival_rank.Batches(job, device)
 
     def step(self):
-        loss = self.batches.loss(self.model)
-        loss.backward()
+        loss = self.batches.backward(self.model)
         clip(self.model, 1.0)
         self.adamw.step()
         self.adamw.zero_grad()
-        return loss.detach()
+        return loss
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
 JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
-keep_gathered (do not reshard after forward).
+keep_gathered (do not reshard after forward), context (ranks that share a sample), recompute (each
+block's forward runs again in backward).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -16,8 +18,11 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 
 def turn(x, cos, sin):
@@ -50,8 +55,9 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, m):
+    def __init__(self, m, recompute):
         super().__init__()
+        self.recompute = recompute
         self.embedding = nn.Embedding(m["vocab_size"], m["hidden_size"])
         self.layers = nn.ModuleList(Block(m) for _ in range(m["layers"]))
         self.norm = nn.RMSNorm(m["hidden_size"], eps=1e-5)
@@ -60,7 +66,7 @@ class Llama(nn.Module):
     def forward(self, tokens, cos, sin):
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x = checkpoint(layer, x, cos, sin, use_reentrant=False) if self.recompute else layer(x, cos, sin)
         return self.output(self.norm(x))
 
 
@@ -71,8 +77,8 @@ def rotary(m, length, device):
     return torch.cat((angle, angle), dim=-1).cos(), torch.cat((angle, angle), dim=-1).sin()
 
 
-def compiled(m):
-    model = Llama(m)
+def compiled(job):
+    model = Llama(job["model"], job["recompute"])
     for layer in model.layers:
         layer.compile(fullgraph=True)
     return model
@@ -96,18 +102,36 @@ def loss_of(logits, targets):
 
 
 class Batches:
-    """Losses of a model over random tokens, one for each micro-batch of a step."""
+    """A model's forward and backward over random tokens, for each micro-batch of a step. Where ranks share samples, it is
+    PyTorch's context parallelism that cuts them, and makes attention see the parts of all."""
 
     def __init__(self, job, device):
         self.job, self.device = job, device
         self.cos, self.sin = rotary(job["model"], job["sequence_length"], device)
-        self.generator = torch.Generator(device=device).manual_seed(dist.get_rank())
+        mesh = init_device_mesh("cuda", (dist.get_world_size() // job["context"], job["context"]),
+                                mesh_dim_names=("data", "context"))
+        self.sharing = mesh["context"] if job["context"] > 1 else None
+        self.generator = torch.Generator(device=device).manual_seed(mesh.get_local_rank("data"))
 
-    def loss(self, model):
+    @contextlib.contextmanager
+    def shared(self, *whole):
+        """Within it, the tensors that it gives are this rank's part."""
+        if self.sharing is None:
+            yield whole
+            return
+        parts = [each.clone() for each in whole]
+        lengths = [1 if each.dtype == torch.int64 else 0 for each in parts]
+        with context_parallel(self.sharing, buffers=parts, buffer_seq_dims=lengths, no_restore_buffers=set(parts)):
+            yield parts
+
+    def backward(self, model):
         shape = (self.job["micro_batch"], self.job["sequence_length"] + 1)
         tokens = torch.randint(0, self.job["model"]["vocab_size"], shape, device=self.device, generator=self.generator)
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
-            return loss_of(model(tokens[:, :-1], self.cos, self.sin), tokens[:, 1:]) / self.job["accumulation"]
+        kernels = sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True)
+        with self.shared(tokens[:, :-1], tokens[:, 1:], self.cos, self.sin) as (own, targets, cos, sin), kernels:
+            loss = loss_of(model(own, cos, sin), targets) / self.job["accumulation"]
+            loss.backward()
+        return loss.detach()
 
 
 def measure(run, job):
@@ -126,7 +150,7 @@ def measure(run, job):
     torch.cuda.synchronize()
     steps = [first.elapsed_time(second) for first, second in zip(marks, marks[1:])]
     median = sorted(steps)[len(steps) // 2]
-    tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"]
+    tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"] / job["context"]
     return {"step_ms": median, "steps_ms": steps, "timed": len(steps), "began_ns": began, "ended_ns": time.time_ns(),
             "tokens_per_second_per_gpu": tokens / median * 1e3,
             "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),

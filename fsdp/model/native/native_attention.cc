@@ -28,14 +28,13 @@ namespace fsdpd {
 namespace {
 
 constexpr double kNoDropout = 0;
-constexpr bool kCausal = true;
 
 // Between [batch, tokens, heads, head_size] and what kernels want, [batch, heads, tokens, head_size]: a view.
 at::Tensor Swapped(const at::Tensor& x) { return x.transpose(1, 2); }
 at::Tensor TokensFirst(const at::Tensor& x) { return Swapped(x).contiguous(); }
 
 AttentionInput HeadsFirst(const AttentionInput& input) {
-  return {Swapped(input.q), Swapped(input.k), Swapped(input.v)};
+  return {Swapped(input.q), Swapped(input.k), Swapped(input.v), input.causal};
 }
 
 // Key or value heads, [batch, kv_heads, ...], once for each query head that reads them, and the way back.
@@ -50,16 +49,17 @@ at::Tensor SumHeads(const at::Tensor& grad, int64_t kv_heads) {
 double Scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
 
 // The masked scores, in fp32. For tensors with heads first and repeated.
-at::Tensor Scores(const at::Tensor& q, const at::Tensor& k) {
+at::Tensor Scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
   const int64_t sequence = q.size(2);
   at::Tensor scores = at::matmul(q.to(at::kFloat), k.to(at::kFloat).transpose(-2, -1)).mul_(Scale(q));
+  if (!causal) return scores;
   const at::Tensor future = at::ones({sequence, sequence}, scores.options().dtype(at::kBool)).triu(1);
   return scores.masked_fill_(future, -std::numeric_limits<double>::infinity());
 }
 
 AttentionOutput ComposedForward(const AttentionInput& x) {
   const int64_t heads = x.q.size(1);
-  at::Tensor scores = Scores(x.q, RepeatHeads(x.k, heads));
+  at::Tensor scores = Scores(x.q, RepeatHeads(x.k, heads), x.causal);
   const at::Tensor log_sum_exp = at::logsumexp(scores, {-1}, /*keepdim=*/true);
   const at::Tensor weights = scores.sub_(log_sum_exp).exp_();
   const at::Tensor out = at::matmul(weights, RepeatHeads(x.v, heads).to(at::kFloat));
@@ -71,7 +71,7 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
   const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
   const at::ScalarType type = x.q.scalar_type();
   const at::Tensor k = RepeatHeads(x.k, heads), grad = grad_out.to(at::kFloat);
-  const at::Tensor weights = Scores(x.q, k).sub_(log_sum_exp).exp_();
+  const at::Tensor weights = Scores(x.q, k, x.causal).sub_(log_sum_exp).exp_();
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
   at::Tensor grad_scores =
       at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Of the weights, so far.
@@ -83,19 +83,19 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
 
 AttentionOutput HostForward(const AttentionInput& x) {
   auto [out, log_sum_exp] =
-      at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, kCausal);
+      at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, x.causal);
   return {AttentionKernel::kHost, std::move(out), std::move(log_sum_exp), {}, {}, {}};
 }
 
 AttentionOutput CudnnForward(const AttentionInput& x) {
   auto result = at::_scaled_dot_product_cudnn_attention(x.q, x.k, x.v, /*attn_bias=*/{},
-                                                        /*compute_log_sumexp=*/true, kNoDropout, kCausal);
+                                                        /*compute_log_sumexp=*/true, kNoDropout, x.causal);
   return {AttentionKernel::kCudnn, std::get<0>(result), std::get<1>(result),
           std::get<6>(result),     std::get<7>(result), {}};
 }
 
 AttentionOutput FlashForward(const AttentionInput& x) {
-  auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, kCausal);
+  auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, x.causal);
   return {AttentionKernel::kFlash, std::get<0>(result), std::get<1>(result),
           std::get<6>(result),     std::get<7>(result), {}};
 }
@@ -104,7 +104,7 @@ AttentionOutput EfficientForward(const AttentionInput& x) {
   const int64_t heads = x.q.size(1);
   auto [out, log_sum_exp, seed, offset] = at::_scaled_dot_product_efficient_attention(
       x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
-      kNoDropout, kCausal);
+      kNoDropout, x.causal);
   return {AttentionKernel::kEfficient, std::move(out),
           std::move(log_sum_exp),      std::move(seed),
           std::move(offset),           {}};
@@ -115,7 +115,7 @@ AttentionInput EfficientBackward(const at::Tensor& grad, const AttentionInput& x
   const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
   auto [q, k, v, bias] = at::_scaled_dot_product_efficient_attention_backward(
       grad, x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/at::Tensor(), out,
-      y.log_sum_exp, y.seed, y.offset, kNoDropout, {true, true, true, false}, kCausal);
+      y.log_sum_exp, y.seed, y.offset, kNoDropout, {true, true, true, false}, x.causal);
   return {std::move(q), SumHeads(k, kv_heads), SumHeads(v, kv_heads)};
 }
 
@@ -139,19 +139,19 @@ AttentionOutput RunForward(const AttentionInput& x, AttentionKernel kernel) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& grad, const AttentionInput& x,
                                                            const AttentionOutput& y) {
   const at::Tensor out = Swapped(y.out), none;
-  const int64_t sequence = x.q.size(2);
+  const int64_t queries = x.q.size(2), keys = x.k.size(2);
   switch (y.kernel) {
     case AttentionKernel::kHost:
       return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, x.q, x.k, x.v, out, y.log_sum_exp,
-                                                                      kNoDropout, kCausal);
+                                                                      kNoDropout, x.causal);
     case AttentionKernel::kCudnn:
       return at::_scaled_dot_product_cudnn_attention_backward(
           grad, x.q, x.k, x.v, out, y.log_sum_exp, y.seed, y.offset, /*attn_bias=*/none, /*cum_seq_q=*/none,
-          /*cum_seq_k=*/none, sequence, sequence, kNoDropout, kCausal);
+          /*cum_seq_k=*/none, queries, keys, kNoDropout, x.causal);
     case AttentionKernel::kFlash:
-      return at::_scaled_dot_product_flash_attention_backward(
-          grad, x.q, x.k, x.v, out, y.log_sum_exp, /*cum_seq_q=*/none, /*cum_seq_k=*/none, sequence, sequence,
-          kNoDropout, kCausal, y.seed, y.offset);
+      return at::_scaled_dot_product_flash_attention_backward(grad, x.q, x.k, x.v, out, y.log_sum_exp,
+                                                              /*cum_seq_q=*/none, /*cum_seq_k=*/none, queries,
+                                                              keys, kNoDropout, x.causal, y.seed, y.offset);
     case AttentionKernel::kEfficient: {
       AttentionInput grads = EfficientBackward(grad, x, y, out);
       return {std::move(grads.q), std::move(grads.k), std::move(grads.v)};
@@ -193,7 +193,7 @@ AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
   if (!input.q.is_cuda()) return AttentionKernel::kHost;
   const AttentionInput x = HeadsFirst(input);
   const auto choice = static_cast<at::SDPBackend>(
-      at::_fused_sdp_choice(x.q, x.k, x.v, /*attn_mask=*/{}, kNoDropout, kCausal, /*scale=*/std::nullopt,
+      at::_fused_sdp_choice(x.q, x.k, x.v, /*attn_mask=*/{}, kNoDropout, x.causal, /*scale=*/std::nullopt,
                             /*enable_gqa=*/x.q.size(1) != x.k.size(1)));
   // Kernels that the choice takes only with padded heads are left to kComposed.
   const bool whole_heads = x.q.size(-1) % 8 == 0;
@@ -218,7 +218,7 @@ AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<
     AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
     TokensOf(output.out, begin, count).copy_(Swapped(own.out));
     own.out = at::Tensor();
-    output.documents.push_back(std::move(own));
+    output.parts.push_back(std::move(own));
   });
   return output;
 }
@@ -232,7 +232,7 @@ AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInpu
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
   const AttentionInput grads = {like(input.q), like(input.k), like(input.v)};
   ForEachDocument(document_starts, input.q, [&](size_t number, int64_t begin, int64_t count) {
-    AttentionOutput own = output.documents.at(number);
+    AttentionOutput own = output.parts.at(number);
     own.out = TokensOf(output.out, begin, count);
     const AttentionInput into = TokensOf(grads, begin, count);
     const auto [q, k, v] = RunBackward(Swapped(TokensOf(grad_out, begin, count)),

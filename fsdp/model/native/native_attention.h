@@ -1,4 +1,4 @@
-// Causal attention with an explicit backward, by the fastest kernel that takes the tensors.
+// Attention with an explicit backward, by the fastest kernel that takes the tensors.
 //
 // On one H200 (bf16, head size 128, sequence 8192) cuDNN runs at 623 TFLOP/s forward and 496 backward, flash
 // attention at 318 and 277; LibTorch's own order puts cuDNN first there, from cuDNN 9.15 on (the
@@ -26,10 +26,14 @@ enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
 // q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie
 // further apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads
 // divides heads.
+//
+// Causal: a token sees those up to its own number, and there are as many queries as keys. Otherwise every
+// query sees every key, of which there may be more or fewer.
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;
   at::Tensor v;
+  bool causal = true;
 };
 
 // The forward's result, and what backward needs of it.
@@ -39,7 +43,7 @@ struct AttentionOutput {
   at::Tensor log_sum_exp;  // fp32, one a row and head, in the kernel's own shape.
   at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
   at::Tensor offset;
-  std::vector<AttentionOutput> documents;  // Each without `out`, in place of all but `out` here.
+  std::vector<AttentionOutput> parts;  // Of documents: each without `out`, in place of all but `out` here.
 };
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input);

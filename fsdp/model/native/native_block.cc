@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
 
+#include "fsdp/model/native/cut_attention.h"
+
 namespace fsdpd {
 namespace {
 
@@ -64,6 +66,20 @@ void NativeBlock::FillQk(Kept* kept) const {
   RotateForward(rotary_, kept->positions, {kept->q, kept->k});
 }
 
+AttentionOutput NativeBlock::Attend(const Kept& kept) const {
+  const AttentionInput input = AttentionInputOf(kept);
+  if (context().SizeOf(Group::kContext) == 1) return AttentionForward(input, kept.document_starts);
+  FSDPD_CHECK(kept.document_starts.empty() && kept.positions.defined());
+  return CutAttentionForward(input, &context());
+}
+
+AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& kept) const {
+  const AttentionInput input = AttentionInputOf(kept);
+  if (context().SizeOf(Group::kContext) == 1)
+    return AttentionBackward(grad, input, kept.attended, kept.document_starts);
+  return CutAttentionBackward(grad, input, kept.attended, &context());
+}
+
 void NativeBlock::FillMiddle(Kept* kept) const {
   Normed in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
   kept->attention_rstd = std::move(in.rstd);
@@ -75,7 +91,7 @@ void NativeBlock::FillMiddle(Kept* kept) const {
     const AttentionInput heads = AttentionInputOf(*kept);
     RotateForward(rotary_, kept->positions, {heads.q, heads.k});
   }
-  kept->attended = AttentionForward(AttentionInputOf(*kept), kept->document_starts);
+  kept->attended = Attend(*kept);
   kept->middle = AddLinear(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), param(p_.wo));
 }
 
@@ -101,7 +117,7 @@ void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   const at::NoGradGuard no_grad;
-  FSDPD_CHECK(input.hidden.size(1) == rotary_.cos.size(0));
+  FSDPD_CHECK(input.hidden.size(1) * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
   Kept kept;
   kept.x = input.hidden;
   kept.positions = input.positions;
@@ -126,7 +142,7 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
   add(&kept->attended);
-  for (AttentionOutput& document : kept->attended.documents) add(&document);
+  for (AttentionOutput& part : kept->attended.parts) add(&part);
   for (at::Tensor* tensor : tensors) {
     if (tensor->defined()) visit(tensor);
   }
@@ -185,8 +201,7 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
   Add({grad, FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
   FillQk(kept);
-  AttentionInput of = AttentionBackward(at::mm(grad, param(p_.wo)).view(kept->attended.out.sizes()),
-                                        AttentionInputOf(*kept), kept->attended, kept->document_starts);
+  AttentionInput of = AttendBackward(at::mm(grad, param(p_.wo)).view(kept->attended.out.sizes()), *kept);
   kept->attended = {};
   at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
   return NormedBackward(grad, std::move(grad_qkv), kept->x.flatten(0, 1), kept->attention_rstd,

@@ -96,6 +96,10 @@ class NativeBlock : public NativeUnit {
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
   AttentionInput AttentionInputOf(const Kept& kept) const;
 
+  // Of this rank's tokens, to whole samples.
+  AttentionOutput Attend(const Kept& kept) const;
+  AttentionInput AttendBackward(const at::Tensor& grad, const Kept& kept) const;
+
   // Each fills in what it is named after from what comes before it in `kept`.
   void FillQk(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.

@@ -7,7 +7,9 @@ namespace fsdpd {
 NativeUnit::NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed)
     : facts_(std::move(facts)), compute_(compute), borrowed_(borrowed) {}
 
-void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* /*context*/) {
+void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* context) {
+  FSDPD_CHECK(context != nullptr);
+  context_ = context;
   FSDPD_CHECK(params_.empty() && params.size() == facts_.params.size() + borrowed_);
   for (size_t i = 0; i < facts_.params.size(); ++i) {
     FSDPD_CHECK(params[i].data.sizes() == at::IntArrayRef(facts_.params[i].shape));

@@ -32,6 +32,8 @@ class NativeUnit : public Unit {
   // The own parameter with this name; -1 where the configuration has none.
   int IndexOf(const std::string& name) const;
 
+  UnitContext& context() const { return *context_; }
+
   // The bound parameter; undefined for -1.
   at::Tensor param(int index) const;
 
@@ -43,6 +45,7 @@ class NativeUnit : public Unit {
   const at::ScalarType compute_;
   const size_t borrowed_;
   std::vector<at::Tensor> params_;
+  UnitContext* context_ = nullptr;
 };
 
 // What forwards left for their backwards, by slot.

@@ -1,7 +1,7 @@
 // What a unit may use beside its parameters: the ranks that it shares a model with. It is the only way out of
 // its rank, so that the plan knows what a unit sends: which groups it sums over, and how much, stands in its
-// facts (UnitFacts::exchanges), and a group that does not stand there is refused. No built-in model exchanges
-// yet, and a plug-in's description cannot say that its units do.
+// facts (UnitFacts::exchanges), and what does not stand there is refused. A plug-in's description cannot say
+// that its units exchange anything.
 //
 // Call order: within a call of the unit, the same on all ranks of the group. Thread safety: that of the unit.
 #pragma once
@@ -22,9 +22,16 @@ class UnitContext {
   // This rank's number in it.
   virtual int64_t IndexIn(Group group) const = 0;
 
-  // Sums `values`, fp32 and contiguous, over the group in place, in the order of the lane that the call runs
-  // on. An error stays with the context and ends the step after the call; until then values are undefined.
+  // All three run in the order of the lane that the call runs on, on contiguous tensors. An error stays with
+  // the context and ends the step after the call; until then values are undefined.
+  //
+  // Sums `values`, fp32, over the group in place.
   virtual void AllReduce(Group group, at::Tensor values) = 0;
+  // `parts`: [SizeOf(group), ...], of which this rank has filled in its own, gets everyone's.
+  virtual void AllGather(Group group, at::Tensor parts) = 0;
+  // `sum`: this rank's part of the sum of everyone's `parts`, [SizeOf(group), ...], which are undefined
+  // after. Both fp32.
+  virtual void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) = 0;
 };
 
 // Of a rank that shares its model with nobody.
@@ -33,6 +40,8 @@ class LoneContext : public UnitContext {
   int64_t SizeOf(Group /*group*/) const override { return 1; }
   int64_t IndexIn(Group /*group*/) const override { return 0; }
   void AllReduce(Group /*group*/, at::Tensor /*values*/) override {}
+  void AllGather(Group /*group*/, at::Tensor /*parts*/) override {}
+  void ReduceScatter(Group /*group*/, at::Tensor parts, at::Tensor sum) override { sum.copy_(parts[0]); }
 };
 
 }  // namespace fsdpd

@@ -8,9 +8,11 @@ bool Has(Group group, Axis axis) {
     case Group::kSelf:
       return false;
     case Group::kShard:
-      return axis == Axis::kShard;
+      return axis == Axis::kShard || axis == Axis::kContext;
     case Group::kReplicate:
       return axis == Axis::kReplicate;
+    case Group::kContext:
+      return axis == Axis::kContext;
     case Group::kWorld:
       return true;
   }
@@ -23,6 +25,8 @@ const char* NameOf(Axis axis) {
       return "replicate";
     case Axis::kShard:
       return "shard";
+    case Axis::kContext:
+      return "context";
   }
   return "?";
 }
@@ -35,6 +39,8 @@ const char* NameOf(Group group) {
       return "shard";
     case Group::kReplicate:
       return "replicate";
+    case Group::kContext:
+      return "context";
     case Group::kWorld:
       return "world";
   }
@@ -60,6 +66,13 @@ Mesh Mesh::DataParallel(int64_t replicate, int64_t shard) {
   Mesh mesh;
   mesh.sizes_[static_cast<size_t>(Axis::kReplicate)] = replicate;
   mesh.sizes_[static_cast<size_t>(Axis::kShard)] = shard;
+  return mesh;
+}
+
+Mesh Mesh::Cut(int64_t replicate, int64_t context) const {
+  FSDPD_CHECK(replicate > 0 && context > 0 && world() % (replicate * context) == 0);
+  Mesh mesh = DataParallel(replicate, world() / (replicate * context));
+  mesh.sizes_[static_cast<size_t>(Axis::kContext)] = context;
   return mesh;
 }
 

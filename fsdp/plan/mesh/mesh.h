@@ -12,19 +12,21 @@ namespace fsdpd {
 
 enum class Axis {
   kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
-  kShard,      // Ranks along it hold the shards of a bucket.
+  kShard,      // Ranks along it hold shards of a bucket, and read samples of their own.
+  kContext,    // The same, but each has a part of one sample's tokens (sequence_cut.h).
 };
-constexpr int kAxes = 2;
+constexpr int kAxes = 3;
 const char* NameOf(Axis axis);
 
 // Ranks that differ in a group's axes alone are one group of it.
 enum class Group {
   kSelf,       // No axis: each rank alone.
-  kShard,      // The shard axis.
+  kShard,      // Who holds the shards of a bucket: the shard and the context axis.
   kReplicate,  // The replicate axis.
+  kContext,    // Who shares a sample: the context axis.
   kWorld,      // All axes.
 };
-constexpr int kGroups = 4;
+constexpr int kGroups = 5;
 const char* NameOf(Group group);
 bool Has(Group group, Axis axis);
 
@@ -34,7 +36,7 @@ enum class Role {
   kGather,  // Parameters on their way to compute.
   kReduce,  // Gradients on their way back, norms and losses.
   kOuter,   // Both, between replicas.
-  kUnit,    // What units sum among themselves, within an instruction.
+  kUnit,    // What units exchange among themselves, within an instruction.
 };
 constexpr int kRoles = 4;
 const char* NameOf(Role role);
@@ -45,13 +47,16 @@ class Mesh {
 
   // REQUIRES: all sizes are 1 or more.
   static Mesh DataParallel(int64_t replicate, int64_t shard);
-  // The same ranks, their shard axis cut into so many replicas. REQUIRES: `replicate` divides world().
-  Mesh WithReplicas(int64_t replicate) const { return DataParallel(replicate, world() / replicate); }
+  // The same ranks, of which the shard axis gives those that the other needs. REQUIRES: the sizes of both
+  // divide world().
+  Mesh WithReplicas(int64_t replicate) const { return Cut(replicate, size(Axis::kContext)); }
+  Mesh WithContext(int64_t context) const { return Cut(size(Axis::kReplicate), context); }
 
   int64_t size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
   int64_t world() const;
-  // Ranks that read samples of their own. Axes that cut a sample over ranks would not count.
-  int64_t data_ranks() const { return size(Axis::kReplicate) * size(Axis::kShard); }
+  // Groups of ranks that read samples of their own, and which of them a rank is in.
+  int64_t data_ranks() const { return world() / size(Axis::kContext); }
+  int64_t DataRank(int64_t rank) const { return NumberOf(Group::kContext, rank); }
 
   int64_t SizeOf(Group group) const;
   // The rank's number along one axis.
@@ -66,6 +71,7 @@ class Mesh {
   bool operator==(const Mesh& other) const { return sizes_ == other.sizes_; }
 
  private:
+  Mesh Cut(int64_t replicate, int64_t context) const;
   // The rank's number along the axes that are (`within`) or are not the group's.
   int64_t NumberAlong(Group group, bool within, int64_t rank) const;
 

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr Group kAll[] = {Group::kSelf, Group::kShard, Group::kReplicate, Group::kWorld};
+constexpr Group kAll[] = {Group::kSelf, Group::kShard, Group::kReplicate, Group::kContext, Group::kWorld};
 
 TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
   const Mesh mesh = Mesh::DataParallel(/*replicate=*/2, /*shard=*/3);
@@ -30,7 +30,7 @@ TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
 TEST(Mesh, GroupsOfOneKindPartTheRanks) {
   for (int64_t replicate = 1; replicate <= 4; ++replicate) {
     for (int64_t shard = 1; shard <= 4; ++shard) {
-      const Mesh mesh = Mesh::DataParallel(replicate, shard);
+      const Mesh mesh = Mesh::DataParallel(replicate, shard * 3).WithContext(3);
       for (const Group group : kAll) {
         std::map<int64_t, std::set<int64_t>> indices;  // By the group's number.
         for (int64_t rank = 0; rank < mesh.world(); ++rank) {
@@ -43,6 +43,18 @@ TEST(Mesh, GroupsOfOneKindPartTheRanks) {
         }
       }
     }
+  }
+}
+
+TEST(Mesh, RanksThatShareASampleAreNeighbours) {
+  const Mesh mesh = Mesh::DataParallel(1, 12).WithContext(3).WithReplicas(2);
+  EXPECT_EQ(mesh, Mesh::DataParallel(1, 12).WithReplicas(2).WithContext(3));
+  EXPECT_EQ(mesh.data_ranks(), 4);
+  for (int64_t rank = 0; rank < 12; ++rank) {
+    EXPECT_EQ(mesh.DataRank(rank), rank / 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kContext, rank), rank % 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 6);  // Shards are cut over them too.
+    EXPECT_EQ(mesh.NumberOf(Group::kShard, rank), rank / 6);
   }
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 // The sizes that every estimate is made of.
 struct Shape {
-  int64_t tokens;  // Of one micro-batch.
-  int64_t sequence;
+  int64_t tokens;    // Of one micro-batch, on one rank.
+  int64_t sequence;  // Of a sample, over all ranks that share it.
   int64_t vocab;
   int64_t hidden;
   int64_t query;  // Width of all query heads.
@@ -21,11 +21,27 @@ struct Shape {
   int64_t heads;
   int64_t compute_bytes;  // Of one element in compute precision.
   bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
+  int64_t context;  // Ranks that share each sample.
 
   bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
   int64_t HiddenBytes() const { return Bytes(hidden); }
+  int64_t AllKeys() const { return tokens * context * 2 * key; }  // And values, of whole samples.
 };
+
+// What a rank gets of a model's work at a time.
+struct Share {
+  int64_t micro_batch;
+  int64_t sequence;
+  int64_t context;
+  DType compute;
+  bool host;
+
+  int64_t tokens() const { return micro_batch * sequence / context; }
+};
+
+constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
+constexpr int64_t kFp32Bytes = 4;
 
 using Params = std::vector<ParamFacts>;
 
@@ -43,8 +59,6 @@ int64_t LargestMatrix(const Params& params) {
 
 // ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
 // together.
-
-constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
@@ -67,7 +81,19 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
 // results between beside them.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
-  return s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
+  const int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
+  if (s.context == 1) return ffn;
+  // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
+  // values, the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of
+  // what attention gave and of the queries.
+  return std::max(ffn, s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query));
+}
+
+// Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
+std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
+  if (s.context == 1) return {};
+  return {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
+          {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, DType::kFp32}};
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
@@ -135,8 +161,6 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 
 // ---- The bytes that CUDA's kernels (fsdp/kernels) read and write beside matrix products and attention; a
 // product's own operands and result are the product's, an addend it reads is not.
-
-constexpr int64_t kFp32Bytes = 4;
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
@@ -226,18 +250,18 @@ Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   return params;
 }
 
-ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
-                    bool host) {
-  const Shape s{micro_batch * sequence,
-                sequence,
+ModelFacts Describe(const LlamaConfig& model, const Share& share) {
+  const Shape s{share.tokens(),
+                share.sequence,
                 model.vocab_size,
                 model.hidden_size,
                 model.heads * model.head_size,
                 model.kv_heads * model.head_size,
                 model.intermediate_size,
                 model.heads,
-                BytesOf(compute),
-                host};
+                BytesOf(share.compute),
+                share.host,
+                share.context};
   ModelFacts facts;
   facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}, LlamaEmbeddingWorkspace(s)));
   const Params params = LlamaBlockParams(model, s);
@@ -248,6 +272,7 @@ ModelFacts Describe(const LlamaConfig& model, int64_t micro_batch, int64_t seque
     unit.selective_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.hidden) *
                            static_cast<double>(2 * s.intermediate);  // Gate and up.
     CountLlamaBlockBytes(s, model.qk_norm, &unit);
+    unit.exchanges = LlamaBlockExchanges(s, share.compute);
     facts.units.push_back(std::move(unit));
   }
   Params norm;
@@ -275,13 +300,11 @@ Params Gpt2BlockParams(const Shape& s) {
   return params;
 }
 
-ModelFacts Describe(const Gpt2Config& model, int64_t micro_batch, int64_t sequence, DType compute,
-                    bool host) {
-  const Shape s{micro_batch * sequence,  sequence,
-                model.vocab_size,        model.hidden_size,
-                model.hidden_size,       model.hidden_size,
-                model.intermediate_size, model.heads,
-                BytesOf(compute),        host};
+ModelFacts Describe(const Gpt2Config& model, const Share& share) {
+  const Shape s{
+      share.tokens(),    share.sequence,          model.vocab_size, model.hidden_size,      model.hidden_size,
+      model.hidden_size, model.intermediate_size, model.heads,      BytesOf(share.compute), share.host,
+      share.context};
   ModelFacts facts;
   facts.units.push_back(
       Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}},
@@ -335,13 +358,12 @@ UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes,
   return unit;
 }
 
-ModelFacts Describe(const PluginConfig& model, int64_t micro_batch, int64_t sequence, DType compute,
-                    bool /*host*/) {
-  const int64_t tokens = micro_batch * sequence;
+ModelFacts Describe(const PluginConfig& model, const Share& share) {
+  const int64_t tokens = share.tokens();
   int64_t input_bytes = tokens * 8;  // Token ids.
   ModelFacts facts;
   for (const UnitDescription& from : model.units) {
-    UnitFacts unit = Unit(from, tokens, input_bytes, BytesOf(compute));
+    UnitFacts unit = Unit(from, tokens, input_bytes, BytesOf(share.compute));
     unit.borrows = static_cast<int>(LenderOf(model, from.borrows));
     input_bytes = unit.output_bytes;
     facts.units.push_back(std::move(unit));
@@ -357,6 +379,18 @@ bool MatchesAny(const std::string& name, const std::vector<std::string>& pattern
 }
 
 }  // namespace
+
+const char* VerbOf(Exchange what) {
+  switch (what) {
+    case Exchange::kSum:
+      return "sums";
+    case Exchange::kGather:
+      return "gathers";
+    case Exchange::kSumPart:
+      return "sums its part of";
+  }
+  return "?";
+}
 
 int64_t KeptBytes::With(Recompute recompute) const {
   switch (recompute) {
@@ -407,7 +441,7 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
                          DType compute) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config, micro_batch, sequence_length, compute, /*host=*/false);
+        return Describe(config, {micro_batch, sequence_length, /*context=*/1, compute, /*host=*/false});
       },
       model);
   SetDeviations(model, InitialConfig{}, &facts);
@@ -417,8 +451,8 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
 ModelFacts DescribeSpec(const Spec& spec) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config, spec.micro_batch, spec.data.sequence_length, spec.precision.compute,
-                        /*host=*/spec.device == DeviceKind::kCpu);
+        return Describe(config, {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
+                                 spec.precision.compute, /*host=*/spec.device == DeviceKind::kCpu});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

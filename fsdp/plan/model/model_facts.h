@@ -44,12 +44,22 @@ struct KeptBytes {
   int64_t With(Recompute recompute) const;
 };
 
-// What a unit sums over a group of ranks through its context (fsdp/model/unit/unit_context.h), in fp32
-// numbers of one micro-batch. Recompute runs the forward's again.
+// What a unit does with others of a group through its context (fsdp/model/unit/unit_context.h).
+enum class Exchange {
+  kSum,      // AllReduce
+  kGather,   // AllGather
+  kSumPart,  // ReduceScatter
+};
+const char* VerbOf(Exchange what);  // "gathers"
+
+// Numbers of one micro-batch: of what is summed, or of all ranks' parts together. Recompute runs the
+// forward's again.
 struct UnitExchange {
   Group group = Group::kSelf;
   int64_t forward_elements = 0;
   int64_t backward_elements = 0;
+  Exchange what = Exchange::kSum;
+  DType type = DType::kFp32;
 };
 
 struct UnitFacts {

@@ -25,7 +25,8 @@ class Costs {
         model_(model),
         layout_(layout),
         profile_(profile),
-        one_node_(spec.mesh.size(Axis::kShard) <= placement.ranks_per_node) {}
+        ranks_per_node_(placement.ranks_per_node),
+        one_node_(OnOneNode(Group::kShard)) {}
 
   double Of(const Instruction& i) const {
     switch (i.op) {
@@ -59,6 +60,8 @@ class Costs {
   }
 
  private:
+  // A group's ranks are neighbours. REQUIRES: not the replicate axis's.
+  bool OnOneNode(Group group) const { return spec_.mesh.SizeOf(group) <= ranks_per_node_; }
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
@@ -87,18 +90,16 @@ class Costs {
                                        : profile_.network_gather_bytes_per_second);
   }
 
-  // All-reduces within a unit, of so many fp32 numbers each.
+  // Within a unit, of so many numbers each.
   double Exchanges(const UnitFacts& unit, int64_t UnitExchange::*elements) const {
     double seconds = 0;
     for (const UnitExchange& exchange : unit.exchanges) {
-      const int64_t ranks = spec_.mesh.SizeOf(exchange.group);
-      if (ranks == 1 || exchange.*elements == 0) continue;
-      const double once = D(exchange.*elements * BytesOf(DType::kFp32)) * D(ranks - 1) / D(ranks);
+      if (spec_.mesh.SizeOf(exchange.group) == 1 || exchange.*elements == 0) continue;
       const double rate = Has(exchange.group, Axis::kReplicate) ? profile_.outer_reduce_bytes_per_second
-                          : one_node_                           ? profile_.node_reduce_bytes_per_second
+                          : OnOneNode(exchange.group)           ? profile_.node_reduce_bytes_per_second
                                                                 : profile_.network_reduce_bytes_per_second;
       seconds += profile_.collective_latency_seconds +
-                 2 * once / rate;  // An all-reduce receives all but its own twice.
+                 D(ReceivedBytes(spec_.mesh, exchange, exchange.*elements)) / rate;
     }
     return seconds;
   }
@@ -178,6 +179,7 @@ class Costs {
   const ModelFacts& model_;
   const Layout& layout_;
   const DeviceProfile& profile_;
+  const int64_t ranks_per_node_;
   const bool one_node_;
 };
 
@@ -210,7 +212,7 @@ std::vector<double> SnapshotSeconds(const Spec& spec, const Layout& layout, cons
 double StepFlops(const Spec& spec, const ModelFacts& model) {
   double forward = 0;
   for (const UnitFacts& unit : model.units) forward += unit.forward_flops;
-  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.data_ranks());
+  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world());
 }
 
 }  // namespace fsdpd

@@ -259,8 +259,9 @@ void Add(const Layout& layout, Lines* lines) {
     std::string line = absl::StrCat("unit ", unit.name, ": buckets ", absl::StrJoin(unit.buckets, " "));
     if (unit.borrows >= 0) absl::StrAppend(&line, ", borrows ", layout.units[unit.borrows].name);
     for (const UnitExchange& exchange : unit.exchanges) {
-      absl::StrAppend(&line, ", sums ", exchange.forward_elements, " and ", exchange.backward_elements,
-                      " over ", NameOf(exchange.group));
+      absl::StrAppend(&line, ", ", VerbOf(exchange.what), " ", exchange.forward_elements, " and ",
+                      exchange.backward_elements, " ", NameOf(exchange.type), " over ",
+                      NameOf(exchange.group));
     }
     lines->push_back(std::move(line));
   }

@@ -24,6 +24,11 @@ v1::CommOp Named(Pattern pattern) {
   return v1::COMM_OP_UNSPECIFIED;
 }
 
+int64_t Received(Pattern pattern, int64_t buffer_bytes, int64_t ranks) {
+  const int64_t once = buffer_bytes / ranks * (ranks - 1);
+  return pattern == Pattern::kAllReduce ? 2 * once : once;
+}
+
 // As if every group had members.
 Traffic Of(const Layout& layout, const Instruction& instruction) {
   Traffic traffic;
@@ -71,9 +76,13 @@ Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& ins
   if (ranks == 1) return {};
   Traffic traffic = Of(layout, instruction);
   if (!traffic.travels()) return {};
-  const int64_t once = traffic.buffer_bytes / ranks * (ranks - 1);
-  traffic.received_bytes = traffic.pattern == Pattern::kAllReduce ? 2 * once : once;
+  traffic.received_bytes = Received(traffic.pattern, traffic.buffer_bytes, ranks);
   return traffic;
+}
+
+int64_t ReceivedBytes(const Mesh& mesh, const UnitExchange& exchange, int64_t elements) {
+  const Pattern pattern = exchange.what == Exchange::kSum ? Pattern::kAllReduce : Pattern::kAllGather;
+  return Received(pattern, elements * BytesOf(exchange.type), mesh.SizeOf(exchange.group));
 }
 
 }  // namespace fsdpd

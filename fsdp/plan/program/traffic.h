@@ -20,4 +20,7 @@ struct Traffic {
 
 Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& instruction);
 
+// Likewise, of a unit's own exchange of `elements`, which is no instruction's.
+int64_t ReceivedBytes(const Mesh& mesh, const UnitExchange& exchange, int64_t elements);
+
 }  // namespace fsdpd

@@ -34,7 +34,8 @@ class Facts {
   int64_t layers() const;                        // Likewise, as the next.
   std::vector<std::string> param_names() const;  // "layer.0.attention.wq", as patterns see them.
   int64_t world() const;                         // REQUIRES: Sound({"resources"}).
-  int64_t global_batch() const;                  // REQUIRES: Sound({"train.micro_batch", "resources"}).
+  int64_t data_ranks() const;    // Groups that read samples. REQUIRES: Sound({"resources", "parallel"}).
+  int64_t global_batch() const;  // REQUIRES: Sound({"train.micro_batch", "resources", "parallel"}).
   DType compute() const;
   v1::Strategy strategy() const;
   bool shards_grads() const;
@@ -68,7 +69,8 @@ struct Rule {
 const std::vector<Rule>& ModelRules();       // name, model
 const std::vector<Rule>& PluginRules();      // model.plugin
 const std::vector<Rule>& DataRules();        // data
-const std::vector<Rule>& RuntimeRules();     // resources, fsdp, parallel, restart, telemetry
+const std::vector<Rule>& RuntimeRules();     // resources, fsdp, restart, telemetry
+const std::vector<Rule>& ParallelRules();    // parallel
 const std::vector<Rule>& TrainRules();       // train, schedule
 const std::vector<Rule>& CheckpointRules();  // checkpoint
 const std::vector<Rule>& BadStepRules();     // train.on_nonfinite, train.on_spike

@@ -12,13 +12,13 @@
 namespace fsdpd {
 namespace {
 
-// "resources" comes before "train": a batch is checked against the ranks. "checkpoint" comes after: its
-// intervals are checked against the steps.
+// "resources" and "parallel" come before "train": a batch is checked against the ranks. "checkpoint" comes
+// after: its intervals are checked against the steps.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part :
-       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &TrainRules(), &CheckpointRules(),
-        &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &ParallelRules(), &TrainRules(),
+        &CheckpointRules(), &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;
@@ -69,9 +69,12 @@ std::vector<std::string> Facts::param_names() const {
 
 int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 
+// More than the ranks is another rule's fault, which is not asked where an outer axis is unsound.
+int64_t Facts::data_ranks() const { return std::max<int64_t>(1, world() / job.parallel().context()); }
+
 int64_t Facts::global_batch() const {
   const v1::Train& train = job.train();
-  return train.has_global_batch() ? train.global_batch() : train.micro_batch() * world();
+  return train.has_global_batch() ? train.global_batch() : train.micro_batch() * data_ranks();
 }
 
 DType Facts::compute() const {

@@ -477,8 +477,28 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
       {"tensor_parallel_unsupported", "parallel.tensor",
        [](v1::JobSpec* j) { j->mutable_parallel()->set_tensor(2); }},
-      {"context_parallel_unsupported", "parallel.context",
-       [](v1::JobSpec* j) { j->mutable_parallel()->set_context(-1); }},
+      {"context_range", "parallel.context", [](v1::JobSpec* j) { j->mutable_parallel()->set_context(-1); }},
+      {"context_divides_ranks", "parallel.context",
+       [](v1::JobSpec* j) { j->mutable_parallel()->set_context(8); }},
+      {"context_divides_ranks", "parallel.context",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+         j->mutable_parallel()->set_context(4);
+       }},
+      {"context_needs_llama", "parallel.context",
+       [](v1::JobSpec* j) { Gpt2(j), j->mutable_parallel()->set_context(2); }},
+      {"context_needs_llama", "parallel.context",
+       [](v1::JobSpec* j) { Plugin(j), j->mutable_parallel()->set_context(2); }},
+      {"context_cuts_sequence", "data.sequence_length",
+       [](v1::JobSpec* j) {
+         j->mutable_data()->set_sequence_length(130);
+         j->mutable_parallel()->set_context(2);
+       }},
+      {"global_batch_divisible", "train.global_batch",  // Two groups of two ranks read four samples each.
+       [](v1::JobSpec* j) {
+         j->mutable_train()->set_global_batch(12);
+         j->mutable_parallel()->set_context(2);
+       }},
       {"expert_parallel_unsupported", "parallel.expert",
        [](v1::JobSpec* j) { j->mutable_parallel()->set_expert(8); }},
       {"pipeline_parallel_unsupported", "parallel.pipeline",
@@ -532,6 +552,7 @@ std::vector<BadCase> ZeroCases() {
        [](v1::JobSpec* j) { j->mutable_optimizer()->mutable_adamw()->set_eps(0); }},
       {"outer_size_divides", "fsdp.outer.size",
        [](v1::JobSpec* j) { j->mutable_fsdp()->mutable_outer()->set_size(0); }},
+      {"context_range", "parallel.context", [](v1::JobSpec* j) { j->mutable_parallel()->set_context(0); }},
       {"tensor_parallel_unsupported", "parallel.tensor",
        [](v1::JobSpec* j) { j->mutable_parallel()->set_tensor(0); }},
       {"nodes_range", "resources.nodes", [](v1::JobSpec* j) { j->mutable_resources()->set_nodes(0); }},

@@ -1,4 +1,4 @@
-// fsdp, parallel, resources, restart and telemetry.
+// fsdp, resources, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
 #include "base/limits.h"
@@ -21,14 +21,6 @@ constexpr int64_t kFewParametersPerRank = 16384;
 
 Findings Count(int64_t value, const char* name) {
   return Between(value, kMaxWorld, name, "leave it out for 1");
-}
-
-Findings OnlyOne(int64_t value, const char* name, const char* what) {
-  if (value == 1) return {};
-  if (value < 1) return {{absl::StrCat(name, " is ", value, " and must be 1"), "leave it out for 1"}};
-  return {
-      {absl::StrCat(what, " parallelism is not supported yet"),
-       absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
 }
 
 // Gathered bytes of the whole model. REQUIRES: model, resources and precision are sound.
@@ -179,14 +171,6 @@ const Rule kRules[] = {
        return {{"the outer axis has size 1: there are no replicas to shard over",
                 "set outer.size, or leave it out", "", "optim", "no_shard"}};
      }},
-    {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
-    {"context_parallel_unsupported", kError, "parallel.context", "parallel.context is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().context(), "context", "context"); }},
-    {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
-    {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
     {"max_attempts_range", kError, "restart.max_attempts", "max_attempts is between 1 and 100",
      [](const Facts& f) {
        return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",

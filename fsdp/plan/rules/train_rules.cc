@@ -81,13 +81,14 @@ const Rule kRules[] = {
     {"micro_batch_tokens", kError, "train.micro_batch",
      "micro_batch x sequence_length is at most 2^24 tokens",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train.micro_batch", "data.sequence_length"})) return {};
-       const int64_t tokens = f.job.train().micro_batch() * f.job.data().sequence_length();
+       if (!f.Sound({"train.micro_batch", "data.sequence_length", "parallel"})) return {};
+       const int64_t context = f.job.parallel().context();
+       const int64_t each = std::max<int64_t>(1, f.job.data().sequence_length() / context);
+       const int64_t tokens = f.job.train().micro_batch() * each;
        if (tokens <= kMaxMicroBatchTokens) return {};
        return {{absl::StrCat("one rank would pass ", tokens, " tokens through the model at once; at most ",
                              kMaxMicroBatchTokens, " are allowed"),
-                absl::StrCat("write micro_batch: ",
-                             std::max<int64_t>(1, kMaxMicroBatchTokens / f.job.data().sequence_length()),
+                absl::StrCat("write micro_batch: ", std::max<int64_t>(1, kMaxMicroBatchTokens / each),
                              " or less; global_batch keeps its size by accumulation")}};
      }},
     {"global_batch_range", kError, "train.global_batch", "global_batch is positive and at most 2^31",
@@ -99,21 +100,23 @@ const Rule kRules[] = {
     {"global_batch_divisible", kError, "train.global_batch",
      "global_batch is a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train.micro_batch", "train.global_batch", "resources"})) return {};
-       const int64_t unit = f.job.train().micro_batch() * f.world();
+       if (!f.Sound({"train.micro_batch", "train.global_batch", "resources", "parallel"})) return {};
+       const int64_t ranks = f.data_ranks();
+       const int64_t unit = f.job.train().micro_batch() * ranks;
        const int64_t batch = f.global_batch();
        if (batch % unit == 0) return {};
        const int64_t below = batch / unit * unit;
+       const char* who = ranks == f.world() ? " ranks x " : " groups of ranks x ";
        return {{absl::StrCat("every rank must run equally many micro-batches: ", batch,
-                             " samples do not split into ", f.world(), " ranks x ",
-                             f.job.train().micro_batch(), " samples (", unit, " at a time)"),
+                             " samples do not split into ", ranks, who, f.job.train().micro_batch(),
+                             " samples (", unit, " at a time)"),
                 below == 0 ? absl::StrCat("write global_batch: ", unit, ", or use fewer ranks")
                            : absl::StrCat("write global_batch: ", below, " or ", below + unit)}};
      }},
     {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train", "resources"}) || !f.ModelIsKnown()) return {};
-       const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.world());
+       if (!f.Sound({"train", "resources", "parallel"}) || !f.ModelIsKnown()) return {};
+       const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.data_ranks());
        const int64_t units = f.layers() + 2;
        if (count * units <= kMaxUnitRuns) return {};
        return {{absl::StrCat("a step of ", count, " micro-batches over ", units, " units is a program of ",

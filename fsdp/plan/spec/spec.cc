@@ -433,9 +433,11 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.checkpoint = ToCheckpoint(resolved.checkpoint());
   const v1::Resources& resources = resolved.resources();
   spec.device = resources.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
-  const int64_t world = resources.nodes() * resources.ranks_per_node(), replicas = fsdp.outer().size();
-  FSDPD_CHECK(world > 0 && replicas > 0 && world % replicas == 0);
-  spec.mesh = Mesh::DataParallel(1, world).WithReplicas(replicas);
+  const int64_t world = resources.nodes() * resources.ranks_per_node();
+  FSDPD_CHECK(world > 0);
+  spec.mesh = Mesh::DataParallel(1, world)
+                  .WithReplicas(fsdp.outer().size())
+                  .WithContext(resolved.parallel().context());
   spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;

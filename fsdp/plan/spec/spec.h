@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fsdp/plan/mesh/mesh.h"
+#include "fsdp/plan/mesh/sequence_cut.h"
 #include "fsdp/plan/spec/dtype.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
@@ -231,6 +232,10 @@ struct Spec {
 
   int64_t micro_batches_per_step() const { return global_batch / (micro_batch * mesh.data_ranks()); }
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
+  // Of each sample that the rank reads.
+  SequenceCut SequenceOf(int64_t rank) const {
+    return {data.sequence_length, mesh.size(Axis::kContext), mesh.IndexIn(Group::kContext, rank)};
+  }
   // Gradients of fp16 would vanish.
   bool scales_loss() const { return precision.compute == DType::kFp16; }
   // A checkpoint is taken after this step, which is from 1 to `steps`, whether or not somebody asks for one.

@@ -89,8 +89,9 @@ Spec RandomSpec(Dice* dice) {
     replicas = dice->Pick(2, 4);
     spec.outer_strategy = dice->Of({Strategy::kNoShard, Strategy::kOptim});
   }
-  spec.mesh = Mesh::DataParallel(replicas, inner);
-  spec.global_batch = spec.mesh.world() * dice->Pick(1, 4);
+  const int64_t context = dice->OneIn(3) ? dice->Pick(2, 3) : 1;
+  spec.mesh = Mesh::DataParallel(replicas, inner * context).WithContext(context);
+  spec.global_batch = spec.mesh.data_ranks() * dice->Pick(1, 4);
   spec.precision.compute = dice->Of({DType::kFp32, DType::kBf16, DType::kFp16});
   spec.precision.grad_comm = dice->Of({DType::kFp32, spec.precision.compute});
   spec.precision.main_grads = dice->Of({DType::kFp32, DType::kBf16});

@@ -1,0 +1,133 @@
+// Samples that ranks share: the same job with its sequences cut over 2 or 4 ranks is the job on one rank, in
+// every strategy and mesh, to round-off: attention adds its parts in another order.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kRoundOff = 1e-5;
+
+struct Case {
+  TestMesh mesh;
+  int world = 2;
+  int context = 2;
+  int micro_batches = 1;
+};
+
+v1::JobSpec LongJob() {
+  v1::JobSpec job = TestJob();
+  job.mutable_data()->set_sequence_length(24);
+  job.mutable_optimizer()->set_clip_norm(0.5);
+  return job;
+}
+
+// Fewer groups read more samples each.
+v1::JobSpec Cut(const v1::JobSpec& job, const Case& c) {
+  v1::JobSpec cut = Over(job, c.mesh, c.world, c.micro_batches);
+  cut.mutable_parallel()->set_context(c.context);
+  cut.mutable_train()->set_micro_batch(job.train().global_batch() * c.context / c.world / c.micro_batches);
+  return cut;
+}
+
+std::vector<Case> Cases() {
+  const TestMesh no_shard{"no_shard", v1::STRATEGY_NO_SHARD};
+  const TestMesh optim{"optim", v1::STRATEGY_OPTIM};
+  const TestMesh grads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+  const TestMesh params{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+  const TestMesh hsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+  const TestMesh hfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+  std::vector<Case> cases;
+  for (const TestMesh& mesh : {no_shard, optim, grads, params}) {
+    cases.push_back({mesh, 2, 2, 1});
+    cases.push_back({mesh, 4, 4, 2});
+    cases.push_back({mesh, 4, 2, 3});
+  }
+  for (const TestMesh& mesh : {hsdp, hfsdp}) {
+    cases.push_back({mesh, 4, 2, 1});
+    cases.push_back({mesh, 8, 2, 1});
+    cases.push_back({mesh, 8, 4, 3});
+  }
+  return cases;
+}
+
+class Context : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Context, SamplesThatRanksShareAreOneRanks) {
+  static const LocalJobResult* const alone = new LocalJobResult(Train(LongJob()));
+  const LocalJobResult shared = Train(Cut(LongJob(), GetParam()));
+  ExpectSame(*alone, shared, kRoundOff);
+  EXPECT_LT(shared.reports[0].back().loss(), shared.reports[0].front().loss());  // It learns.
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, Context, ::testing::ValuesIn(Cases()),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           const Case& c = info.param;
+                           return c.mesh.name + "_world" + std::to_string(c.world) + "_context" +
+                                  std::to_string(c.context) + "_mb" + std::to_string(c.micro_batches);
+                         });
+
+const Case kShared{{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS}, 4, 2, 2};
+
+TEST(Context, RecomputeIsTheSameBits) {
+  const LocalJobResult kept = Train(Cut(LongJob(), kShared));
+  for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+    v1::JobSpec job = Cut(LongJob(), kShared);
+    job.mutable_fsdp()->set_recompute(recompute);
+    ExpectSame(kept, Train(job), 0);
+  }
+}
+
+TEST(Context, QueriesAndKeysThatAreNormed) {
+  v1::JobSpec job = LongJob();
+  job.mutable_model()->mutable_llama()->set_qk_norm(true);
+  ExpectSame(Train(job), Train(Cut(job, kShared)), kRoundOff);
+}
+
+TEST(Context, AHeadForEachQuery) {
+  v1::JobSpec job = LongJob();
+  job.mutable_model()->mutable_llama()->set_kv_heads(2);
+  ExpectSame(Train(job), Train(Cut(job, kShared)), kRoundOff);
+}
+
+TEST(Context, NarrowTypesStayNear) {
+  v1::JobSpec job = LongJob();
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  ExpectSame(Train(job), Train(Cut(job, kShared)), 2e-2);
+}
+
+// Targets that do not count, samples that end early and evaluation: what each rank has is counted once.
+TEST(Context, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/text";
+  std::ofstream(path)
+      << "to be, or not to be, that is the question: whether tis nobler in the mind to suffer";
+  v1::JobSpec job = LongJob();
+  job.mutable_model()->mutable_llama()->set_vocab_size(256);
+  job.mutable_data()->clear_synthetic();
+  job.mutable_data()->set_ignored_token(' ');
+  v1::TokenFile* file = job.mutable_data()->add_tokens();
+  file->set_path(path);
+  file->set_type(v1::TOKEN_TYPE_U8);
+  *job.mutable_data()->add_validation() = *file;
+  job.mutable_train()->mutable_evaluation()->set_every_steps(3);
+  const LocalJobResult alone = Train(job), shared = Train(Cut(job, kShared));
+  ExpectSame(alone, shared, kRoundOff);
+  int evaluations = 0;
+  for (size_t s = 0; s < alone.reports[0].size(); ++s) {
+    const v1::StepReport &one = alone.reports[0][s], &other = shared.reports[0][s];
+    EXPECT_EQ(one.has_evaluation(), other.has_evaluation());
+    if (!one.has_evaluation()) continue;
+    ++evaluations;
+    EXPECT_EQ(one.evaluation().tokens(), other.evaluation().tokens());
+    EXPECT_NEAR(one.evaluation().loss(), other.evaluation().loss(), kRoundOff * one.evaluation().loss());
+  }
+  EXPECT_EQ(evaluations, 2);
+}
+
+}  // namespace
+}  // namespace fsdpd
