@@ -47,7 +47,7 @@ absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Fi
 BatchReaderOptions ReaderOf(const RankDataOptions& options) {
   BatchReaderOptions reader;
   reader.rows = options.spec->micro_batch;
-  reader.sequence = options.spec->data.sequence_length;
+  reader.sequence = options.spec->SequenceOf(options.rank).tokens();
   reader.device = options.spec->device;
   reader.clock = options.clock;
   return reader;
