@@ -67,8 +67,11 @@ std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
 }
 
 void Describe(const Plan& plan, FlightPage* flight) {
-  std::vector<std::string> lanes;
-  for (int lane = 0; lane < kLanes; ++lane) lanes.push_back(NameOf(static_cast<LaneId>(lane)));
+  std::vector<FlightLane> lanes;
+  for (int i = 0; i < kLanes; ++i) {
+    const auto lane = static_cast<LaneId>(i);
+    lanes.push_back({NameOf(lane), RunsExchanges(lane)});
+  }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
@@ -199,6 +202,7 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
       FSDPD_RETURN_IF_ERROR(Finish(on_step));
     }
   }
+  const PhaseScope saving(options_.flight, FlightPhase::kSaving);
   return saver_ != nullptr ? saver_->Finish() : absl::OkStatus();
 }
 
@@ -237,6 +241,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
 absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
   const auto saves = [](const OpenStep& open) { return open.order.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
+  const PhaseScope saving(options_.flight, FlightPhase::kSaving);
   saver_->AwaitFree();
   return absl::OkStatus();
 }
@@ -252,6 +257,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   open_.push_back({order, {}});
   std::vector<Batch> batches;
   for (int64_t m = 0; m < spec().micro_batches_per_step(); ++m) {
+    const PhaseScope reading(options_.flight, FlightPhase::kReading);
     absl::StatusOr<Batch> batch = batches_.Read(step, m);
     if (!batch.ok()) return AtStep(step, batch.status());
     batches.push_back(*std::move(batch));
@@ -299,11 +305,16 @@ bool Trainer::EvaluatesAfter(int64_t step) const {
   return evaluation_.has_value() && (step % spec().evaluation.every_steps == 0 || step == spec().steps);
 }
 
+absl::StatusOr<Batch> Trainer::ReadValidation(int64_t round) {
+  const PhaseScope reading(options_.flight, FlightPhase::kReading);
+  return evaluation_->Read(round);
+}
+
 absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
   const absl::Time begin = absl::Now();
   StepResult total;
   for (int64_t round = 0; round < evaluation_->rounds(); ++round) {
-    FSDPD_ASSIGN_OR_RETURN(const Batch batch, evaluation_->Read(round));
+    FSDPD_ASSIGN_OR_RETURN(const Batch batch, ReadValidation(round));
     FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Evaluate(options_.plan->evaluation, batch));
     total.loss_sum += result.loss_sum;
     total.counted += result.counted;

@@ -111,6 +111,7 @@ class Trainer {
   bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
+  absl::StatusOr<Batch> ReadValidation(int64_t round);
   absl::Status Evaluate(v1::StepReport::Evaluation* report);
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
