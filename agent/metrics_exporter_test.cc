@@ -95,6 +95,12 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   EXPECT_TRUE(Has("fsdpd_exposed_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 0.25"));
 }
 
+TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
+  EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
+  exporter_.AddHang();
+  EXPECT_TRUE(Has("fsdpd_hangs_total 1"));
+}
+
 TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {
   const auto named = [](const std::string& kind, const std::string& value) {
     return "fsdpd_bad_steps_total{fsdpd_job=\"job\",rank=\"0\",kind=\"" + kind + "\"} " + value;
