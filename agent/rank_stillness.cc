@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/enum_name.h"
+#include "base/limits.h"
 
 namespace fsdpd {
 namespace {
@@ -28,8 +29,7 @@ constexpr absl::Duration kEvaluation = absl::Minutes(2);
 // second is no speed at which anybody trains.
 constexpr absl::Duration kFiles = absl::Minutes(10);
 constexpr int64_t kSlowestFileBytesPerSecond = 20'000'000;
-// The coordinator forgets what is not told again.
-constexpr absl::Duration kTellEvery = absl::Seconds(5);
+constexpr absl::Duration kTellEvery = absl::Milliseconds(kStillToldEveryMs);
 
 auto Key(const LanePlace& place) {
   return std::make_tuple(place.at.step, place.at.evaluation, place.at.instruction, place.at.inside);

@@ -24,8 +24,8 @@ constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kAllBack[] = "all agents are connected again";
 constexpr absl::Duration kFirstRetry = absl::Seconds(1);
 constexpr absl::Duration kLongestRetry = absl::Minutes(1);
-// Agents tell of a rank that stands still every 5 s.
-constexpr absl::Duration kStillFor = absl::Seconds(15);
+constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
+// Others wait for a stopped rank within a step, and are told of once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
 // time.
