@@ -1,6 +1,6 @@
 // What flows between the agent's parts. Down: Received() gives launches and stops to the supervisor. Up: what
-// it says of ranks (RankReady, RankStepped, CheckpointSaved, RankExited) goes to /metrics and to the
-// coordinator.
+// it says of ranks (RankReady, RankStepped, CheckpointSaved, RankStill, RankExited) goes to /metrics and to
+// the coordinator.
 #include "agent/agent.h"
 
 #include <absl/strings/match.h>
@@ -152,6 +152,14 @@ void Agent::RankStood(const RankId& id, const std::string& where) {
   message.mutable_rank()->mutable_stand()->set_where(where);
   link_->SendStep(std::move(message));  // Like one, it is worth nothing later.
 }
+
+void Agent::RankStill(const RankId& id, const v1::RankStill& still) {
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_still() = still;
+  link_->SendStep(std::move(message));  // It is told again while it lasts.
+}
+
+void Agent::AttemptHung(const AttemptId&) { metrics_->AddHang(); }
 
 void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
   const bool failed =

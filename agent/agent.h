@@ -69,7 +69,9 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankStood(const RankId& id, const std::string& where) override;
+  void RankStill(const RankId& id, const v1::RankStill& still) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
+  void AttemptHung(const AttemptId& id) override;
   void AttemptGone(const AttemptId& id, bool stopped) override;
   void StoreSet(const AttemptId& id, const v1::StoreSet& set) override;
   void StoreGet(const AttemptId& id, const std::string& key, int64_t request) override;

@@ -1,16 +1,22 @@
 #include "agent/hosted_rank.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
 #include <signal.h>
 
 #include <utility>
 
+#include "agent/hang_evidence.h"
+#include "agent/process_tree.h"
 #include "base/check.h"
 #include "base/flight_page.h"
 #include "base/log.h"
 
 namespace fsdpd {
 namespace {
+
+// What is seen of a rank that stands still is kept one look before it is told of: that may end it.
+constexpr absl::Duration kBeforeTold = absl::Seconds(1);
 
 // A rank without a page trains all the same.
 UniqueFd NewFlightPage(const RankId& id) {
@@ -69,6 +75,31 @@ void HostedRank::KeepWhere() {
 void HostedRank::Take(const v1::StepReport& report) {
   last_step = report.step();
   if (first_counted_step == 0 && !report.has_bad_step()) first_counted_step = report.step();
+  if (stillness.has_value()) stillness->Take(report);
+}
+
+std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence, absl::Time now) {
+  if (!stillness.has_value()) return std::nullopt;
+  const absl::StatusOr<FlightState> page =
+      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
+  ProcessFacts facts;
+  const bool known = ReadProcessFacts(process->pid(), &facts);
+  stillness->Look(page, ProcessStateOf(known ? facts.state : '?'), now);
+  const bool soon_told = stillness->still(now) + kBeforeTold > stillness->limit();
+  if (soon_told && !has_evidence) {
+    const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());
+    const std::string text = absl::StrCat(ToString(id), " ", when, "\n", stillness->Text(now));
+    has_evidence = WriteEvidence(evidence, process->pid(), text);
+  }
+  has_evidence &= soon_told;
+  std::optional<v1::RankStill> news = stillness->News(now);
+  if (!news.has_value()) return news;
+  const bool still = news->still_ms() > 0;
+  if (still && has_evidence) news->set_evidence(evidence);
+  if (std::exchange(told_still, still) != still)
+    LogWarning("%s: %s", ToString(id),
+               still ? "nothing of it moves; it stands in " + news->where() : "it moves again");
+  return news;
 }
 
 v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {

@@ -3,7 +3,7 @@
 // rank. When any of this happens, and what follows from it for others, is the supervisor's
 // (rank_supervisor.h).
 //
-//   Start -> Send, link->Receive, Where ... -> ExitOf, once its process has ended -> gone
+//   Start -> Send, link->Receive, Where, Look ... -> ExitOf, once its process has ended -> gone
 //
 // Thread safety: none; the supervisor's thread owns it.
 #pragma once
@@ -19,6 +19,7 @@
 #include "agent/attempt.h"
 #include "agent/rank_link.h"
 #include "agent/rank_process.h"
+#include "agent/rank_stillness.h"
 #include "agent/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/rank.pb.h"
@@ -40,7 +41,10 @@ struct HostedRank {
   bool told_of_peer = false;             // That another rank of the attempt has failed.
   bool terminated = false;               // Has got SIGTERM.
   bool exit_reported = false;
-  bool gone = false;  // Nothing of its tree is left.
+  bool gone = false;                       // Nothing of its tree is left.
+  std::optional<RankStillness> stillness;  // Of a job that is not left alone when it hangs.
+  bool has_evidence = false;               // Of this stillness.
+  bool told_still = false;                 // That it stands still; likewise.
 
   // Its process, with `start` as the first message. An error leaves none. `log`: where its output goes.
   absl::Status Start(const v1::RankLaunch& start, const std::string& binary, v1::Device kind,
@@ -58,6 +62,10 @@ struct HostedRank {
   void KeepWhere();
 
   void Take(const v1::StepReport& report);
+
+  // Whether it stands still, where that is news; what else can be seen of it then goes to the file
+  // `evidence`. REQUIRES: it has a process.
+  std::optional<v1::RankStill> Look(const std::string& evidence, absl::Time now);
 
   // What its process ended with, and its last word. REQUIRES: all that it sent was read.
   v1::RankExit ExitOf(const ProcessEnd& end) const;

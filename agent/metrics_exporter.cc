@@ -93,6 +93,11 @@ void MetricsExporter::AddLogLoss(absl::Duration time) {
   log_loss_ += time;
 }
 
+void MetricsExporter::AddHang() {
+  MutexLock lock(&mutex_);
+  ++hangs_;
+}
+
 void MetricsExporter::DropEnded() const {
   const absl::Time now = clock_->Now();
   for (auto it = jobs_.begin(); it != jobs_.end();) {
@@ -129,6 +134,11 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
                     "Time in which the work folder's disk took nothing while ranks ran, so that "
                     "what they logged is lost.",
                     absl::ToDoubleSeconds(log_loss_)));
+  families.push_back(
+      SingleCounter("fsdpd_hangs_total",
+                    "Attempts that were ended since nothing moved any more, with a rank of this "
+                    "node as the cause (rank 0, where no rank was).",
+                    static_cast<double>(hangs_)));
   families.push_back(
       Single("fsdpd_build_info", "The agent's version; always 1.", 1, {{"version", kVersion}}));
   return families;

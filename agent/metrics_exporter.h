@@ -35,6 +35,7 @@ class MetricsExporter {
   void RankEnded(const RankId& id, bool failed, const v1::BadStep* by = nullptr);
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);
+  void AddHang();
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -55,6 +56,7 @@ class MetricsExporter {
   mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes drop what is over.
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
+  int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fsdpd

@@ -108,6 +108,12 @@ TEST_F(MetricsExporterTest, WhatIsTheSameOnAllRanksByTheSpecIsRank0sToTell) {
   EXPECT_FALSE(Mentions("fsdpd_learning_rate{fsdpd_job=\"job\",rank=\"1\"}"));
 }
 
+TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
+  EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
+  exporter_.AddHang();
+  EXPECT_TRUE(Has("fsdpd_hangs_total 1"));
+}
+
 TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {
   const auto named = [](const std::string& kind, const std::string& value) {
     return "fsdpd_bad_steps_total{fsdpd_job=\"job\",rank=\"0\",kind=\"" + kind + "\"} " + value;

@@ -36,10 +36,6 @@ std::string ReadSmallFile(const std::string& path) {
   return bytes.str();
 }
 
-bool ReadFacts(pid_t pid, ProcessFacts* facts) {
-  return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
-}
-
 // In the middle of execve a process has no environment; it is asked again until it has one.
 std::string ReadEnvironment(pid_t pid) {
   const std::string folder = absl::StrCat("/proc/", pid);
@@ -49,7 +45,7 @@ std::string ReadEnvironment(pid_t pid) {
     char image;  // A zombie, the kernel's and who is gone have none.
     if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
     ProcessFacts facts;
-    seen_empty = ReadFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
+    seen_empty = ReadProcessFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
     // Once may be the moment in which the kernel fills a new one.
     if (seen_empty == 2 || Clock::Real()->Now() > deadline) return environment;
     absl::SleepFor(absl::Microseconds(200));
@@ -78,6 +74,10 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
          absl::SimpleAtoi(fields[kStartTicks], &facts->start_ticks);
 }
 
+bool ReadProcessFacts(pid_t pid, ProcessFacts* facts) {
+  return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
+}
+
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
   std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
   if (proc == nullptr) return ErrnoStatus("/proc");
@@ -85,7 +85,7 @@ absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
   while (const dirent* entry = readdir(proc.get())) {
     pid_t pid = 0;
     ProcessFacts facts;
-    if (absl::SimpleAtoi(entry->d_name, &pid) && ReadFacts(pid, &facts)) table.push_back(facts);
+    if (absl::SimpleAtoi(entry->d_name, &pid) && ReadProcessFacts(pid, &facts)) table.push_back(facts);
   }
   return table;
 }
@@ -140,7 +140,7 @@ void SignalProcess(const ProcessFacts& process, int signal) {
   // The descriptor pins whoever has the number now; the start time says whether that is the one that was
   // meant.
   ProcessFacts now;
-  if (!ReadFacts(process.pid, &now) || now.start_ticks != process.start_ticks) return;
+  if (!ReadProcessFacts(process.pid, &now) || now.start_ticks != process.start_ticks) return;
   PidfdSendSignal(pidfd.get(), signal);
 }
 

@@ -40,6 +40,8 @@ struct ProcessFacts {
 
 // One line of /proc/PID/stat. False when it is not one.
 bool ParseProcStat(absl::string_view line, ProcessFacts* facts);
+// False when there is no such process.
+bool ReadProcessFacts(pid_t pid, ProcessFacts* facts);
 
 // All processes that can be seen. Those that end meanwhile are left out.
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable();

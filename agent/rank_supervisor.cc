@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "agent/hang_evidence.h"
 #include "agent/launch_check.h"
 #include "agent/own_rendezvous.h"
 #include "base/check.h"
@@ -59,6 +60,13 @@ struct RankSupervisor::Attempt {
   std::optional<int> failed_rank;                    // The first that did not end well.
   absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
+
+  // For how long its ranks have stood still.
+  void CountAgain(absl::Time now) {
+    for (Rank& rank : ranks) {
+      if (rank.stillness.has_value()) rank.stillness->BeginAgain(now);
+    }
+  }
 };
 
 RankSupervisor::RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock)
@@ -98,7 +106,12 @@ void RankSupervisor::StoreValue(v1::RendezvousValue value) {
 }
 
 void RankSupervisor::SetConnected(bool connected) {
-  Post([this, connected] { connected_until_ = connected ? absl::InfiniteFuture() : clock_->Now(); });
+  Post([this, connected] {
+    connected_until_ = connected ? absl::InfiniteFuture() : clock_->Now();
+    for (auto& [id, attempt] : attempts_) {
+      if (!attempt->own.has_value()) attempt->CountAgain(clock_->Now());
+    }
+  });
 }
 
 void RankSupervisor::StopAll(absl::Duration grace) {
@@ -204,6 +217,7 @@ void RankSupervisor::ExtendDeadlines(absl::Time now) {
   for (auto& [id, attempt] : attempts_) {
     attempt->terminate_at += unseen;
     attempt->kill_at += unseen;
+    if (unseen > absl::ZeroDuration()) attempt->CountAgain(now);
   }
 }
 
@@ -222,6 +236,7 @@ void RankSupervisor::Tick(absl::Time now) {
     it = attempts_.erase(it);
     events_->AttemptGone(id, stopped);
   }
+  if (now >= next_look_) LookAtRanks(now);
   if (now < next_reap_) return;
   next_reap_ = now + absl::Milliseconds(kTickMs);
   std::vector<pid_t> pids;
@@ -232,6 +247,19 @@ void RankSupervisor::Tick(absl::Time now) {
   }
   std::sort(pids.begin(), pids.end());
   ReapOrphans(pids);
+}
+
+// One that leaves is judged by the time that it was given.
+void RankSupervisor::LookAtRanks(absl::Time now) {
+  next_look_ = now + absl::Milliseconds(kTickMs);
+  for (auto& [id, attempt] : attempts_) {
+    if (attempt->stopping || attempt->failed_rank.has_value()) continue;
+    for (Rank& rank : attempt->ranks) {
+      if (rank.process == nullptr || rank.exit_reported) continue;
+      const std::optional<v1::RankStill> news = rank.Look(EvidencePath(logs_->PathOf(rank.id)), now);
+      if (news.has_value()) events_->RankStill(rank.id, *news);
+    }
+  }
 }
 
 // The kill ladder, one look at a time.
@@ -345,6 +373,10 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     logs_->RankEnded(rank->id);
     return ReportExit(attempt, rank, std::move(exit));
   }
+  if (const std::optional<StillBudget> budget = StillBudgetOf(launch)) {
+    rank->stillness.emplace(*budget);
+    rank->stillness->BeginAgain(clock_->Now());
+  }
   events_->RankLaunched(rank->id, start, attempt->planned);
   TellOfFailedPeer(*attempt, rank);  // One that could not be started.
 }
@@ -358,8 +390,17 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
     events_->AttemptGone(id, /*stopped=*/true);
     return;
   }
+  if (stop.has_hang() && !attempt->stopping) TellOfHang(*attempt, stop.hang());
   const absl::Duration grace = stop.grace_ms() > 0 ? absl::Milliseconds(stop.grace_ms()) : options_.grace;
   BeginStop(attempt, grace, stop.save(), stop.reason());
+}
+
+void RankSupervisor::TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang) {
+  for (const Rank& rank : attempt.ranks) {
+    const std::string who = hang.rank() < 0 ? "the job" : absl::StrCat("rank ", hang.rank());
+    logs_->AddNotice(rank.id, absl::StrCat(who, " hangs: ", hang.verdict()));
+    if (rank.id.rank == std::max(hang.rank(), 0)) events_->AttemptHung(attempt.id);
+  }
 }
 
 void RankSupervisor::BeginStop(Attempt* attempt, absl::Duration grace, bool may_save,
@@ -443,6 +484,7 @@ void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
 }
 
 void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message) {
+  if (rank->stillness.has_value()) rank->stillness->Heard(clock_->Now());
   switch (message.body_case()) {
     case v1::RankToAgent::kStarted:
       if (attempt->planned.peak_bytes() > 0 &&

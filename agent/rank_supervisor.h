@@ -24,6 +24,10 @@
 // for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
 // runs on.
 //
+// Once a second each rank is looked at, and one that stands still for longer than it may (rank_stillness.h)
+// is told of again and again until it moves. While this process, or the coordinator over which ranks of
+// several nodes meet, was not there, they could not be seen to move: they are given that time again.
+//
 // Ranks of an attempt that is all on this node find each other, and say what of a checkpoint is on disk, here
 // (own_rendezvous.h); of others that goes to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
@@ -69,7 +73,10 @@ class RankEvents {
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
+  virtual void RankStill(const RankId& id, const v1::RankStill& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
+  // The attempt is ended since it hangs, and the rank that is to blame is here; or rank 0, where none is.
+  virtual void AttemptHung(const AttemptId& id) = 0;
   virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
   // Of attempts that span nodes.
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
@@ -116,6 +123,8 @@ class RankSupervisor {
   void PollOnce();
   void ExtendDeadlines(absl::Time now);
   void Tick(absl::Time now);
+  void LookAtRanks(absl::Time now);
+  void TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
   void Accept(const v1::Launch& launch);
   std::string WhyNot(const v1::Launch& launch) const;
@@ -152,6 +161,7 @@ class RankSupervisor {
   OwnTime own_time_{kLongestTurn};
   absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
   absl::Time next_reap_ = absl::InfinitePast();
+  absl::Time next_look_ = absl::InfinitePast();
 
   UniqueFd wake_;
   Mutex mutex_;

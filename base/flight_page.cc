@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6567617074686766;
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 struct Name {
   char text[kMaxFlightNameBytes];
@@ -30,13 +30,15 @@ struct Header {
   uint32_t lanes;
   uint32_t training;    // Names of the training program's instructions, which come first.
   uint32_t evaluation;  // Names of the evaluation's.
+  uint32_t exchanging;  // A bit for each lane, from the low one.
   Name lane_names[kMaxFlightLanes];
 };
 static_assert(sizeof(Header) <= kFlightWordBytes);
 
 constexpr uint32_t kLaunchedWord = kMaxFlightLanes;  // After those of lanes.
+constexpr uint32_t kPhaseWord = kLaunchedWord + 1;
 constexpr size_t kWordsAt = kFlightWordBytes;
-constexpr size_t kNamesAt = kWordsAt + (kLaunchedWord + 1) * kFlightWordBytes;
+constexpr size_t kNamesAt = kWordsAt + (kPhaseWord + 1) * kFlightWordBytes;
 constexpr size_t kPageBytes = kNamesAt + kMaxFlightNames * sizeof(Name);
 
 // A word, from its low bits: inside, after, evaluation, 29 bits of instruction, 31 of step, recorded. One
@@ -107,6 +109,26 @@ absl::StatusOr<std::string> NameOfInstruction(int fd, const Header& header, cons
   return TextOf(name);
 }
 
+absl::StatusOr<std::vector<LanePlace>> ReadLanes(int fd, const Header& header) {
+  FSDPD_ASSIGN_OR_RETURN(const uint64_t launched, ReadWord(fd, kLaunchedWord));
+  const auto newest = static_cast<int64_t>(std::min<uint64_t>(launched, uint64_t{1} << kStepBits));
+  std::vector<LanePlace> lanes;
+  for (uint32_t lane = 0; lane < header.lanes; ++lane) {
+    FSDPD_ASSIGN_OR_RETURN(const uint64_t word, ReadWord(fd, lane));
+    if (word == 0) continue;
+    LanePlace place;
+    place.lane = static_cast<int>(lane);
+    place.lane_name = TextOf(header.lane_names[lane]);
+    place.exchanges = (header.exchanging >> lane & 1) != 0;
+    place.at = UnpackProgress(word);
+    if (place.at.recorded) place.at.step = std::max<int64_t>(newest - place.at.step, 0);
+    place.at.recorded = false;
+    FSDPD_ASSIGN_OR_RETURN(place.instruction, NameOfInstruction(fd, header, place.at));
+    lanes.push_back(std::move(place));
+  }
+  return lanes;
+}
+
 }  // namespace
 
 uint64_t PackProgress(const LaneProgress& progress) {
@@ -155,13 +177,17 @@ absl::StatusOr<std::unique_ptr<FlightPage>> FlightPage::Map(int fd) {
 
 FlightPage::~FlightPage() { munmap(memory_, kPageBytes); }
 
-void FlightPage::Describe(const std::vector<std::string>& lanes, const std::vector<std::string>& training,
+void FlightPage::Describe(const std::vector<FlightLane>& lanes, const std::vector<std::string>& training,
                           const std::vector<std::string>& evaluation) {
   FSDPD_CHECK(lanes.size() <= kMaxFlightLanes);
   auto* header = reinterpret_cast<Header*>(memory_);
   header->version = kVersion;
   header->lanes = static_cast<uint32_t>(lanes.size());
-  for (size_t lane = 0; lane < lanes.size(); ++lane) SetName(&header->lane_names[lane], lanes[lane]);
+  header->exchanging = 0;
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    SetName(&header->lane_names[lane], lanes[lane].name);
+    header->exchanging |= (lanes[lane].exchanges ? 1u : 0u) << lane;
+  }
   auto* names = reinterpret_cast<Name*>(memory_ + kNamesAt);
   header->training = static_cast<uint32_t>(std::min(training.size(), kMaxFlightNames));
   header->evaluation = static_cast<uint32_t>(std::min(evaluation.size(), kMaxFlightNames - header->training));
@@ -171,39 +197,42 @@ void FlightPage::Describe(const std::vector<std::string>& lanes, const std::vect
 }
 
 std::atomic<uint64_t>* FlightPage::word(int lane) {
-  FSDPD_CHECK(lane >= 0 && lane <= kMaxFlightLanes);
+  FSDPD_CHECK(lane >= 0 && lane <= static_cast<int>(kPhaseWord));
   return reinterpret_cast<std::atomic<uint64_t>*>(memory_ + kWordsAt + lane * kFlightWordBytes);
+}
+
+absl::StatusOr<FlightState> ReadFlight(int fd) {
+  FlightState state;
+  FSDPD_ASSIGN_OR_RETURN(const uint64_t phase, ReadWord(fd, kPhaseWord));
+  if (phase <= static_cast<uint64_t>(FlightPhase::kEnding)) state.phase = static_cast<FlightPhase>(phase);
+  const absl::StatusOr<Header> header = ReadHeader(fd);
+  if (absl::IsFailedPrecondition(header.status())) return state;
+  FSDPD_RETURN_IF_ERROR(header.status());
+  FSDPD_ASSIGN_OR_RETURN(state.lanes, ReadLanes(fd, *header));
+  return state;
 }
 
 absl::StatusOr<std::string> WhereLanesStand(int fd) {
   FSDPD_ASSIGN_OR_RETURN(const Header header, ReadHeader(fd));
-  struct Stand {
-    uint32_t lane;
-    LaneProgress at;
-  };
-  FSDPD_ASSIGN_OR_RETURN(const uint64_t launched, ReadWord(fd, kLaunchedWord));
-  const auto newest = static_cast<int64_t>(std::min<uint64_t>(launched, uint64_t{1} << kStepBits));
-  std::vector<Stand> shown, between;
-  for (uint32_t lane = 0; lane < header.lanes; ++lane) {
-    FSDPD_ASSIGN_OR_RETURN(const uint64_t word, ReadWord(fd, lane));
-    if (word == 0) continue;
-    Stand stand{lane, UnpackProgress(word)};
-    if (stand.at.recorded) stand.at.step = std::max<int64_t>(newest - stand.at.step, 0);
-    (stand.at.inside || lane == 0 ? shown : between).push_back(stand);
-  }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<LanePlace> lanes, ReadLanes(fd, header));
+  return TextOf(lanes);
+}
+
+std::string TextOf(const std::vector<LanePlace>& lanes) {
+  std::vector<const LanePlace*> shown, between;
+  for (const LanePlace& lane : lanes) (lane.at.inside || lane.lane == 0 ? shown : between).push_back(&lane);
   if (shown.empty()) shown = between;
   std::string text, when;
-  for (const Stand& stand : shown) {
+  for (const LanePlace* place : shown) {
     const std::string step =
-        absl::StrCat(stand.at.evaluation ? "evaluation after step " : "step ", stand.at.step);
+        absl::StrCat(place->at.evaluation ? "evaluation after step " : "step ", place->at.step);
     if (step == when) {
       text += ", ";
     } else {
       absl::StrAppend(&text, when.empty() ? "" : "; ", step, ": ");
     }
     when = step;
-    FSDPD_ASSIGN_OR_RETURN(const std::string name, NameOfInstruction(fd, header, stand.at));
-    absl::StrAppend(&text, TextOf(header.lane_names[stand.lane]), stand.at.inside ? " in " : " after ", name);
+    absl::StrAppend(&text, place->lane_name, place->at.inside ? " in " : " after ", place->instruction);
   }
   text.resize(std::min(text.size(), kMaxFlightText));
   return text;

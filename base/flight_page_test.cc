@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-const std::vector<std::string> kLanes = {"compute", "gather", "reduce"};
+const std::vector<FlightLane> kLanes = {{"compute"}, {"gather", true}, {"reduce", true}};
 const std::vector<std::string> kTraining = {"Gather embedding", "Forward embedding mb 0",
                                             "Backward embedding mb 0", "Reduce embedding mb 0"};
 const std::vector<std::string> kEvaluation = {"Gather embedding", "Forward embedding mb 0", "Loss"};
@@ -88,6 +88,37 @@ TEST_F(FlightPageTest, TellsAnEvaluationFromTheStepBeforeIt) {
   EXPECT_EQ(Where(), "evaluation after step 12: compute after Forward embedding mb 0, reduce in Loss");
 }
 
+TEST_F(FlightPageTest, SaysInWhichPhaseTheRankIsBeforeItIsDescribedToo) {
+  EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
+  {
+    const PhaseScope training(page_.get(), FlightPhase::kTraining);
+    {
+      const PhaseScope saving(page_.get(), FlightPhase::kSaving);
+      EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kSaving);
+    }
+    EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kTraining);
+    EXPECT_TRUE(ReadFlight(fd_)->lanes.empty());
+  }
+  EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
+  page_->phase()->store(77);  // As no rank of ours has it.
+  EXPECT_EQ(ReadFlight(fd_)->phase, FlightPhase::kStarting);
+  const PhaseScope without_a_page(nullptr, FlightPhase::kSaving);
+}
+
+TEST_F(FlightPageTest, SaysOfEachLaneThatHasBegunWhereItStandsAndWhetherItExchanges) {
+  page_->Describe(kLanes, kTraining, kEvaluation);
+  Put(0, 12, 2, /*inside=*/false);
+  Put(2, 12, 3, /*inside=*/true);
+  const std::vector<LanePlace> lanes = ReadFlight(fd_)->lanes;
+  ASSERT_EQ(lanes.size(), 2u);
+  EXPECT_EQ(lanes[0].lane_name, "compute");
+  EXPECT_FALSE(lanes[0].exchanges || lanes[0].at.inside);
+  EXPECT_EQ(lanes[1].lane, 2);
+  EXPECT_TRUE(lanes[1].exchanges && lanes[1].at.inside);
+  EXPECT_EQ(lanes[1].instruction, "Reduce embedding mb 0");
+  EXPECT_EQ(TextOf(lanes), Where());
+}
+
 TEST_F(FlightPageTest, CutsWhatIsTooLongAndNumbersWhatHasNoPlace) {
   std::vector<std::string> many(kMaxFlightNames + 10, "Forward " + std::string(500, 'x'));
   page_->Describe(kLanes, many, {"Loss"});
@@ -140,9 +171,9 @@ TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
 
 TEST_F(FlightPageTest, RefusesAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
-  const uint32_t next = 3;
+  const uint32_t next = 4;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 3"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 4"));
 }
 
 // Whatever a broken rank left: an error, or text that a log and a message take.
@@ -190,7 +221,7 @@ TEST_F(FlightPageTest, WordsOfARecordedStepCountBackFromTheOneThatWasLaunched) {
 }
 
 TEST_F(FlightPageTest, AWordIsNeverTornWhileItIsWritten) {
-  page_->Describe({"compute"}, {}, {});
+  page_->Describe({{"compute"}}, {}, {});
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     // Each bit of step and instruction changes with every store.

@@ -47,6 +47,11 @@ constexpr int kMaxStartNotes = 16;
 constexpr int kHeartbeatIntervalMs = 3000;
 constexpr int kAgentLostAfterMs = 10000;
 
+// A rank of which nothing moves is told of again and again while that lasts, and counts for so long as twice
+// may be missed.
+constexpr int kStillToldEveryMs = 5000;
+constexpr int kStillForgottenAfterMs = 15000;
+
 // Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, a Gloo address under 1 KiB per pair).
 constexpr int kMaxRendezvousKeys = 1 << 20;
 constexpr int kMaxRendezvousValueBytes = 64 << 10;

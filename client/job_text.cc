@@ -121,6 +121,7 @@ std::string PeakText(const v1::Job& job) {
 std::string CauseText(const v1::Job::Failure& failure) {
   std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
   if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
+  if (failure.has_hang()) return absl::StrCat(text, " hangs: ", OneLine(failure.error()));
   // Of a rank that left no word the coordinator says how it ended, and where it stood.
   if (absl::StartsWith(failure.error(), "killed by signal "))
     return absl::StrCat(text, " was ", OneLine(failure.error()));
@@ -139,16 +140,6 @@ std::string CauseText(const v1::Job::Failure& failure) {
   return text;
 }
 
-std::string FailureText(const v1::Job& job) {
-  const v1::Job::Failure& failure = job.failure();
-  std::string text = absl::StrCat("  ", CauseText(failure), "\n");
-  if (failure.log_tail().empty()) return text;
-  absl::StrAppend(&text, "  the end of its log (all of it: fsdpctl logs ", job.id(), " --rank ",
-                  failure.rank(), " --attempt ", failure.attempt(), "):\n");
-  for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
-  return text;
-}
-
 // "0-2,5", of ascending numbers.
 std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) {
   std::string text;
@@ -162,11 +153,33 @@ std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) 
   return text;
 }
 
-std::string StandText(const v1::Job& job) {
+std::string StandTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>& stands) {
   TextTable table({"RANKS", "STOOD IN"});
-  for (const v1::Job::Stand& stand : job.stands())
-    table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
-  return absl::StrCat("where ranks stood when no step came:\n", table.Render(2));
+  for (const v1::Job::Stand& stand : stands) table.Add({RangesText(stand.ranks()), OneLine(stand.where())});
+  return table.Render(2);
+}
+
+std::string HangText(const v1::Job::Failure& failure) {
+  std::string text = StandTable(failure.hang().places());
+  if (!failure.hang().evidence().empty())
+    absl::StrAppend(&text, "  its threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
+                    "\n");
+  return text;
+}
+
+std::string FailureText(const v1::Job& job) {
+  const v1::Job::Failure& failure = job.failure();
+  std::string text = absl::StrCat("  ", CauseText(failure), "\n");
+  if (failure.has_hang()) text += HangText(failure);
+  if (failure.log_tail().empty()) return text;
+  absl::StrAppend(&text, "  the end of its log (all of it: fsdpctl logs ", job.id(), " --rank ",
+                  failure.rank(), " --attempt ", failure.attempt(), "):\n");
+  for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
+  return text;
+}
+
+std::string StandText(const v1::Job& job) {
+  return absl::StrCat("where ranks stood when no step came:\n", StandTable(job.stands()));
 }
 
 std::string PlacementText(const v1::Job& job) {

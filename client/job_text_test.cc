@@ -127,6 +127,31 @@ TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
   EXPECT_NE(NodeTable({node}, Now()).find("ready, no step of tiny-k3x9q2"), std::string::npos);
 }
 
+TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  v1::Job::Failure* failure = job.mutable_failure();
+  failure->set_rank(2);
+  failure->set_node("node-1");
+  failure->set_attempt(1);
+  failure->set_error("nothing of it has moved for 31 s, stopped by a signal");
+  failure->mutable_hang()->set_evidence("/var/lib/fsdpd/rank-2.hang.txt");
+  for (const int rank : {0, 1, 3}) {
+    if (failure->hang().places().empty())
+      failure->mutable_hang()->add_places()->set_where("step 22: gather in");
+    failure->mutable_hang()->mutable_places(0)->add_ranks(rank);
+  }
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("failure of attempt 1:\n"
+                        "  rank 2 on node-1 hangs: nothing of it has moved for 31 s, stopped by a signal\n"
+                        "  RANKS  STOOD IN\n"
+                        "  0-1,3  step 22: gather in\n"
+                        "  its threads: /var/lib/fsdpd/rank-2.hang.txt on node-1\n"));
+  failure->set_rank(-1);
+  failure->clear_node();
+  failure->mutable_hang()->clear_evidence();
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  the job hangs: nothing of it"));
+}
+
 TEST(JobText, DescribeSaysWhereRanksStandThatMakeNoStep) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_EQ(DescribeJob(job, Now()).find("stood"), std::string::npos);

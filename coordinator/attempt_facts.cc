@@ -95,6 +95,15 @@ bool AttemptFacts::TakeStopped(const std::string& node) {
   return true;
 }
 
+bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now) {
+  RankFacts* facts = RankOn(node, rank);
+  if (facts == nullptr) return false;
+  facts->still.reset();
+  if (still.still_ms() > 0) facts->still = still;
+  facts->still_heard = now;
+  return true;
+}
+
 bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now) {
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
@@ -119,6 +128,8 @@ void AttemptFacts::WaitAgain(absl::Time now) {
   again(&first_failure_seen_);
   again(&stop_since);
   for (NodePart& part : parts) again(&part.missing_since);
+  // What has moved meanwhile may not have been read yet.
+  for (RankFacts& rank : ranks_) rank.still.reset();
   pace.WaitFrom(now);
 }
 

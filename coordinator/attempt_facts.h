@@ -26,6 +26,9 @@ struct RankFacts {
   // date may be set, so nothing is ordered by them.
   absl::Time ended;
   int order = 0;  // Of its exit among those that arrived.
+  // Its agent's newest word that nothing of it moves, while that lasts, and when it came.
+  std::optional<v1::RankStill> still;
+  absl::Time still_heard = absl::InfinitePast();
 };
 
 // The share of an attempt that lies on one node.
@@ -61,6 +64,7 @@ class AttemptFacts {
   bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node);
+  bool TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 

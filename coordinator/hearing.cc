@@ -165,6 +165,9 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kStand:
       taken = TakeRankStand(node, update, *facts);
       break;
+    case v1::RankUpdate::kStill:
+      taken = facts->TakeStill(node, update.rank(), update.still(), lease_.now());
+      break;
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }

@@ -163,6 +163,7 @@ void Reconciler::Advance(const std::string& id) {
   }
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
+    if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
@@ -188,7 +189,8 @@ void Reconciler::ShowStands() {
   }
 }
 
-// A stall is told, with where the ranks stand, and nothing is done about it: who causes it is not known here.
+// A stall is told, with where the ranks stand, and nothing is done about it: steps may be slow. One in which
+// nothing moves is the verdict's.
 void Reconciler::SayWhetherItSteps(LiveJob* live, AttemptFacts* facts) {
   const v1::Job& job = live->job;
   const bool up = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
@@ -341,6 +343,14 @@ void Reconciler::SendStop(const AttemptFacts& facts, const NodePart& part) {
   stop->set_grace_ms(std::max<int64_t>(1, facts.stop->grace_ms));  // To an agent, 0 means its own default.
   stop->set_reason(facts.stop->reason);
   stop->set_save(facts.stop->save);
+  const auto live = jobs_.find(facts.ref.job);
+  if (live != jobs_.end()) {
+    const v1::Job::Failure& failure = live->second.job.failure();
+    if (failure.has_hang() && failure.attempt() == facts.ref.attempt) {
+      stop->mutable_hang()->set_rank(failure.rank());
+      stop->mutable_hang()->set_verdict(failure.error());
+    }
+  }
   parts_.nodes->Send(part.node, std::move(message));
 }
 

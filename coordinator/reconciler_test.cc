@@ -211,6 +211,28 @@ TEST_F(ReconcilerTest, StepsAreKeptWithoutARevisionAndSavedWithinASecond) {
   EXPECT_EQ(store_->Get("j")->last_step().step(), 4);
 }
 
+TEST_F(ReconcilerTest, AHangEndsTheAttemptAndAgentsAreToldWhoIsToBlame) {
+  RunOn({"a", "b"});
+  v1::RankUpdate update = Update("j", 0);
+  update.mutable_still()->set_still_ms(31000);
+  reconciler_->Told("a", update, 0);
+  update.set_rank(1);
+  reconciler_->Told("a", update, 0);  // It is not there.
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  update.mutable_still()->set_process(v1::PROCESS_STATE_STOPPED);
+  reconciler_->Told("b", update, 0);
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+  for (const char* node : {"a", "b"}) {
+    const std::vector<v1::Stop> stops = StopsSent(node);
+    ASSERT_EQ(stops.size(), 1u);
+    EXPECT_EQ(stops[0].hang().rank(), 1);
+    EXPECT_THAT(stops[0].hang().verdict(), HasSubstr("stopped by a signal"));
+  }
+}
+
 TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
   StartOn({"a"});
   const auto step = [&](int64_t number) {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "coordinator/bad_steps.h"
+#include "coordinator/hang.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_plan.h"
 
@@ -23,6 +24,9 @@ constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kAllBack[] = "all agents are connected again";
 constexpr absl::Duration kFirstRetry = absl::Seconds(1);
 constexpr absl::Duration kLongestRetry = absl::Minutes(1);
+constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
+// Others wait for a stopped rank within a step, and are told of once they have waited as long.
+constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
 // time.
 constexpr int kMaxSwallowedLaunches = 3;
@@ -69,6 +73,10 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
 }
 
 std::string ReasonOf(const v1::Job::Failure& failure) {
+  if (failure.has_hang())
+    return failure.rank() < 0
+               ? absl::StrCat("the job hangs: ", failure.error())
+               : absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " hangs: ", failure.error());
   if (failure.rank() < 0) return failure.error();
   if (failure.drained())
     return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
@@ -169,6 +177,46 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   return NodeFailure(facts, presence, now, options);
 }
 
+bool IsStill(const RankFacts& rank, absl::Time now) {
+  return !rank.exit.has_value() && rank.still.has_value() && now - rank.still_heard < kStillFor;
+}
+
+// For so long that the others, too, have had the time to be told of.
+bool IsStoppedForLong(const RankFacts& rank, absl::Time now) {
+  return IsStill(rank, now) && rank.still->process() == v1::PROCESS_STATE_STOPPED &&
+         rank.still->still_ms() >= rank.still->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
+}
+
+// Nothing moves on any rank, as all agents say, and none of them is away. A rank that is stopped is enough,
+// after a while: others may wait for it where a wait may be long.
+std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, const PresenceOf& presence,
+                                       absl::Time now) {
+  bool all = true, any = false, stopped = false;
+  for (const RankFacts& rank : facts.ranks()) {
+    const bool still = IsStill(rank, now);
+    any |= still;
+    all &= still || rank.exit.has_value();
+    stopped |= IsStoppedForLong(rank, now);
+  }
+  if (!any || !(all || stopped)) return std::nullopt;
+  for (const NodePart& part : facts.parts) {
+    if (presence(part.node) != Presence::kConnected) return std::nullopt;
+  }
+  std::vector<StillRank> ranks;
+  for (size_t rank = 0; rank < facts.ranks().size(); ++rank) {
+    const RankFacts& each = facts.ranks()[rank];
+    const bool ended = each.exit.has_value();
+    if (ended || IsStill(each, now))
+      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankStill() : *each.still});
+  }
+  const HangCause cause = FindHang(ranks);
+  v1::Job::Failure failure =
+      FailureOfNobody(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.words);
+  failure.set_rank(cause.rank);
+  *failure.mutable_hang() = cause.hang;
+  return failure;
+}
+
 std::string LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
   std::vector<std::string> lost;
   for (const NodePart& part : facts.parts) {
@@ -192,6 +240,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     return {JobEvent::kFail, failure.error(), failure};
   }
   verdict.failure = FailureIn(facts, presence, now, options);
+  if (!verdict.failure.has_value() && facts.FirstFailure() == nullptr)
+    verdict.failure = HangIn(facts, presence, now);
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
     verdict.reason = Then(ReasonOf(*verdict.failure), "stopping the attempt");
@@ -225,7 +275,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
 bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   if (!job.has_failure() || job.failure().attempt() != job.attempt()) return true;
   const v1::Job::Failure& found = job.failure();
-  if (found.node_to_blame() || found.has_bad_step()) return false;
+  if (found.node_to_blame() || found.has_bad_step() || found.has_hang()) return false;
   return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 

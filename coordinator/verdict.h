@@ -19,6 +19,8 @@
 //   * A step that its spec has the job go back from is the cause whatever else failed: every rank knows of
 //     it, and one that says so may come late. It is no attempt that counts; what bounds it is its own
 //     (bad_steps.h).
+//   * An attempt of which nothing moves any more, on any rank, has failed by the rank that the others wait
+//     for (hang.h). Failures come first, since they end that wait.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 

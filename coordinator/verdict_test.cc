@@ -43,6 +43,20 @@ class VerdictTest : public ::testing::Test {
     ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_,
                                 absl::Seconds(10) - absl::Nanoseconds(nanos)));
   }
+  // In the gather of step 7, or before it.
+  void Still(int rank, int64_t instruction) {
+    v1::RankStill still;
+    still.set_still_ms(31000);
+    still.set_limit_ms(30000);
+    v1::LaneStand* lane = still.add_lanes();
+    lane->set_lane("gather");
+    lane->set_exchanges(true);
+    lane->set_step(7);
+    lane->set_instruction(instruction);
+    lane->set_inside(instruction > 0);
+    lane->set_name("Gather layer.1");
+    ASSERT_TRUE(facts_.TakeStill(rank < 2 ? "node-0" : "node-1", rank, still, now_));
+  }
   // A job that may go back to the checkpoint of `step`, and has no other attempt.
   void GoesBackTo(int64_t step) {
     job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
@@ -86,6 +100,71 @@ TEST_F(VerdictTest, SucceedsOnlyWhenEveryRankExitedWell) {
   EXPECT_FALSE(JudgeNow().event.has_value());
   Exit(3, 0, 1);
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
+}
+
+TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
+  for (int rank = 0; rank < 3; ++rank) Still(rank, 1);
+  EXPECT_FALSE(JudgeNow().event.has_value()) << "rank 3 may be the one that is slow";
+  Still(3, 0);
+  const Verdict failed = JudgeNow();
+  EXPECT_EQ(failed.event, JobEvent::kFail);
+  EXPECT_EQ(failed.failure->rank(), 3);
+  EXPECT_EQ(failed.failure->node(), "node-1");
+  EXPECT_EQ(failed.failure->hang().kind(), v1::Job::Hang::KIND_BEHIND);
+  EXPECT_EQ(failed.reason,
+            "rank 3 on node-1 hangs: nothing of it has moved for 31 s; 3 ranks wait for it, rank 0 in Gather "
+            "layer.1 of step 7; stopping the attempt");
+
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  Exit(0, 1, 1);  // Whatever ranks end with that are stopped.
+  for (NodePart& part : facts_.parts) part.stopped = true;
+  EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+  EXPECT_FALSE(JudgeNow().failure.has_value()) << "the hang stands";
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
+  const Verdict again = JudgeNow();
+  EXPECT_EQ(again.event, JobEvent::kRetry);
+  EXPECT_THAT(again.reason, HasSubstr("attempt 1 of 2 failed: rank 3 on node-1 hangs: nothing of it"));
+}
+
+TEST_F(VerdictTest, ARankThatMovesAgainOrWasNotToldOfForLongIsNoHang) {
+  for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
+  facts_.TakeStill("node-1", 3, v1::RankStill(), now_);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  Still(3, 1);
+  now_ += absl::Seconds(15);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+}
+
+TEST_F(VerdictTest, WhileANodeIsAwayOrTheCoordinatorStoodStillNothingHangs) {
+  for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
+  presence_["node-0"] = Presence::kAway;
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("waits for the agent of node-0"));
+  presence_.clear();
+  facts_.WaitAgain(now_);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+}
+
+TEST_F(VerdictTest, AFailureComesBeforeAHang) {
+  for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
+  Exit(2, 1, 1);
+  EXPECT_FALSE(JudgeNow().event.has_value()) << "it settles";
+  now_ += options_.settle;
+  EXPECT_EQ(JudgeNow().failure->rank(), 2);
+  EXPECT_FALSE(JudgeNow().failure->has_hang());
+}
+
+TEST_F(VerdictTest, ARankThatSomebodyStoppedIsEnoughOnceTheOthersHadTimeToWait) {
+  v1::RankStill stopped;
+  stopped.set_limit_ms(30000);
+  stopped.set_process(v1::PROCESS_STATE_STOPPED);
+  stopped.set_still_ms(39000);
+  facts_.TakeStill("node-0", 1, stopped, now_);
+  EXPECT_FALSE(JudgeNow().event.has_value());
+  stopped.set_still_ms(41000);
+  facts_.TakeStill("node-0", 1, stopped, now_);
+  EXPECT_EQ(JudgeNow().failure->rank(), 1);
+  EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_ABSENT);
 }
 
 // Rank 0 lost its peers' connections by rank 3's end, and is heard first.

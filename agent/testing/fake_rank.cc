@@ -246,7 +246,8 @@ int PeerDies(const v1::RankLaunch& launch) {
 std::unique_ptr<FlightPage> StandInReduce() {
   absl::StatusOr<std::unique_ptr<FlightPage>> page = FlightPage::Map(kFlightPageFd);
   if (!page.ok()) exit(8);
-  (*page)->Describe({"compute", "reduce"}, {"Backward layer.2 mb 0", "Reduce layer.2 mb 0", "Norm"}, {});
+  (*page)->Describe({{"compute"}, {"reduce", /*exchanges=*/true}},
+                    {"Backward layer.2 mb 0", "Reduce layer.2 mb 0", "Norm"}, {});
   (*page)->word(0)->store(PackProgress({12, 0, /*evaluation=*/false, /*inside=*/false}));
   (*page)->word(1)->store(PackProgress({12, 1, /*evaluation=*/false, /*inside=*/true}));
   return *std::move(page);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/flight_page.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_export.h"
 #include "fsdp/checkpoint/job_folder.h"
@@ -102,9 +103,11 @@ void Export(const RankRun& run) {
 
 absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
+  const PhaseScope training(run.flight, FlightPhase::kTraining);
   FSDPD_RETURN_IF_ERROR(trainer->Run(
       [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
+  const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
   // The folder is still locked, and nobody waits.
   if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run);
@@ -115,6 +118,7 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckp
 
 absl::Status RunRank(RankRun run) {
   const Plan& plan = *run.plan;
+  const PhaseScope loading(run.flight, FlightPhase::kLoading);
   // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
   ConnectedMesh mesh;
   if (run.local != nullptr) mesh = std::move(*run.local);

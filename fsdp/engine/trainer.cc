@@ -78,8 +78,11 @@ std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
 }
 
 void Describe(const Plan& plan, FlightPage* flight) {
-  std::vector<std::string> lanes;
-  for (int lane = 0; lane < kLanes; ++lane) lanes.push_back(NameOf(static_cast<LaneId>(lane)));
+  std::vector<FlightLane> lanes;
+  for (int i = 0; i < kLanes; ++i) {
+    const auto lane = static_cast<LaneId>(i);
+    lanes.push_back({NameOf(lane), RunsExchanges(lane)});
+  }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
@@ -203,6 +206,7 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
       FSDPD_RETURN_IF_ERROR(Finish(on_step));
     }
   }
+  const PhaseScope saving(options_.flight, FlightPhase::kSaving);
   return saver_ != nullptr ? saver_->Finish() : absl::OkStatus();
 }
 
@@ -241,6 +245,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
 absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
   const auto saves = [](const OpenStep& open) { return open.order.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
+  const PhaseScope saving(options_.flight, FlightPhase::kSaving);
   saver_->AwaitFree();
   return absl::OkStatus();
 }
@@ -254,7 +259,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
   schedule_->Submitted(step, saves, now);
   open_.push_back({order, {}, {}});
-  absl::StatusOr<StepBatches> batches = data_.training->Next(step, [this] { return Interrupted(); });
+  absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
   ResetPeakMemory(spec().device, options_.device_index);
@@ -306,12 +311,16 @@ bool Trainer::EvaluatesAfter(int64_t step) const {
   return data_.evaluation != nullptr && (step % spec().evaluation.every_steps == 0 || step == spec().steps);
 }
 
+absl::StatusOr<StepBatches> Trainer::NextBatches(BatchReader* reader, int64_t number) {
+  const PhaseScope reading(options_.flight, FlightPhase::kReading);
+  return reader->Next(number, [this] { return Interrupted(); });
+}
+
 absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
   const absl::Time begin = absl::Now();
   StepResult total;
   for (int64_t round = 0; round < data_.rounds; ++round) {
-    FSDPD_ASSIGN_OR_RETURN(const StepBatches read,
-                           data_.evaluation->Next(++rounds_done_, [this] { return Interrupted(); }));
+    FSDPD_ASSIGN_OR_RETURN(const StepBatches read, NextBatches(data_.evaluation.get(), ++rounds_done_));
     FSDPD_ASSIGN_OR_RETURN(const StepResult result,
                            executor_->Evaluate(options_.plan->evaluation, read.batches()[0]));
     total.loss_sum += result.loss_sum;

@@ -116,6 +116,7 @@ class Trainer {
   bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
+  absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
   absl::Status Evaluate(v1::StepReport::Evaluation* report);
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;

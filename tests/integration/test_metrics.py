@@ -143,7 +143,8 @@ def test_identity_and_agents(prometheus, shared, job):
         ("0", "node-0"), ("1", "node-0"), ("2", "node-1"), ("3", "node-1")}
     assert all(labels["attempt"] == "1" and labels["device"] for labels in ranks.values())
     assert [value for _, value in prometheus.query(f'sum(fsdpd_restarts_total{{fsdpd_job="{job}"}})')] == [0]
-    for metric, value in [("fsdpd_agent_slots", 2), ("fsdpd_agent_ranks", 2), ("fsdpd_agent_connected", 1)]:
+    for metric, value in [("fsdpd_agent_slots", 2), ("fsdpd_agent_ranks", 2), ("fsdpd_agent_connected", 1),
+                          ("fsdpd_hangs_total", 0)]:
         assert [each for _, each in prometheus.query(metric)] == [value, value], metric
     assert {labels["version"] for labels, _ in prometheus.query("fsdpd_build_info")} == {"0.1.0"}
 

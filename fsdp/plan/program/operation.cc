@@ -1,5 +1,6 @@
 #include "fsdp/plan/program/operation.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/check.h"
@@ -57,6 +58,13 @@ Group GroupOf(Op op, const Bucket* bucket) {
 }
 
 const char* NameOf(Op op) { return OperationOf(op).name; }
+
+bool RunsExchanges(LaneId lane) {
+  return std::any_of(std::begin(kOperations), std::end(kOperations), [lane](const Operation& operation) {
+    const bool exchanges = operation.bucket_group != nullptr || operation.group != kNobody;
+    return operation.lane == lane && exchanges;
+  });
+}
 
 const char* NameOf(LaneId lane) {
   switch (lane) {

@@ -56,4 +56,7 @@ bool FollowsNorm(Op op);
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);
 
+// Whether operations that wait for other ranks run there.
+bool RunsExchanges(LaneId lane);
+
 }  // namespace fsdpd

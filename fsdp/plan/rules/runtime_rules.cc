@@ -14,6 +14,8 @@ constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 constexpr int64_t kMaxAttempts = 100;
+constexpr int64_t kMinHangSeconds = 5;
+constexpr int64_t kMaxHangSeconds = 86400;
 
 // Below this many parameters a rank's collectives are latency only: a GPU's all-gather takes about 10 us at
 // any size under 64 KiB.
@@ -175,6 +177,16 @@ const Rule kRules[] = {
      [](const Facts& f) {
        return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
                       "leave it out for 1, or for 3 where checkpoints are written between steps");
+     }},
+    {"hang_seconds_range", kError, "restart.hang_seconds", "hang_seconds is 0, or between 5 and 86400",
+     [](const Facts& f) -> Findings {
+       const int64_t seconds = f.job.restart().hang_seconds();
+       if (seconds == 0 || (seconds >= kMinHangSeconds && seconds <= kMaxHangSeconds)) return {};
+       return {
+           {absl::StrCat("hang_seconds is ", seconds, ": agents look once a second, and a machine may be ",
+                         "busy for longer with something else"),
+            absl::StrCat("write between ", kMinHangSeconds, " and ", kMaxHangSeconds,
+                         ", 0 to leave a job alone that hangs, or leave it out for 30")}};
      }},
     {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
      [](const Facts& f) -> Findings {

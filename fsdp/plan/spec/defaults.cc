@@ -75,6 +75,9 @@ class Filler {
       Chose("resources.device", "cuda");
     }
     FillAttempts();
+    if (job_.restart().has_hang_seconds()) return;
+    job_.mutable_restart()->set_hang_seconds(30);
+    Chose("restart.hang_seconds", "30", "default: an attempt of which nothing moves for so long fails");
   }
 
   // A checkpoint at the end alone helps no attempt.

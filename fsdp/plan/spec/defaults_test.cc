@@ -22,6 +22,7 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   job.mutable_resources()->set_ranks_per_node(0);
   job.mutable_resources()->set_memory_budget_bytes(0);
   job.mutable_restart()->set_max_attempts(0);
+  job.mutable_restart()->set_hang_seconds(0);
   job.mutable_checkpoint()->set_dir("/runs/1");
   job.mutable_checkpoint()->set_load("/runs/0");
   job.mutable_checkpoint()->set_on_end(false);
@@ -38,6 +39,7 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   EXPECT_EQ(filled.resources().ranks_per_node(), 0);
   EXPECT_EQ(filled.resources().memory_budget_bytes(), 0);
   EXPECT_EQ(filled.restart().max_attempts(), 0);
+  EXPECT_EQ(filled.restart().hang_seconds(), 0);
   EXPECT_FALSE(filled.checkpoint().on_end());
   EXPECT_EQ(filled.checkpoint().keep_last(), 0);
   EXPECT_FALSE(filled.checkpoint().load_optimizer());

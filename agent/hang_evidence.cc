@@ -1,0 +1,50 @@
+#include "agent/hang_evidence.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "agent/thread_stacks.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kMaxWriters = 16;  // Twice the ranks of a common node.
+
+std::atomic<int>* Writers() {
+  static auto* const writers = new std::atomic<int>(0);  // Of threads that may outlive statics.
+  return writers;
+}
+
+void Write(const std::string& path, pid_t pid, const std::string& text) {
+  // Under its name once it is whole.
+  const std::string begun = path + ".part";
+  std::ofstream file(begun, std::ios::binary | std::ios::trunc);
+  file << text << std::flush << ThreadsText(pid);
+  file.close();
+  if (!file || rename(begun.c_str(), path.c_str()) != 0) LogWarning("%s cannot be written", path);
+}
+
+}  // namespace
+
+std::string EvidencePath(const std::string& log_path) {
+  return absl::StrCat(absl::StripSuffix(log_path, ".log"), ".hang.txt");
+}
+
+bool WriteEvidence(const std::string& path, pid_t pid, const std::string& text) {
+  if (Writers()->fetch_add(1) >= kMaxWriters) {
+    Writers()->fetch_sub(1);
+    return false;
+  }
+  std::thread([path, pid, text] {
+    Write(path, pid, text);
+    Writers()->fetch_sub(1);
+  }).detach();
+  return true;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,38 @@
+#include "agent/hang_evidence.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(HangEvidence, HasItsPlaceBesideTheLog) {
+  EXPECT_EQ(EvidencePath("/var/lib/fsdpd/job/attempt-1/rank-3.log"),
+            "/var/lib/fsdpd/job/attempt-1/rank-3.hang.txt");
+}
+
+TEST(HangEvidence, IsWrittenByAThreadOfItsOwnWholeOrNotAtAll) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/rank-3.hang.txt";
+  ASSERT_TRUE(WriteEvidence(path, getpid(), "nothing has moved\n"));
+  while (!std::filesystem::exists(path)) std::this_thread::yield();
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_THAT(text.str(), AllOf(HasSubstr("nothing has moved\nprocess "),
+                                HasSubstr(absl::StrCat("thread ", getpid(), " hang_evidence_"))));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,82 @@
+// Ranks that stand still: which are told of, and when; what of them is kept.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "agent/testing/supervisor_case.h"
+
+namespace fsdpd {
+namespace {
+
+class RankSupervisorHangTest : public SupervisorCase {};
+
+TEST_F(RankSupervisorHangTest, ARankThatIsStoppedForLongerThanItsJobAllowsIsToldOfUntilItGoesOn) {
+  StartStanding(5, {0, 1});
+  StopRank(1);
+  Pass(absl::Seconds(4));
+  const std::string told = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(told));
+  Pass(absl::Seconds(4));
+  events_.Await(told);
+  const std::string evidence = dir_.path() + "/job/attempt-1/rank-1.hang.txt";
+  while (!std::filesystem::exists(evidence)) std::this_thread::yield();
+  ContinueRank(1);
+  Pass(absl::Seconds(2));
+  events_.Await("moves 1");
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/job/attempt-1/rank-0.hang.txt"))
+      << "it has made no step yet, and that may take its time";
+}
+
+TEST_F(RankSupervisorHangTest, AnAgentThatStoodStillGivesRanksTimeToMove) {
+  StartStanding(5, {0});
+  StopRank(0);
+  Pass(absl::Seconds(2));
+  clock_.Advance(absl::Hours(1));  // In one turn of the loop.
+  Pass(absl::Seconds(3));
+  const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(told));
+  Pass(absl::Seconds(4));
+  events_.Await(told);
+}
+
+TEST_F(RankSupervisorHangTest, RanksThatMeetOverTheCoordinatorHaveTheirTimeAgainWhenItIsBack) {
+  Start();
+  v1::Launch launch = Launch("stands", 1, {0});
+  launch.set_world(2);
+  launch.mutable_spec()->mutable_restart()->set_hang_seconds(5);
+  supervisor_->Launch(launch);
+  events_.Await("ready 0");
+  StopRank(0);
+  Pass(absl::Seconds(4));
+  supervisor_->SetConnected(false);
+  supervisor_->SetConnected(true);
+  Pass(absl::Seconds(4));
+  const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
+  EXPECT_FALSE(events_.Has(told));
+  Pass(absl::Seconds(4));
+  events_.Await(told);
+}
+
+TEST_F(RankSupervisorHangTest, AJobThatIsToBeLeftAloneIsNotToldOf) {
+  StartStanding(0, {0});
+  StopRank(0);
+  Pass(absl::Minutes(20));
+  EXPECT_FALSE(events_.Has(absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce)));
+}
+
+TEST_F(RankSupervisorHangTest, AnAttemptThatEndsSinceItHangsSaysSoInEachLogAndIsCountedWhereTheRankIs) {
+  StartStanding(30, {0, 1});
+  v1::Stop stop = Stop(1, 60000);
+  stop.mutable_hang()->set_rank(1);
+  stop.mutable_hang()->set_verdict("nothing of it has moved for 31 s");
+  supervisor_->Stop(stop);
+  supervisor_->Stop(stop);  // As it is repeated.
+  events_.Await("hung 1");
+  events_.AwaitExit(0);
+  EXPECT_THAT(logs_.Tail({{"job", 1}, 0}, 9),
+              testing::Contains("[fsdpd-agent: rank 1 hangs: nothing of it has moved for 31 s]"));
+  EXPECT_EQ(events_.Count("hung 1"), 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,59 @@
+#include "agent/thread_stacks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+// A child that was stopped by a signal, in the middle of waiting for one.
+class StoppedChild {
+ public:
+  StoppedChild() : pid_(fork()) {
+    if (pid_ == 0) {
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(pid_, &status, WUNTRACED);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  ~StoppedChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST(ThreadStacks, SaysOfAStoppedProcessWhereItsThreadsAre) {
+  const StoppedChild child;
+  const std::string text = ThreadsText(child.pid());
+  EXPECT_THAT(text, HasSubstr("1 threads\n"));
+  EXPECT_THAT(text, ContainsRegex("thread [0-9]+ thread_stacks_.* state=T wchan="));
+  // Where the kernel lets a parent look, as it does under the usual settings.
+  if (text.find("  at ") == std::string::npos) GTEST_SKIP() << "the kernel shows no more:\n" << text;
+  EXPECT_THAT(text, AllOf(ContainsRegex("  at [^ ]+\\+0x[0-9a-f]+\n"),
+                          ContainsRegex("  calls [^ ]*thread_stacks_test\\+0x[0-9a-f]+\n")));
+}
+
+TEST(ThreadStacks, AProcessThatIsGoneIsSaidToBe) {
+  pid_t pid = 0;
+  {
+    const StoppedChild child;
+    pid = child.pid();
+  }
+  EXPECT_EQ(ThreadsText(pid), "process " + std::to_string(pid) + " is gone\n");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,206 @@
+#include "coordinator/hang.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "coordinator/rank_stands.h"
+
+namespace fsdpd {
+namespace {
+
+using Place = std::tuple<int64_t, bool, int64_t>;
+
+Place PlaceOf(const v1::LaneStand& lane) { return {lane.step(), lane.evaluation(), lane.instruction()}; }
+
+// That a lane of that name has come to; the lowest where it has not begun, or will not any more.
+Place Reached(const StillRank& rank, const std::string& lane) {
+  for (const v1::LaneStand& each : rank.still.lanes()) {
+    if (each.lane() == lane) return PlaceOf(each);
+  }
+  return {-1, false, -1};
+}
+
+bool IsStopped(const StillRank& rank) { return rank.still.process() == v1::PROCESS_STATE_STOPPED; }
+bool IsAbsent(const StillRank& rank) {
+  return rank.ended || IsStopped(rank) || rank.still.process() == v1::PROCESS_STATE_BLOCKED ||
+         rank.still.process() == v1::PROCESS_STATE_GONE;
+}
+
+// The exchange in which `rank` waits for `other`; null where it does not.
+const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
+  if (rank.ended || other.rank == rank.rank) return nullptr;
+  for (const v1::LaneStand& lane : rank.still.lanes()) {
+    if (lane.exchanges() && lane.inside() && Reached(other, lane.lane()) < PlaceOf(lane)) return &lane;
+  }
+  return nullptr;
+}
+
+// By lane, how far the one has come that is furthest behind there.
+using Lowest = std::map<std::string, Place>;
+Lowest LowestOf(const std::vector<StillRank>& ranks) {
+  Lowest lowest;
+  for (const StillRank& rank : ranks) {
+    for (const v1::LaneStand& lane : rank.still.lanes()) lowest.emplace(lane.lane(), PlaceOf(lane));
+  }
+  for (auto& [lane, place] : lowest) {
+    for (const StillRank& rank : ranks) place = std::min(place, Reached(rank, lane));
+  }
+  return lowest;
+}
+
+bool Waits(const StillRank& rank, const Lowest& lowest) {
+  return std::any_of(rank.still.lanes().begin(), rank.still.lanes().end(), [&](const v1::LaneStand& lane) {
+    return lane.exchanges() && lane.inside() && lowest.at(lane.lane()) < PlaceOf(lane);
+  });
+}
+
+struct Waiting {
+  int ranks = 0;
+  const StillRank* first = nullptr;
+  const v1::LaneStand* lane = nullptr;  // Of the first.
+};
+
+Waiting WhoWaitsFor(const StillRank& cause, const std::vector<StillRank>& ranks) {
+  Waiting waiting;
+  for (const StillRank& rank : ranks) {
+    const v1::LaneStand* lane = WaitOf(rank, cause);
+    if (lane == nullptr) continue;
+    if (waiting.ranks++ > 0) continue;
+    waiting.first = &rank;
+    waiting.lane = lane;
+  }
+  return waiting;
+}
+
+const StillRank* FirstOf(const std::vector<StillRank>& ranks, bool (*is)(const StillRank&)) {
+  const auto found = std::find_if(ranks.begin(), ranks.end(), is);
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+// Of those that wait for nobody, the one that most wait for; null where nobody waits for any of them.
+const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& lowest) {
+  const StillRank* behind = nullptr;
+  int most = 0;
+  for (const StillRank& rank : ranks) {
+    if (Waits(rank, lowest)) continue;
+    const int waiting = WhoWaitsFor(rank, ranks).ranks;
+    if (waiting <= most) continue;
+    behind = &rank;
+    most = waiting;
+  }
+  return behind;
+}
+
+const StillRank* FindCause(const std::vector<StillRank>& ranks) {
+  if (ranks.size() == 1) return ranks.data();
+  if (const StillRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
+  const Lowest lowest = LowestOf(ranks);
+  const bool any_waits =
+      std::any_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) { return Waits(rank, lowest); });
+  if (any_waits) {
+    if (const StillRank* behind = FindBehind(ranks, lowest)) return behind;
+  }
+  // Where the kernel keeps all of them, it is what they share.
+  return std::all_of(ranks.begin(), ranks.end(), IsAbsent) ? nullptr : FirstOf(ranks, IsAbsent);
+}
+
+const char* PhaseWords(v1::RankPhase phase) {
+  switch (phase) {
+    case v1::RANK_PHASE_STARTING:
+      return "while it starts";
+    case v1::RANK_PHASE_LOADING:
+      return "while it finds the others and what it starts from";
+    case v1::RANK_PHASE_READING:
+      return "while it reads its data";
+    case v1::RANK_PHASE_SAVING:
+      return "while it waits for a checkpoint to be written";
+    case v1::RANK_PHASE_ENDING:
+      return "after its last step";
+    default:
+      return "";
+  }
+}
+
+std::string WhereOf(const StillRank& rank) {
+  std::string words = PhaseWords(rank.still.phase());
+  if (rank.still.where().empty()) return words;
+  return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.where());
+}
+
+const char* ProcessWords(const StillRank& rank) {
+  if (rank.ended) return "it has ended";
+  switch (rank.still.process()) {
+    case v1::PROCESS_STATE_STOPPED:
+      return "stopped by a signal";
+    case v1::PROCESS_STATE_BLOCKED:
+      return "in the kernel, which it does not leave";
+    case v1::PROCESS_STATE_GONE:
+      return "its process has ended";
+    default:
+      return "";
+  }
+}
+
+std::string WaitWords(const Waiting& waiting) {
+  if (waiting.ranks == 0) return "";
+  const v1::LaneStand& lane = *waiting.lane;
+  return absl::StrCat("; ", waiting.ranks, waiting.ranks == 1 ? " rank waits" : " ranks wait",
+                      " for it, rank ", waiting.first->rank, " in ", lane.name(),
+                      lane.evaluation() ? " of the evaluation after step " : " of step ", lane.step());
+}
+
+std::string NobodyWords(const std::vector<StillRank>& ranks) {
+  const StillRank& first = *FirstOf(ranks, [](const StillRank& rank) { return !rank.ended; });
+  const Lowest lowest = LowestOf(ranks);
+  const bool any_waits =
+      std::any_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) { return Waits(rank, lowest); });
+  if (any_waits) return absl::StrCat("all ranks wait for each other, rank ", first.rank, " ", WhereOf(first));
+  const bool same = std::all_of(ranks.begin(), ranks.end(), [&](const StillRank& rank) {
+    return rank.ended ||
+           (rank.still.where() == first.still.where() && rank.still.phase() == first.still.phase());
+  });
+  if (same) return absl::StrCat("all ranks stand still at the same place, ", WhereOf(first));
+  return absl::StrCat("no rank waits for another, rank ", first.rank, " stands still ", WhereOf(first));
+}
+
+}  // namespace
+
+HangCause FindHang(const std::vector<StillRank>& ranks) {
+  HangCause cause;
+  int64_t still_ms = 0;
+  v1::Job places;
+  for (const StillRank& rank : ranks) {
+    if (rank.ended) continue;
+    still_ms = still_ms == 0 ? rank.still.still_ms() : std::min(still_ms, rank.still.still_ms());
+    const std::string process = ProcessWords(rank);
+    TakeStand(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
+  }
+  FSDPD_CHECK(still_ms > 0);
+  *cause.hang.mutable_places() = places.stands();
+  const StillRank* found = FindCause(ranks);
+  if (found == nullptr) {
+    cause.hang.set_kind(v1::Job::Hang::KIND_NOBODY);
+    cause.hang.set_still_ms(still_ms);
+    cause.words = absl::StrCat("nothing has moved for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
+                               "; ", NobodyWords(ranks));
+    return cause;
+  }
+  cause.rank = found->rank;
+  cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_ABSENT : v1::Job::Hang::KIND_BEHIND);
+  if (!found->ended) still_ms = found->still.still_ms();
+  cause.hang.set_still_ms(still_ms);
+  cause.hang.set_evidence(found->still.evidence());
+  const std::string process = ProcessWords(*found), where = found->ended ? "" : WhereOf(*found);
+  cause.words =
+      absl::StrCat("nothing of it has moved for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
+                   process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
+                   WaitWords(WhoWaitsFor(*found, ranks)));
+  return cause;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,209 @@
+#include "coordinator/hang.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Instructions of a program, in its order: 10 gather, 11 forward, 12 reduce.
+class HangTest : public testing::Test {
+ protected:
+  explicit HangTest(int ranks = 4) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      StillRank each;
+      each.rank = rank;
+      each.still.set_still_ms(31000 + rank);
+      each.still.set_phase(v1::RANK_PHASE_TRAINING);
+      each.still.set_process(v1::PROCESS_STATE_LIVE);
+      each.still.set_evidence("/var/lib/fsdpd/rank-" + std::to_string(rank) + ".hang.txt");
+      ranks_.push_back(each);
+    }
+  }
+  void Put(int rank, const std::string& lane, int64_t step, int64_t instruction, bool inside,
+           bool evaluation = false) {
+    v1::LaneStand* stand = ranks_[rank].still.add_lanes();
+    stand->set_lane(lane);
+    stand->set_exchanges(lane != "compute");
+    stand->set_step(step);
+    stand->set_evaluation(evaluation);
+    stand->set_instruction(instruction);
+    stand->set_inside(inside);
+    stand->set_name(lane + " #" + std::to_string(instruction));
+    std::string* where = ranks_[rank].still.mutable_where();
+    *where += (where->empty() ? "step " + std::to_string(step) + ": " : ", ") + lane +
+              (inside ? " in #" : " after #") + std::to_string(instruction);
+  }
+  // All but `except` are in the gather of step 22.
+  void OthersGather(int except) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      if (rank == except) continue;
+      Put(rank, "compute", 22, 9, /*inside=*/false);
+      Put(rank, "gather", 22, 10, /*inside=*/true);
+    }
+  }
+
+  std::vector<StillRank> ranks_;
+};
+
+TEST_F(HangTest, ARankInAComputationWhileOthersWaitInACollectiveIsBehind) {
+  OthersGather(2);
+  Put(2, "compute", 22, 9, /*inside=*/true);
+  Put(2, "gather", 22, 8, /*inside=*/false);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 2);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
+  EXPECT_EQ(cause.hang.evidence(), "/var/lib/fsdpd/rank-2.hang.txt");
+  EXPECT_EQ(cause.hang.still_ms(), 31002);
+  EXPECT_EQ(cause.words,
+            "nothing of it has moved for 31 s, in step 22: compute in #9, gather after #8; 3 ranks wait for "
+            "it, rank 0 in gather #10 of step 22");
+  ASSERT_EQ(cause.hang.places_size(), 2);
+  EXPECT_EQ(cause.hang.places(0).ranks_size(), 3);
+}
+
+TEST_F(HangTest, ARankThatIsStoppedInTheMiddleOfAComputationIsAbsent) {
+  OthersGather(1);
+  Put(1, "compute", 22, 9, /*inside=*/true);
+  ranks_[1].still.set_process(v1::PROCESS_STATE_STOPPED);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 1);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_THAT(cause.words,
+              AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
+}
+
+TEST_F(HangTest, ARankThatIsStoppedInsideACollectiveIsTheCauseThoughAllStandAtTheSamePlace) {
+  OthersGather(-1);
+  ranks_[3].still.set_process(v1::PROCESS_STATE_STOPPED);
+  EXPECT_EQ(FindHang(ranks_).rank, 3);
+  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
+}
+
+TEST_F(HangTest, ARankThatWaitsForItsDataIsBehindBetweenTwoInstructions) {
+  OthersGather(0);
+  Put(0, "compute", 21, 14, /*inside=*/false);
+  Put(0, "gather", 21, 13, /*inside=*/false);
+  ranks_[0].still.set_phase(v1::RANK_PHASE_READING);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 0);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
+  EXPECT_THAT(cause.words, HasSubstr("while it reads its data, in step 21"));
+}
+
+TEST_F(HangTest, ARankThatWaitsForItsDiskInTheKernelIsBehindAndSaidToBeThere) {
+  OthersGather(0);
+  Put(0, "gather", 21, 13, /*inside=*/false);
+  ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  EXPECT_EQ(FindHang(ranks_).rank, 0);
+  EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("in the kernel, which it does not leave"));
+}
+
+TEST_F(HangTest, ASleepInTheKernelDoesNotMakeAWaitACause) {
+  OthersGather(2);
+  Put(2, "compute", 22, 9, /*inside=*/true);
+  ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  EXPECT_EQ(FindHang(ranks_).rank, 2);
+}
+
+TEST_F(HangTest, NobodyIsToBlameWhereAllAreInsideTheSameCollective) {
+  OthersGather(-1);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, -1);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_NOBODY);
+  EXPECT_EQ(cause.words,
+            "nothing has moved for 31 s; all ranks stand still at the same place, in step 22: compute after "
+            "#9, gather in #10");
+  EXPECT_EQ(cause.hang.places_size(), 1);
+}
+
+TEST_F(HangTest, NobodyIsToBlameWhereAllWaitForAFileSystemOrForTheStore) {
+  for (StillRank& rank : ranks_) {
+    rank.still.set_phase(v1::RANK_PHASE_LOADING);
+    rank.still.set_process(v1::PROCESS_STATE_BLOCKED);
+  }
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, -1);
+  EXPECT_THAT(cause.words, HasSubstr("at the same place, while it finds the others and what it starts from"));
+  EXPECT_THAT(cause.hang.places(0).where(), HasSubstr("in the kernel"));
+}
+
+TEST_F(HangTest, NobodyIsToBlameWhereExchangesWereBegunInDifferentOrders) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const bool gathers = rank < 2;
+    Put(rank, "gather", 22, gathers ? 10 : 8, /*inside=*/gathers);
+    Put(rank, "reduce", 22, gathers ? 7 : 12, /*inside=*/!gathers);
+  }
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, -1);
+  EXPECT_THAT(cause.words, HasSubstr("all ranks wait for each other"));
+}
+
+// Two nodes shard, and the same ranks of both reduce over the outer axis: rank 0's peers wait for it, and the
+// others for them.
+TEST_F(HangTest, TheOneThatStartsAChainOfWaitsIsTheCauseAndNotTheOneInTheMiddle) {
+  Put(0, "compute", 22, 11, /*inside=*/true);
+  Put(0, "gather", 22, 10, /*inside=*/false);
+  Put(0, "outer", 21, 15, /*inside=*/false);
+  Put(1, "gather", 22, 12, /*inside=*/true);
+  Put(1, "outer", 21, 15, /*inside=*/false);
+  for (const int rank : {2, 3}) {
+    Put(rank, "gather", 22, 12, /*inside=*/false);
+    Put(rank, "outer", 22, 15, /*inside=*/true);
+  }
+  EXPECT_EQ(FindHang(ranks_).rank, 0);
+  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("3 ranks wait for it"));
+}
+
+TEST_F(HangTest, ARankThatNeverBeganIsWaitedFor) {
+  OthersGather(3);
+  ranks_[3].still.set_phase(v1::RANK_PHASE_TRAINING);
+  EXPECT_EQ(FindHang(ranks_).rank, 3);
+}
+
+TEST_F(HangTest, AStepAheadIsNotBehindAndAnEvaluationComesAfterItsStep) {
+  OthersGather(2);
+  Put(2, "compute", 22, 3, /*inside=*/true);
+  Put(2, "gather", 22, 1, /*inside=*/false, /*evaluation=*/true);
+  EXPECT_EQ(FindHang(ranks_).rank, -1) << "it has been where the others are";
+}
+
+TEST_F(HangTest, ARankThatHasEndedWhileOthersWaitForItIsTheCause) {
+  OthersGather(1);
+  ranks_[1].ended = true;
+  ranks_[1].still.Clear();
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 1);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_EQ(cause.hang.still_ms(), 31000);
+  EXPECT_THAT(cause.words, HasSubstr("it has ended; 3 ranks wait for it"));
+}
+
+TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
+  ranks_.resize(1);
+  Put(0, "compute", 5, 3, /*inside=*/true);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 0);
+  EXPECT_EQ(cause.words, "nothing of it has moved for 31 s, in step 5: compute in #3");
+}
+
+class LargeHangTest : public HangTest {
+ protected:
+  LargeHangTest() : HangTest(4096) {}
+};
+
+TEST_F(LargeHangTest, OneOfThousandsIsFound) {
+  OthersGather(4000);
+  Put(4000, "compute", 22, 9, /*inside=*/true);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 4000);
+  EXPECT_THAT(cause.words, HasSubstr("4095 ranks wait for it"));
+  EXPECT_EQ(cause.hang.places_size(), 2);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,121 @@
+"""Jobs of which nothing moves any more: the rank that keeps the others is named, and the job goes on without it."""
+
+import os
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+
+from harness.cluster import rank_of
+from harness.specs import ENDLESS, spec
+from harness.training import Record, messages, saving
+from harness.wait import wait_until
+
+LEAST = 5  # Seconds; what the rules allow.
+WARM = 10  # Steps; the first few may take long.
+
+
+def victim_of(cluster, rank):
+    return next(each for each in cluster.all_ranks() if rank_of(each) == rank)
+
+
+def hangs_counted(cluster):
+    return {name: int(float(re.search(r"^fsdpd_hangs_total (\S+)$", cluster.scrape(name), re.M)[1])) for name in cluster.agents}
+
+
+def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, whole, tmp_path):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path / "job", name="hangs", restart={"max_attempts": 2, "hang_seconds": LEAST}))
+        record = Record(cluster, job_id)
+        wait_until("it has a checkpoint", lambda: cluster.job(job_id).checkpoints)
+        victim = victim_of(cluster, 2)
+        os.kill(victim.pid, signal.SIGSTOP)
+        wait_until("the attempt has failed", lambda: cluster.job(job_id).failure.attempt == 1)
+        failure = cluster.job(job_id).failure
+        assert (failure.rank, failure.node) == (2, "node-1"), failure
+        assert failure.hang.kind == failure.hang.KIND_ABSENT, failure
+        assert re.search(r"^nothing of it has moved for \d+ s, stopped by a signal, .*in step \d+: ", failure.error), failure
+        assert LEAST * 1000 < failure.hang.still_ms < 60_000, failure.hang
+        assert 2 in {rank for place in failure.hang.places for rank in place.ranks}, failure.hang
+        evidence = pathlib.Path(failure.hang.evidence)
+        assert evidence == cluster.folder / "node-1.work" / job_id / "attempt-1" / "rank-2.hang.txt"
+        wait_until("the evidence is written", evidence.exists)
+        text = evidence.read_text()
+        assert re.search(r" are allowed while (training|reading|saving); the process is stopped\nlane compute ", text), text
+        assert re.search(rf"^thread {victim.pid} fsdpd-rank state=T ", text, re.M), text
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == 2 and job.restored.step > 0, job
+        assert any("rank 2 on node-1 hangs: nothing of it has moved" in message for message in messages(job)), messages(job)
+        described = cluster.ctl("describe", job_id).expect(0).out
+        assert "rank 2 on node-1 hangs: " in described and str(evidence) in described, described
+        assert "[fsdpd-agent: rank 2 hangs: " in cluster.ctl("logs", job_id, "--rank", 0, "--attempt", 1).expect(0).out
+        assert hangs_counted(cluster) == {"node-0": 0, "node-1": 1}
+        whole.assert_same(record.losses(), tmp_path / "job" / "run")
+
+
+def test_a_hang_ends_a_job_that_has_no_other_attempt_and_leaves_nothing(cluster):
+    job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST}))
+    cluster.wait_step(job_id, WARM)
+    os.kill(victim_of(cluster, 0).pid, signal.SIGSTOP)
+    job = cluster.wait_state(job_id, "FAILED")
+    assert job.failure.rank == 0 and job.reason.startswith("rank 0 on node-0 hangs: "), job
+    assert not cluster.all_ranks()
+
+
+def test_a_job_that_is_to_be_left_alone_and_one_that_is_slow_do_not_hang(cluster):
+    """One rank is stopped for most of the time, over and over: steps take seconds, and each moves."""
+    pair = {"nodes": 2, "ranks_per_node": 1}
+    alone = cluster.submit(spec(steps=ENDLESS, name="alone", restart={"hang_seconds": 0}, resources=pair))
+    slow = cluster.submit(spec(steps=ENDLESS, name="slow", restart={"hang_seconds": 3 * LEAST}, resources=pair))
+    victims = {}
+    for job_id in (alone, slow):
+        cluster.wait_step(job_id, WARM)
+        victims[job_id] = next(each for each in cluster.all_ranks()
+                               if f"/{job_id}/" in os.readlink(f"/proc/{each.pid}/fd/1") and rank_of(each) == 1)
+    os.kill(victims[alone].pid, signal.SIGSTOP)
+    for _ in range(2):
+        os.kill(victims[slow].pid, signal.SIGSTOP)
+        time.sleep(8)  # The time itself is what is tested: together they are more than may be.
+        step = cluster.job(slow).last_step.step
+        os.kill(victims[slow].pid, signal.SIGCONT)
+        cluster.wait_step(slow, step + 1)
+    wait_until("it is told that nothing comes", lambda: cluster.job(alone).stalled_since_unix_nanos)
+    assert [cluster.job(job_id).attempt for job_id in (alone, slow)] == [1, 1]
+    assert [cluster.state(job_id) for job_id in (alone, slow)] == ["RUNNING", "RUNNING"]
+    os.kill(victims[alone].pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("who", ["agent", "coordinator"])
+def test_a_daemon_that_stands_still_ends_no_job(own, who):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST}))
+        cluster.wait_step(job_id, WARM)
+        daemon = cluster.agents["node-1"] if who == "agent" else cluster.coordinator
+        os.kill(daemon.pid, signal.SIGSTOP)
+        time.sleep(LEAST + 3)  # Longer than the limit, shorter than a lease.
+        os.kill(daemon.pid, signal.SIGCONT)
+        step = cluster.job(job_id).last_step.step
+        cluster.wait_step(job_id, step + 20)
+        job = cluster.job(job_id)
+        assert job.attempt == 1 and cluster.state(job_id) == "RUNNING" and not job.HasField("failure"), job
+        assert hangs_counted(cluster) == {"node-0": 0, "node-1": 0}
+        cluster.cancel(job_id)
+
+
+def test_a_machine_that_stood_still_with_all_that_runs_there_ends_no_job(own):
+    """As one that was paused: agent and ranks of a node begin again together, and none has moved meanwhile."""
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": LEAST}))
+        cluster.wait_step(job_id, WARM)
+        pids = [cluster.agents["node-1"].pid, *(rank.pid for rank in cluster.ranks("node-1"))]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(LEAST + 3)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        step = cluster.job(job_id).last_step.step
+        cluster.wait_step(job_id, step + 20)
+        assert cluster.job(job_id).attempt == 1 and not cluster.job(job_id).HasField("failure")
+        cluster.cancel(job_id)
