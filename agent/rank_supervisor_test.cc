@@ -30,6 +30,9 @@ class Recorder : public RankEvents {
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
   void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
+  void RankTraced(const RankId& id, const v1::StepTraced& traced) override {
+    Add(absl::StrCat("traced ", id.rank, " step ", traced.step(), " in ", traced.path()));
+  }
   void RankStood(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }
@@ -410,6 +413,24 @@ TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
   while (FactsOf(1).state == 'T') std::this_thread::yield();
   supervisor_->Locate(Locate(1));
   events_.Await(absl::StrCat("stood 1: ", kInReduce));
+}
+
+TEST_F(RankSupervisorTest, TellsRanksWhichStepsAreTracedAndWhere) {
+  Start();
+  supervisor_->Launch(Launch("trace-when-told", 1, {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  v1::Trace trace;
+  trace.set_job_id("job");
+  trace.set_first_step(7);
+  trace.set_steps(1);
+  for (const int attempt : {2, 1}) {  // Of one that is not here nobody is told.
+    trace.set_attempt(attempt);
+    supervisor_->Trace(trace);
+  }
+  for (const int rank : {0, 1}) {
+    events_.Await(absl::StrCat("traced ", rank, " step 7 in ", dir_.path(), "/job/attempt-1"));
+    EXPECT_EQ(events_.AwaitExit(rank).exit_code(), 0);
+  }
 }
 
 TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWhere) {
