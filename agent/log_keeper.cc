@@ -327,6 +327,7 @@ absl::Status LogKeeper::FindTraces(Request* request) const {
 absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
   if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file->fd.valid()) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
@@ -398,7 +399,7 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
       return true;
     }
     v1::LogLines message = NextLines(request, file);
-    if (!request->may_send()) request->first = (at + 1) % files;
+    if (!request->may_send() && !request->of_traces()) request->first = (at + 1) % files;
     request->progress |= message.lines_size() > 0;
     const bool any = message.lines_size() > 0;
     if (any && !deliver_(std::move(message))) return false;
