@@ -109,6 +109,7 @@ v1::Register Agent::Registration() {
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
   registration.set_instance(instance_);
   registration.set_log_windows(true);
+  registration.set_traces(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (const PluginDir& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   for (v1::HostedAttempt& attempt : supervisor_->Hosted()) *registration.add_hosted() = std::move(attempt);
@@ -145,6 +146,21 @@ void Agent::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) 
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_saved() = saved;
   link_->SendSaved(std::move(message));
+}
+
+// Who asked is told, and nobody is told of what the spec alone asked for: a coordinator of an older release
+// would not know the word.
+void Agent::RankTraced(const RankId& id, const v1::StepTraced& traced) {
+  if (!traced.error().empty())
+    LogWarning("%s: step %d is not traced: %s", ToString(id), traced.step(), traced.error());
+  if (!traced.asked()) return;
+  v1::AgentMessage message;
+  v1::Traced* const told = message.mutable_traced();
+  told->set_job_id(id.of.job_id);
+  told->set_attempt(id.of.attempt);
+  told->set_rank(id.rank);
+  *told->mutable_trace() = traced;
+  link_->SendStep(std::move(message));  // Like one, it is worth nothing later.
 }
 
 void Agent::RankStood(const RankId& id, const std::string& where) {
@@ -213,6 +229,8 @@ void Agent::Received(const v1::CoordinatorMessage& message) {
       return supervisor_->Stop(message.stop());
     case v1::CoordinatorMessage::kLocate:
       return supervisor_->Locate(message.locate());
+    case v1::CoordinatorMessage::kTrace:
+      return supervisor_->Trace(message.trace());
     case v1::CoordinatorMessage::kRendezvousValue:
       return supervisor_->StoreValue(message.rendezvous_value());
     case v1::CoordinatorMessage::kReadLogs:

@@ -1,7 +1,9 @@
 // The agent of one node: its parts, and what flows between them.
 //
-//   coordinator --Launch, Stop, values, ReadLogs--> CoordinatorLink --> RankSupervisor, LogKeeper
-//   ranks --started, steps, saved, finished, store--> RankSupervisor --> MetricsExporter, CoordinatorLink
+//   coordinator --Launch, Stop, Trace, values, ReadLogs--> CoordinatorLink
+//     --> RankSupervisor, LogKeeper
+//   ranks --started, steps, saved, traced, finished, store--> RankSupervisor
+//     --> MetricsExporter, CoordinatorLink
 //
 //   Start -> (Refused?) -> Shutdown -> destroy
 //
@@ -68,6 +70,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
+  void RankTraced(const RankId& id, const v1::StepTraced& traced) override;
   void RankStood(const RankId& id, const std::string& where) override;
   void RankStill(const RankId& id, const v1::RankStill& still) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;

@@ -16,6 +16,7 @@
 #include <deque>
 #include <filesystem>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "agent/log_lines.h"
@@ -23,6 +24,7 @@
 #include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/trace_file.h"
 
 namespace fsdpd {
 namespace {
@@ -48,24 +50,50 @@ std::string HolderOf(int lock) {
   return absl::StrCat("pid ", pid);
 }
 
-// The ranks that have a log in `folder`, in order; none when there is no such folder.
-absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
-  std::vector<int> ranks;
+// The names of what is in `folder`; none when there is no such folder.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return ranks;
-  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
-    const std::string file = entry->path().filename();
-    absl::string_view name = file;
+  if (error == std::errc::no_such_file_or_directory) return names;
+  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename());
+  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
+  return names;
+}
+
+// The ranks that have a log in `folder`, in order.
+absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<int> ranks;
+  for (absl::string_view name : names) {
     int rank = 0;
     if (absl::ConsumePrefix(&name, "rank-") && absl::ConsumeSuffix(&name, ".log") &&
         absl::SimpleAtoi(name, &rank)) {
       ranks.push_back(rank);
     }
   }
-  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
   std::sort(ranks.begin(), ranks.end());
   return ranks;
+}
+
+struct TraceOf {
+  int64_t step = 0;
+  int rank = 0;
+};
+
+// The traces in `folder`, by step.
+absl::StatusOr<std::vector<TraceOf>> TracesIn(const std::string& folder) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<TraceOf> traces;
+  for (const std::string& name : names) {
+    TraceOf trace;
+    if (ParseTraceFileName(name, &trace.step, &trace.rank)) traces.push_back(trace);
+  }
+  std::sort(traces.begin(), traces.end(), [](const TraceOf& a, const TraceOf& b) {
+    return std::tie(a.step, a.rank) < std::tie(b.step, b.rank);
+  });
+  return traces;
 }
 
 }  // namespace
@@ -76,7 +104,9 @@ struct LogKeeper::LogFile {
     bool notice = false;
   };
   RankId id;
-  UniqueFd fd;
+  int64_t step = 0;  // Of a trace; 0: it is a log.
+  std::string path;
+  UniqueFd fd;  // Of a trace only while it is read.
   int64_t offset = 0;
   LineSplitter splitter;
   std::deque<Waiting> lines;  // Of one read, not sent yet.
@@ -92,6 +122,7 @@ struct LogKeeper::Request {
   std::vector<LogFile> files;
 
   bool has_window() const { return ask.window_bytes() > 0; }
+  bool of_traces() const { return ask.has_traces(); }
   bool may_send() const { return !has_window() || credit > 0; }
   // About what may be sent: what its reader does not take stays in the file. A line fits in.
   size_t ReadBytes() const {
@@ -144,6 +175,13 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
 
 std::string LogKeeper::PathOf(const RankId& id) const {
   return absl::StrCat(AttemptFolder(work_dir_, id.of), "/rank-", id.rank, ".log");
+}
+
+std::string LogKeeper::FolderOf(const AttemptId& id) const {
+  const std::string folder = AttemptFolder(work_dir_, id);
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  return error ? folder : absolute.string();
 }
 
 void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
@@ -240,6 +278,10 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   auto request = std::make_shared<Request>();
   request->ask = ask;
   request->credit = ask.window_bytes();
+  if (ask.has_traces()) {
+    FSDPD_RETURN_IF_ERROR(FindTraces(request.get()));
+    return request;
+  }
   std::vector<int> ranks = {ask.rank()};
   if (ask.rank() < 0) {
     FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptFolder(work_dir_, attempt)));
@@ -247,9 +289,9 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   for (const int rank : ranks) {
     LogFile file;
     file.id = {attempt, rank};
-    const std::string path = PathOf(file.id);
-    file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!file.fd.valid() && errno != ENOENT) return ErrnoStatus(absl::StrCat("cannot read ", path));
+    file.path = PathOf(file.id);
+    file.fd = UniqueFd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.fd.valid() && errno != ENOENT) return ErrnoStatus(absl::StrCat("cannot read ", file.path));
     if (!file.fd.valid()) continue;
     if (ask.tail_lines() > 0) {
       file.offset = TailOffset(file.fd.get(), SizeOf(file.fd.get()), ask.tail_lines(),
@@ -262,6 +304,44 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   return absl::NotFoundError(absl::StrCat("this node has no log of ", who));
 }
 
+// Of what the ask names, which was written whole: nothing more comes to these files.
+absl::Status LogKeeper::FindTraces(Request* request) const {
+  const v1::ReadLogs& ask = request->ask;
+  const AttemptId attempt{ask.job_id(), ask.attempt()};
+  const std::string folder = FolderOf(attempt);
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<TraceOf> traces, TracesIn(folder));
+  for (const TraceOf& trace : traces) {
+    const bool wanted = trace.step >= ask.traces().first() && trace.step <= ask.traces().last();
+    if (!wanted || (ask.rank() >= 0 && ask.rank() != trace.rank)) continue;
+    LogFile file;
+    file.id = {attempt, trace.rank};
+    file.step = trace.step;
+    file.path = absl::StrCat(folder, "/", TraceFileName(trace.step, trace.rank));
+    request->files.push_back(std::move(file));
+  }
+  if (!request->files.empty()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("this node has no such trace of ", ToString(attempt)));
+}
+
+// Of a trace, the next bytes; its descriptor is held while there are more.
+absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
+  if (file->finished || !file->lines.empty()) return absl::OkStatus();
+  if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file->fd.valid()) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
+  std::string bytes(request->ReadBytes(), '\0');
+  const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
+  if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
+  std::vector<std::string> lines;
+  file->offset += got;
+  file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
+  file->finished = got == 0;
+  if (file->finished) file->splitter.Finish(&lines);
+  if (file->finished) file->fd = UniqueFd();
+  request->progress = true;
+  for (std::string& line : lines) file->lines.push_back({std::move(line), /*notice=*/false});
+  return absl::OkStatus();
+}
+
 // What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
 absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
@@ -269,7 +349,7 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   const bool live = IsLive(file->id);
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
-  if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", PathOf(file->id)));
+  if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
   std::vector<std::string> lines;
   if (got > 0) {
     file->offset += got;
@@ -297,6 +377,7 @@ v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
     v1::LogLines::Line* entry = message.add_lines();
     entry->set_rank(file->id.rank);
     entry->set_attempt(file->id.of.attempt);
+    entry->set_step(file->step);
     entry->set_line(std::move(next.line));
     entry->set_notice(next.notice);
   }
@@ -311,15 +392,19 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   for (size_t turn = 0; turn < files && request->may_send(); ++turn) {
     const size_t at = (first + turn) % files;
     LogFile* file = &request->files[at];
-    if (const absl::Status read = ReadMore(request, file); !read.ok()) {
+    const auto read_more = request->of_traces() ? &LogKeeper::ReadTrace : &LogKeeper::ReadMore;
+    if (const absl::Status read = (this->*read_more)(request, file); !read.ok()) {
       *done = true;
       Fail(request->ask.request(), read);
       return true;
     }
     v1::LogLines message = NextLines(request, file);
-    if (!request->may_send()) request->first = (at + 1) % files;
+    if (!request->may_send() && !request->of_traces()) request->first = (at + 1) % files;
     request->progress |= message.lines_size() > 0;
-    if (message.lines_size() > 0 && !deliver_(std::move(message))) return false;
+    const bool any = message.lines_size() > 0;
+    if (any && !deliver_(std::move(message))) return false;
+    // One file after the other: a request may be of thousands.
+    if (request->of_traces() && (any || !file->finished)) break;
   }
   *progress = request->progress;
   *done = std::all_of(request->files.begin(), request->files.end(),

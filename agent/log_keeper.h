@@ -1,5 +1,7 @@
 // Logs of the ranks of this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns where they are, and reading
 // them back: a failure's tail, from the beginning, the last lines, and following what is still written.
+// Traces that ranks wrote beside them (base/trace_file.h) are read back in the same way, one file after the
+// other.
 //
 // Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
@@ -51,6 +53,7 @@ class LogKeeper {
   static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
   std::string PathOf(const RankId& id) const;
+  std::string FolderOf(const AttemptId& id) const;  // Absolute: ranks leave their traces there too.
   // An error when not even /dev/null can be had: the agent is out of descriptors.
   absl::StatusOr<UniqueFd> OpenForRank(const RankId& id);
   void RankEnded(const RankId& id);
@@ -70,6 +73,8 @@ class LogKeeper {
   absl::Status Begin(const v1::ReadLogs& ask, int64_t drops);
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
+  absl::Status FindTraces(Request* request) const;
+  absl::Status ReadTrace(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;

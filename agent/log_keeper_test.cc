@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 
 #include "base/limits.h"
 #include "base/temp_dir.h"
+#include "base/trace_file.h"
 
 namespace {
 
@@ -42,6 +45,7 @@ class Reader {
     ended_ += lines.end() ? 1 : 0;
     error_ += lines.error();
     for (const v1::LogLines::Line& line : lines.lines()) {
+      steps_.push_back(line.step());
       text_ += std::to_string(line.rank()) + (line.notice() ? "!" : ":") + line.line() + "\n";
     }
     changed_.SignalAll();
@@ -62,6 +66,16 @@ class Reader {
     EXPECT_NE(text_.find(part), std::string::npos) << part << " is not in " << text_;
     return text_;
   }
+  std::vector<int64_t> steps() {
+    MutexLock lock(&mutex_);
+    return steps_;
+  }
+  int AwaitLines(int count) {
+    MutexLock lock(&mutex_);
+    while (static_cast<int>(steps_.size()) < count && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
+    }
+    return static_cast<int>(steps_.size());
+  }
   std::string error() {
     MutexLock lock(&mutex_);
     return error_;
@@ -81,6 +95,7 @@ class Reader {
   int ended_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string error_ ABSL_GUARDED_BY(mutex_);
   std::string text_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> steps_ ABSL_GUARDED_BY(mutex_);  // Of each line.
 };
 
 void Write(const UniqueFd& log, const std::string& text) {
@@ -157,6 +172,58 @@ TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
   keeper_.RankEnded(kRank);
   const std::string text = reader_.AwaitEnd();
   EXPECT_EQ(text.substr(text.size() - 6), "3:two\n");
+}
+
+v1::ReadLogs AskForTraces(int64_t first, int64_t last, int rank = -1) {
+  v1::ReadLogs ask = Ask(rank);
+  ask.mutable_traces()->set_first(first);
+  ask.mutable_traces()->set_last(last);
+  return ask;
+}
+
+TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
+  const UniqueFd log = Open(kRank);
+  const std::string folder = keeper_.FolderOf(kRank.of);
+  for (const char* name :
+       {"trace_step_9_rank_3.json", "trace_step_10_rank_3.json", "trace_step_10_rank_2.json",
+        "trace_step_11_rank_2.json", "trace_step_10_rank_3.json.tmp"})
+    std::ofstream(folder + "/" + name) << name << "\nend\n";
+  keeper_.Read(AskForTraces(9, 10));
+  EXPECT_EQ(reader_.AwaitEnd(),
+            "3:trace_step_9_rank_3.json\n3:end\n2:trace_step_10_rank_2.json\n2:end\n"
+            "3:trace_step_10_rank_3.json\n3:end\n");
+  EXPECT_EQ(reader_.steps(), (std::vector<int64_t>{9, 9, 10, 10, 10, 10}));
+}
+
+// The window is used up within the first file, and again within the second.
+TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
+  const UniqueFd log = Open(kRank);
+  const std::string line(1000, 'x');
+  for (const int step : {1, 2}) {
+    std::ofstream file(keeper_.FolderOf(kRank.of) + "/" + TraceFileName(step, 3));
+    for (int i = 0; i < 100; ++i) file << line << "\n";
+  }
+  v1::ReadLogs ask = AskForTraces(1, 2, 3);
+  ask.set_window_bytes(10 * LogLineCost(1000));
+  keeper_.Read(ask);
+  for (int window = 1; window <= 20; ++window) {
+    EXPECT_EQ(reader_.AwaitLines(window * 10), window * 10);
+    v1::LogGrant grant;
+    grant.set_request(1);
+    grant.set_bytes(10 * LogLineCost(1000));
+    keeper_.Grant(grant);
+  }
+  reader_.AwaitEnd();
+  const std::vector<int64_t> steps = reader_.steps();
+  ASSERT_EQ(steps.size(), 200u);
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << "one file after the other";
+}
+
+TEST_F(LogKeeperTest, SaysThatThereIsNoSuchTrace) {
+  const UniqueFd log = Open(kRank);
+  keeper_.Read(AskForTraces(1, 100));
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "this node has no such trace of job=job attempt=2");
 }
 
 TEST_F(LogKeeperTest, SaysWhatItCannotRead) {

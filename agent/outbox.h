@@ -12,7 +12,8 @@
 //                                      that training bounds them and failures push no commit out.
 //   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
 //                                      they come from (rendezvous_relay.h)
-//   steps       step reports, stands   sent once; beyond `max_steps` the oldest are dropped and counted
+//   steps       reports, stands,       sent once; beyond `max_steps` the oldest are dropped and counted
+//               words on traces
 //   logs        log lines              belong to one stream and go with it
 //
 //   per stream: NewStream, then { Next -> write it -> Sent } until Next has nothing

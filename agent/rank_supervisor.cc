@@ -101,6 +101,10 @@ void RankSupervisor::Locate(v1::Locate locate) {
   Post([this, locate = std::move(locate)] { HandleLocate(locate); });
 }
 
+void RankSupervisor::Trace(v1::Trace trace) {
+  Post([this, trace = std::move(trace)] { HandleTrace(trace); });
+}
+
 void RankSupervisor::StoreValue(v1::RendezvousValue value) {
   Post([this, value = std::move(value)] { HandleValue(value); });
 }
@@ -360,7 +364,8 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
 
 void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index) {
   Rank* rank = &attempt->ranks[static_cast<size_t>(index)];
-  const v1::RankLaunch start = LaunchOf(launch, index, options_.bind_address);
+  v1::RankLaunch start = LaunchOf(launch, index, options_.bind_address);
+  start.set_files_dir(logs_->FolderOf(attempt->id));
   rank->id = {attempt->id, start.rank()};
   rank->device = start.device();
   const absl::Status started =
@@ -455,6 +460,16 @@ void RankSupervisor::HandleLocate(const v1::Locate& locate) {
   }
 }
 
+void RankSupervisor::HandleTrace(const v1::Trace& trace) {
+  Attempt* attempt = Find({trace.job_id(), trace.attempt()});
+  if (attempt == nullptr) return;
+  v1::AgentToRank message;
+  message.mutable_trace()->set_first_step(trace.first_step());
+  message.mutable_trace()->set_steps(trace.steps());
+  LogInfo("trace %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(), trace.steps());
+  for (Rank& rank : attempt->ranks) rank.Send(message);
+}
+
 void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
   AnswerGet(value.request(), value.value());
 }
@@ -501,6 +516,9 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       break;
     case v1::RankToAgent::kSaved:
       events_->CheckpointSaved(rank->id, message.saved());
+      break;
+    case v1::RankToAgent::kTraced:
+      events_->RankTraced(rank->id, message.traced());
       break;
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();

@@ -32,8 +32,8 @@
 // (own_rendezvous.h); of others that goes to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
-// Thread safety: all public methods. Launch, Stop, Locate and StoreValue do not wait; their answers are
-// events.
+// Thread safety: all public methods. Launch, Stop, Locate, Trace and StoreValue do not wait; their answers
+// are events.
 #pragma once
 
 #include <absl/time/time.h>
@@ -72,6 +72,7 @@ class RankEvents {
   virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
+  virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;           // Or could not.
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankStill(const RankId& id, const v1::RankStill& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
@@ -101,6 +102,7 @@ class RankSupervisor {
   void Launch(v1::Launch launch);
   void Stop(v1::Stop stop);
   void Locate(v1::Locate locate);
+  void Trace(v1::Trace trace);
   void StoreValue(v1::RendezvousValue value);
   void SetConnected(bool connected);
 
@@ -134,6 +136,7 @@ class RankSupervisor {
   void Terminate(Rank* rank);
   void HandleStop(const v1::Stop& stop);
   void HandleLocate(const v1::Locate& locate);
+  void HandleTrace(const v1::Trace& trace);
   void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);

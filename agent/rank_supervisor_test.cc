@@ -276,6 +276,24 @@ TEST_F(RankSupervisorTest, SaysWhereARankStandsThatIsStopped) {
   events_.Await(absl::StrCat("stood 1: ", kInReduce));
 }
 
+TEST_F(RankSupervisorTest, TellsRanksWhichStepsAreTracedAndWhere) {
+  Start();
+  supervisor_->Launch(Launch("trace-when-told", 1, {0, 1}));
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  v1::Trace trace;
+  trace.set_job_id("job");
+  trace.set_first_step(7);
+  trace.set_steps(1);
+  for (const int attempt : {2, 1}) {  // Of one that is not here nobody is told.
+    trace.set_attempt(attempt);
+    supervisor_->Trace(trace);
+  }
+  for (const int rank : {0, 1}) {
+    events_.Await(absl::StrCat("traced ", rank, " step 7 in ", dir_.path(), "/job/attempt-1"));
+    EXPECT_EQ(events_.AwaitExit(rank).exit_code(), 0);
+  }
+}
+
 TEST_F(RankSupervisorTest, ARankThatHasNotShownItsPageIsSaidToStandNobodyKnowsWhere) {
   Start();
   supervisor_->Launch(Launch("stay", 1, {0}));

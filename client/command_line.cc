@@ -13,6 +13,7 @@
 
 #include "base/spec_fault.h"
 #include "base/text.h"
+#include "base/trace_file.h"
 #include "client/checkpoint_choice.h"
 #include "client/outcome.h"
 
@@ -332,6 +333,31 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   logs->add_option("--tail", line->tail, "Only the last N lines of each rank")
       ->check(WholeNumber(1))
       ->type_name("N");
+  CLI::App* trace = AddCommand(
+      app, "trace",
+      "Have all ranks of a running job trace its next steps: what each lane ran when, by unit, with what it "
+      "waited for and how full memory was. The job goes on. One file, which https://ui.perfetto.dev opens.",
+      "  fsdpctl trace tiny-llama-k3x9q2\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --written");
+  AddJobArgument(trace, line);
+  CLI::Option* steps = trace->add_option("--steps", line->steps, "How many")
+                           ->check(WholeNumber(1, kMaxTracedSteps))
+                           ->type_name("N")
+                           ->capture_default_str();
+  CLI::Option* written =
+      trace->add_flag("--written", line->written, "Fetch what was written before, and trace nothing now")
+          ->excludes(steps);
+  trace->add_option("--attempt", line->attempt, "With --written: of this attempt; default: the newest")
+      ->needs(written)
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  trace->add_option("--rank", line->rank, "Fetch this rank's traces only")
+      ->check(WholeNumber(0))
+      ->type_name("N");
+  trace->add_option("--out", line->out, "Where to write it; default: JOB.trace.json")
+      ->check(NotEmpty())
+      ->type_name("FILE");
   CLI::App* cancel = AddCommand(
       app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
       "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"

@@ -45,11 +45,15 @@ struct CommandLine {
 
   std::vector<std::string> jobs;    // get
   std::vector<std::string> states;  // get; short names
-  std::string job;                  // describe, watch, logs, cancel
+  std::string job;                  // describe, watch, logs, trace, cancel
 
-  std::optional<int> rank;     // logs
-  std::optional<int> attempt;  // logs
+  std::optional<int> rank;     // logs, trace
+  std::optional<int> attempt;  // logs, trace
   int tail = 0;                // logs; 0: from the beginning
+
+  int steps = 1;         // trace
+  bool written = false;  // trace; what was written before.
+  std::string out;       // trace; a file, or empty: by the job.
 
   std::string reason;                    // cancel
   std::optional<int64_t> grace_seconds;  // cancel

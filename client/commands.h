@@ -6,6 +6,7 @@
 
 #include "client/command_line.h"
 #include "client/console.h"
+#include "client/session.h"
 
 namespace fsdpd {
 
@@ -23,6 +24,9 @@ int RunProfileCommand(const CommandLine& line, Console* console);
 
 // Reads checkpoints, without a coordinator: ckpt.
 int RunCkptCommand(const CommandLine& line, Console* console);
+
+// Has a job's steps traced, and writes the traces as one: trace.
+int RunTrace(Session* session);
 
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);

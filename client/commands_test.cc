@@ -56,7 +56,7 @@ class CommandsTest : public testing::Test {
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {
   EXPECT_EQ(Run({"--help"}), 0);
   for (const char* command : {"submit", "validate", "plan", "migrate", "profile-device", "ckpt", "get",
-                              "describe", "watch", "logs", "cancel", "nodes", "version"}) {
+                              "describe", "watch", "logs", "trace", "cancel", "nodes", "version"}) {
     EXPECT_NE(out_.find(absl::StrCat("\n  ", command, " ")), std::string::npos) << command;
   }
 }

@@ -220,4 +220,10 @@ absl::Status CoordinatorClient::TailLogs(const v1::TailLogsRequest& request, Int
   return ReadStream<v1::TailLogsResponse>(open, interrupt, on_line);
 }
 
+absl::Status CoordinatorClient::TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
+                                         const std::function<void(const v1::TraceJobResponse&)>& on_update) {
+  const auto open = [&](grpc::ClientContext* context) { return stub_->TraceJob(context, request); };
+  return ReadStream<v1::TraceJobResponse>(open, interrupt, on_update);
+}
+
 }  // namespace fsdpd

@@ -60,11 +60,13 @@ class CoordinatorClient {
   absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
-  // Both return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.
+  // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.
   absl::Status WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::WatchJobResponse&)>& on_update);
   absl::Status TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::TailLogsResponse&)>& on_line);
+  absl::Status TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
+                        const std::function<void(const v1::TraceJobResponse&)>& on_update);
 
   const std::string& address() const { return address_; }
 

@@ -178,6 +178,7 @@ int RunJobCommand(const CommandLine& line, Console* console) {
   if (line.command == "describe") return RunDescribe(&session);
   if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);
   if (line.command == "logs") return RunLogs(&session);
+  if (line.command == "trace") return RunTrace(&session);
   if (line.command == "cancel") return RunCancel(&session);
   if (line.command == "nodes") return RunNodes(&session);
   FSDPD_CHECK(line.command == "version");

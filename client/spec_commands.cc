@@ -17,6 +17,7 @@
 #include "client/commands.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
+#include "client/output_file.h"
 #include "client/plan_text.h"
 #include "client/profile_file.h"
 #include "client/session.h"
@@ -191,24 +192,15 @@ std::variant<v1::Plan, int> AskForPlan(Session* session, const SpecText& spec, c
   return std::move(*answer->mutable_plan());
 }
 
-absl::Status WriteFile(const char* flag, const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": ", std::strerror(errno)));
-}
-
 absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
   if (!WantsTimeline(line)) return absl::OkStatus();
   if (!plan.prediction().has_timeline()) {
     return absl::UnimplementedError("the coordinator sent no timeline (is it an older one?); add --offline");
   }
   const Timeline timeline = TimelineOf(plan);
-  if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteFile("--trace", line.trace, TraceJson({timeline})));
+  if (!line.trace.empty()) FSDPD_RETURN_IF_ERROR(WriteOutput("--trace", line.trace, TraceJson({timeline})));
   if (line.picture.empty()) return absl::OkStatus();
-  return WriteFile("--picture", line.picture, Picture(timeline));
+  return WriteOutput("--picture", line.picture, Picture(timeline));
 }
 
 int RunPlan(Session* session, const SpecText& spec) {

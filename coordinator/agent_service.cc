@@ -84,6 +84,9 @@ absl::Status AgentService::Handle(const std::string& node, const std::shared_ptr
     case v1::AgentMessage::kLogs:
       parts_.logs->Take(node, message->logs());
       break;
+    case v1::AgentMessage::kTraced:
+      parts_.traces->Take(node, message->traced());
+      break;
     case v1::AgentMessage::kRendezvousSet:
       SetKey(message->rendezvous_set());
       break;

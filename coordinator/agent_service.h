@@ -11,6 +11,7 @@
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
 namespace fsdpd {
@@ -25,6 +26,7 @@ class AgentService final : public v1::AgentLink::Service {
     Reconciler* reconciler;
     Rendezvous* rendezvous;
     LogRelay* logs;
+    TraceRelay* traces;
   };
   using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>;
 

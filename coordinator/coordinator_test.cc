@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "base/limits.h"
 #include "base/temp_dir.h"
 #include "base/version.h"
@@ -624,6 +626,27 @@ TEST_F(CoordinatorTest, LogsSayWhyThereAreNone) {
   const grpc::Status gone = tail(-1);
   EXPECT_EQ(gone.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(gone.error_message(), HasSubstr("node-0"));
+}
+
+// Its agent registers as one of an older release does.
+TEST_F(CoordinatorTest, AnAgentThatKnowsNoTracesIsNotAskedForThem) {
+  const auto agent = Agent("node-0", 1);
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_train()->set_steps(1'000'000);
+  const v1::Job job = SubmitOrDie(spec);
+  ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
+  agent->Ready({job.id(), 1}, 0);
+  AwaitState(job.id(), v1::JOB_STATE_RUNNING);
+  agent->Step({job.id(), 1}, 1, 5);
+  while (Get(job.id()).last_step().step() == 0) std::this_thread::yield();
+  for (const int64_t steps : {0, 1}) {
+    grpc::ClientContext context;
+    v1::TraceJobRequest request;
+    request.set_id(job.id());
+    request.set_steps(steps);
+    const grpc::Status status = stub_->TraceJob(&context, request)->Finish();
+    EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).reason(), "AGENT_TOO_OLD") << status.error_message();
+  }
 }
 
 TEST_F(CoordinatorTest, NodesAndVersionAreListed) {

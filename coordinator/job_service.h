@@ -1,9 +1,9 @@
 // The public API (coordinator.proto): thin handlers that check, call, map and return. What a call means is
 // decided by the parts it calls; what an error looks like on the wire by errors.h.
 //
-// Unary handlers return within one tick of the reconciler plus one write. Streams (WatchJob, TailLogs) hold a
-// thread each and are bounded by kMaxReaderStreams; they look at their client and at the coordinator's stop
-// every kStreamPoll, because the synchronous API cannot wake a handler.
+// Unary handlers return within one tick of the reconciler plus one write. Streams (WatchJob, TailLogs,
+// TraceJob) hold a thread each and are bounded by kMaxReaderStreams; they look at their client and at the
+// coordinator's stop every kStreamPoll, because the synchronous API cannot wake a handler.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -22,6 +22,7 @@
 #include "coordinator/log_relay.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/state_store.h"
+#include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
@@ -38,6 +39,7 @@ class JobService final : public v1::Coordinator::Service {
     Reconciler* reconciler;
     NodeRegistry* nodes;
     LogRelay* logs;
+    TraceRelay* traces;
     Clock* clock;
   };
   explicit JobService(Parts parts) : parts_(parts) {}
@@ -56,12 +58,15 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::CancelJobResponse*) override;
   grpc::Status TailLogs(grpc::ServerContext*, const v1::TailLogsRequest*,
                         grpc::ServerWriter<v1::TailLogsResponse>*) override;
+  grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
+                        grpc::ServerWriter<v1::TraceJobResponse>*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                           v1::GetVersionResponse*) override;
 
  private:
   using LogWriter = grpc::ServerWriter<v1::TailLogsResponse>;
+  using TraceWriter = grpc::ServerWriter<v1::TraceJobResponse>;
 
   absl::Status Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response);
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
@@ -75,6 +80,14 @@ class JobService final : public v1::Coordinator::Service {
                            const v1::Job& job, int32_t attempt, LogWriter* writer);
   // The job once it has an attempt after `attempt`, or has ended.
   absl::StatusOr<v1::Job> AwaitAttempt(grpc::ServerContext* context, const std::string& id, int32_t attempt);
+
+  absl::Status Trace(grpc::ServerContext* context, const v1::TraceJobRequest& request, TraceWriter* writer);
+  // Tells the ranks, and waits for their words. FAILED_PRECONDITION: the attempt ended before.
+  absl::Status AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
+                           const v1::TraceJobResponse::Order& order, TraceWriter* writer);
+  absl::Status SendTraces(grpc::ServerContext* context, const v1::Job& job, const LogRequest& read,
+                          TraceWriter* writer);
+
   absl::Status CheckStream(grpc::ServerContext* context) const;
 
   const Parts parts_;

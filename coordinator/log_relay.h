@@ -18,6 +18,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct LogRequest {
   int rank = -1;  // -1: all.
   bool follow = false;
   int tail_lines = 0;
+  std::optional<v1::StepRange> traces = {};  // Of these steps, instead of the logs; without follow and tail.
 };
 
 class LogRelay;

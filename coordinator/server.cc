@@ -35,14 +35,15 @@ struct Server::Parts {
         reconciler(options.reconciler,
                    {store.get(), &nodes, &rendezvous, &board, options.clock,
                     [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); }}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, options.clock}),
-        agents({&nodes, &reconciler, &rendezvous, &logs}) {}
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
+        agents({&nodes, &reconciler, &rendezvous, &logs, &traces}) {}
 
   std::unique_ptr<SqliteStore> store;
   NodeRegistry nodes;
   Rendezvous rendezvous;
   JobBoard board;
   LogRelay logs;
+  TraceRelay traces;
   Admission admission;
   Reconciler reconciler;
   JobService jobs;

@@ -2,10 +2,10 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "coordinator/attempt_nodes.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
@@ -32,26 +32,6 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
                                    : absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
   }
   return absl::OkStatus();
-}
-
-std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
-                                 const std::vector<NodeView>& all) {
-  std::set<std::string> nodes;
-  if (attempt == job.attempt()) {
-    for (const v1::Job::Placement& p : job.placements()) {
-      if (rank < 0 || (rank >= p.first_rank() && rank < p.first_rank() + p.ranks())) nodes.insert(p.node());
-    }
-  } else {
-    // Where an older attempt ran is no longer known: any node may have its logs.
-    for (const NodeView& view : all) {
-      if (view.connected) nodes.insert(view.info.node());
-    }
-  }
-  return {nodes.begin(), nodes.end()};
-}
-
-bool AttemptIsOver(const v1::Job& job, int32_t attempt) {
-  return IsEnded(job.state()) || job.attempt() != attempt || job.state() == v1::JOB_STATE_QUEUED;
 }
 
 }  // namespace

@@ -26,11 +26,13 @@ absl::StatusOr<v1::RankLaunch> RankChannel::ReadLaunch() {
 
 void RankChannel::StartReading(std::function<void(const absl::Status&)> on_lost,
                                std::function<void(const v1::PeerFailed&)> on_peer_failed,
-                               std::function<void(const v1::LeaveOrder&)> on_leave) {
+                               std::function<void(const v1::LeaveOrder&)> on_leave,
+                               std::function<void(const v1::TraceOrder&)> on_trace) {
   FSDPD_CHECK(!reader_.joinable());
   on_lost_ = std::move(on_lost);
   on_peer_failed_ = std::move(on_peer_failed);
   on_leave_ = std::move(on_leave);
+  on_trace_ = std::move(on_trace);
   reader_ = std::thread([this] { ReadLoop(); });
 }
 
@@ -65,6 +67,8 @@ absl::Status RankChannel::Take(v1::AgentToRank message) {
     on_peer_failed_(message.peer_failed());
   } else if (message.has_leave()) {
     on_leave_(message.leave());
+  } else if (message.has_trace()) {
+    on_trace_(message.trace());
   } else {
     return absl::DataLossError("unexpected message from the agent");
   }

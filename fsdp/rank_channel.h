@@ -4,10 +4,9 @@
 // Call order: ReadLaunch once, then StartReading once, then anything.
 // When the agent closes its end, or sends what does not parse, `on_lost` runs on the reader's thread: a rank
 // must not outlive its agent, so the program exits there at once. When the agent says that another rank has
-// failed, `on_peer_failed` runs there, and `on_leave` when it tells the rank to leave. None is called after
-// Close(). Thread safety:
-// Set, Get and Send may be called from any thread. Errors: UNAVAILABLE when the agent is gone,
-// DEADLINE_EXCEEDED from Get.
+// failed, `on_peer_failed` runs there, `on_leave` when it tells the rank to leave, and `on_trace` when steps
+// are to be traced. None is called after Close(). Thread safety: Set, Get and Send may be called from any
+// thread. Errors: UNAVAILABLE when the agent is gone, DEADLINE_EXCEEDED from Get.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -31,7 +30,8 @@ class RankChannel : public Store {
   absl::StatusOr<v1::RankLaunch> ReadLaunch();
   void StartReading(std::function<void(const absl::Status&)> on_lost,
                     std::function<void(const v1::PeerFailed&)> on_peer_failed,
-                    std::function<void(const v1::LeaveOrder&)> on_leave);
+                    std::function<void(const v1::LeaveOrder&)> on_leave,
+                    std::function<void(const v1::TraceOrder&)> on_trace);
 
   absl::Status Set(const std::string& key, const std::string& value) override;
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
@@ -50,6 +50,7 @@ class RankChannel : public Store {
   std::function<void(const absl::Status&)> on_lost_;  // All set before the reader starts.
   std::function<void(const v1::PeerFailed&)> on_peer_failed_;
   std::function<void(const v1::LeaveOrder&)> on_leave_;
+  std::function<void(const v1::TraceOrder&)> on_trace_;
   std::thread reader_;
 
   Mutex mutex_;

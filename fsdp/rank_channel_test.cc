@@ -32,9 +32,11 @@ class RankChannelTest : public ::testing::Test {
     agent_ = -1;
   }
   void Start() {
-    channel_->StartReading([this](const absl::Status& status) { lost_.set_value(status); },
-                           [this](const v1::PeerFailed& peer) { failed_peer_.set_value(peer.rank()); },
-                           [this](const v1::LeaveOrder& order) { leave_.set_value(order.within_ms()); });
+    channel_->StartReading(
+        [this](const absl::Status& status) { lost_.set_value(status); },
+        [this](const v1::PeerFailed& peer) { failed_peer_.set_value(peer.rank()); },
+        [this](const v1::LeaveOrder& order) { leave_.set_value(order.within_ms()); },
+        [this](const v1::TraceOrder& order) { traced_step_.set_value(order.first_step()); });
   }
   v1::RankToAgent Received() {
     v1::RankToAgent message;
@@ -53,6 +55,7 @@ class RankChannelTest : public ::testing::Test {
   std::promise<absl::Status> lost_;
   std::promise<int> failed_peer_;
   std::promise<int64_t> leave_;
+  std::promise<int64_t> traced_step_;
 };
 
 TEST_F(RankChannelTest, ReadsTheLaunchFirst) {
@@ -141,6 +144,14 @@ TEST_F(RankChannelTest, AfterCloseTheAgentMayGo) {
   CloseAgent();
   channel_.reset();  // Joins the reader.
   EXPECT_EQ(lost_.get_future().wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+}
+
+TEST_F(RankChannelTest, HandsOnWhichStepsAreTraced) {
+  Start();
+  v1::AgentToRank message;
+  message.mutable_trace()->set_first_step(12);
+  FSDPD_CHECK_OK(WriteFrame(agent_, message));
+  EXPECT_EQ(traced_step_.get_future().get(), 12);
 }
 
 }  // namespace

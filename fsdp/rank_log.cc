@@ -224,4 +224,11 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                          HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());
 }
 
+std::string TracedLine(const v1::StepTraced& traced, int64_t steps) {
+  const std::string head = absl::StrFormat("trace %4d/%d  ", traced.step(), steps);
+  if (!traced.error().empty())
+    return absl::StrCat(head, "is not written, training goes on: ", traced.error());
+  return absl::StrCat(head, HumanBytes(traced.bytes()), "  ", traced.path());
+}
+
 }  // namespace fsdpd

@@ -29,4 +29,7 @@ std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored);
 // none.
 std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps);
 
+// "trace  200/1000  120 KiB  /var/fsdpd/7/attempt-1/trace_step_200_rank_0.json", or why there is none.
+std::string TracedLine(const v1::StepTraced& traced, int64_t steps);
+
 }  // namespace fsdpd

@@ -157,5 +157,15 @@ TEST(RankLog, RestoredLinesNameWhatWasPassedOver) {
               ElementsAre("starts with the parameters of /runs/7/iter_0000200, read in 2 s"));
 }
 
+TEST(RankLog, ATraceIsALineWithItsFileOrWhyThereIsNone) {
+  v1::StepTraced traced;
+  traced.set_step(20);
+  traced.set_bytes(3 << 10);
+  traced.set_path("/w/trace_step_20_rank_0.json");
+  EXPECT_EQ(TracedLine(traced, 100), "trace   20/100  3.00 KiB  /w/trace_step_20_rank_0.json");
+  traced.set_error("no room");
+  EXPECT_EQ(TracedLine(traced, 100), "trace   20/100  is not written, training goes on: no room");
+}
+
 }  // namespace
 }  // namespace fsdpd

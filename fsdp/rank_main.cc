@@ -39,6 +39,7 @@
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
 #include "fsdp/stop_signal.h"
+#include "fsdp/telemetry/step_traces.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -48,6 +49,9 @@ constexpr int kAgentFd = 3;
 
 // Ranks of one attempt start within seconds of each other; a cold page cache on one node may take minutes.
 constexpr absl::Duration kRendezvousTimeout = absl::Minutes(5);
+
+// At a job's end: a disk that is slower costs the trace.
+constexpr absl::Duration kLongestTraceWait = absl::Seconds(10);
 
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
   absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
@@ -148,7 +152,28 @@ struct Ending {
   }
 };
 
-absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChannel* channel, Ending* ending) {
+StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel) {
+  StepTraces::Options options;
+  options.folder = launch.files_dir();
+  options.rank = launch.rank();
+  const v1::JobSpec& spec = launch.spec();
+  options.steps = {spec.telemetry().trace_steps().begin(), spec.telemetry().trace_steps().end()};
+  options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
+    v1::RankToAgent message;
+    v1::StepTraced* const traced = message.mutable_traced();
+    traced->set_step(written.step);
+    traced->set_path(written.path);
+    traced->set_bytes(written.bytes);
+    traced->set_error(written.error);
+    traced->set_asked(written.asked);
+    Log(written.error.empty() ? Severity::kInfo : Severity::kWarning, TracedLine(*traced, steps));
+    channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
+  };
+  return options;
+}
+
+absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces* traces,
+                    RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
@@ -162,6 +187,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
   run.departure = &ending->departure;
+  run.traces = traces;
   run.flight = flight;
   for (const v1::SampleRange& range : launch.passed_over())
     run.passed_over.push_back({range.first(), range.end()});
@@ -193,6 +219,10 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
     *message.mutable_saved() = saved;
     channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
   };
+  run.on_trained = [&](Trainer*) {
+    if (!traces->AwaitWritten(kLongestTraceWait)) LogWarning("the job ends before its traces are written");
+    return absl::OkStatus();
+  };
   run.on_leaving = [&] { stop->SetAbort(nullptr); };
   // Groups and devices may wait for what the run failed by, or take their time, while the agent waits for the
   // word.
@@ -211,6 +241,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
     LogError("no launch from the agent: %s", launch.status().ToString());
     _exit(1);
   }
+  StepTraces traces(TracesOf(*launch, &channel));
   channel.StartReading(
       [](const absl::Status& status) {
         LogError("the agent is gone (%s): exiting", status.message());
@@ -220,8 +251,9 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
         ending.stop.Request(kPeerFailedExitCode,
                             absl::StrCat("rank ", peer.rank(), " of the job has failed"));
       },
-      [&ending](const v1::LeaveOrder& order) { ending.TakeOrder(order); });
-  const absl::Status status = RunJob(*launch, flight.get(), &channel, &ending);
+      [&ending](const v1::LeaveOrder& order) { ending.TakeOrder(order); },
+      [&traces](const v1::TraceOrder& order) { traces.Ask(order.first_step(), order.steps()); });
+  const absl::Status status = RunJob(*launch, flight.get(), &traces, &channel, &ending);
   Leave(status, &channel, ending.stop, ending.departure);
 }
 

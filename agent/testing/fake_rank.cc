@@ -292,6 +292,20 @@ int OneDiesWhenTold(const v1::RankLaunch& launch) {
   return Receive().has_leave() ? Segv(launch) : Finish("not told", 1);
 }
 
+// Says of one step more than it is told that it is traced.
+int TraceWhenTold(const v1::RankLaunch& launch) {
+  Started();
+  const v1::TraceOrder order = Receive().trace();
+  for (int64_t step = order.first_step(); step <= order.first_step() + order.steps(); ++step) {
+    v1::RankToAgent message;
+    message.mutable_traced()->set_step(step);
+    message.mutable_traced()->set_path(launch.files_dir());
+    message.mutable_traced()->set_asked(step < order.first_step() + order.steps());
+    Send(message);
+  }
+  return Finish();
+}
+
 // Steps 3 and 4 of five are not skipped.
 int Skip(const v1::RankLaunch&) {
   Started();
@@ -332,6 +346,7 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"leave-when-told", LeaveWhenTold},
     {"one-leaves-when-told", OneLeavesWhenTold},
     {"one-dies-when-told", OneDiesWhenTold},
+    {"trace-when-told", TraceWhenTold},
     {"skip", Skip},
 };
 

@@ -87,4 +87,9 @@ grpc::Status ScriptedApi::TailLogs(Context* c, const v1::TailLogsRequest* q,
   return on_logs(*q, c, w);
 }
 
+grpc::Status ScriptedApi::TraceJob(Context* c, const v1::TraceJobRequest* q,
+                                   grpc::ServerWriter<v1::TraceJobResponse>* w) {
+  return on_trace(*q, c, w);
+}
+
 }  // namespace fsdpd

@@ -71,6 +71,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
   StreamHook<v1::TailLogsRequest, v1::TailLogsResponse> on_logs;
+  StreamHook<v1::TraceJobRequest, v1::TraceJobResponse> on_trace;
 
   ~ScriptedApi() override { Stop(); }
 
@@ -94,6 +95,8 @@ class ScriptedApi : public v1::Coordinator::Service {
                         grpc::ServerWriter<v1::WatchJobResponse>* w) override;
   grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
                         grpc::ServerWriter<v1::TailLogsResponse>* w) override;
+  grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,
+                        grpc::ServerWriter<v1::TraceJobResponse>* w) override;
 
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -137,7 +137,9 @@ absl::StatusOr<StepResult> Executor::Collect() {
   open_.pop_front();
   if (open_.empty()) FSDPD_RETURN_IF_ERROR(SubmitUpdates());
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, Await(*execution));
+  collected_at_ = absl::Now();
   MeasureSpans(*execution);
+  before_collected_begin_ = std::exchange(collected_begin_, execution->begin);
   collected_launch_ = execution->recorded != nullptr;
   return result;
 }
@@ -380,6 +382,11 @@ void Executor::Abandon() {
   }
 }
 
+double Executor::SecondsSinceStepBefore() const {
+  FSDPD_CHECK(before_collected_begin_ != nullptr);
+  return collected_begin_->SecondsSince(*before_collected_begin_);
+}
+
 // Of a launch: the updates that it began with are in the place of its own, unless those were submitted by
 // hand. Of a step whose updates went with the next one's launch: they are in that one's spans.
 void Executor::MeasureSpans(const Execution& execution) {
@@ -393,7 +400,9 @@ void Executor::MeasureSpans(const Execution& execution) {
     span.lane = instruction.lane;
     span.op = traffic.counted_as;
     span.received_bytes = traffic.received_bytes;
-    if (marks.end != nullptr) {
+    span.of_step_before = !by_hand && i >= gradients_;
+    span.measured = marks.end != nullptr;
+    if (span.measured) {
       span.start_seconds = marks.start->SecondsSince(*execution.begin);
       span.end_seconds = marks.end->SecondsSince(*execution.begin);
     }

@@ -25,6 +25,8 @@
 // `stop` was seen between two instructions. After any error the executor is unusable.
 #pragma once
 
+#include <absl/time/time.h>
+
 #include <array>
 #include <atomic>
 #include <deque>
@@ -92,6 +94,11 @@ class Executor {
   bool collected_launch() const { return collected_launch_; }
   // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
   const std::vector<Span>& spans() const { return spans_; }
+  // When the host saw that it had ended: it waits for that, unless the device was ahead of it.
+  absl::Time collected_at() const { return collected_at_; }
+  // From the begin of the one before, where spans() of that one count from, to its own. REQUIRES: two were
+  // collected.
+  double SecondsSinceStepBefore() const;
 
  private:
   struct Marks {
@@ -167,6 +174,9 @@ class Executor {
   MarkPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
   bool abandoned_ = false;
   std::vector<Span> spans_;
+  absl::Time collected_at_;
+  MarkPtr collected_begin_;
+  MarkPtr before_collected_begin_;
   bool collected_launch_ = false;
 
   mutable Mutex mutex_;

@@ -6,11 +6,17 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <fstream>
+#include <map>
+#include <memory>
 
 #include "base/temp_dir.h"
+#include "base/trace_file.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -181,6 +187,49 @@ TEST_F(GraphsBetween, SpikesAreJudgedByTheNormsOfLaunchedSteps) {
   for (const v1::StepReport& report : without.reports[0]) skipped += report.skipped() ? 1 : 0;
   EXPECT_GT(skipped, 0);
   ExpectSame(without, with, 0);
+}
+
+// All three are launched.
+TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
+  const TempDir dir;
+  const v1::JobSpec job = JobOf(sharded_, true);
+  std::vector<std::unique_ptr<StepTraces>> traces;
+  LocalJobOptions options;
+  for (int rank = 0; rank < World(); ++rank) {
+    StepTraces::Options of;
+    of.folder = dir.path();
+    of.rank = rank;
+    of.steps = {8, 9, 10};
+    traces.push_back(std::make_unique<StepTraces>(std::move(of)));
+    options.traces.push_back(traces.back().get());
+  }
+  ExpectSame(Train(job), Train(job, options), 0);
+  for (int rank = 0; rank < World(); ++rank) {
+    ASSERT_TRUE(traces[rank]->AwaitWritten(absl::Minutes(1)));
+    std::map<int, std::map<int, int>> ran;  // By step that it is of and instruction: how often.
+    std::map<int, std::vector<std::pair<int64_t, int64_t>>> lanes;
+    for (const int step : {8, 9, 10}) {
+      const YAML::Node trace = YAML::LoadFile(dir.File(TraceFileName(step, rank)));
+      const auto origin = trace["beginUnixNanos"].as<int64_t>();
+      for (const YAML::Node& event : trace["traceEvents"]) {
+        if (event["ph"].as<std::string>() != "X" || event["cat"].as<std::string>() == "step") continue;
+        const int of = event["args"]["step"].as<int>();
+        EXPECT_EQ(of, event["cat"].as<std::string>() == "Update" ? step - 1 : step) << event["name"];
+        ++ran[of][event["args"]["instruction"].as<int>()];
+        const int64_t begin = origin + std::llround(event["ts"].as<double>() * 1000);
+        lanes[event["tid"].as<int>()].emplace_back(begin,
+                                                   begin + std::llround(event["dur"].as<double>() * 1000));
+      }
+    }
+    EXPECT_EQ(ran[8].size(), ran[9].size());
+    for (const auto& [instruction, times] : ran[8]) EXPECT_EQ(times, 1) << instruction;
+    EXPECT_LT(ran[10].size(), ran[9].size()) << "its updates are in the trace of step 11";
+    for (auto& [lane, spans] : lanes) {
+      std::sort(spans.begin(), spans.end());
+      // Events of a GPU are told apart by half a microsecond.
+      for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].first, spans[i - 1].second - 1000) << lane;
+    }
+  }
 }
 
 }  // namespace

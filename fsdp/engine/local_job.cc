@@ -31,6 +31,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.store = store;
   run.stop = options.stop;
   if (!options.departures.empty()) run.departure = options.departures[rank];
+  if (!options.traces.empty()) run.traces = options.traces[rank];
   run.clock = options.clock;
   run.initial = FromWeights(plan.layout, options.weights);
   run.model = options.model;

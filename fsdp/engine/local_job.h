@@ -18,6 +18,7 @@
 #include "fsdp/model/user_model.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
+#include "fsdp/telemetry/step_traces.h"
 #include "proto/fsdpd/v1/job.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
@@ -29,6 +30,7 @@ struct LocalJobOptions {
   const UserModel* model = nullptr;               // TrainerOptions, as the next.
   const std::atomic<bool>* stop = nullptr;        // Null: nobody stops it.
   std::vector<const Departure*> departures = {};  // By rank; empty: nobody tells them to leave.
+  std::vector<StepTraces*> traces = {};           // By rank; empty: no step is traced.
   Clock* clock = Clock::Real();                   // TrainerOptions, as the next.
   bool run_ahead_on_cpu = false;
   std::vector<SampleRange> passed_over = {};

@@ -140,6 +140,7 @@ absl::Status RunRank(RankRun run) {
   options.clock = run.clock;
   options.initial = std::move(run.initial);
   options.model = run.model;
+  options.traces = run.traces;
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
   options.passed_over = std::move(run.passed_over);

@@ -33,10 +33,11 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  const Departure* departure = nullptr;     // As these seven are in TrainerOptions.
+  const Departure* departure = nullptr;     // As these eight are in TrainerOptions.
   Clock* clock = Clock::Real();
   InitialValues initial = {};
   const UserModel* model = nullptr;
+  StepTraces* traces = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
   std::vector<SampleRange> passed_over = {};

@@ -173,9 +173,24 @@ void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
 
 Timeline Trainer::LastTimeline() const {
   if (executor_->spans().empty()) return {};  // A job that was resumed after its last step.
-  return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(),
+  return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(), state_.step,
                       absl::StrFormat("%s: a step on rank %d of %d, measured", spec().name,
                                       options_.mesh.position().rank, spec().mesh.world()));
+}
+
+// Steps in a row are as far apart as they were measured; the first of them ended when the host saw it end.
+void Trainer::Trace(const OpenStep& step) {
+  const std::vector<Span>& spans = executor_->spans();
+  double last_seconds = 0;
+  for (const Span& span : spans) last_seconds = std::max(last_seconds, span.end_seconds);
+  const bool follows = traced_step_ != 0 && traced_step_ == step.order.step - 1;
+  traced_begin_ = follows ? traced_begin_ + absl::Seconds(executor_->SecondsSinceStepBefore())
+                          : executor_->collected_at() - absl::Seconds(last_seconds);
+  traced_step_ = step.order.step;
+  Timeline timeline = LastTimeline();
+  AddStep(options_.plan->program, spans, step.memory, &timeline);
+  timeline.begin_unix_nanos = absl::ToUnixNanos(traced_begin_);
+  options_.traces->Write(std::move(timeline));
 }
 
 absl::Status Trainer::Run(const OnStep& on_step) {
@@ -284,6 +299,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   Count(result);
   schedule_->Collected(step, result.asked);
   if (open.order.saves) saver_->Write(state_);
+  if (options_.traces != nullptr && options_.traces->Takes(step)) Trace(open);
   v1::StepReport report = Report(open, result);
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;

@@ -45,6 +45,7 @@
 #include "fsdp/memory/spike_detector.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/telemetry/step_timeline.h"
+#include "fsdp/telemetry/step_traces.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -57,6 +58,7 @@ struct TrainerOptions {
   const Departure* departure = nullptr;     // Polled between steps; null: nobody tells it to leave.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
+  StepTraces* traces = nullptr;             // Which steps are written down, and where; null: none.
   FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
   const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
   // How ranks tell each other what they read (rank_data.h), and, where the spec saves, what is written.
@@ -121,6 +123,7 @@ class Trainer {
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
+  void Trace(const OpenStep& step);
   absl::Status MakeSaver();
   absl::Status Interrupted() const;
   void Count(const StepResult& result);
@@ -142,6 +145,8 @@ class Trainer {
   int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
   SpikeDetector spikes_;
+  int64_t traced_step_ = 0;  // The last one; 0: none.
+  absl::Time traced_begin_;  // When that began, by the host's clock.
 };
 
 }  // namespace fsdpd

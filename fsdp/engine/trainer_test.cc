@@ -5,16 +5,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <regex>
 #include <set>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/temp_dir.h"
+#include "base/trace_file.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -83,6 +87,49 @@ TEST(Trainer, TheTimelineOfTheLastStepHasEveryInstruction) {
   EXPECT_THAT(names, ::testing::IsSupersetOf({"ForwardBackward head mb 2", "Backward layer.1 mb 0",
                                               "Gather embedding", "Reduce layer.0 mb 0", "Norm"}));
 }
+
+// By the times at which its lanes ran, a traced step is one of a row also where the next is submitted before.
+class TracedSteps : public ::testing::TestWithParam<bool> {};
+
+TEST_P(TracedSteps, AreThoseThatWereAskedForAndFollowEachOther) {
+  const TempDir dir;
+  std::vector<std::unique_ptr<StepTraces>> traces;
+  LocalJobOptions options;
+  options.run_ahead_on_cpu = GetParam();
+  for (int rank = 0; rank < 2; ++rank) {
+    StepTraces::Options of;
+    of.folder = dir.path();
+    of.rank = rank;
+    of.steps = {2, 3, 6};
+    traces.push_back(std::make_unique<StepTraces>(std::move(of)));
+    options.traces.push_back(traces.back().get());
+  }
+  const LocalJobResult traced = Train(TwoRankJob(6), options);
+  ExpectSame(Train(TwoRankJob(6)), traced, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(traces[rank]->AwaitWritten(absl::Minutes(1)));
+    const auto file = [&](int step) { return dir.File(TraceFileName(step, rank)); };
+    for (const int step : {1, 4, 5}) EXPECT_NE(access(file(step).c_str(), F_OK), 0) << step;
+    int64_t last = 0;
+    for (const int step : {2, 3, 6}) {
+      const YAML::Node trace = YAML::LoadFile(file(step));
+      // The compute lane's first and last, which are this step's alone.
+      double begin = 1e18, end = 0;
+      for (const YAML::Node& event : trace["traceEvents"]) {
+        if (event["ph"].as<std::string>() != "X" || event["cat"].as<std::string>() == "step") continue;
+        EXPECT_EQ(event["args"]["step"].as<int>(), step);
+        if (event["tid"].as<int>() != 0) continue;
+        begin = std::min(begin, event["ts"].as<double>());
+        end = std::max(end, event["ts"].as<double>() + event["dur"].as<double>());
+      }
+      const auto origin = trace["beginUnixNanos"].as<int64_t>();
+      EXPECT_GE(origin + static_cast<int64_t>(begin * 1000), last) << step;
+      last = origin + static_cast<int64_t>(end * 1000);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RunAhead, TracedSteps, ::testing::Bool());
 
 // Evaluation
 

@@ -3,10 +3,69 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 
 namespace fsdpd {
+namespace {
+
+constexpr int kNone = -1;
+
+Timeline::Arguments ArgumentsOf(const Program& program, const Layout& layout, const Span& span, int index,
+                                int64_t step) {
+  const Instruction& instruction = program.instructions[index];
+  Timeline::Arguments arguments = {{"step", span.of_step_before ? step - 1 : step}, {"instruction", index}};
+  if (instruction.unit >= 0) arguments.emplace_back("unit", layout.units[instruction.unit].name);
+  if (instruction.bucket >= 0) arguments.emplace_back("bucket", instruction.bucket);
+  if (instruction.micro_batch >= 0) arguments.emplace_back("micro_batch", instruction.micro_batch);
+  if (span.received_bytes > 0) arguments.emplace_back("received_bytes", span.received_bytes);
+  return arguments;
+}
+
+// What stands for an instruction that has no slice: the one before it on its lane, which is in order.
+int SliceAt(const Program& program, const std::vector<int>& slices, int index) {
+  const LaneId lane = program.instructions[index].lane;
+  for (int i = index; i >= 0; --i) {
+    if (slices[i] != kNone && program.instructions[i].lane == lane) return slices[i];
+  }
+  return kNone;
+}
+
+void AddFlows(const Program& program, const std::vector<Span>& spans, const std::vector<int>& slices,
+              int index, Timeline* timeline) {
+  if (slices[index] == kNone) return;
+  const Instruction& instruction = program.instructions[index];
+  const bool before = spans[index].of_step_before;
+  const auto add = [&](int from) {
+    if (from != kNone) timeline->flows.push_back({from, slices[index]});
+  };
+  for (const int earlier : instruction.after) {
+    if (spans[earlier].of_step_before == before) add(SliceAt(program, slices, earlier));
+  }
+  // Updates that a launch began with, and what waited for them.
+  for (const int earlier : instruction.after_previous) {
+    if (!before && spans[earlier].of_step_before) add(slices[earlier]);
+  }
+}
+
+// Bytes of the arena that hold something, each time that changes.
+std::vector<Timeline::Sample> ArenaSamples(const Program& program, const std::vector<Span>& spans) {
+  std::map<double, int64_t> changes = {{0, 0}};
+  for (const Buffer& buffer : program.buffers) {
+    for (const Buffer::Interval& live : buffer.live) {
+      changes[std::max(0.0, spans[live.born].start_seconds)] += buffer.bytes;
+      changes[std::max(0.0, spans[live.dies].end_seconds)] -= buffer.bytes;
+    }
+  }
+  std::vector<Timeline::Sample> samples;
+  int64_t bytes = 0;
+  for (const auto& [at, change] : changes) samples.push_back({at, {bytes += change}});
+  return samples;
+}
+
+}  // namespace
 
 // "#12 Backward layer.3 mb 0 on compute after #9" without what the lane and the order say.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index) {
@@ -17,22 +76,46 @@ std::string NameOfInstruction(const Program& program, const Layout& layout, int 
 }
 
 Timeline StepTimeline(const Program& program, const Layout& layout, const std::vector<Span>& spans,
-                      const std::string& title) {
+                      int64_t step, const std::string& title) {
   FSDPD_CHECK(spans.size() == program.instructions.size());
   Timeline timeline;
   timeline.title = title;
+  timeline.step = step;
   for (int lane = 0; lane < kLanes; ++lane) timeline.tracks.push_back(NameOf(static_cast<LaneId>(lane)));
+  std::vector<int> slices(spans.size(), kNone);  // By instruction.
   for (size_t i = 0; i < spans.size(); ++i) {
     const Op op = program.instructions[i].op;
-    if (op == Op::kRelease) continue;
     const Span& span = spans[i];
+    if (op == Op::kRelease || !span.measured) continue;
+    slices[i] = static_cast<int>(timeline.slices.size());
     timeline.slices.push_back({static_cast<int>(span.lane), NameOf(op),
                                NameOfInstruction(program, layout, static_cast<int>(i)), span.start_seconds,
-                               span.end_seconds - span.start_seconds});
+                               span.end_seconds - span.start_seconds,
+                               ArgumentsOf(program, layout, span, static_cast<int>(i), step)});
     // Copies run beside the next step.
     if (span.lane != LaneId::kCopy) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
   }
+  for (size_t i = 0; i < spans.size(); ++i) AddFlows(program, spans, slices, static_cast<int>(i), &timeline);
   return timeline;
+}
+
+void AddStep(const Program& program, const std::vector<Span>& spans, const v1::MemoryReport& memory,
+             Timeline* timeline) {
+  Timeline::Slice step;
+  step.track = static_cast<int>(timeline->tracks.size());
+  step.kind = "step";
+  step.name = absl::StrCat("step ", timeline->step);
+  step.seconds = timeline->seconds;
+  timeline->tracks.push_back("step");
+  timeline->slices.push_back(std::move(step));
+  timeline->components = {"allocated", "reserved"};
+  timeline->samples = {{0, {memory.allocated_bytes(), memory.reserved_bytes()}}};
+  const auto is_whole = [](const Span& span) { return span.measured && !span.of_step_before; };
+  if (!std::all_of(spans.begin(), spans.end(), is_whole)) return;
+  timeline->components.push_back("arena in use");
+  timeline->samples = ArenaSamples(program, spans);
+  for (Timeline::Sample& sample : timeline->samples)
+    sample.bytes.insert(sample.bytes.begin(), {memory.allocated_bytes(), memory.reserved_bytes()});
 }
 
 }  // namespace fsdpd

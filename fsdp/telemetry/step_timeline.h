@@ -5,17 +5,26 @@
 // far apart they began. Gathers that began in the step before have times below 0. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "fsdp/plan/predict/timeline.h"
 #include "fsdp/telemetry/step_timing.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
 
-// `spans`: one per instruction. Instructions that take no time (Release) are left out.
+// `spans`: one per instruction. Instructions that take no time (Release) are left out, and those that were
+// not measured. A slice says what its instruction is of, and what it waited for on another lane.
 Timeline StepTimeline(const Program& program, const Layout& layout, const std::vector<Span>& spans,
-                      const std::string& title);
+                      int64_t step, const std::string& title);
+
+// For a trace: the step as a slice on a track of its own, and what the rank's memory holds. How much of the
+// arena is in use follows from when instructions ran, so it is not shown of a step whose updates ran with
+// another one.
+void AddStep(const Program& program, const std::vector<Span>& spans, const v1::MemoryReport& memory,
+             Timeline* timeline);
 
 // "Backward layer.3 mb 0": an instruction as people know it who see its lane and its place among others.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index);

@@ -26,6 +26,10 @@ struct Span {
   double end_seconds = 0;
   v1::CommOp op = v1::COMM_OP_UNSPECIFIED;  // UNSPECIFIED: not communication.
   int64_t received_bytes = 0;
+  // Of a launched step (fsdp/engine/executor.h): its updates went with the step after, and the times in their
+  // places are those of the step before, or there are none.
+  bool of_step_before = false;
+  bool measured = true;
 };
 
 struct StepTiming {

@@ -4,6 +4,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 namespace fsdpd {
 namespace {
@@ -72,6 +74,70 @@ TEST(Timeline, TheTraceIsJsonWithLanesAndCounters) {
   EXPECT_EQ(first, 0) << "what began in the step before is shown";
   EXPECT_EQ(forward_start, 0.5e6);
   EXPECT_EQ(counters, (std::vector<double>{0, 2000, 0}));
+}
+
+TEST(Timeline, ATraceHasArgumentsAndArrows) {
+  Timeline timeline = TimelineOf(SmallPlan());
+  timeline.step = 7;
+  timeline.slices[0].arguments = {{"unit", "a \"b\""}, {"bytes", int64_t{1} << 40}};
+  timeline.flows = {{0, 1}};
+  const YAML::Node trace = YAML::Load(TraceJson({timeline}, 3));
+  std::map<std::string, YAML::Node> events;  // By phase; the first of slices.
+  for (const YAML::Node& event : trace["traceEvents"]) {
+    EXPECT_EQ(event["pid"].as<int>(), 3);
+    events.emplace(event["ph"].as<std::string>(), event);
+  }
+  EXPECT_EQ(events["X"]["args"]["unit"].as<std::string>(), "a \"b\"");
+  EXPECT_EQ(events["X"]["args"]["bytes"].as<int64_t>(), int64_t{1} << 40);
+  EXPECT_EQ(events["s"]["id"].as<std::string>(), "0x0003000007000000");
+  EXPECT_EQ(events["f"]["id"].as<std::string>(), events["s"]["id"].as<std::string>());
+  EXPECT_EQ(events["f"]["ts"].as<double>(), 0.5e6);
+  EXPECT_EQ(events["f"]["tid"].as<int>(), 0);
+  EXPECT_EQ(events["s"]["tid"].as<int>(), 1);
+}
+
+TEST(Timeline, SlicesThatMeetDoNotOverlapWhenTheyAreRounded) {
+  Timeline timeline;
+  timeline.tracks = {"compute"};
+  double start = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const double end = start + 1e-6 + i * 1.3e-10;
+    timeline.slices.push_back({0, "Forward", "x", start, end - start});
+    start = end;
+  }
+  int64_t last = 0;
+  for (const YAML::Node& event : YAML::Load(TraceJson({timeline}))["traceEvents"]) {
+    if (event["ph"].as<std::string>() != "X") continue;
+    const int64_t begin = std::llround(event["ts"].as<double>() * 1000);
+    EXPECT_EQ(begin, last);
+    last = begin + std::llround(event["dur"].as<double>() * 1000);
+  }
+}
+
+TEST(Timeline, FilesAreJoinedByWhenTheyBegan) {
+  Timeline timeline = TimelineOf(SmallPlan());  // Its first slice begins at -0.25 s.
+  timeline.begin_unix_nanos = 1'000'000'000'500'000'000;
+  Timeline later = timeline;
+  later.begin_unix_nanos += 3'000;
+  const absl::StatusOr<std::string> joined = JoinedTrace({TraceJson({later}, 1), TraceJson({timeline}, 0)});
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  const YAML::Node trace = YAML::Load(*joined);
+  EXPECT_EQ(trace["beginUnixNanos"].as<int64_t>(), 1'000'000'000'250'000'000);
+  std::map<int, double> gathers;  // By process.
+  for (const YAML::Node& event : trace["traceEvents"]) {
+    if (event["name"].as<std::string>() == "Gather layer.0")
+      gathers[event["pid"].as<int>()] = event["ts"].as<double>();
+  }
+  EXPECT_EQ(gathers, (std::map<int, double>{{0, 0}, {1, 3}}));
+  EXPECT_EQ(*JoinedTrace({*joined}), *joined) << "what was joined is such a file again";
+}
+
+TEST(Timeline, WhatIsNoWholeTraceIsNotJoined) {
+  const std::string whole = TraceJson({TimelineOf(SmallPlan())});
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    ASSERT_EQ(JoinedTrace({whole, whole.substr(0, bytes)}).status().code(), absl::StatusCode::kDataLoss)
+        << bytes;
+  EXPECT_TRUE(JoinedTrace({whole, whole}).ok());
 }
 
 TEST(Timeline, ThePictureNamesWhatItShowsAndEscapes) {

@@ -516,8 +516,23 @@ std::vector<BadCase> RuntimeCases() {
          j->mutable_checkpoint()->set_dir("/runs/1");
          j->mutable_restart()->set_max_attempts(3);
        }},
-      {"trace_steps_unsupported", "telemetry.trace_steps",
-       [](v1::JobSpec* j) { j->mutable_telemetry()->add_trace_steps(10); }},
+      {"trace_steps_count", "telemetry.trace_steps",
+       [](v1::JobSpec* j) {
+         j->mutable_train()->set_steps(100);
+         for (int step = 1; step <= 17; ++step) j->mutable_telemetry()->add_trace_steps(step);
+       }},
+      {"trace_steps_range", "telemetry.trace_steps[1]",
+       [](v1::JobSpec* j) {
+         j->mutable_telemetry()->add_trace_steps(1);
+         j->mutable_telemetry()->add_trace_steps(j->train().steps() + 1);
+       }},
+      {"trace_steps_range", "telemetry.trace_steps[0]",
+       [](v1::JobSpec* j) { j->mutable_telemetry()->add_trace_steps(0); }},
+      {"trace_steps_ascend", "telemetry.trace_steps[1]",
+       [](v1::JobSpec* j) {
+         j->mutable_telemetry()->add_trace_steps(2);
+         j->mutable_telemetry()->add_trace_steps(2);
+       }},
       {"memory_snapshot_unsupported", "telemetry.memory_snapshot",
        [](v1::JobSpec* j) { j->mutable_telemetry()->set_memory_snapshot(true); }},
       {"few_parameters_per_rank", "resources",

@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/trace_file.h"
 #include "fsdp/plan/layout/layout.h"
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -198,11 +199,37 @@ const Rule kRules[] = {
        return {{"without checkpoints between steps each attempt starts again from step 1",
                 "write checkpoint: {dir: FOLDER, every_steps: N}; fine as it is for short jobs"}};
      }},
-    {"trace_steps_unsupported", kError, "telemetry.trace_steps", "no steps are traced",
+    {"trace_steps_count", kError, "telemetry.trace_steps", "at most 16 steps are traced",
      [](const Facts& f) -> Findings {
-       if (f.job.telemetry().trace_steps().empty()) return {};
-       return {{"writing timelines is not supported yet",
-                "leave trace_steps out; lane times are in each agent's /metrics"}};
+       const int steps = f.job.telemetry().trace_steps_size();
+       if (steps <= kMaxTracedSteps) return {};
+       return {{absl::StrCat(steps, " steps are named, and at most ", kMaxTracedSteps,
+                             " are written: every rank writes a file of each"),
+                "name fewer; fsdpctl trace JOB has more traced while the job runs"}};
+     }},
+    {"trace_steps_range", kError, "telemetry.trace_steps", "each traced step is one of the job's",
+     [](const Facts& f) -> Findings {
+       const int64_t steps = f.job.train().steps();
+       Findings findings;
+       if (steps < 1 || !f.Sound({"train.steps"})) return findings;
+       for (int i = 0; i < f.job.telemetry().trace_steps_size(); ++i) {
+         const int64_t step = f.job.telemetry().trace_steps(i);
+         if (step >= 1 && step <= steps) continue;
+         findings.push_back({absl::StrCat("the job has no step ", step),
+                             absl::StrCat("name steps from 1 to train.steps, which is ", steps),
+                             absl::StrCat("telemetry.trace_steps[", i, "]")});
+       }
+       return findings;
+     }},
+    {"trace_steps_ascend", kError, "telemetry.trace_steps", "traced steps ascend",
+     [](const Facts& f) -> Findings {
+       const auto& steps = f.job.telemetry().trace_steps();
+       for (int i = 1; i < steps.size(); ++i) {
+         if (steps[i] > steps[i - 1]) continue;
+         return {{absl::StrCat("step ", steps[i], " comes after ", steps[i - 1]),
+                  "name each step once, in order", absl::StrCat("telemetry.trace_steps[", i, "]")}};
+       }
+       return {};
      }},
     {"memory_snapshot_unsupported", kError, "telemetry.memory_snapshot", "no memory snapshot is kept",
      [](const Facts& f) -> Findings {

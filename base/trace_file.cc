@@ -1,0 +1,23 @@
+#include "base/trace_file.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+
+#include <vector>
+
+namespace fsdpd {
+
+std::string TraceFileName(int64_t step, int rank) {
+  return absl::StrCat("trace_step_", step, "_rank_", rank, ".json");
+}
+
+bool ParseTraceFileName(absl::string_view name, int64_t* step, int* rank) {
+  const std::vector<absl::string_view> words = absl::StrSplit(name, '_');
+  // What the numbers say is the name again: "+1" and "01" are numbers too.
+  return words.size() == 5 && absl::SimpleAtoi(words[2], step) &&
+         absl::SimpleAtoi(absl::StripSuffix(words[4], ".json"), rank) && TraceFileName(*step, *rank) == name;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,156 @@
+// What fsdpctl does with traces: has them written, gathers what the ranks wrote, and makes one file of it, a
+// process for each rank.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/spec_fault.h"
+#include "base/text.h"
+#include "client/commands.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/output_file.h"
+#include "client/spec_print.h"
+#include "fsdp/plan/predict/timeline.h"
+
+namespace fsdpd {
+namespace {
+
+// What is gathered is held in memory, twice when it is joined: a thousand ranks of a large model.
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+class GatheredTraces {
+ public:
+  explicit GatheredTraces(Session* session) : session_(session) {}
+
+  void Take(const v1::TraceJobResponse& update) {
+    if (update.has_order()) return TellOrder(update.order());
+    if (update.has_line()) {
+      const v1::TraceJobResponse::Line& line = update.line();
+      bytes_ += line.line().size();
+      if (bytes_ > kMostBytes) return;
+      absl::StrAppend(&files_[{line.step(), line.rank()}], line.line(), "\n");
+      return;
+    }
+    const v1::TraceJobResponse::Trace& trace = update.trace();
+    if (trace.trace().error().empty()) {
+      told_[{trace.trace().step(), trace.rank()}] = trace;
+    } else {
+      ++failed_;
+      Err() << absl::StrFormat("fsdpctl: step %d of rank %d on %s is not traced: %s\n", trace.trace().step(),
+                               trace.rank(), Escaped(trace.node()), Escaped(trace.trace().error()));
+    }
+  }
+
+  int failed() const { return failed_; }
+  bool empty() const { return files_.empty(); }
+
+  absl::StatusOr<std::string> Joined() const {
+    if (bytes_ > kMostBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "the traces have ", HumanBytes(static_cast<int64_t>(bytes_)), ", and one file may have ",
+          HumanBytes(kMostBytes), ": fetch those of one rank with --written --rank N"));
+    }
+    std::vector<std::string> files;
+    for (const auto& [which, text] : files_) files.push_back(text);
+    return JoinedTrace(files);
+  }
+
+  // "2 steps (12 to 13) of 4 ranks".
+  std::string Summary() const {
+    std::set<int64_t> steps;
+    std::set<int32_t> ranks;
+    for (const auto& [which, text] : files_) {
+      steps.insert(which.first);
+      ranks.insert(which.second);
+    }
+    std::string which = absl::StrCat(*steps.begin());
+    if (steps.size() > 1) absl::StrAppend(&which, " to ", *steps.rbegin());
+    return absl::StrFormat("%d %s (%s) of %d %s", steps.size(), steps.size() == 1 ? "step" : "steps", which,
+                           ranks.size(), ranks.size() == 1 ? "rank" : "ranks");
+  }
+
+  // One for each file: what its rank said of it, or what it is of.
+  std::vector<v1::TraceJobResponse::Trace> Traces() const {
+    std::vector<v1::TraceJobResponse::Trace> traces;
+    for (const auto& [which, text] : files_) {
+      const auto told = told_.find(which);
+      v1::TraceJobResponse::Trace trace = told != told_.end() ? told->second : v1::TraceJobResponse::Trace();
+      trace.set_rank(which.second);
+      trace.mutable_trace()->set_step(which.first);
+      trace.mutable_trace()->set_bytes(static_cast<int64_t>(text.size()));
+      traces.push_back(std::move(trace));
+    }
+    return traces;
+  }
+
+ private:
+  using Which = std::pair<int64_t, int32_t>;  // Step and rank.
+
+  std::ostream& Err() { return session_->console().err; }
+
+  void TellOrder(const v1::TraceJobResponse::Order& order) {
+    const int64_t last = order.first_step() + order.steps() - 1;
+    Err() << (order.steps() == 1 ? absl::StrCat("tracing step ", last)
+                                 : absl::StrCat("tracing steps ", order.first_step(), " to ", last))
+          << " on " << order.ranks() << (order.ranks() == 1 ? " rank\n" : " ranks\n") << std::flush;
+  }
+
+  Session* const session_;
+  std::map<Which, std::string> files_;
+  std::map<Which, v1::TraceJobResponse::Trace> told_;
+  int failed_ = 0;
+  size_t bytes_ = 0;
+};
+
+void Print(const GatheredTraces& traces, const std::string& path, size_t bytes, Session* session) {
+  std::ostream& out = session->console().out;
+  const std::string& output = session->line().output;
+  if (output == "table") {
+    out << absl::StrFormat("%s  %s, %s\n", path, traces.Summary(), HumanBytes(static_cast<int64_t>(bytes)));
+    return;
+  }
+  for (const v1::TraceJobResponse::Trace& trace : traces.Traces()) {
+    if (output == "json") {
+      out << ToJsonLine(trace) << "\n";
+    } else {
+      out << "---\n" << Rendered(trace, output);
+    }
+  }
+}
+
+}  // namespace
+
+int RunTrace(Session* session) {
+  const CommandLine& line = session->line();
+  v1::TraceJobRequest request;
+  request.set_id(line.job);
+  if (!line.written) request.set_steps(line.steps);
+  if (line.attempt.has_value()) request.set_attempt(*line.attempt);
+  if (line.rank.has_value()) request.set_rank(*line.rank);
+  GatheredTraces traces(session);
+  const absl::Status status =
+      session->client().TraceJob(request, session->console().interrupt,
+                                 [&](const v1::TraceJobResponse& update) { traces.Take(update); });
+  // What has come is written also when not all has; of an interrupt there may be half a file.
+  if (absl::IsCancelled(status) || traces.empty()) {
+    if (!status.ok() && (traces.failed() == 0 || !absl::IsNotFound(status))) return session->Fail(status);
+    return kExitFailed;
+  }
+  const absl::StatusOr<std::string> joined = traces.Joined();
+  if (!joined.ok()) return session->Fail(status.ok() ? joined.status() : status);
+  const std::string path = line.out.empty() ? absl::StrCat(line.job, ".trace.json") : line.out;
+  if (const absl::Status written = WriteOutput("--out", path, *joined); !written.ok()) {
+    session->console().err << "fsdpctl: " << written.message() << "; the traces are there: fsdpctl trace "
+                           << line.job << " --written\n";
+    return kExitUsage;
+  }
+  Print(traces, path, joined->size(), session);
+  if (!status.ok()) return session->Fail(status);
+  return traces.failed() == 0 ? kExitOk : kExitFailed;
+}
+
+}  // namespace fsdpd

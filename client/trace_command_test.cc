@@ -1,0 +1,152 @@
+// fsdpctl trace against a coordinator whose answers are written beforehand.
+#include <absl/strings/str_split.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "client/testing/scripted_api.h"
+#include "fsdp/plan/predict/timeline.h"
+
+namespace fsdpd {
+namespace {
+
+using Writer = grpc::ServerWriter<v1::TraceJobResponse>;
+
+std::string Trace(int rank) {
+  Timeline timeline;
+  timeline.title = "rank " + std::to_string(rank);
+  timeline.tracks = {"compute"};
+  timeline.slices.push_back({0, "Forward", "Forward layer.0", 0, 1});
+  timeline.begin_unix_nanos = 1'000'000'000 + rank;
+  return TraceJson({timeline}, rank);
+}
+
+void Say(Writer* writer, int rank, int64_t step, const std::string& error) {
+  v1::TraceJobResponse update;
+  update.mutable_trace()->set_node("node-" + std::to_string(rank));
+  update.mutable_trace()->set_rank(rank);
+  update.mutable_trace()->mutable_trace()->set_step(step);
+  update.mutable_trace()->mutable_trace()->set_error(error);
+  writer->Write(update);
+}
+
+void Send(Writer* writer, int rank, int64_t step, const std::string& file) {
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(file).substr(0, file.size() - 1), '\n')) {
+    v1::TraceJobResponse update;
+    update.mutable_line()->set_rank(rank);
+    update.mutable_line()->set_step(step);
+    update.mutable_line()->set_line(std::string(line));
+    writer->Write(update);
+  }
+}
+
+class TraceCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.Start();
+    out_file_ = dir_.File("out.json");
+  }
+
+  int Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", server_.address(), "trace", "j", "--out", out_file_});
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+  std::string Written() const {
+    std::ifstream file(out_file_);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+  TempDir dir_;
+  std::string out_file_, out_, err_;
+  Interrupt interrupt_;
+  ScriptedApi server_;  // Last: stops before what its hooks use goes.
+};
+
+TEST_F(TraceCommandTest, MakesOneFileOfWhatRanksWrote) {
+  server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
+    EXPECT_EQ(request.id(), "j");
+    EXPECT_EQ(request.steps(), 1);
+    v1::TraceJobResponse update;
+    update.mutable_order()->set_first_step(12);
+    update.mutable_order()->set_steps(1);
+    update.mutable_order()->set_ranks(2);
+    writer->Write(update);
+    for (const int rank : {1, 0}) Say(writer, rank, 12, "");
+    for (const int rank : {1, 0}) Send(writer, rank, 12, Trace(rank));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({}), kExitOk);
+  EXPECT_EQ(err_, "tracing step 12 on 2 ranks\n");
+  EXPECT_EQ(Written(), *JoinedTrace({Trace(0), Trace(1)}));
+  EXPECT_EQ(out_.find(out_file_ + "  1 step (12) of 2 ranks, "), 0u) << out_;
+}
+
+TEST_F(TraceCommandTest, ARankThatCouldNotWriteIsToldAndTheOthersAreThere) {
+  server_.on_trace = [](const auto&, auto*, Writer* writer) {
+    Say(writer, 0, 12, "no room \x1b[31m");
+    Say(writer, 1, 12, "");
+    Send(writer, 1, 12, Trace(1));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"-o", "json"}), kExitFailed);
+  EXPECT_EQ(err_, "fsdpctl: step 12 of rank 0 on node-0 is not traced: no room \\x1b[31m\n");
+  EXPECT_EQ(Written(), Trace(1));
+  EXPECT_NE(out_.find("\"node-1\""), std::string::npos) << out_;
+}
+
+TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {
+  server_.on_trace = [](const auto&, auto*, Writer* writer) {
+    Say(writer, 0, 12, "no room");
+    return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "node a: no such trace", "NOT_FOUND");
+  };
+  EXPECT_EQ(Run({}), kExitFailed);
+  EXPECT_EQ(err_, "fsdpctl: step 12 of rank 0 on node-0 is not traced: no room\n");
+  EXPECT_FALSE(std::filesystem::exists(out_file_));
+}
+
+TEST_F(TraceCommandTest, WhatWasWrittenBeforeIsFetchedWithoutTracing) {
+  server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
+    EXPECT_EQ(request.steps(), 0);
+    EXPECT_EQ(request.attempt(), 3);
+    EXPECT_EQ(request.rank(), 0);
+    for (const int64_t step : {20, 10}) Send(writer, 0, step, Trace(0));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"--written", "--attempt", "3", "--rank", "0"}), kExitOk);
+  EXPECT_EQ(out_.find(out_file_ + "  2 steps (10 to 20) of 1 rank, "), 0u) << out_;
+}
+
+TEST_F(TraceCommandTest, AStreamThatEndsWithinAFileIsAnErrorAndLeavesNoFile) {
+  server_.on_trace = [](const auto&, auto*, Writer* writer) {
+    Send(writer, 0, 12, Trace(0).substr(0, 60));
+    return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "the agent of node b is not connected",
+                              "UNAVAILABLE");
+  };
+  EXPECT_EQ(Run({}), kExitUnavailable);
+  EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected\n");
+  EXPECT_FALSE(std::filesystem::exists(out_file_));
+}
+
+TEST_F(TraceCommandTest, WhatCannotBeAskedTogetherIsWrongUsage) {
+  EXPECT_EQ(Run({"--written", "--steps", "2"}), kExitUsage);
+  EXPECT_EQ(Run({"--attempt", "2"}), kExitUsage);
+  EXPECT_EQ(Run({"--steps", "17"}), kExitUsage);
+  EXPECT_NE(err_.find("'17' is not a whole number from 1 to 16"), std::string::npos) << err_;
+}
+
+}  // namespace
+}  // namespace fsdpd

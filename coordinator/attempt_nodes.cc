@@ -1,0 +1,28 @@
+#include "coordinator/attempt_nodes.h"
+
+#include <set>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+
+std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
+                                 const std::vector<NodeView>& all) {
+  std::set<std::string> nodes;
+  if (attempt == job.attempt()) {
+    for (const v1::Job::Placement& p : job.placements()) {
+      if (rank < 0 || (rank >= p.first_rank() && rank < p.first_rank() + p.ranks())) nodes.insert(p.node());
+    }
+  } else {
+    for (const NodeView& view : all) {
+      if (view.connected) nodes.insert(view.info.node());
+    }
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
+bool AttemptIsOver(const v1::Job& job, int32_t attempt) {
+  return IsEnded(job.state()) || job.attempt() != attempt || job.state() == v1::JOB_STATE_QUEUED;
+}
+
+}  // namespace fsdpd

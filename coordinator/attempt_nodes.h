@@ -1,0 +1,20 @@
+// Where an attempt's files are: the nodes to ask for what its ranks wrote. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/node_registry.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// `rank`: -1 for all. Where an older attempt ran is no longer known: any node that is connected may have it.
+std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
+                                 const std::vector<NodeView>& all);
+
+// Its ranks write no more.
+bool AttemptIsOver(const v1::Job& job, int32_t attempt);
+
+}  // namespace fsdpd

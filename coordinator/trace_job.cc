@@ -1,0 +1,159 @@
+// JobService::TraceJob: ranks are told which of their next steps to trace, and what they wrote is sent on
+// when all of them have said so. Traces are read like logs, with the same bounds (log_relay.h).
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "coordinator/attempt_nodes.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_plan.h"
+#include "coordinator/job_service.h"
+#include "coordinator/trace_order.h"
+
+namespace fsdpd {
+namespace {
+
+// As kSilence of tail_logs.cc.
+constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
+
+absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job) {
+  if (request.steps() != 0 && request.has_attempt())
+    return BadField("attempt", "goes without steps: those that are traced now are of the newest attempt");
+  const PlaceRequest asked = RequestOf(job);
+  const int64_t world = asked.nodes * asked.ranks_per_node;
+  if (request.has_rank() && (request.rank() < 0 || request.rank() >= world))
+    return BadField("rank", absl::StrCat("job ", job.id(), " has ranks 0..", world - 1));
+  if (job.attempt() == 0) {
+    return WrongState(
+        "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
+        absl::StrCat("job ", job.id(), " was not launched, so it has no traces: ", job.reason()));
+  }
+  if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > job.attempt()))
+    return BadField("attempt", absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
+  return absl::OkStatus();
+}
+
+// An agent of an older release would take the order for nothing, and the ask for traces for one for logs.
+absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vector<NodeView>& all) {
+  for (const std::string& node : nodes) {
+    const auto view =
+        std::find_if(all.begin(), all.end(), [&](const NodeView& each) { return each.info.node() == node; });
+    if (view == all.end() || !view->connected)
+      return absl::UnavailableError(absl::StrCat("the agent of node ", node, " is not connected"));
+    if (view->info.traces()) continue;
+    return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
+                      absl::StrCat("the agent of node ", node, " is of release ", view->info.version(),
+                                   ", which traces nothing"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
+                                     const v1::TraceJobResponse::Order& order, TraceWriter* writer) {
+  const std::shared_ptr<TraceWait> wait = parts_.traces->Open(job, order);
+  for (const v1::Job::Placement& part : job.placements()) {
+    v1::CoordinatorMessage message;
+    v1::Trace* trace = message.mutable_trace();
+    trace->set_job_id(job.id());
+    trace->set_attempt(job.attempt());
+    trace->set_first_step(order.first_step());
+    trace->set_steps(order.steps());
+    if (!parts_.nodes->Send(part.node(), std::move(message)))
+      return absl::UnavailableError(absl::StrCat("the agent of node ", part.node(), " is not connected"));
+  }
+  v1::TraceJobResponse response;
+  *response.mutable_order() = order;
+  if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+  const auto hand_on = [&](absl::Duration timeout) {
+    for (v1::TraceJobResponse::Trace& trace : wait->Next(timeout)) {
+      *response.mutable_trace() = std::move(trace);
+      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+    }
+    return CheckStream(context);
+  };
+  bool over = false;
+  while (!over && wait->missing() > 0) {
+    // Before what has come is taken: a rank's words come before its end, on the same stream.
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
+    over = AttemptIsOver(fresh, job.attempt());
+    FSDPD_RETURN_IF_ERROR(hand_on(over ? absl::ZeroDuration() : kStreamPoll));
+  }
+  FSDPD_RETURN_IF_ERROR(hand_on(absl::ZeroDuration()));
+  if (wait->missing() == 0) return absl::OkStatus();
+  return WrongState("ATTEMPT_ENDED", absl::StrCat("jobs/", job.id()),
+                    absl::StrCat("attempt ", job.attempt(), " of job ", job.id(), " ended before ",
+                                 wait->missing(), " of its traces were written"));
+}
+
+absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job& job, const LogRequest& read,
+                                    TraceWriter* writer) {
+  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  const std::vector<std::string> nodes = NodesOf(job, read.attempt.attempt, read.rank, all);
+  FSDPD_RETURN_IF_ERROR(CheckAgents(nodes, all));
+  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes);
+  const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
+  absl::Time heard = parts_.clock->Now();
+  bool wrote = false;
+  std::deque<v1::LogLines::Line> lines;
+  v1::TraceJobResponse response;
+  for (;;) {
+    const LogTail::Got got = tail->Next(kStreamPoll, &lines);
+    for (v1::LogLines::Line& line : lines) {
+      response.mutable_line()->set_rank(line.rank());
+      response.mutable_line()->set_step(line.step());
+      response.mutable_line()->set_line(std::move(*line.mutable_line()));
+      if (!writer->Write(response)) return absl::CancelledError("the client is gone");
+      wrote = true;
+    }
+    if (got == LogTail::Got::kEnd) break;
+    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    if (!lines.empty()) heard = parts_.clock->Now();
+    if (parts_.clock->Now() - heard >= kSilence)
+      return absl::UnavailableError("the rest of the traces did not come: not all of the job's nodes answer");
+  }
+  // A node of which no rank could write has said so before; one that never had an older attempt need not.
+  const absl::Status status = tail->status();
+  return absl::IsNotFound(status) && wrote ? absl::OkStatus() : status;
+}
+
+absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobRequest& request,
+                               TraceWriter* writer) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckRequest(request, job));
+  LogRequest read;
+  read.attempt = {job.id(), request.has_attempt() ? request.attempt() : job.attempt()};
+  if (request.has_rank()) read.rank = request.rank();
+  read.traces.emplace();
+  read.traces->set_first(1);
+  read.traces->set_last(std::numeric_limits<int64_t>::max());
+  if (request.steps() == 0) return SendTraces(context, job, read, writer);
+  FSDPD_ASSIGN_OR_RETURN(const v1::TraceJobResponse::Order order, OrderTrace(job, request.steps()));
+  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  FSDPD_RETURN_IF_ERROR(CheckAgents(NodesOf(job, job.attempt(), /*rank=*/-1, all), all));
+  const absl::Status awaited = AwaitTraces(context, job, order, writer);
+  if (!awaited.ok() && !absl::IsFailedPrecondition(awaited)) return awaited;
+  // What there is is worth having, also when ranks ended before they had written all.
+  read.traces->set_first(order.first_step());
+  read.traces->set_last(order.first_step() + order.steps() - 1);
+  const absl::Status sent = SendTraces(context, job, read, writer);
+  return awaited.ok() && !absl::IsNotFound(sent) ? sent : awaited;
+}
+
+grpc::Status JobService::TraceJob(grpc::ServerContext* context, const v1::TraceJobRequest* request,
+                                  TraceWriter* writer) {
+  // Counted with the watches: it holds a thread too.
+  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
+    --reader_streams_;
+    return ToGrpc(absl::ResourceExhaustedError("too many watches, log tails and traces"));
+  }
+  const absl::Status status = Trace(context, *request, writer);
+  --reader_streams_;
+  return ToGrpc(status);
+}
+
+}  // namespace fsdpd

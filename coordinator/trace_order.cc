@@ -1,0 +1,55 @@
+#include "coordinator/trace_order.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/trace_file.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_plan.h"
+
+namespace fsdpd {
+namespace {
+
+// For the order to come to every rank, on nodes that are busy.
+constexpr double kWaySeconds = 1;
+
+// Ranks are at most so far ahead of what rank 0 has reported, which all of them have taken part in.
+constexpr int64_t kStepsAhead = 2;
+
+// Steps that take no time that a clock shows are no reason to wait for ever.
+constexpr double kShortestStepSeconds = 1e-5;
+
+}  // namespace
+
+absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64_t steps) {
+  if (steps < 1 || steps > kMaxTracedSteps)
+    return BadField("steps", absl::StrCat(steps, " is not within 1..", kMaxTracedSteps));
+  const std::string subject = absl::StrCat("jobs/", job.id());
+  if (job.state() != v1::JOB_STATE_RUNNING) {
+    return WrongState("JOB_NOT_RUNNING", subject,
+                      absl::StrCat("job ", job.id(), " makes no steps now: ", job.reason()));
+  }
+  const v1::StepReport& last = job.last_step();
+  if (last.step() == 0) {
+    return WrongState("JOB_NOT_STEPPING", subject,
+                      absl::StrCat("job ", job.id(),
+                                   " has made no step yet, so nobody knows which are next: ask "
+                                   "again, or name steps in telemetry.trace_steps"));
+  }
+  const double step_seconds = std::max(last.step_seconds(), kShortestStepSeconds);
+  const int64_t under_way = static_cast<int64_t>(std::ceil(kWaySeconds / step_seconds));
+  v1::TraceJobResponse::Order order;
+  order.set_first_step(last.step() + kStepsAhead + under_way);
+  const int64_t end = job.spec().train().steps();
+  order.set_steps(std::min(steps, end - order.first_step() + 1));
+  const PlaceRequest request = RequestOf(job);
+  order.set_ranks(static_cast<int32_t>(request.nodes * request.ranks_per_node));
+  if (order.steps() > 0) return order;
+  return WrongState("JOB_ENDS_BEFORE", subject,
+                    absl::StrCat("job ", job.id(), " ends with step ", end,
+                                 ", before its ranks would hear of it: name steps in telemetry.trace_steps"));
+}
+
+}  // namespace fsdpd

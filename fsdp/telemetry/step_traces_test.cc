@@ -1,0 +1,179 @@
+#include "fsdp/telemetry/step_traces.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "base/temp_dir.h"
+#include "base/trace_file.h"
+
+namespace fsdpd {
+namespace {
+
+Timeline Step(int64_t step) {
+  Timeline timeline;
+  timeline.step = step;
+  timeline.tracks = {"compute"};
+  timeline.slices.push_back({0, "Forward", "Forward layer.0", 0, 1});
+  return timeline;
+}
+
+class StepTracesTest : public ::testing::Test {
+ protected:
+  StepTraces::Options Options(std::set<int64_t> steps) {
+    StepTraces::Options options;
+    options.folder = dir_.path();
+    options.rank = 3;
+    options.steps = std::move(steps);
+    options.on_written = [this](const WrittenTrace& trace) {
+      MutexLock lock(&mutex_);
+      written_.push_back(trace);
+    };
+    return options;
+  }
+  std::vector<WrittenTrace> Written() {
+    MutexLock lock(&mutex_);
+    return written_;
+  }
+
+  const TempDir dir_;
+  Mutex mutex_;
+  std::vector<WrittenTrace> written_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(StepTracesTest, WritesTheStepsOfTheSpecAndNoOther) {
+  StepTraces traces(Options({2, 4}));
+  for (int64_t step = 1; step <= 5; ++step) {
+    EXPECT_EQ(traces.Takes(step), step == 2 || step == 4);
+    if (step == 2 || step == 4) traces.Write(Step(step));
+  }
+  EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  const std::vector<WrittenTrace> written = Written();
+  ASSERT_EQ(written.size(), 2u);
+  for (const WrittenTrace& trace : written) {
+    EXPECT_EQ(trace.error, "");
+    EXPECT_FALSE(trace.asked);
+    EXPECT_EQ(trace.path, dir_.File(TraceFileName(trace.step, 3)));
+    std::ifstream file(trace.path);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_EQ(static_cast<int64_t>(text.size()), trace.bytes);
+    EXPECT_EQ(text, TraceJson({Step(trace.step)}, 3));
+  }
+  const std::filesystem::directory_iterator files(dir_.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2) << "nothing else is left there";
+}
+
+TEST_F(StepTracesTest, StepsThatAreAskedForComeToo) {
+  StepTraces traces(Options({}));
+  EXPECT_FALSE(traces.Takes(1));
+  traces.Ask(3, 2);
+  EXPECT_FALSE(traces.Takes(2));
+  for (const int64_t step : {3, 4}) {
+    ASSERT_TRUE(traces.Takes(step));
+    traces.Write(Step(step));
+  }
+  EXPECT_FALSE(traces.Takes(5));
+  EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  ASSERT_EQ(Written().size(), 2u);
+  EXPECT_TRUE(Written()[0].asked);
+  EXPECT_EQ(Written()[1].step, 4);
+}
+
+TEST_F(StepTracesTest, AStepThatIsOverWhenItIsAskedForIsToldSo) {
+  StepTraces traces(Options({}));
+  EXPECT_FALSE(traces.Takes(5));
+  traces.Ask(4, 3);
+  EXPECT_TRUE(traces.Takes(6));
+  ASSERT_EQ(Written().size(), 2u);
+  for (const WrittenTrace& trace : Written()) {
+    EXPECT_LT(trace.step, 6);
+    EXPECT_TRUE(trace.asked);
+    EXPECT_EQ(trace.error, "it was over when the rank heard that it was to be traced");
+  }
+}
+
+TEST_F(StepTracesTest, AnAskIsBounded) {
+  StepTraces traces(Options({}));
+  traces.Ask(1, int64_t{1} << 60);
+  EXPECT_TRUE(traces.Takes(kMaxTracedSteps));
+  EXPECT_FALSE(traces.Takes(kMaxTracedSteps + 1));
+}
+
+TEST_F(StepTracesTest, WhatCannotBeWrittenIsTold) {
+  StepTraces::Options options = Options({1});
+  options.folder = dir_.File("gone");
+  StepTraces traces(std::move(options));
+  traces.Write(Step(1));
+  EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  ASSERT_EQ(Written().size(), 1u);
+  EXPECT_NE(Written()[0].error.find("No such file or directory"), std::string::npos) << Written()[0].error;
+}
+
+TEST_F(StepTracesTest, AnAgentThatNamesNoFolderGetsNoFile) {
+  StepTraces::Options options = Options({1});
+  options.folder = "";
+  StepTraces traces(std::move(options));
+  traces.Write(Step(1));
+  EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  ASSERT_EQ(Written().size(), 1u);
+  EXPECT_EQ(Written()[0].error, "its agent is of a release that names no folder for it");
+}
+
+// Who is told of the first stands for a disk that hangs: both hold the thread.
+TEST_F(StepTracesTest, ADiskThatHangsCostsTracesAndHoldsNobodyForLong) {
+  StepTraces::Options options = Options({});
+  Mutex mutex;
+  CondVar changed;
+  bool began = false, hangs = true;
+  options.on_written = [&, note = options.on_written](const WrittenTrace& trace) {
+    if (trace.step == 1) {
+      MutexLock lock(&mutex);
+      began = true;
+      changed.SignalAll();
+      while (hangs) changed.Wait(&mutex);
+    }
+    note(trace);
+  };
+  StepTraces traces(std::move(options));
+  traces.Write(Step(1));
+  {
+    MutexLock lock(&mutex);
+    while (!began) changed.Wait(&mutex);
+  }
+  traces.Ask(2, kMaxTracedSteps);
+  traces.Ask(2 + kMaxTracedSteps, 1);
+  for (int64_t step = 2; step <= kMaxTracedSteps + 2; ++step) {
+    ASSERT_TRUE(traces.Takes(step));
+    traces.Write(Step(step));
+  }
+  ASSERT_EQ(Written().size(), 1u);
+  EXPECT_EQ(Written()[0].step, kMaxTracedSteps + 2);
+  EXPECT_EQ(Written()[0].error, "the disk is behind with 16 traces before it");
+  EXPECT_TRUE(Written()[0].asked);
+  EXPECT_FALSE(traces.AwaitWritten(absl::ZeroDuration()));
+  {
+    MutexLock lock(&mutex);
+    hangs = false;
+    changed.SignalAll();
+  }
+  EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1))) << "of what was given up nothing is left to wait for";
+  EXPECT_EQ(Written().size(), 2u);
+}
+
+TEST_F(StepTracesTest, ARankWritesSoManyFilesAndNoMore) {
+  StepTraces traces(Options({}));
+  for (int64_t step = 1; step <= kMaxTraceFiles + 1; ++step) {
+    traces.Write(Step(step));
+    ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  }
+  ASSERT_EQ(Written().size(), static_cast<size_t>(kMaxTraceFiles + 1));
+  EXPECT_EQ(Written()[kMaxTraceFiles - 1].error, "");
+  EXPECT_EQ(Written()[kMaxTraceFiles].error,
+            "the rank has written 256 traces in this attempt, which is all it may");
+}
+
+}  // namespace
+}  // namespace fsdpd
