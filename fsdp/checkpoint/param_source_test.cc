@@ -14,6 +14,7 @@
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -25,20 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-
-ModelConfig Gpt2() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 7, gpt2.hidden_size = 6, gpt2.intermediate_size = 10, gpt2.layers = 2, gpt2.heads = 2;
-  gpt2.positions = 5;
-  return gpt2;
-}
-
-ModelConfig Llama() {
-  LlamaConfig llama;
-  llama.vocab_size = 7, llama.hidden_size = 5, llama.intermediate_size = 9, llama.layers = 2, llama.heads = 2;
-  llama.kv_heads = 1, llama.head_size = 6;
-  return llama;
-}
 
 // Each parameter as it is there, with the numbers 0, 1, 2 ... here.
 TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const char* type) {
@@ -115,20 +102,20 @@ class ParamSourceTest : public ::testing::Test {
 };
 
 TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
-  ExpectRuns(Gpt2());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
+  ExpectRuns(OddGpt2());
 }
 
 TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
-  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
-  ExpectRuns(Llama());
+  WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
+  ExpectRuns(OddLlama());
 }
 
 // Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.
 TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
     std::map<std::string, TestTensor> tensors;
-    for (const NamedParam& param : ParamsOf(Llama(), naming)) {
+    for (const NamedParam& param : ParamsOf(OddLlama(), naming)) {
       TestTensor& tensor = tensors[param.theirs];
       if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
       auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
@@ -143,18 +130,18 @@ TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
     std::filesystem::remove_all(dir_.path());
     std::filesystem::create_directory(dir_.path());
     WriteDcp(written);
-    ExpectRuns(Llama());
+    ExpectRuns(OddLlama());
   }
 }
 
 TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers, "float64"));
-  ExpectRuns(Gpt2());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers, "float64"));
+  ExpectRuns(OddGpt2());
 }
 
 TEST_F(ParamSourceTest, HalvesOfDcpToo) {
-  WriteDcp(Theirs(Llama(), Naming::kTransformers, "bfloat16"));
-  ExpectRuns(Llama());
+  WriteDcp(Theirs(OddLlama(), Naming::kTransformers, "bfloat16"));
+  ExpectRuns(OddLlama());
 }
 
 int64_t BytesRead() {
@@ -166,7 +153,7 @@ int64_t BytesRead() {
 }
 
 TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
-  Gpt2Config large = std::get<Gpt2Config>(Gpt2());
+  Gpt2Config large = OddGpt2();
   large.hidden_size = 64, large.intermediate_size = 256;
   WriteHf(Theirs(large, Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), large);
@@ -185,11 +172,11 @@ TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
 }
 
 TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
-  std::vector<TestTensor> theirs = Theirs(Llama(), Naming::kTransformers);
+  std::vector<TestTensor> theirs = Theirs(OddLlama(), Naming::kTransformers);
   theirs[1] = MakeTestTensor(theirs[1].name, "float32", {4});
   theirs[2].name = "model.layers.0.other.weight";
   WriteHf(theirs);
-  const auto source = ParamSource::Open(dir_.path(), Llama());
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   std::vector<std::string> faults;
   for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + " " + fault.what);
@@ -200,18 +187,18 @@ TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
 }
 
 TEST_F(ParamSourceTest, OfAnotherFamilyNothingIsThere) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
-  const auto source = ParamSource::Open(dir_.path(), Llama());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_THAT((*source)->faults(), SizeIs(1));
 }
 
 TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
-  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
+  WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
   const auto reader = OpenStore(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(NamingOf(**reader, Llama()), Naming::kTorchtitan);
-  EXPECT_EQ(NamingOf(**reader, Gpt2()), std::nullopt);
+  EXPECT_EQ(NamingOf(**reader, OddLlama()), Naming::kTorchtitan);
+  EXPECT_EQ(NamingOf(**reader, OddGpt2()), std::nullopt);
   EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
 }
 
@@ -223,7 +210,7 @@ class SeveralModelsTest : public ParamSourceTest {
     std::filesystem::create_directory(dir_.path());
     std::vector<TestTensor> tensors;
     for (size_t i = 0; i < before.size(); ++i) {
-      std::vector<TestTensor> model = Theirs(Llama(), Naming::kTransformers);
+      std::vector<TestTensor> model = Theirs(OddLlama(), Naming::kTransformers);
       if (i == 0) model.resize(model.size() - first_lacks);
       for (TestTensor& tensor : model) {
         tensor.name = before[i] + tensor.name;
@@ -237,7 +224,7 @@ class SeveralModelsTest : public ParamSourceTest {
 
   // The number of the one that is read, or what is wrong.
   std::string Taken() {
-    const auto source = ParamSource::Open(dir_.path(), Llama());
+    const auto source = ParamSource::Open(dir_.path(), OddLlama());
     EXPECT_TRUE(source.ok()) << source.status();
     for (const DcpFault& fault : (*source)->faults()) return fault.where + " " + fault.what;
     float number = -1;
