@@ -88,6 +88,7 @@ std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const Tra
       Real(kLossScaleKey, state.loss_scale),
       Number(kGoodStepsKey, state.good_steps),
   };
+  if (spec.scales_loss()) values.push_back(Number(kScalesLossKey, 1));
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
@@ -326,10 +327,12 @@ absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spe
   FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kGoodStepsKey, &state.good_steps));
   double loss_scale = 0;
   FSDPD_RETURN_IF_ERROR(ReadReal(reader, kLossScaleKey, &loss_scale));
-  if (spec.scales_loss() && loss_scale > 1) {
+  // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
+  // Checkpoints of before do not say it: theirs counts where it is above 1.
+  const bool scaled = reader.FindValue(kScalesLossKey) != nullptr || loss_scale > 1;
+  if (spec.scales_loss() && scaled && loss_scale > 0) {
     state.loss_scale = loss_scale;
   } else {
-    // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
     state.good_steps = 0;
   }
   FSDPD_RETURN_IF_ERROR(ReadBadSteps(reader, &state));

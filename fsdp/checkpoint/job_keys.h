@@ -7,6 +7,7 @@
 //   optimizer.param_to_group_meta.module.module.module.P....  lr_mult, weight_decay
 //   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
 //   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
+//   fsdpd.scales_loss                                         1, of jobs in fp16: others have a scale of 1
 //   fsdpd.grad_norms, .skipped_nonfinite, .skipped_spikes     lists; of jobs that look for or had bad steps
 #pragma once
 
@@ -31,6 +32,7 @@ inline constexpr char kSamplesKey[] = "fsdpd.samples";
 inline constexpr char kSeedKey[] = "fsdpd.seed";
 inline constexpr char kStepsTakenKey[] = "fsdpd.steps_taken";
 inline constexpr char kLossScaleKey[] = "fsdpd.loss_scale";
+inline constexpr char kScalesLossKey[] = "fsdpd.scales_loss";
 inline constexpr char kGoodStepsKey[] = "fsdpd.good_steps";
 inline constexpr char kGradNormsKey[] = "fsdpd.grad_norms";
 inline constexpr char kSkippedNonfiniteKey[] = "fsdpd.skipped_nonfinite";

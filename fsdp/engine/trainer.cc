@@ -224,7 +224,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   estimate.last_seconds = saver_->LastSeconds();
   estimate.bytes = snapshot_->bytes();
   estimate.step_seconds = step_seconds_;
-  estimate.steps = RunsAhead() ? Executor::kMaxInFlight + 1 : 2;
+  estimate.steps = schedule_->StepsToSave(next_step, RunsAhead() ? Executor::kMaxInFlight + 1 : 2);
   const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
   if (needed <= left) return absl::OkStatus();
   saver_->AwaitLast().IgnoreError();  // The one that is being written may be ready in time.
@@ -248,7 +248,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
   order.saves = saves;
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
-  schedule_->Submitted(step, saves, now);
+  schedule_->Submitted(step, saves, order.asks, now);
   open_.push_back({order, {}});
   std::vector<Batch> batches;
   for (int64_t m = 0; m < spec().micro_batches_per_step(); ++m) {
