@@ -7,6 +7,7 @@
 // exits with 1 at once, in whatever state it is: it must not outlive its agent. Without an agent it measures
 // the device for fsdpctl (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_replace.h>
@@ -49,8 +50,11 @@ constexpr absl::Duration kRendezvousTimeout = absl::Minutes(5);
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
   absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
   if (!plan.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the job's spec is refused: ", absl::StrReplaceAll(plan.status().message(), {{"\n", "; "}})));
+    const absl::string_view faults = plan.status().message();  // A line each.
+    return absl::InvalidArgumentError(
+        absl::StrContains(faults, '\n')
+            ? absl::StrCat("the job's spec is refused:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
+            : absl::StrCat("the job's spec is refused: ", faults));
   }
   const int64_t world = plan->spec.mesh.world();
   if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world) return plan;

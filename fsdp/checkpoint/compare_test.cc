@@ -43,7 +43,9 @@ class CompareTest : public ::testing::Test {
 
   static Comparison Compared(const std::string& a, const std::string& b,
                              const std::optional<ModelConfig>& model = std::nullopt) {
-    const auto comparison = CompareStores(a, b, model, 2, [] { return false; });
+    const auto first = OpenToCompare(a), second = OpenToCompare(b);
+    EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+    const auto comparison = CompareStores(*first, *second, model, 2, [] { return false; });
     EXPECT_TRUE(comparison.ok()) << comparison.status();
     return comparison.ok() ? *comparison : Comparison();
   }

@@ -74,6 +74,30 @@ class ParamSourceTest : public ::testing::Test {
     ASSERT_TRUE((*writer)->Finish().ok());
   }
 
+  // OddLlama's.
+  static std::vector<TestTensor> Megatrons(Naming naming) {
+    std::map<std::string, TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(OddLlama(), naming)) {
+      TestTensor& tensor = tensors[param.theirs];
+      if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
+      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+      std::vector<SharedRun> runs = param.runs;
+      if (runs.empty()) runs.push_back({0, 0, static_cast<int64_t>(tensor.numbers.size() / sizeof(float))});
+      for (const SharedRun& run : runs) {
+        std::iota(numbers + run.theirs, numbers + run.theirs + run.numbers, static_cast<float>(run.ours));
+      }
+    }
+    std::vector<TestTensor> written;
+    for (const auto& [name, tensor] : tensors) written.push_back(tensor);
+    return written;
+  }
+
+  void Rewrite(const std::vector<TestTensor>& tensors) {
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteDcp(tensors);
+  }
+
   void WriteDcp(const std::vector<TestTensor>& tensors) {
     ASSERT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), tensors, 3)).ok());
   }
@@ -114,24 +138,38 @@ TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
 // Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.
 TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
-    std::map<std::string, TestTensor> tensors;
-    for (const NamedParam& param : ParamsOf(OddLlama(), naming)) {
-      TestTensor& tensor = tensors[param.theirs];
-      if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
-      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
-      std::vector<SharedRun> runs = param.runs;
-      if (runs.empty()) runs.push_back({0, 0, static_cast<int64_t>(tensor.numbers.size() / sizeof(float))});
-      for (const SharedRun& run : runs) {
-        std::iota(numbers + run.theirs, numbers + run.theirs + run.numbers, static_cast<float>(run.ours));
-      }
-    }
-    std::vector<TestTensor> written;
-    for (const auto& [name, tensor] : tensors) written.push_back(tensor);
-    std::filesystem::remove_all(dir_.path());
-    std::filesystem::create_directory(dir_.path());
-    WriteDcp(written);
+    Rewrite(Megatrons(naming));
     ExpectRuns(OddLlama());
   }
+}
+
+// Of Megatron-Core with its distributed optimizer and without. The model's are those in bf16.
+TEST_F(ParamSourceTest, MainParametersGoBeforeTheModelsRoundedOnes) {
+  for (const char* main : {"param", "fp32_param"}) {
+    std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
+    const size_t count = written.size();
+    for (size_t i = 0; i < count; ++i) {
+      written.push_back(written[i]);
+      written.back().name = absl::StrCat("optimizer.state.", main, ".", written[i].name);
+      written[i] = MakeTestTensor(written[i].name, "bfloat16", written[i].shape);
+    }
+    Rewrite(written);
+    ExpectRuns(OddLlama());
+    const auto source = ParamSource::Open(dir_.path(), OddLlama());
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_THAT((*source)->left_out(), IsEmpty());
+    EXPECT_THAT((*source)->no_main(), IsEmpty());
+  }
+}
+
+TEST_F(ParamSourceTest, MainParametersThatAreNotTheModelsAreLeftAndTold) {
+  std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
+  written.push_back(MakeTestTensor("optimizer.state.param." + written[0].name, "float32", {3}));
+  Rewrite(written);
+  ExpectRuns(OddLlama());
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->no_main(), AllOf(StartsWith("optimizer.state.param."), HasSubstr("float32 [3]")));
 }
 
 TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {
