@@ -144,6 +144,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   run.rank = launch.rank();
   run.device_index = launch.device();
   run.store = channel;
+  run.store_may_be_away = launch.spec().resources().nodes() > 1;
   run.timeout = kRendezvousTimeout;
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();

@@ -152,6 +152,7 @@ absl::Status Trainer::MakeSaver() {
   saver.plan = options_.plan;
   saver.position = position;
   saver.store = options_.store;
+  saver.store_may_be_away = options_.store_may_be_away;
   saver.label = options_.label;
   saver.set_aside = options_.set_aside;
   saver.stop = options_.stop;

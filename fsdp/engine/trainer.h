@@ -61,6 +61,7 @@ struct TrainerOptions {
   // Where the spec saves: how ranks tell each other what is written, whose checkpoints they are, which are
   // damaged, and who hears of them (Saver::Options).
   Store* store = nullptr;
+  bool store_may_be_away = false;
   JobLabel label = {};
   std::vector<std::string> set_aside = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
