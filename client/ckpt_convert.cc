@@ -99,7 +99,6 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
 // What the job that wrote the checkpoint says of its model; no model where the source says nothing.
 absl::StatusOr<v1::JobSpec> JobInside(const std::string& folder) {
   v1::JobSpec job;
-  if (FormatOf(folder) == StoreFormat::kHf) return job;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader, OpenStore(folder));
   FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder, *reader));
   if (json.empty()) return job;
@@ -148,19 +147,19 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
     return RefuseUse("--config and --spec both say which model it is; write one of them", console);
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
-  if (!inside.ok() && !absl::IsNotFound(inside.status())) return FailCkpt(inside.status(), console);
+  if (!inside.ok()) return FailCkpt(inside.status(), console);
   std::string told = !line.spec.empty() ? line.spec : line.config;
   const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
   if (told.empty() && access(beside.c_str(), F_OK) == 0) told = beside;
   if (!told.empty()) {
     const int code =
         !line.spec.empty() ? ReadSpec(told, conversion, console) : ReadConfig(told, conversion, console);
-    if (code != kExitOk || !inside.ok()) return code;
+    if (code != kExitOk) return code;
     // What wrote the moments knows best with which settings it did.
     if (const std::optional<AdamSettings> adam = AdamOf(*inside)) conversion->adam = adam;
     return RefuseContradictions(inside->model(), told, *conversion, console);
   }
-  if (inside.ok() && inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
+  if (inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
     return TakeJob(line.file, *inside, conversion, console);
   }
   return RefuseUse(

@@ -353,5 +353,28 @@ TEST_F(CkptConvertTest, DiffSaysWhatDiffers) {
   EXPECT_EQ(Run({"diff", hf_, dir_.File("absent")}), kExitUsage);
 }
 
+TEST_F(CkptConvertTest, ASourceThatIsNotThereIsSaidToBeThat) {
+  const std::string absent = dir_.File("absent");
+  EXPECT_EQ(Run({"convert", absent, dir_.File("out"), "--to", "hf"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr(absent + ": there is no checkpoint: neither .metadata nor safetensors"));
+}
+
+TEST_F(CkptConvertTest, ATargetInTheSourceIsRefused) {
+  EXPECT_EQ(Run({"convert", hf_, hf_ + "/out", "--to", "fsdp_dtensor"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("/out: lies in " + hf_ + ", of which it is made; name a folder elsewhere"));
+  EXPECT_FALSE(fs::exists(hf_ + "/out"));
+  EXPECT_EQ(Run({"convert", hf_, hf_ + "2/out", "--to", "fsdp_dtensor"}), kExitUsage) << "another folder";
+  EXPECT_THAT(err_, Not(HasSubstr("lies in")));
+}
+
+TEST_F(CkptConvertTest, VerifyTellsWhereTheSumsAreGone) {
+  MakeJobs(kJobsSpec);
+  EXPECT_EQ(Run({"verify", native_}), kExitOk);
+  EXPECT_EQ(err_, "");
+  fs::remove(native_ + "/.fsdpd_sums");
+  EXPECT_EQ(Run({"verify", native_}), kExitOk);
+  EXPECT_THAT(err_, HasSubstr("note: .fsdpd_sums, which was written with it, is gone: damage to .metadata"));
+}
+
 }  // namespace
 }  // namespace fsdpd
