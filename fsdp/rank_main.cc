@@ -14,6 +14,8 @@
 #include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@
 #include <iostream>
 
 #include "base/check.h"
+#include "base/errno_status.h"
 #include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/log.h"
@@ -187,7 +190,14 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, RankChanne
   return RunRank(std::move(run));
 }
 
+// A rank that somebody stopped, or a debugger holds, cannot see that its agent is gone: it would keep its
+// device and the lock of its checkpoint folder. The kernel sees it.
+void EndWithAgent() {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) LogWarning("%s", ErrnoText("prctl(PR_SET_PDEATHSIG)"));
+}
+
 [[noreturn]] void Main() {
+  EndWithAgent();
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightPage> flight = TakeFlightPage();
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.

@@ -120,21 +120,26 @@ absl::Status Saver::Lock(const std::string& path) {
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
   // Where the file system has no locks, nothing keeps two apart.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     std::string holder;
     std::ifstream(path) >> holder;
     const bool own = !options_.label.job.empty() && holder == options_.label.job;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
     if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
       continue;
     }
+    if (own) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
+          "or a process that is stopped or hangs)"));
+    }
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is locked by ",
-                     own              ? "an attempt before"
-                     : holder.empty() ? "another run"
-                                      : holder,
+        absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
                      ", which writes there: give each job a folder of its own"));
   }
   return absl::OkStatus();
