@@ -287,17 +287,22 @@ TEST(Agent, AnswersRanksThatAreAllItsOwnByItself) {
   EXPECT_EQ(coordinator.Count(IsOfRendezvous), 0);
 }
 
+// Two ranks are told to leave while the coordinator is away, and are gone. They could save first.
+void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
+  coordinator->AwaitRegister(1);
+  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
+  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  coordinator->Send(launch);
+  for (int rank : {0, 1}) coordinator->AwaitReady("exchange-when-told-k3x9q2", 1, rank);
+  coordinator->Cut();
+  node->agent->StopRanks(absl::Minutes(1));
+  while (!node->agent->Stopped()) std::this_thread::yield();
+}
+
 TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
-  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
-  coordinator.Send(launch);
-  for (int rank : {0, 1}) coordinator.AwaitReady("exchange-when-told-k3x9q2", 1, rank);
-  coordinator.Cut();
-  node.agent->StopRanks(absl::Minutes(1));
-  while (!node.agent->Stopped()) std::this_thread::yield();
+  LeaveAlone(&coordinator, &node);
   coordinator.Resume();
   for (int rank : {0, 1}) {
     const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
@@ -309,14 +314,7 @@ TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
 TEST(Agent, HowRanksLeftWhileTheCoordinatorWasAwayIsTheNextAgentsToTell) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
-  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
-  coordinator.Send(launch);
-  for (int rank : {0, 1}) coordinator.AwaitReady("exchange-when-told-k3x9q2", 1, rank);
-  coordinator.Cut();
-  node.agent->StopRanks(absl::Minutes(1));
-  while (!node.agent->Stopped()) std::this_thread::yield();
+  LeaveAlone(&coordinator, &node);
   while (node.agent->Told()) std::this_thread::yield();  // Until the cut is noticed.
   node.agent->Detach();
   node.Start();
