@@ -112,6 +112,11 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     }
     const absl::StatusOr<v1::CheckpointReport> checkpoint =
         ReportOf(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
+    // Its job may go on meanwhile, and keep newer ones.
+    if ((!checkpoint.ok() || !checkpoint->faults().empty()) && !IsCheckpoint(each.path)) {
+      console->err << absl::StrCat(each.path, ": note: was removed while it was read\n");
+      continue;
+    }
     if (!checkpoint.ok()) {
       const int failed = FailCkpt(checkpoint.status(), console);
       if (failed != kExitDamaged) return failed;
