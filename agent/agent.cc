@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/plugin_check.h"
+#include "agent/untold.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -88,8 +89,37 @@ absl::Status Agent::StartParts() {
   ranks.allowed_env = options_.allowed_env;
   ranks.plugin_dirs = plugin_dirs_;
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
+  std::vector<v1::AgentMessage> untold = TakeUntold(options_.work_dir, options_.node);
+  if (!untold.empty()) LogInfo("an agent before left messages to be told messages=%d", untold.size());
+  for (v1::AgentMessage& message : untold) {
+    message.rank().has_saved() ? link_->SendSaved(std::move(message))
+                               : link_->SendLifecycle(std::move(message));
+  }
   link_->Start();
   return absl::OkStatus();
+}
+
+void Agent::Keep(const std::vector<v1::AgentMessage>& untold) {
+  const absl::Status kept = KeepUntold(options_.work_dir, options_.node, untold);
+  kept_ = !untold.empty();  // Once, also where it fails.
+  if (!kept.ok()) {
+    LogWarning("what the coordinator was not told is lost with this agent: %s", kept.message());
+  } else if (kept_) {
+    LogWarning("the coordinator is away; what it was not told is kept for the next agent in %s messages=%d",
+               options_.work_dir, untold.size());
+  }
+}
+
+bool Agent::Told() {
+  const std::vector<v1::AgentMessage> untold = link_->Untold();
+  if (!untold.empty() && !kept_ && !link_->attached()) Keep(untold);
+  return untold.empty();
+}
+
+void Agent::Detach() {
+  link_->Shutdown(absl::Seconds(2));
+  const std::vector<v1::AgentMessage> untold = link_->Untold();
+  if (kept_ || !untold.empty()) Keep(untold);
 }
 
 int64_t Agent::MemoryPerSlot() const {

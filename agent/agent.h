@@ -57,12 +57,17 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   void StopRanks(absl::Duration grace) { supervisor_->StopAll(grace); }
   bool Stopped() { return supervisor_->Idle(); }
 
-  // Tells the coordinator what is still to be told, and leaves it.
-  void Detach() { link_->Shutdown(absl::Seconds(2)); }
+  // Nothing is left that the coordinator should know: it may be away. Then what is left is on disk when this
+  // returns, for the next agent of the work dir to tell (untold.h): who ends this one may not wait.
+  bool Told();
+
+  // Tells the coordinator what is still to be told, keeps the rest for the next agent, and leaves.
+  void Detach();
 
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
+  void Keep(const std::vector<v1::AgentMessage>& untold);
   int64_t MemoryPerSlot() const;
 
   // RankEvents, on the supervisor's thread.
@@ -89,6 +94,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
   UniqueFd work_dir_lock_;
+  bool kept_ = false;  // In the work dir: what is untold.
   std::vector<PluginDir> plugin_dirs_;
   const std::shared_ptr<MetricsExporter> metrics_;
   // In the order in which they may call each other; the last goes first.

@@ -32,7 +32,6 @@ constexpr char kFakeRank[] = "agent/testing/fake_rank";
 struct Node {
   explicit Node(ScriptedCoordinator* coordinator, int slots = 4,
                 std::function<absl::StatusOr<DeviceOffer>()> probe = nullptr) {
-    AgentOptions options;
     options.coordinator = coordinator->address();
     options.node = "node-0";
     options.offer.slots = slots;
@@ -40,11 +39,16 @@ struct Node {
     options.probe = std::move(probe);
     options.work_dir = work.File("ranks");
     options.rank_binary = kFakeRank;
+    Start();
+  }
+  void Start() {
+    agent.reset();  // It holds the work dir.
     absl::StatusOr<std::unique_ptr<Agent>> started =
         Agent::Start(options, [this](const absl::Status& why) { refused.set_value(why); });
     EXPECT_TRUE(started.ok()) << started.status();
     agent = *std::move(started);
   }
+  AgentOptions options;
   TempDir work;
   std::promise<absl::Status> refused;
   std::unique_ptr<Agent> agent;
@@ -283,23 +287,65 @@ TEST(Agent, AnswersRanksThatAreAllItsOwnByItself) {
   EXPECT_EQ(coordinator.Count(IsOfRendezvous), 0);
 }
 
+// Two ranks are told to leave while the coordinator is away, and are gone. They could save first.
+void LeaveAlone(ScriptedCoordinator* coordinator, Node* node) {
+  coordinator->AwaitRegister(1);
+  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
+  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  coordinator->Send(launch);
+  for (int rank : {0, 1}) coordinator->AwaitReady("exchange-when-told-k3x9q2", 1, rank);
+  coordinator->Cut();
+  node->agent->StopRanks(absl::Minutes(1));
+  while (!node->agent->Stopped()) std::this_thread::yield();
+}
+
 TEST(Agent, RanksOfOneNodeSaveAndLeaveWhileTheCoordinatorIsAway) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  v1::CoordinatorMessage launch = Launch("exchange-when-told", 1, 2);
-  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
-  coordinator.Send(launch);
-  for (int rank : {0, 1}) coordinator.AwaitReady("exchange-when-told-k3x9q2", 1, rank);
-  coordinator.Cut();
-  node.agent->StopRanks(absl::Minutes(1));
-  while (!node.agent->Stopped()) std::this_thread::yield();
+  LeaveAlone(&coordinator, &node);
   coordinator.Resume();
   for (int rank : {0, 1}) {
     const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
     EXPECT_EQ(exit.error(), "exchanged") << exit.signal();
     EXPECT_TRUE(exit.drained());
   }
+}
+
+TEST(Agent, HowRanksLeftWhileTheCoordinatorWasAwayIsTheNextAgentsToTell) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  LeaveAlone(&coordinator, &node);
+  while (node.agent->Told()) std::this_thread::yield();  // Until the cut is noticed.
+  node.agent->Detach();
+  node.Start();
+  coordinator.Resume();
+  const v1::Register again = coordinator.AwaitRegister(2);
+  ASSERT_EQ(again.hosted_size(), 1) << "by their exits, which are on their way";
+  EXPECT_EQ(again.hosted(0).ranks_size(), 2);
+  for (int rank : {0, 1}) {
+    const v1::RankExit exit = coordinator.AwaitExit("exchange-when-told-k3x9q2", 1, rank).exit();
+    EXPECT_TRUE(exit.drained());
+    EXPECT_EQ(exit.error(), "exchanged");
+  }
+  coordinator.AwaitStopped("exchange-when-told-k3x9q2", 1);
+}
+
+TEST(Agent, LeavesNothingToTheNextWhenTheCoordinatorHasHeardIt) {
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  coordinator.Send(Launch("stay"));
+  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
+  coordinator.Cut();
+  node.agent->StopRanks(absl::Minutes(1));
+  while (!node.agent->Stopped()) std::this_thread::yield();
+  while (node.agent->Told()) std::this_thread::yield();  // Until the cut is noticed.
+  coordinator.Resume();                                  // Within the grace.
+  while (!node.agent->Told()) std::this_thread::yield();
+  coordinator.AwaitStopped("stay-k3x9q2", 1);
+  node.agent->Detach();
+  node.Start();
+  EXPECT_EQ(coordinator.AwaitRegister(3).hosted_size(), 0);
 }
 
 TEST(Agent, ARankThatSetsAKeyTwiceIsToldFromOneThatRepeatsItself) {
@@ -591,7 +637,7 @@ TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {
   coordinator.AwaitReady("stubborn-k3x9q2", 1, 0);
   node.agent->StopRanks(absl::Hours(1));
   EXPECT_FALSE(node.agent->Stopped());
-  node.agent->StopRanks(absl::ZeroDuration());  // As a second SIGTERM does.
+  node.agent->StopRanks(absl::ZeroDuration());  // As a second SIGINT does.
   const v1::RankExit exit = coordinator.AwaitExit("stubborn-k3x9q2", 1, 0).exit();
   EXPECT_EQ(exit.signal(), SIGKILL);
   EXPECT_TRUE(exit.cancelled());

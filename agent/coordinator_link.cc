@@ -132,6 +132,16 @@ void CoordinatorLink::ForgetRendezvous(const AttemptId& attempt) {
   outbox_.ForgetRendezvous(attempt);
 }
 
+std::vector<v1::AgentMessage> CoordinatorLink::Untold() {
+  MutexLock lock(&mutex_);
+  return outbox_.Untold();
+}
+
+bool CoordinatorLink::attached() {
+  MutexLock lock(&mutex_);
+  return attached_;
+}
+
 void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
   std::string last_reason;
@@ -225,6 +235,8 @@ absl::Status CoordinatorLink::RunStream() {
   {
     MutexLock lock(&mutex_);
     session_ = nullptr;
+    // A coordinator that was left in order has read to the end; of any other nobody knows.
+    if (!stopping_ || !status.ok()) outbox_.NewStream();
   }
   changed_.SignalAll();
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");

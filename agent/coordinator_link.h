@@ -57,6 +57,10 @@ class CoordinatorLink {
   bool SendLogs(v1::LogLines lines);
   void ForgetRendezvous(const AttemptId& attempt);
 
+  // Of what was sent as lifecycle or saved: what the coordinator has not read, as far as is known.
+  std::vector<v1::AgentMessage> Untold();
+  bool attached();
+
  private:
   using Stream = grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>;
   struct Session;

@@ -12,7 +12,7 @@
 #include <limits>
 #include <sstream>
 
-#include "agent/cgroup_memory.h"
+#include "base/cgroup_memory.h"
 
 namespace fsdpd {
 namespace {

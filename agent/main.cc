@@ -37,6 +37,7 @@ constexpr int kRuntimeError = 1;
 constexpr int kUsageError = 2;
 // A process in uninterruptible sleep outlives SIGKILL; the agent does not wait for it for ever.
 constexpr absl::Duration kStopLimit = absl::Seconds(30);  // After the grace.
+constexpr int kStopPollMs = 20;
 
 struct Flags {
   AgentOptions agent;
@@ -150,29 +151,39 @@ int Fail(const absl::Status& status) {
   return kRuntimeError;
 }
 
-// Waits for a signal, or for a refusal. True for a signal.
-bool AwaitSignal(int signals, int refusal, int timeout_ms, bool* timed_out) {
+// Waits for a signal, or for a refusal. The signal; 0 for a refusal, and when the time is over.
+int AwaitSignal(int signals, int refusal, int timeout_ms) {
   pollfd fds[] = {{signals, POLLIN, 0}, {refusal, POLLIN, 0}};
   int ready = 0;
   do {
     ready = poll(fds, 2, timeout_ms);
   } while (ready < 0 && errno == EINTR);
-  *timed_out = ready == 0;
-  if ((fds[0].revents & POLLIN) == 0) return false;
+  if ((fds[0].revents & POLLIN) == 0) return 0;
   signalfd_siginfo info;
-  if (read(signals, &info, sizeof info) == sizeof info) LogInfo("stopping signal=%d", info.ssi_signo);
-  return true;
+  if (read(signals, &info, sizeof info) != sizeof info) return 0;
+  LogInfo("stopping signal=%d", info.ssi_signo);
+  return static_cast<int>(info.ssi_signo);
 }
 
+// Somebody at a terminal who interrupts again waits for nothing. A second SIGTERM changes nothing: Slurm
+// sends one more when the time is over, as hooks beside a kubelet do, and ranks may be in the middle of a
+// save. Who sent it kills when it has waited enough.
 int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
   agent->StopRanks(grace);
-  const absl::Time limit = Clock::Real()->Now() + grace + kStopLimit;
+  const absl::Time grace_end = Clock::Real()->Now() + grace;
+  bool hurries = false;
   while (!agent->Stopped()) {
-    bool timed_out = false;
-    if (AwaitSignal(signals, -1, /*timeout_ms=*/20, &timed_out)) agent->StopRanks(absl::ZeroDuration());
-    if (Clock::Real()->Now() < limit) continue;
+    if (AwaitSignal(signals, -1, kStopPollMs) == SIGINT) {
+      hurries = true;
+      agent->StopRanks(absl::ZeroDuration());
+    }
+    if (Clock::Real()->Now() < grace_end + kStopLimit) continue;
     LogError("ranks are left that even SIGKILL does not end (a device or a file system hangs?)");
     return kRuntimeError;
+  }
+  // A coordinator that is back within the grace hears from this agent how its ranks ended.
+  while (!agent->Told() && !hurries && Clock::Real()->Now() < grace_end) {
+    hurries = AwaitSignal(signals, -1, kStopPollMs) != 0;
   }
   agent->Detach();
   LogInfo("stopped");
@@ -209,8 +220,7 @@ int Serve(Flags flags, int signals) {
     const absl::Status written = WriteWhole(flags.port_file, (*agent)->metrics_endpoint() + "\n");
     if (!written.ok()) return Fail(written);
   }
-  bool timed_out = false;
-  if (!AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1, &timed_out)) return kRuntimeError;
+  if (AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1) == 0) return kRuntimeError;
   return StopCleanly(agent->get(), flags.agent.grace, signals);
 }
 

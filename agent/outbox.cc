@@ -118,6 +118,15 @@ void Outbox::Settle(absl::Time now) {
   }
 }
 
+std::vector<v1::AgentMessage> Outbox::Untold() const {
+  std::vector<v1::AgentMessage> untold;
+  for (const auto& [ticket, entry] : entries_) {
+    const bool matters = entry.kind == Kind::kLifecycle || entry.kind == Kind::kSaved;
+    if (matters && entry.sent == absl::InfiniteFuture()) untold.push_back(entry.message);
+  }
+  return untold;
+}
+
 std::vector<RankId> Outbox::KeptExits() const {
   std::vector<RankId> ranks;
   for (const auto& [ticket, entry] : entries_) {

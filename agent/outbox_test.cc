@@ -196,5 +196,31 @@ TEST(Outbox, AMessageForgottenWhileItIsWrittenDoesNotConfuseTheCursor) {
   EXPECT_EQ(Drain(&outbox), Names{"exit 0"});
 }
 
+TEST(Outbox, UntoldIsWhatNoStreamHasCarried) {
+  Outbox outbox;
+  outbox.AddLifecycle(Exit(0));
+  outbox.AddStep(Step(1));
+  outbox.AddSaved(Saved(4));
+  outbox.AddRendezvous(Set("job"));
+  outbox.AddLifecycle(Exit(1));
+  const auto untold = [&outbox] {
+    std::vector<std::string> names;
+    for (const v1::AgentMessage& message : outbox.Untold()) names.push_back(Name(message));
+    return names;
+  };
+  const std::vector<std::string> all = {"exit 0", "saved 4", "exit 1"};
+  EXPECT_EQ(untold(), all);
+  outbox.NewStream();
+  v1::AgentMessage message;
+  int64_t ticket = 0;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(outbox.Next(&message, &ticket));
+    outbox.Sent(ticket, kStart);
+  }
+  EXPECT_EQ(untold(), std::vector<std::string>{"exit 1"});
+  outbox.NewStream();
+  EXPECT_EQ(untold(), all) << "what was on a stream that is gone may not have been read";
+}
+
 }  // namespace
 }  // namespace fsdpd

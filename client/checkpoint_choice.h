@@ -1,5 +1,5 @@
-// Which checkpoint `submit --from JOB[@STEP]` means: of what a job has committed and its coordinator still
-// knows. Pure.
+// Which checkpoint `submit --from JOB[@STEP]` means: of what a job has committed, its coordinator still knows
+// and its folder keeps. Pure.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -32,6 +32,17 @@ TEST(CheckpointChoice, TakesTheNewestOrTheOneOfThatStep) {
   EXPECT_EQ(Choose({"a-k3x9q2", 200}, job)->path(), "/runs/7/iter_200");
 }
 
+TEST(CheckpointChoice, WhatTheJobHasRemovedIsNotOffered) {
+  v1::Job job = JobWith({5, 10, 15, 20});
+  job.mutable_resolved()->mutable_checkpoint()->set_keep_last(2);
+  job.mutable_resolved()->mutable_checkpoint()->set_keep_every(10);
+  EXPECT_EQ(
+      Choose({"a-k3x9q2", 5}, job).status(),
+      absl::NotFoundError("a-k3x9q2 has no checkpoint of step 5 any more (checkpoint.keep_last), but of "
+                          "10, 15, 20"));
+  EXPECT_EQ(Choose({"a-k3x9q2", 10}, job)->path(), "/runs/7/iter_10");
+}
+
 TEST(CheckpointChoice, SaysWhatThereIsInstead) {
   EXPECT_EQ(Choose({"a-k3x9q2", 150}, JobWith({100, 200})).status(),
             absl::NotFoundError("a-k3x9q2 has no checkpoint of step 150, but of 100, 200"));

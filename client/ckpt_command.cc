@@ -1,11 +1,13 @@
 // fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify); convert and diff have
 // files of their own. Reads folders itself; no coordinator is asked.
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <errno.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -20,6 +22,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
+#include "fsdp/checkpoint/dcp_sums.h"
 #include "fsdp/checkpoint/folder_path.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_folder.h"
@@ -66,6 +69,15 @@ int TellFaults(const std::string& folder, const v1::CheckpointReport& checkpoint
                                  checkpoint.unsummed_records() == 1 ? " record has" : " records have",
                                  " no checksums: a damaged number in them would not be seen\n");
   }
+  const bool is_jobs =
+      std::any_of(checkpoint.values().begin(), checkpoint.values().end(),
+                  [](const v1::CheckpointValue& value) { return absl::StartsWith(value.name(), "fsdpd."); });
+  if (checkpoint.verified() && is_jobs &&
+      access(absl::StrCat(folder, "/", kDcpSumsName).c_str(), F_OK) != 0) {
+    console->err << absl::StrCat(
+        folder, ": note: ", kDcpSumsName,
+        ", which was written with it, is gone: damage to .metadata would not be seen\n");
+  }
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
 }
 
@@ -100,6 +112,11 @@ int VerifyEach(const std::vector<FoundCheckpoint>& found, const CommandLine& lin
     }
     const absl::StatusOr<v1::CheckpointReport> checkpoint =
         ReportOf(each.path, /*verify=*/true, [console] { return IsInterrupted(*console); });
+    // Its job may go on meanwhile, and keep newer ones.
+    if ((!checkpoint.ok() || !checkpoint->faults().empty()) && !IsCheckpoint(each.path)) {
+      console->err << absl::StrCat(each.path, ": note: was removed while it was read\n");
+      continue;
+    }
     if (!checkpoint.ok()) {
       const int failed = FailCkpt(checkpoint.status(), console);
       if (failed != kExitDamaged) return failed;

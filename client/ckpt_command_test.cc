@@ -248,6 +248,32 @@ TEST_F(FolderCommandTest, VerifyTellsOfEachTheNewestFirst) {
   EXPECT_THAT(out_, HasSubstr(Path("iter_0000300") + ": 5 tensors"));
 }
 
+// Removes a folder when the first word is written to it.
+class RemovingBuffer : public std::stringbuf {
+ public:
+  explicit RemovingBuffer(std::string folder) : folder_(std::move(folder)) {}
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    std::filesystem::remove_all(folder_);
+    return std::stringbuf::xsputn(text, count);
+  }
+  const std::string folder_;
+};
+
+// As keep_last of a job does that trains on.
+TEST_F(FolderCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
+  RemovingBuffer buffer(Path("iter_0000200"));
+  std::istringstream in;
+  std::ostringstream err;
+  std::ostream out(&buffer);
+  Console console{in, out, err};
+  EXPECT_EQ(RunFsdpctl({"ckpt", "verify", runs_}, &console), kExitOk) << err.str();
+  EXPECT_THAT(buffer.str(),
+              AllOf(HasSubstr("iter_0000300: 5 tensors"), HasSubstr("iter_0000100: 5 tensors")));
+  EXPECT_THAT(err.str(), HasSubstr(Path("iter_0000200") + ": note: was removed while it was read\n"));
+}
+
 TEST_F(FolderCommandTest, OthersTakeTheNewestAndSaySo) {
   EXPECT_EQ(Run({"ckpt", "inspect", runs_}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry"));

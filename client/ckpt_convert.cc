@@ -17,17 +17,13 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/progress_line.h"
-#include "client/spec_file.h"
+#include "client/told_model.h"
 #include "fsdp/checkpoint/convert.h"
 #include "fsdp/checkpoint/convert_journal.h"
-#include "fsdp/checkpoint/dcp_reader.h"
-#include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_file.h"
-#include "fsdp/checkpoint/kept_values.h"
-#include "fsdp/checkpoint/megatron_files.h"
-#include "fsdp/plan/rules/rules.h"
+#include "fsdp/checkpoint/open_store.h"
+#include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
@@ -38,24 +34,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
 constexpr size_t kLeftOutTold = 3;
-
-int Refuse(absl::string_view why, Console* console) {
-  console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
-  return kExitUsage;
-}
-
-// What the rules say of the model; the rest of a spec matters to nobody here.
-SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
-  v1::JobSpec job;
-  *job.mutable_model() = model;
-  SpecFaults faults;
-  for (const Violation& violation : CheckJob(job)) {
-    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {
-      faults.push_back(Locate(violation, places));
-    }
-  }
-  return faults;
-}
 
 // As a job's checkpoint has its spec. One of the model alone where nobody says more.
 std::string JsonOf(const v1::JobSpec& job) {
@@ -105,51 +83,28 @@ v1::JobSpec OfModel(const v1::Model& model) {
   return job;
 }
 
-// The model of a config.json; on the way the text that is written again.
+// On the way the text that is written again.
 int ReadConfig(const std::string& path, Conversion* conversion, Console* console) {
-  const absl::StatusOr<std::string> text = ReadText(path, console->in);
-  if (!text.ok()) return Refuse(text.status().message(), console);
   v1::Model model;
-  SpecFaults faults;
-  for (SpecFault& fault : ReadHfConfig(*text, path, &model)) {
-    // What is warned of is how training would differ.
-    if (fault.violation.level == FaultLevel::kError) faults.push_back(std::move(fault));
-  }
-  if (faults.empty()) faults = ModelFaults(model, {{"", {path, 0, 0}}});
-  if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
+  std::string text;
+  if (const int code = ReadConfigModel(path, console, &model, &text); code != kExitOk) return code;
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(OfModel(model));
-  const absl::StatusOr<std::string> config = RewriteHfConfig(*text, conversion->type->name);
-  if (!config.ok()) return Refuse(absl::StrCat(path, ": ", config.status().message()), console);
+  const absl::StatusOr<std::string> config = RewriteHfConfig(text, conversion->type->name);
+  if (!config.ok()) return RefuseUse(absl::StrCat(path, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;
 }
 
-// The spec inside of a checkpoint; empty where it has none.
-absl::StatusOr<std::string> SpecInside(const std::string& folder) {
-  switch (FormatOf(folder)) {
-    case StoreFormat::kHf:
-      return std::string();
-    case StoreFormat::kTorchDist: {
-      FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(folder));
-      return KeptText(common.kept, "fsdpd.spec").value_or("");
-    }
-    case StoreFormat::kDcp:
-      break;
-  }
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
-  return ReadJobSpec(*reader);
-}
-
 // What the job that wrote the checkpoint says of its model; no model where the source says nothing.
 absl::StatusOr<v1::JobSpec> JobInside(const std::string& folder) {
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder));
   v1::JobSpec job;
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader, OpenStore(folder));
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder, *reader));
   if (json.empty()) return job;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // Of a version to come.
-  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() ||
-      !ModelFaults(job.model(), {}).empty()) {
+  if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() || !IsSoundModel(job.model())) {
     return absl::DataLossError(absl::StrCat(folder, ": fsdpd.spec is not the spec of a job"));
   }
   return job;
@@ -168,52 +123,46 @@ int RefuseContradictions(const v1::Model& inside, const std::string& told, const
 int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* conversion, Console* console) {
   const v1::Model& model = job.model();
   if (model.has_plugin()) {
-    return Refuse(absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"),
-                  console);
+    return RefuseUse(absl::StrCat(from, ": a plug-in's model has names of its own, which nobody else has"),
+                     console);
   }
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(job);
   conversion->adam = AdamOf(job);
   if (conversion->to != StoreFormat::kHf) return kExitOk;
   const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
-  if (!config.ok()) return Refuse(absl::StrCat(from, ": ", config.status().message()), console);
+  if (!config.ok()) return RefuseUse(absl::StrCat(from, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;
 }
 
 int ReadSpec(const std::string& path, Conversion* conversion, Console* console) {
-  const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
-  if (!spec.ok()) return Refuse(spec.status().message(), console);
-  SpecFaults faults;
-  for (const SpecFault& fault : spec->faults) {
-    if (fault.violation.level == FaultLevel::kError) faults.push_back(fault);
-  }
-  if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
-  if (const int code = ReportFaults(faults, console); code != kExitOk) return code;
-  return TakeJob(path, spec->spec, conversion, console);
+  v1::JobSpec job;
+  const int code = ReadSpecModel(path, console, &job);
+  return code == kExitOk ? TakeJob(path, job, conversion, console) : code;
 }
 
 int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
-    return Refuse("--config and --spec both say which model it is; write one of them", console);
+    return RefuseUse("--config and --spec both say which model it is; write one of them", console);
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
-  if (!inside.ok() && !absl::IsNotFound(inside.status())) return FailCkpt(inside.status(), console);
+  if (!inside.ok()) return FailCkpt(inside.status(), console);
   std::string told = !line.spec.empty() ? line.spec : line.config;
   const std::string beside = absl::StrCat(line.file, "/", kHfConfigName);
   if (told.empty() && access(beside.c_str(), F_OK) == 0) told = beside;
   if (!told.empty()) {
     const int code =
         !line.spec.empty() ? ReadSpec(told, conversion, console) : ReadConfig(told, conversion, console);
-    if (code != kExitOk || !inside.ok()) return code;
+    if (code != kExitOk) return code;
     // What wrote the moments knows best with which settings it did.
     if (const std::optional<AdamSettings> adam = AdamOf(*inside)) conversion->adam = adam;
     return RefuseContradictions(inside->model(), told, *conversion, console);
   }
-  if (inside.ok() && inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
+  if (inside->model().source_case() != v1::Model::SOURCE_NOT_SET) {
     return TakeJob(line.file, *inside, conversion, console);
   }
-  return Refuse(
+  return RefuseUse(
       absl::StrCat(
           line.file, ": which model it is cannot be told from shapes (heads, positions), and there is no ",
           kHfConfigName, " in it; add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
@@ -230,13 +179,13 @@ int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console)
   const bool hf = conversion->to == StoreFormat::kHf;
   const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
-    return Refuse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
-                  console);
+    return RefuseUse("--dtype: a native checkpoint has main parameters, which are float32; leave it out",
+                     console);
   }
   conversion->type = FindTensorType(dtype);
   const absl::StatusOr<int64_t> bytes = ParseBytes(line.shard_bytes);
   if (!bytes.ok() || *bytes <= 0) {
-    return Refuse(
+    return RefuseUse(
         absl::StrCat("--shard-bytes: '", line.shard_bytes, "' is not a size above 0; write for example 5GB"),
         console);
   }

@@ -17,6 +17,7 @@
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/checkpoint/torch_save.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -32,21 +33,17 @@ constexpr char kConfig[] = R"({
   "intermediate_size": 12,
   "num_attention_heads": 2,
   "num_hidden_layers": 1,
-  "vocab_size": 16,
+  "vocab_size": 32,
   "torch_dtype": "float64"
 })";
 constexpr char kSpec[] =
-    "name: x\nmodel:\n  llama: {vocab_size: 16, hidden_size: 8, intermediate_size: 12, layers: 1, heads: "
+    "name: x\nmodel:\n  llama: {vocab_size: 32, hidden_size: 8, intermediate_size: 12, layers: 1, heads: "
     "2}\n";
 
 ModelConfig Model() {
-  LlamaConfig llama;
-  llama.vocab_size = 16;
-  llama.hidden_size = 8;
-  llama.intermediate_size = 12;
+  LlamaConfig llama = SmallLlama();
   llama.layers = 1;
-  llama.heads = llama.kv_heads = 2;
-  llama.head_size = 4;
+  llama.kv_heads = llama.heads;
   return llama;
 }
 
@@ -129,7 +126,7 @@ class CkptConvertTest : public ::testing::Test {
 
 TEST_F(CkptConvertTest, ThereAndBackIsEqual) {
   MakeNative();
-  EXPECT_EQ(out_, absl::StrCat(native_, ": 12 tensors, 3.22 KiB in 1 file, float32\n"));
+  EXPECT_EQ(out_, absl::StrCat(native_, ": 12 tensors, 4.22 KiB in 1 file, float32\n"));
   EXPECT_EQ(err_, "");
   EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", hf_ + "/config.json"}), kExitOk)
       << err_;
@@ -173,7 +170,7 @@ TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
 }
 
 constexpr char kJobsSpec[] =
-    R"({"model": {"llama": {"vocab_size": 16, "hidden_size": "8", "intermediate_size": "12", "layers": "1",
+    R"({"model": {"llama": {"vocab_size": 32, "hidden_size": "8", "intermediate_size": "12", "layers": "1",
                             "heads": "2", "norm_epsilon": 1e-06}}, "of_another_version": 1})";
 
 TEST_F(CkptConvertTest, AJobsCheckpointSaysItsModelItself) {
@@ -237,7 +234,7 @@ TEST_F(CkptConvertTest, WhatWasInterruptedGoesOnAndSaysSo) {
   MakeJobs(kJobsSpec);
   const std::string file = native_ + "/__0_0.distcp", whole = ReadFileOf(file);
   std::string damaged = whole;
-  const TestTensor last = MakeTestTensor("model.module.head.output", "float32", {16, 8});
+  const TestTensor last = MakeTestTensor("model.module.head.output", "float32", {32, 8});
   const size_t at = damaged.find(last.numbers);
   ASSERT_NE(at, std::string::npos);
   damaged[at] ^= 1;
@@ -331,7 +328,7 @@ TEST_F(CkptConvertTest, ATerminalSeesHowFarItIs) {
   err_terminal_ = true;
   ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json")}),
             kExitOk);
-  EXPECT_THAT(err_, HasSubstr("12/12  1.61 KiB of 1.61 KiB"));
+  EXPECT_THAT(err_, HasSubstr("12/12  2.11 KiB of 2.11 KiB"));
   EXPECT_TRUE(err_.size() > 5 && err_.substr(err_.size() - 5) == "\r\x1b[2K")
       << "and the line is gone at the end";
 }
@@ -350,10 +347,33 @@ TEST_F(CkptConvertTest, DiffSaysWhatDiffers) {
   });
   EXPECT_EQ(Run({"diff", hf_, dir_.File("other")}), kExitDiffers);
   EXPECT_THAT(out_, HasSubstr("NAME               FIRST             SECOND           LARGEST DIFFERENCE\n"
-                              "lm_head.weight     bfloat16 [16, 8]  bfloat16 [4, 4]\n"
+                              "lm_head.weight     bfloat16 [32, 8]  bfloat16 [4, 4]\n"
                               "model.norm.weight  bfloat16 [8]      bfloat16 [8]     "));
   EXPECT_THAT(out_, HasSubstr(" in 8 numbers\n\n2 differ, 10 are equal\n"));
   EXPECT_EQ(Run({"diff", hf_, dir_.File("absent")}), kExitUsage);
+}
+
+TEST_F(CkptConvertTest, ASourceThatIsNotThereIsSaidToBeThat) {
+  const std::string absent = dir_.File("absent");
+  EXPECT_EQ(Run({"convert", absent, dir_.File("out"), "--to", "hf"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr(absent + ": there is no checkpoint: neither .metadata nor safetensors"));
+}
+
+TEST_F(CkptConvertTest, ATargetInTheSourceIsRefused) {
+  EXPECT_EQ(Run({"convert", hf_, hf_ + "/out", "--to", "fsdp_dtensor"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("/out: lies in " + hf_ + ", of which it is made; name a folder elsewhere"));
+  EXPECT_FALSE(fs::exists(hf_ + "/out"));
+  EXPECT_EQ(Run({"convert", hf_, hf_ + "2/out", "--to", "fsdp_dtensor"}), kExitUsage) << "another folder";
+  EXPECT_THAT(err_, Not(HasSubstr("lies in")));
+}
+
+TEST_F(CkptConvertTest, VerifyTellsWhereTheSumsAreGone) {
+  MakeJobs(kJobsSpec);
+  EXPECT_EQ(Run({"verify", native_}), kExitOk);
+  EXPECT_EQ(err_, "");
+  fs::remove(native_ + "/.fsdpd_sums");
+  EXPECT_EQ(Run({"verify", native_}), kExitOk);
+  EXPECT_THAT(err_, HasSubstr("note: .fsdpd_sums, which was written with it, is gone: damage to .metadata"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
+#include "client/told_model.h"
 #include "fsdp/checkpoint/compare.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/plan/spec/model_difference.h"
@@ -72,27 +73,56 @@ void TellLeftOut(const std::string& folder, const std::vector<std::string>& name
       names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "", "\n");
 }
 
-// What the two say of themselves in their own words, which no number shows. The model of either.
-absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line, Console* console) {
-  FSDPD_ASSIGN_OR_RETURN(std::optional<ModelConfig> first, StatedModel(line.file));
-  FSDPD_ASSIGN_OR_RETURN(std::optional<ModelConfig> second, StatedModel(line.target));
-  if (!first.has_value()) return second;
-  if (!second.has_value()) return first;
-  for (const std::string& each : ModelDifferences(*first, *second, absl::StrCat("in ", line.file))) {
-    console->err << absl::StrCat(line.target, ": note: says of its model ", each, "\n");
+// By --config or --spec; none where there is neither.
+int ReadTold(const CommandLine& line, std::optional<ModelConfig>* told, Console* console) {
+  if (!line.spec.empty() && !line.config.empty())
+    return RefuseUse("--config and --spec both say which model it is; write one of them", console);
+  if (line.spec.empty() && line.config.empty()) return kExitOk;
+  v1::JobSpec job;
+  std::string text;
+  const int code = line.spec.empty() ? ReadConfigModel(line.config, console, job.mutable_model(), &text)
+                                     : ReadSpecModel(line.spec, console, &job);
+  if (code != kExitOk) return code;
+  if (job.model().has_plugin())
+    return RefuseUse(absl::StrCat(line.spec, ": a plug-in's model has one name for each parameter"), console);
+  *told = ToModelConfig(job.model());
+  return kExitOk;
+}
+
+// What each says of itself in its own words, which no number shows, against the model that counts: the one
+// that is told, else the first that is said. None where nobody says any.
+absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line,
+                                                       std::optional<ModelConfig> model,
+                                                       const StoreToCompare& first,
+                                                       const StoreToCompare& second, Console* console) {
+  std::string from = absl::StrCat("in ", line.spec.empty() ? line.config : line.spec);
+  for (const StoreToCompare* store : {&first, &second}) {
+    FSDPD_ASSIGN_OR_RETURN(const std::optional<ModelConfig> said, StatedModel(store->folder, *store->reader));
+    if (!said.has_value()) continue;
+    if (!model.has_value()) {
+      model = said;
+      from = absl::StrCat("in ", store->folder);
+      continue;
+    }
+    for (const std::string& each : ModelDifferences(*model, *said, from))
+      console->err << absl::StrCat(store->folder, ": note: says of its model ", each, "\n");
   }
-  return first;
+  return model;
 }
 
 }  // namespace
 
 int RunCkptDiff(const CommandLine& line, Console* console) {
-  const absl::StatusOr<std::optional<ModelConfig>> model = ModelOfBoth(line, console);
-  // Where there is no checkpoint, the comparison says so in its words.
-  if (!model.ok() && !absl::IsNotFound(model.status())) return FailCkpt(model.status(), console);
+  std::optional<ModelConfig> told;
+  if (const int code = ReadTold(line, &told, console); code != kExitOk) return code;
+  const absl::StatusOr<StoreToCompare> first = OpenToCompare(line.file);
+  if (!first.ok()) return FailCkpt(first.status(), console);
+  const absl::StatusOr<StoreToCompare> second = OpenToCompare(line.target);
+  if (!second.ok()) return FailCkpt(second.status(), console);
+  const absl::StatusOr<std::optional<ModelConfig>> model = ModelOfBoth(line, told, *first, *second, console);
+  if (!model.ok()) return FailCkpt(model.status(), console);
   const absl::StatusOr<Comparison> compared =
-      CompareStores(line.file, line.target, model.ok() ? *model : std::nullopt, CkptThreads(),
-                    [console] { return IsInterrupted(*console); });
+      CompareStores(*first, *second, *model, CkptThreads(), [console] { return IsInterrupted(*console); });
   if (!compared.ok()) return FailCkpt(compared.status(), console);
   if (!compared->not_of_model.empty()) {
     console->err << "fsdpctl: note: compared by name, as one is not of the model that is said: "

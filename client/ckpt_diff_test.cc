@@ -11,8 +11,10 @@
 #include "client/commands.h"
 #include "client/outcome.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -21,14 +23,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 12,
-  "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 16})";
+  "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 32})";
 
 class CkptDiffTest : public ::testing::Test {
  protected:
   CkptDiffTest() {
-    LlamaConfig llama;
-    llama.vocab_size = 16, llama.hidden_size = 8, llama.intermediate_size = 12, llama.layers = 1;
-    llama.heads = llama.kv_heads = 2, llama.head_size = 4;
+    LlamaConfig llama = SmallLlama();
+    llama.layers = 1;
+    llama.kv_heads = llama.heads;
     std::vector<TestTensor> tensors;
     std::vector<StoredTensor> stored;
     for (const NamedParam& param : ParamsOf(llama, Naming::kTransformers)) {
@@ -74,11 +76,37 @@ TEST_F(CkptDiffTest, WithoutAModelNamesAreCompared) {
   std::filesystem::remove(hf_ + "/config.json");
   const std::string unknown = dir_.File("unknown");
   std::filesystem::create_directory(unknown);
-  const TestTensor embedding = MakeTestTensor("model.module.embedding.weight", "bfloat16", {16, 8});
+  const TestTensor embedding = MakeTestTensor("model.module.embedding.weight", "bfloat16", {32, 8});
   ASSERT_TRUE(CommitTestFiles(unknown, WriteTestFiles(unknown, {embedding}, /*cuts=*/1)).ok());
   EXPECT_EQ(Run({"diff", hf_, unknown}), kExitDiffers);
   EXPECT_THAT(out_,
               AllOf(HasSubstr("model.module.embedding.weight"), HasSubstr("model.embed_tokens.weight")));
+}
+
+// Megatron-Core's own torch_dist says nothing of the kind.
+TEST_F(CkptDiffTest, AFlagSaysWhichModelItIsWhereNeitherDoes) {
+  const std::string config = dir_.File("config.json"), spec = dir_.File("job.yaml");
+  WriteFileOf(spec,
+              "name: x\nmodel: {llama: {vocab_size: 32, hidden_size: 8, intermediate_size: 12, layers: 1, "
+              "heads: 2}}\n");
+  std::filesystem::rename(hf_ + "/config.json", config);
+  std::filesystem::remove(dist_ + "/common.pt");
+  ASSERT_TRUE(WriteMegatronFiles(dist_, MegatronCommon(), std::nullopt).ok());
+  EXPECT_EQ(Run({"diff", hf_, dist_}), kExitDiffers) << "by names";
+  for (const auto& [flag, file] : {std::pair("--config", config), std::pair("--spec", spec)}) {
+    EXPECT_EQ(Run({"diff", hf_, dist_, flag, file}), kExitOk) << out_ << err_;
+    EXPECT_EQ(out_, "equal: 12 parameters\n");
+  }
+  EXPECT_EQ(Run({"diff", hf_, dist_, "--config", config, "--spec", spec}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--config and --spec both say which model it is"));
+  EXPECT_EQ(Run({"diff", hf_, dist_, "--config", dir_.File("absent")}), kExitUsage);
+}
+
+// What conversions put into common.pt counts as what a job writes does.
+TEST_F(CkptDiffTest, TorchDistSaysItsModelToo) {
+  std::filesystem::remove(hf_ + "/config.json");
+  EXPECT_EQ(Run({"diff", hf_, dist_}), kExitOk) << out_ << err_;
+  EXPECT_EQ(out_, "equal: 12 parameters\n");
 }
 
 TEST_F(CkptDiffTest, WhatTheTwoSayOtherwiseOfTheModelIsTold) {

@@ -278,14 +278,21 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
       "Read all of it, compare it with its checksums, and tell every fault. Of a folder of checkpoints each, "
       "the newest first.");
   AddCkptConvert(ckpt, line);
-  CLI::App* diff =
-      AddCommand(ckpt, "diff",
-                 "Compare two checkpoints: names, shapes, types and numbers. In different formats, "
-                 "a Hugging Face folder and a native checkpoint for one, the parameters of the model that "
-                 "one of them says it is. The exit code is 0 where they are equal and 10 where not.",
-                 "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000");
+  CLI::App* diff = AddCommand(
+      ckpt, "diff",
+      "Compare two checkpoints: names, shapes, types and numbers. In different formats, "
+      "a Hugging Face folder and a native checkpoint for one, the parameters of the model that "
+      "one of them, or a flag, says it is. The exit code is 0 where they are equal and 10 where not.",
+      "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
+      "  fsdpctl ckpt diff fsdp2/step-1000 megatron/iter_0001000 --config Llama-3.1-8B/config.json");
   diff->add_option("FIRST", line->file, "A folder")->required()->check(NotEmpty())->type_name("");
   diff->add_option("SECOND", line->target, "Another")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("--config", line->config, "The model's config.json, where neither says which model it is")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  diff->add_option("--spec", line->spec, "Instead: the spec of a job with the model")
+      ->check(NotEmpty())
+      ->type_name("FILE");
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {

@@ -20,8 +20,8 @@ struct CommandLine {
   std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
   std::string target;                     // ckpt convert; ckpt diff: the second folder
   std::string to;                         // ckpt convert; fsdp_dtensor, hf, torch_dist
-  std::string config;                     // ckpt convert; a config.json, or empty.
-  std::string spec;                       // ckpt convert; a job's, or empty.
+  std::string config;                     // ckpt convert, diff; a config.json, or empty.
+  std::string spec;                       // ckpt convert, diff; a job's, or empty.
   std::string dtype;                      // ckpt convert; empty: by `to`.
   std::string shard_bytes = "5GB";        // ckpt convert
   bool no_optimizer = false;              // ckpt convert

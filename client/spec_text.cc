@@ -263,6 +263,11 @@ class SpecReader {
     const bool add = field->is_repeated();
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
+        // Where a template had nothing to fill in, the default would be taken without a word. --set unsets
+        // so.
+        if (node.text.empty() && !add && field->full_name() != "fsdpd.v1.Variable.value" &&
+            !absl::StartsWith(node.place.file, "--set "))
+          return NoValue(node, path, "write one");
         return add ? reflection.AddString(message, field, node.text)
                    : reflection.SetString(message, field, node.text);
       case FieldDescriptor::CPPTYPE_BOOL: {

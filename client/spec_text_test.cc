@@ -176,6 +176,15 @@ TEST(SpecText, AutoIsOnlyForWhatMayBeUnset) {
   EXPECT_FALSE(ParseSpec("train: {steps: auto}", "f").spec.train().has_steps());
 }
 
+// As a template leaves it that had nothing to fill in: the job would start fresh, or save nothing.
+TEST(SpecText, AnEmptyTextIsNoValue) {
+  EXPECT_EQ(FaultsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
+            "f:2:3: error: checkpoint.load: has no value; write one, or leave the field out [no_value]\n"
+            "f:3:3: error: checkpoint.dir: has no value; write one, or leave the field out [no_value]\n");
+  EXPECT_EQ(FaultsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "") << "what unsets it";
+  EXPECT_EQ(FaultsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");
+}
+
 TEST(SpecText, BoundsTheNumberOfFaults) {
   std::string text = "telemetry: {trace_steps: [";
   for (int i = 0; i < 1000; ++i) text += "x,";

@@ -161,7 +161,9 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
   if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no folder is named");
   // Before the folder knows of this rank, so that a wrong index can be mended and tried again.
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, FileStore::Open(rank.rendezvous));
+  FSDPD_ASSIGN_OR_RETURN(
+      const std::unique_ptr<FileStore> store,
+      FileStore::Open(rank.rendezvous, std::max(rank.file_timeout, rank.rendezvous_timeout)));
   FSDPD_RETURN_IF_ERROR(Join(store.get(), rank.rank));
   Weights weights;
   RankRun run;

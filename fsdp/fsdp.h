@@ -73,6 +73,9 @@ struct RankOptions {
   std::string rendezvous;
   std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that the other ranks reach.
   absl::Duration rendezvous_timeout = absl::Minutes(5);
+  // For what another rank says of files that it reads or writes, of checkpoints: one that was killed says
+  // nothing. Above the time that the slowest rank takes for its part of one.
+  absl::Duration file_timeout = absl::Minutes(30);
   bool collect_weights = true;  // On every rank: 4 bytes of host memory for each parameter.
 };
 

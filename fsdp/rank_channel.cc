@@ -82,17 +82,31 @@ absl::Status RankChannel::Set(const std::string& key, const std::string& value) 
   return Send(message);
 }
 
-absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Duration timeout) {
-  const absl::Time deadline = Clock::Real()->Now() + timeout;
+absl::StatusOr<int64_t> RankChannel::Ask(const std::string& key) {
   v1::RankToAgent message;
   message.mutable_store_get()->set_key(key);
-  int64_t request;
   {
     MutexLock lock(&mutex_);
-    request = ++last_request_;
+    message.mutable_store_get()->set_request(++last_request_);
   }
-  message.mutable_store_get()->set_request(request);
   FSDPD_RETURN_IF_ERROR(Send(message));
+  return message.store_get().request();
+}
+
+absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Duration timeout) {
+  const absl::Time deadline = Clock::Real()->Now() + timeout;
+  int64_t request = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto open = open_.find(key);
+    if (open != open_.end()) {
+      request = open->second;
+      open_.erase(open);
+    }
+  }
+  if (request == 0) {
+    FSDPD_ASSIGN_OR_RETURN(request, Ask(key));
+  }
   MutexLock lock(&mutex_);
   for (;;) {
     const auto found = values_.find(request);
@@ -105,6 +119,7 @@ absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Durat
       return absl::UnavailableError(absl::StrCat("store: the agent left while waiting for ", key));
     const absl::Duration left = deadline - Clock::Real()->Now();
     if (left <= absl::ZeroDuration()) {
+      open_[key] = request;
       return absl::DeadlineExceededError(
           absl::StrCat("store: ", key, " was not set within ", absl::FormatDuration(timeout)));
     }

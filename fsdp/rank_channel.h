@@ -5,8 +5,13 @@
 // When the agent closes its end, or sends what does not parse, `on_lost` runs on the reader's thread: a rank
 // must not outlive its agent, so the program exits there at once. When the agent says that another rank has
 // failed, `on_peer_failed` runs there, `on_leave` when it tells the rank to leave, and `on_trace` when steps
-// are to be traced. None is called after Close(). Thread safety: Set, Get and Send may be called from any
-// thread. Errors: UNAVAILABLE when the agent is gone, DEADLINE_EXCEEDED from Get.
+// are to be traced. None is called after Close().
+//
+// A Get whose time is over leaves its request open, and the next one of that key waits for the same: asking
+// again and again costs the agent nothing.
+//
+// Thread safety: Set, Get and Send may be called from any thread. Errors: UNAVAILABLE when the agent is gone,
+// DEADLINE_EXCEEDED from Get.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -45,6 +50,7 @@ class RankChannel : public Store {
  private:
   void ReadLoop();
   absl::Status Take(v1::AgentToRank message);
+  absl::StatusOr<int64_t> Ask(const std::string& key);  // The number of the request.
 
   const int fd_;
   std::function<void(const absl::Status&)> on_lost_;  // All set before the reader starts.
@@ -56,6 +62,7 @@ class RankChannel : public Store {
   Mutex mutex_;
   CondVar changed_;
   std::map<int64_t, std::string> values_ ABSL_GUARDED_BY(mutex_);  // Answers, by request.
+  std::map<std::string, int64_t> open_ ABSL_GUARDED_BY(mutex_);    // Requests that nobody waits for, by key.
   int64_t last_request_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 

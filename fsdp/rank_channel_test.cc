@@ -154,5 +154,17 @@ TEST_F(RankChannelTest, HandsOnWhichStepsAreTraced) {
   EXPECT_EQ(traced_step_.get_future().get(), 12);
 }
 
+// Who asks every second while the coordinator is away would use up what a rank may have open.
+TEST_F(RankChannelTest, AskingAgainWaitsForTheSameRequest) {
+  Start();
+  EXPECT_EQ(channel_->Get("k", absl::ZeroDuration()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  const int64_t request = Received().store_get().request();
+  EXPECT_EQ(channel_->Get("k", absl::ZeroDuration()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  Answer(request, "value");
+  EXPECT_EQ(*channel_->Get("k", absl::InfiniteDuration()), "value");
+  ASSERT_TRUE(channel_->Set("next", "").ok());
+  EXPECT_TRUE(Received().has_store_set()) << "nothing was asked in between";
+}
+
 }  // namespace
 }  // namespace fsdpd

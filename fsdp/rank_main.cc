@@ -7,12 +7,15 @@
 // exits with 1 at once, in whatever state it is: it must not outlive its agent. Without an agent it measures
 // the device for fsdpctl (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +26,7 @@
 #include <iostream>
 
 #include "base/check.h"
+#include "base/errno_status.h"
 #include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/log.h"
@@ -56,8 +60,11 @@ constexpr absl::Duration kLongestTraceWait = absl::Seconds(10);
 absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
   absl::StatusOr<Plan> plan = AcceptedPlan(launch.spec());
   if (!plan.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the job's spec is refused: ", absl::StrReplaceAll(plan.status().message(), {{"\n", "; "}})));
+    const absl::string_view faults = plan.status().message();  // A line each.
+    return absl::InvalidArgumentError(
+        absl::StrContains(faults, '\n')
+            ? absl::StrCat("the job's spec is refused:\n  ", absl::StrReplaceAll(faults, {{"\n", "\n  "}}))
+            : absl::StrCat("the job's spec is refused: ", faults));
   }
   const int64_t world = plan->spec.mesh.world();
   if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world) return plan;
@@ -183,6 +190,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   run.rank = launch.rank();
   run.device_index = launch.device();
   run.store = channel;
+  run.store_may_be_away = launch.spec().resources().nodes() > 1;
   run.timeout = kRendezvousTimeout;
   run.bind_address = launch.bind_address();
   run.stop = &stop->requested();
@@ -230,7 +238,14 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   return RunRank(std::move(run));
 }
 
+// A rank that somebody stopped, or a debugger holds, cannot see that its agent is gone: it would keep its
+// device and the lock of its checkpoint folder. The kernel sees it.
+void EndWithAgent() {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) LogWarning("%s", ErrnoText("prctl(PR_SET_PDEATHSIG)"));
+}
+
 [[noreturn]] void Main() {
+  EndWithAgent();
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightPage> flight = TakeFlightPage();
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.

@@ -102,15 +102,15 @@ struct Sources {
 };
 
 // Null where the names are not those of the model, or the same on both sides; `why` says what lacks.
-absl::StatusOr<Sources> SourcesOf(const std::string& first, const TensorReader& a, const std::string& second,
-                                  const TensorReader& b, const ModelConfig& model, std::string* why) {
-  const std::optional<Naming> naming_a = NamingOf(a, model), naming_b = NamingOf(b, model);
+absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare& b, const ModelConfig& model,
+                                  std::string* why) {
+  const std::optional<Naming> naming_a = NamingOf(*a.reader, model), naming_b = NamingOf(*b.reader, model);
   Sources sources;
   if (!naming_a.has_value() || !naming_b.has_value() || naming_a == naming_b) return sources;
-  FSDPD_ASSIGN_OR_RETURN(sources.first, ParamSource::Open(first, model));
-  FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Open(second, model));
+  FSDPD_ASSIGN_OR_RETURN(sources.first, ParamSource::Of(a.reader, model));
+  FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Of(b.reader, model));
   for (const auto& [path, source] :
-       {std::make_pair(&first, sources.first.get()), std::make_pair(&second, sources.second.get())}) {
+       {std::make_pair(&a.folder, sources.first.get()), std::make_pair(&b.folder, sources.second.get())}) {
     if (source->faults().empty()) continue;
     const DcpFault& fault = source->faults()[0];
     *why = absl::StrCat(*path, ": ", fault.where, " ", fault.what);
@@ -171,14 +171,19 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
 
 }  // namespace
 
-absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second,
+absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& folder) {
+  FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const TensorReader> reader, OpenStore(folder));
+  return StoreToCompare{folder, std::move(reader)};
+}
+
+absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const StoreToCompare& second,
                                          const std::optional<ModelConfig>& model, int threads,
                                          const std::function<bool()>& stopped) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> a, OpenStore(first));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> b, OpenStore(second));
+  const TensorReader* const a = first.reader.get();
+  const TensorReader* const b = second.reader.get();
   std::string not_of_model;
   if (model.has_value()) {
-    FSDPD_ASSIGN_OR_RETURN(const Sources sources, SourcesOf(first, *a, second, *b, *model, &not_of_model));
+    FSDPD_ASSIGN_OR_RETURN(const Sources sources, SourcesOf(first, second, *model, &not_of_model));
     if (sources.first != nullptr) return CompareParams(sources, *a, *b, *model, threads, stopped);
   }
   Pairs pairs;

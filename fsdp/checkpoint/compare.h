@@ -15,10 +15,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/tensor_store.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -43,7 +45,15 @@ struct Comparison {
   std::string not_of_model;
 };
 
-absl::StatusOr<Comparison> CompareStores(const std::string& first, const std::string& second,
+// A folder, open.
+struct StoreToCompare {
+  std::string folder;
+  std::shared_ptr<const TensorReader> reader;
+};
+
+absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& folder);
+
+absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const StoreToCompare& second,
                                          const std::optional<ModelConfig>& model, int threads,
                                          const std::function<bool()>& stopped);
 

@@ -12,9 +12,11 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -41,7 +43,9 @@ class CompareTest : public ::testing::Test {
 
   static Comparison Compared(const std::string& a, const std::string& b,
                              const std::optional<ModelConfig>& model = std::nullopt) {
-    const auto comparison = CompareStores(a, b, model, 2, [] { return false; });
+    const auto first = OpenToCompare(a), second = OpenToCompare(b);
+    EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+    const auto comparison = CompareStores(*first, *second, model, 2, [] { return false; });
     EXPECT_TRUE(comparison.ok()) << comparison.status();
     return comparison.ok() ? *comparison : Comparison();
   }
@@ -114,20 +118,6 @@ TEST_F(CompareTest, OfAnotherFormatToo) {
   EXPECT_EQ(comparison.equal, 2);
 }
 
-ModelConfig Gpt2() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 7, gpt2.hidden_size = 6, gpt2.intermediate_size = 10, gpt2.layers = 1, gpt2.heads = 2;
-  gpt2.positions = 5;
-  return gpt2;
-}
-
-ModelConfig Llama() {
-  LlamaConfig llama;
-  llama.vocab_size = 7, llama.hidden_size = 5, llama.intermediate_size = 9, llama.layers = 2, llama.heads = 2;
-  llama.kv_heads = 1, llama.head_size = 6;
-  return llama;
-}
-
 // One model under the names and in the layouts of several, each number of a parameter 0, 1, 2 ...
 class CompareModelTest : public CompareTest {
  protected:
@@ -174,40 +164,40 @@ class CompareModelTest : public CompareTest {
 };
 
 TEST_F(CompareModelTest, NamesAndLayoutsOfAModelAreNoDifference) {
-  const std::string native = Write("native", Of(Gpt2(), Naming::kOurs, kNativePrefix), 2);
-  const std::string hf = WriteHf("hf", Of(Gpt2(), Naming::kTransformers));
-  const Comparison same = Compared(native, hf, Gpt2());
+  const std::string native = Write("native", Of(OddGpt2(), Naming::kOurs, kNativePrefix), 2);
+  const std::string hf = WriteHf("hf", Of(OddGpt2(), Naming::kTransformers));
+  const Comparison same = Compared(native, hf, OddGpt2());
   EXPECT_TRUE(same.of_parameters);
   EXPECT_THAT(same.differences, IsEmpty());
-  EXPECT_EQ(same.equal, static_cast<int64_t>(ParamsOf(Gpt2(), Naming::kOurs).size()));
+  EXPECT_EQ(same.equal, static_cast<int64_t>(ParamsOf(OddGpt2(), Naming::kOurs).size()));
   EXPECT_THAT(same.left_out_first, ElementsAre("iteration"));
   EXPECT_THAT(same.left_out_second, IsEmpty());
   EXPECT_FALSE(Compared(native, hf).differences.empty()) << "where nobody knows which model it is";
 }
 
 TEST_F(CompareModelTest, PartsOfMegatronsTensorsAreComparedToo) {
-  const std::string hf = WriteHf("hf", Of(Llama(), Naming::kTransformers));
+  const std::string hf = WriteHf("hf", Of(OddLlama(), Naming::kTransformers));
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers, Naming::kTorchtitan}) {
     const std::string name = std::to_string(static_cast<int>(naming));
-    const Comparison same = Compared(Write(name, Of(Llama(), naming)), hf, Llama());
+    const Comparison same = Compared(Write(name, Of(OddLlama(), naming)), hf, OddLlama());
     EXPECT_TRUE(same.of_parameters);
     EXPECT_THAT(same.differences, IsEmpty()) << name;
   }
 }
 
 TEST_F(CompareModelTest, AParameterThatDiffersIsNamedInOurWords) {
-  std::vector<TestTensor> native = Of(Llama(), Naming::kOurs, kNativePrefix);
+  std::vector<TestTensor> native = Of(OddLlama(), Naming::kOurs, kNativePrefix);
   native.push_back(MakeTestTensor("optimizer.state.exp_avg", "float32", {3}));
   auto* numbers = reinterpret_cast<float*>(native[0].numbers.data());
   numbers[2] += 8, numbers[3] -= 0.5;
-  std::vector<TestTensor> theirs = Of(Llama(), Naming::kTransformers);
+  std::vector<TestTensor> theirs = Of(OddLlama(), Naming::kTransformers);
   for (TestTensor& tensor : theirs) {  // Small whole numbers, which the upper half has.
     std::string halves;
     for (size_t i = 2; i < tensor.numbers.size(); i += 4) halves.append(tensor.numbers, i, 2);
     tensor.numbers = halves;
     tensor.type = FindTensorType("bfloat16");
   }
-  const Comparison found = Compared(Write("native", native), WriteHf("hf", theirs), Llama());
+  const Comparison found = Compared(Write("native", native), WriteHf("hf", theirs), OddLlama());
   ASSERT_EQ(found.differences.size(), 1u) << "the type is none";
   const Difference& one = found.differences[0];
   EXPECT_EQ(kNativePrefix + one.name, native[0].name);
@@ -219,10 +209,10 @@ TEST_F(CompareModelTest, AParameterThatDiffersIsNamedInOurWords) {
 }
 
 TEST_F(CompareModelTest, WhatIsNotOfTheModelIsComparedByNameAndToldWhy) {
-  std::vector<TestTensor> theirs = Of(Llama(), Naming::kTransformers);
+  std::vector<TestTensor> theirs = Of(OddLlama(), Naming::kTransformers);
   theirs.erase(theirs.begin());
-  const Comparison found =
-      Compared(Write("native", Of(Llama(), Naming::kOurs, kNativePrefix)), WriteHf("hf", theirs), Llama());
+  const Comparison found = Compared(Write("native", Of(OddLlama(), Naming::kOurs, kNativePrefix)),
+                                    WriteHf("hf", theirs), OddLlama());
   EXPECT_FALSE(found.of_parameters);
   EXPECT_THAT(found.not_of_model, HasSubstr("lm_head.weight is not there, and the model has it"));
   EXPECT_FALSE(found.differences.empty());

@@ -134,6 +134,21 @@ std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
   return absl::StrFormat("%d tensors of %d bytes (%08x)", plan.tensors(), plan.bytes(), crc32);
 }
 
+// It would be part of another checkpoint, and go with it.
+absl::Status CheckTargetIsOutside(const Conversion& conversion) {
+  std::error_code error;
+  const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
+  std::filesystem::path target = std::filesystem::weakly_canonical(conversion.target, error);
+  if (error) return absl::OkStatus();  // Who opens them says it better.
+  for (target = target.parent_path(); target.has_relative_path(); target = target.parent_path()) {
+    if (target == source) {
+      return absl::FailedPreconditionError(absl::StrCat(conversion.target, ": lies in ", conversion.source,
+                                                        ", of which it is made; name a folder elsewhere"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ConversionArguments> ArgumentsOf(const Conversion& conversion, const ConvertPlan& plan) {
   std::error_code error;
   const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
@@ -232,6 +247,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   result.tensors = plan.tensors();
   progress->of_bytes = result.bytes;
   progress->of_tensors = static_cast<int64_t>(plan.targets.size());
+  FSDPD_RETURN_IF_ERROR(CheckTargetIsOutside(conversion));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
                          PartFolder::Create(conversion.target, !conversion.mark_name.empty()));
   std::unique_ptr<ConversionJournal> journal;

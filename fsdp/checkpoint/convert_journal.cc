@@ -204,8 +204,9 @@ absl::StatusOr<std::string> FilesText(const std::string& folder) {
     struct stat info;
     if (stat(entry->path().c_str(), &info) != 0)
       return ErrnoStatus(absl::StrCat("stat ", entry->path().string()));
-    lines.push_back(
-        absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec));
+    // Who copies with times (cp -p, rsync -t) sets the one that others see; the kernel's own nobody sets.
+    lines.push_back(absl::StrCat(name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec,
+                                 " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec));
     bytes += info.st_size;
   }
   if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());

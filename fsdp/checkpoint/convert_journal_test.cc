@@ -125,8 +125,12 @@ TEST_F(ConversionJournalTest, AReplacedFileIsAnotherSource) {
   ASSERT_TRUE(before.ok());
   WriteFileOf(dir_.File("source") + "/README.md", "not read");
   EXPECT_EQ(*FilesText(dir_.File("source")), *before);
-  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+  const fs::file_time_type time = fs::last_write_time(file);
+  fs::last_write_time(file, time + std::chrono::seconds(1));
   EXPECT_NE(*FilesText(dir_.File("source")), *before);
+  WriteFileOf(file, "NUMBERS");
+  fs::last_write_time(file, time);
+  EXPECT_NE(*FilesText(dir_.File("source")), *before) << "of one length, and of one date";
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "fsdp/checkpoint/convert.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_store.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/kept_values.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/param_match.h"
@@ -23,6 +23,7 @@
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/checkpoint/torch_save.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -32,19 +33,6 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-ModelConfig SmallModel() {
-  LlamaConfig llama;
-  llama.vocab_size = 32;
-  llama.hidden_size = 8;
-  llama.intermediate_size = 12;
-  llama.layers = 3;
-  llama.heads = 4;
-  llama.kv_heads = 2;
-  llama.head_size = 4;
-  llama.qk_norm = llama.attention_bias = true;
-  return llama;
-}
 
 TestTensor Scalar(const std::string& name, float number) {
   return {name, FindTensorType("float32"), {}, std::string(reinterpret_cast<const char*>(&number), 4)};
@@ -92,7 +80,7 @@ std::vector<std::string> NamesThatDiffer(const std::map<std::string, std::string
 class ConvertOptimizerTest : public ::testing::Test {
  protected:
   ConvertOptimizerTest() {
-    for (const NamedParam& param : ParamsOf(SmallModel(), Naming::kOurs)) {
+    for (const NamedParam& param : ParamsOf(SmallLlamaWithAll(), Naming::kOurs)) {
       tensors_.push_back(MakeTestTensor(MainKey(param.ours), "float32", param.shape));
       for (const char* moment : {"exp_avg", "exp_avg_sq"})
         tensors_.push_back(MakeTestTensor(OptimizerKey(param.ours, moment), moment_type_, param.shape));
@@ -128,7 +116,7 @@ class ConvertOptimizerTest : public ::testing::Test {
   absl::StatusOr<ConversionResult> Run(const std::string& source, const std::string& target, StoreFormat to) {
     conversion_.source = dir_.File(source);
     conversion_.target = dir_.File(target);
-    conversion_.model = SmallModel();
+    conversion_.model = SmallLlamaWithAll();
     conversion_.to = to;
     conversion_.file_bytes = 3000;
     conversion_.config = "{}\n";
@@ -150,8 +138,8 @@ class ConvertOptimizerTest : public ::testing::Test {
   // torch_dist of the native one's tensors, by Megatron-Core's rule. `type`: of the model's.
   std::vector<TestTensor> MegatronsOf(const char* main) {
     std::map<std::string, TestTensor> made;
-    const std::vector<NamedParam> ours = ParamsOf(SmallModel(), Naming::kOurs);
-    const std::vector<NamedParam> theirs = ParamsOf(SmallModel(), Naming::kMegatron);
+    const std::vector<NamedParam> ours = ParamsOf(SmallLlamaWithAll(), Naming::kOurs);
+    const std::vector<NamedParam> theirs = ParamsOf(SmallLlamaWithAll(), Naming::kMegatron);
     for (size_t i = 0; i < theirs.size(); ++i) {
       for (const std::string what : {"", "exp_avg", "exp_avg_sq", main}) {
         const std::string from =
@@ -225,7 +213,7 @@ TEST_F(ConvertOptimizerTest, MainParametersCountBesideRoundedOnes) {
   const auto parameters = ContentsOf(dir_.File("alone"));
   for (const auto& [name, content] : parameters) EXPECT_EQ(content, whole[name]) << name;
   EXPECT_EQ(parameters.count("iteration"), 0u) << "a job would look for the optimizer's state";
-  EXPECT_EQ(parameters.size(), ParamsOf(SmallModel(), Naming::kOurs).size() + 1) << "and the spec";
+  EXPECT_EQ(parameters.size(), ParamsOf(SmallLlamaWithAll(), Naming::kOurs).size() + 1) << "and the spec";
 }
 
 TEST_F(ConvertOptimizerTest, WhatMegatronsOptimizersWriteIsRead) {

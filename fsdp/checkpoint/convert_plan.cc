@@ -11,21 +11,13 @@
 #include "base/check.h"
 #include "fsdp/checkpoint/convert_state.h"
 #include "fsdp/checkpoint/dcp_store.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/torch_save.h"
 
 namespace fsdpd {
 namespace {
 
-// Of a job's checkpoint (job_file.h).
-constexpr char kIteration[] = "iteration";
-constexpr char kVersion[] = "checkpoint_version";
-constexpr char kSchedulerSamples[] = "opt_param_scheduler.num_steps";
-constexpr char kSpec[] = "fsdpd.spec";
-constexpr char kSamples[] = "fsdpd.samples";
-constexpr char kStepsTaken[] = "fsdpd.steps_taken";
-constexpr double kCheckpointVersion = 3.0;
 // Under the name of the model's tensor; `param` holds main parameters.
 constexpr char kMegatronState[] = "optimizer.state.";
 constexpr char kMegatronMain[] = "param";
@@ -198,23 +190,23 @@ class Planner {
       if (const std::optional<int64_t> count = KeptCount(common.kept, name)) *into = count;
       common.kept.erase(name);
     };
-    take(kIteration, &common.iteration);
-    take(kSchedulerSamples, &common.samples);
-    if (!common.samples.has_value()) common.samples = KeptCount(common.kept, kSamples);
-    common.kept.erase(kVersion);
+    take(kIterationKey, &common.iteration);
+    take(kSchedulerSamplesKey, &common.samples);
+    if (!common.samples.has_value()) common.samples = KeptCount(common.kept, kSamplesKey);
+    common.kept.erase(kVersionKey);
     if (carries_) {
       common.steps = state_.steps;
       if (!common.iteration.has_value())
         plan_.faults.Add(
-            kIteration,
+            kIterationKey,
             "is not there, and the optimizer's state is of some step; --no-optimizer leaves it out");
     }
-    if (KeptText(common.kept, kSpec).value_or("").empty() && !conversion_.spec.empty())
-      common.kept[kSpec] = KeptValue{conversion_.spec};
+    if (KeptText(common.kept, kSpecKey).value_or("").empty() && !conversion_.spec.empty())
+      common.kept[kSpecKey] = KeptValue{conversion_.spec};
     if (carries_) return absl::OkStatus();
     // Which model it is, is known of parameters alone too.
     KeptValues spec;
-    if (const auto found = common.kept.find(kSpec); found != common.kept.end()) spec.insert(*found);
+    if (const auto found = common.kept.find(kSpecKey); found != common.kept.end()) spec.insert(*found);
     common.kept = std::move(spec);
     return absl::OkStatus();
   }
@@ -226,14 +218,14 @@ class Planner {
       plan_.values.push_back({name, TorchSaved(writer.Take())});
     };
     if (carries_ && plan_.common.iteration.has_value()) {
-      add(kIteration, {*plan_.common.iteration});
-      add(kVersion, {kCheckpointVersion});
+      add(kIterationKey, {*plan_.common.iteration});
+      add(kVersionKey, {kMegatronVersion});
       KeptValues& kept = plan_.common.kept;
       if (plan_.common.samples.has_value()) {
-        add(kSchedulerSamples, {*plan_.common.samples});
-        kept.emplace(kSamples, KeptValue{*plan_.common.samples});
+        add(kSchedulerSamplesKey, {*plan_.common.samples});
+        kept.emplace(kSamplesKey, KeptValue{*plan_.common.samples});
       }
-      kept.emplace(kStepsTaken, KeptValue{*state_.steps});
+      kept.emplace(kStepsTakenKey, KeptValue{*state_.steps});
     }
     for (const auto& [name, value] : plan_.common.kept) add(name, value);
   }

@@ -14,9 +14,10 @@
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/convert.h"
 #include "fsdp/checkpoint/dcp_reader.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -25,17 +26,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr char kJournal[] = "/.fsdpd_conversion";
-
-ModelConfig SmallModel() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 32;
-  gpt2.hidden_size = 8;
-  gpt2.intermediate_size = 32;
-  gpt2.layers = 2;
-  gpt2.heads = 2;
-  gpt2.positions = 16;
-  return gpt2;
-}
 
 using Files = std::map<std::string, std::string>;  // Bytes by name.
 
@@ -50,14 +40,11 @@ class ConvertResumeTest : public ::testing::Test {
  protected:
   ConvertResumeTest() {
     std::vector<TestTensor> tensors;
-    for (const NamedParam& param : ParamsOf(SmallModel(), Naming::kOurs)) {
+    for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kOurs)) {
       for (const std::string& name : {MainKey(param.ours), OptimizerKey(param.ours, "exp_avg"),
                                       OptimizerKey(param.ours, "exp_avg_sq")}) {
-        tensors.push_back(MakeTestTensor(name, "float32", param.shape));
-        auto* numbers = reinterpret_cast<float*>(tensors.back().numbers.data());
-        for (size_t i = 0; i < tensors.back().numbers.size() / 4; ++i)
-          numbers[i] = static_cast<float>((i * 7 + name.size()) % 251) - 125;
-        numbers[0] = 1e6f;  // Infinite in float16.
+        tensors.push_back(MakeSmallNumbers(name, param.shape));
+        reinterpret_cast<float*>(tensors.back().numbers.data())[0] = 1e6f;  // Infinite in float16.
       }
       const float steps = 7;
       tensors.push_back({OptimizerKey(param.ours, "step"),
@@ -73,7 +60,7 @@ class ConvertResumeTest : public ::testing::Test {
     Conversion conversion;
     conversion.source = source;
     conversion.target = target;
-    conversion.model = SmallModel();
+    conversion.model = SmallGpt2();
     conversion.to = to;
     conversion.type = FindTensorType(to == StoreFormat::kHf ? "float16" : "float32");
     conversion.file_bytes = to == StoreFormat::kHf ? 1500 : 3000;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/number_cast.h"
 
 namespace fsdpd {
@@ -19,7 +19,6 @@ constexpr char kMegatronState[] = "optimizer.state.";
 constexpr char kInBuckets[] = "optimizer.distributed.dp_group_idx_";
 constexpr const char* kMoments[] = {"exp_avg", "exp_avg_sq", "momentum_buffer"};
 constexpr const char* kMains[] = {"param", "fp32_param"};
-constexpr char kSteps[] = "step";
 constexpr double kMostSteps = 1 << 24;  // Which float32, as torch keeps it, counts exactly.
 
 class Matcher {
@@ -120,7 +119,7 @@ class Matcher {
   absl::Status ReadSteps() {
     bool steps_differ = false;  // Told once, and not for each of hundreds.
     for (size_t param = 0; naming_ == Naming::kOurs && param < match_.params.size(); ++param) {
-      const std::string name = KeyOf(param, kSteps);
+      const std::string name = KeyOf(param, kStepKey);
       const int64_t at = source_.Find(name);
       if (at < 0) continue;
       const StoredTensor& tensor = source_.tensors()[at];

@@ -13,9 +13,11 @@
 #include <map>
 
 #include "base/temp_dir.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -24,32 +26,11 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ModelConfig SmallModel() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 32;
-  gpt2.hidden_size = 8;
-  gpt2.intermediate_size = 32;
-  gpt2.layers = 2;
-  gpt2.heads = 2;
-  gpt2.positions = 16;
-  return gpt2;
-}
-
-// Small numbers, which every type has.
-TestTensor MakeParam(const std::string& name, const std::vector<int64_t>& shape) {
-  TestTensor tensor = MakeTestTensor(name, "float32", shape);
-  auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
-  for (size_t i = 0; i < tensor.numbers.size() / 4; ++i) {
-    numbers[i] = static_cast<float>((i * 7 + name.size()) % 251) - 125;
-  }
-  return tensor;
-}
-
 class ConvertTest : public ::testing::Test {
  protected:
   ConvertTest() {
-    for (const NamedParam& param : ParamsOf(SmallModel(), Naming::kOurs)) {
-      tensors_.push_back(MakeParam(kNativePrefix + param.ours, param.shape));
+    for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kOurs)) {
+      tensors_.push_back(MakeSmallNumbers(MainKey(param.ours), param.shape));
     }
     WriteNative(tensors_);
   }
@@ -59,7 +40,7 @@ class ConvertTest : public ::testing::Test {
     fs::remove_all(native_);
     fs::create_directory(native_);
     std::vector<TestTensor> all = tensors;
-    all.push_back(MakeParam("optimizer.state.x.exp_avg", {3}));
+    all.push_back(MakeSmallNumbers("optimizer.state.x.exp_avg", {3}));
     ASSERT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, all, 3)).ok());
   }
 
@@ -100,13 +81,13 @@ class ConvertTest : public ::testing::Test {
     model_ = model;
     tensors_.clear();
     for (const NamedParam& param : ParamsOf(model_, Naming::kOurs)) {
-      tensors_.push_back(MakeParam(kNativePrefix + param.ours, param.shape));
+      tensors_.push_back(MakeSmallNumbers(MainKey(param.ours), param.shape));
     }
     WriteNative(tensors_);
   }
 
   TempDir dir_;
-  ModelConfig model_ = SmallModel();
+  ModelConfig model_ = SmallGpt2();
   const std::string native_ = dir_.File("native");
   std::vector<TestTensor> tensors_;
   ConversionProgress progress_;
@@ -134,17 +115,8 @@ TEST_F(ConvertTest, ThereAndBackIsTheSame) {
 }
 
 TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
-  LlamaConfig llama;
-  llama.vocab_size = 32;
-  llama.hidden_size = 8;
-  llama.intermediate_size = 12;
-  llama.layers = 3;
-  llama.heads = 4;
-  llama.kv_heads = 2;
-  llama.head_size = 4;
-  llama.qk_norm = llama.attention_bias = true;
   int number = 0;
-  for (const ModelConfig& model : {ModelConfig(llama), SmallModel()}) {
+  for (const ModelConfig& model : std::vector<ModelConfig>{SmallLlamaWithAll(), SmallGpt2()}) {
     SetModel(model);
     const std::string name = absl::StrCat("megatron", ++number), back = absl::StrCat("back", number);
     const auto there = Run(native_, name, StoreFormat::kTorchDist);
@@ -161,7 +133,7 @@ TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
 TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {
   fs::create_directory(dir_.File("layers"));
   std::vector<TestTensor> tensors = MegatronsOf(Naming::kMegatronLayers);
-  tensors.push_back(MakeParam("optimizer.state.sketch.embedding.word_embeddings.weight", {32, 8}));
+  tensors.push_back(MakeSmallNumbers("optimizer.state.sketch.embedding.word_embeddings.weight", {32, 8}));
   ASSERT_TRUE(CommitTestFiles(dir_.File("layers"), WriteTestFiles(dir_.File("layers"), tensors, 3)).ok());
   const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
   ASSERT_TRUE(done.ok()) << done.status();
@@ -176,7 +148,7 @@ TEST_F(ConvertTest, ATensorOfMegatronsThatIsNotThereIsToldOnce) {
   for (TestTensor& tensor : tensors) {
     if (tensor.name == "decoder.layers.mlp.linear_fc2.bias")
       tensor.name = "decoder.layers.mlp.linear_fc3.bias";
-    if (tensor.name == "embedding.word_embeddings.weight") tensor = MakeParam(tensor.name, {128, 8});
+    if (tensor.name == "embedding.word_embeddings.weight") tensor = MakeSmallNumbers(tensor.name, {128, 8});
   }
   ASSERT_TRUE(CommitTestFiles(dir_.File("layers"), WriteTestFiles(dir_.File("layers"), tensors, 3)).ok());
   const auto done = Run(dir_.File("layers"), "out", StoreFormat::kDcp);
@@ -200,7 +172,7 @@ TEST_F(ConvertTest, ANumberThatDoesNotFitIsCounted) {
 
 TEST_F(ConvertTest, EveryFaultIsToldAndNothingIsWritten) {
   std::vector<TestTensor> wrong = tensors_;
-  wrong[0] = MakeParam("model.module.embedding.weight", {32, 9});
+  wrong[0] = MakeSmallNumbers("model.module.embedding.weight", {32, 9});
   wrong[1].name = "model.module.embedding.locations";
   WriteNative(wrong);
   const auto done = Run(native_, "hf", StoreFormat::kHf);
@@ -218,7 +190,7 @@ TEST_F(ConvertTest, EveryFaultIsToldAndNothingIsWritten) {
 // The model that is told ties it: what was trained would be lost.
 TEST_F(ConvertTest, AHeadOfItsOwnIsNotDropped) {
   std::vector<TestTensor> untied = tensors_;
-  untied.push_back(MakeParam("model.module.head.output", {32, 8}));
+  untied.push_back(MakeSmallNumbers("model.module.head.output", {32, 8}));
   WriteNative(untied);
   const auto done = Run(native_, "hf", StoreFormat::kHf);
   ASSERT_TRUE(done.ok()) << done.status();

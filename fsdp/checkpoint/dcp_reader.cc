@@ -36,8 +36,9 @@ absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& fo
   if (!contents.faults.empty()) {
     const DcpFault& first = contents.faults[0];
     const int64_t more = contents.faults.count() - 1;
-    return absl::DataLossError(absl::StrCat(folder, ": ", first.where, ": ", first.what,
-                                            more > 0 ? absl::StrCat("; and ", more, " more faults") : ""));
+    return absl::DataLossError(absl::StrCat(
+        folder, ": ", first.where, ": ", first.what,
+        more > 0 ? absl::StrCat("; and ", more, more == 1 ? " more fault" : " more faults") : ""));
   }
   return std::unique_ptr<DcpReader>(new DcpReader(folder, std::move(contents)));
 }

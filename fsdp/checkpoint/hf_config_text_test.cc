@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/checkpoint/hf_config.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -16,14 +17,9 @@ v1::Model Read(const std::string& text) {
 }
 
 LlamaConfig SomeLlama() {
-  LlamaConfig llama;
-  llama.vocab_size = 1000;
-  llama.hidden_size = 64;
-  llama.intermediate_size = 160;
+  LlamaConfig llama = SmallLlama();
   llama.layers = 3;
-  llama.heads = 4;
-  llama.kv_heads = 2;
-  llama.head_size = 32;
+  llama.head_size = 6;
   llama.rope_theta = 1234567.5;
   llama.norm_epsilon = 1e-6;
   llama.positions = 4096;
@@ -68,22 +64,18 @@ TEST(HfConfigText, EachFamilyOfOursComesBack) {
 }
 
 TEST(HfConfigText, Gpt2ComesBack) {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 100;
-  gpt2.hidden_size = 8;
+  Gpt2Config gpt2 = SmallGpt2();
+  gpt2.layers = 3;
   gpt2.intermediate_size = 24;
-  gpt2.layers = 2;
-  gpt2.heads = 2;
-  gpt2.positions = 16;
   gpt2.tied_embeddings = false;
   const auto text = MakeHfConfig(gpt2, "float32");
   ASSERT_TRUE(text.ok()) << text.status();
   const ModelConfig back = ToModelConfig(Read(*text));
   const auto& read = std::get<Gpt2Config>(back);
-  EXPECT_EQ(read.vocab_size, 100);
+  EXPECT_EQ(read.vocab_size, 32);
   EXPECT_EQ(read.hidden_size, 8);
   EXPECT_EQ(read.intermediate_size, 24);
-  EXPECT_EQ(read.layers, 2);
+  EXPECT_EQ(read.layers, 3);
   EXPECT_EQ(read.heads, 2);
   EXPECT_EQ(read.positions, 16);
   EXPECT_EQ(read.norm_epsilon, 1e-5);

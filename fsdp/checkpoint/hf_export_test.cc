@@ -11,9 +11,10 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -25,9 +26,8 @@ using ::testing::Not;
 class HfExportTest : public ::testing::Test {
  protected:
   HfExportTest() {
-    Gpt2Config gpt2;
-    gpt2.vocab_size = 32, gpt2.hidden_size = 8, gpt2.intermediate_size = 32, gpt2.layers = 1, gpt2.heads = 2;
-    gpt2.positions = 16;
+    Gpt2Config gpt2 = SmallGpt2();
+    gpt2.layers = 1;
     spec_.model = gpt2;
     spec_.steps = 7;
     spec_.checkpoint.dir = dir_.File("run");
@@ -35,7 +35,7 @@ class HfExportTest : public ::testing::Test {
     fs::create_directories(native_);
     std::vector<TestTensor> tensors;
     for (const NamedParam& param : ParamsOf(gpt2, Naming::kOurs)) {
-      tensors.push_back(MakeTestTensor(absl::StrCat(kNativePrefix, param.ours), "float32", param.shape));
+      tensors.push_back(MakeTestTensor(MainKey(param.ours), "float32", param.shape));
       tensors.back().numbers.assign(tensors.back().numbers.size(), '\1');
     }
     EXPECT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, tensors, 2)).ok());

@@ -16,17 +16,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kModel[] = "model.module.";
-constexpr char kState[] = "optimizer.state.module.module.module.";
-constexpr char kGroups[] = "optimizer.param_to_group_meta.module.module.module.";
-constexpr char kSteps[] = "step";
-constexpr char kGradNorms[] = "fsdpd.grad_norms";
-constexpr char kSkippedNonfinite[] = "fsdpd.skipped_nonfinite";
-constexpr char kSkippedSpikes[] = "fsdpd.skipped_spikes";
-// Of Megatron's checkpoints.
-constexpr double kCheckpointVersion = 3.0;
-// Of steps and samples: a million samples a second for eight years, and far from where sums overflow.
-constexpr int64_t kMaxCount = int64_t{1} << 48;
 // More than a window of norms, or the steps that may be skipped, can be.
 constexpr size_t kMaxItems = 4096;
 
@@ -78,32 +67,34 @@ void AddBadSteps(const TrainingState& state, std::vector<DcpSmall>* values) {
     norm.has_value() ? writer->Float(*norm) : writer->None();
   };
   const auto write_step = [](int64_t step, PickleWriter* writer) { writer->Int(step); };
-  if (!state.grad_norms.empty()) values->push_back(List(kGradNorms, state.grad_norms, write_norm));
+  if (!state.grad_norms.empty()) values->push_back(List(kGradNormsKey, state.grad_norms, write_norm));
   if (!state.skipped_nonfinite.empty())
-    values->push_back(List(kSkippedNonfinite, state.skipped_nonfinite, write_step));
+    values->push_back(List(kSkippedNonfiniteKey, state.skipped_nonfinite, write_step));
   if (!state.skipped_spikes.empty())
-    values->push_back(List(kSkippedSpikes, state.skipped_spikes, write_step));
+    values->push_back(List(kSkippedSpikesKey, state.skipped_spikes, write_step));
 }
 
 std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const TrainingState& state,
                                const JobLabel& label) {
   std::vector<DcpSmall> values = {
-      Number("iteration", state.step),
-      Real("checkpoint_version", kCheckpointVersion),
-      Number("opt_param_scheduler.num_steps", state.samples),
-      Text("fsdpd.job", label.job),
-      Text("fsdpd.spec", label.spec),
-      Number("fsdpd.samples", state.samples),
-      Number("fsdpd.seed", static_cast<int64_t>(spec.seed)),
-      Number("fsdpd.steps_taken", state.steps_taken),
-      Real("fsdpd.loss_scale", state.loss_scale),
-      Number("fsdpd.good_steps", state.good_steps),
+      Number(kIterationKey, state.step),
+      Real(kVersionKey, kMegatronVersion),
+      Number(kSchedulerSamplesKey, state.samples),
+      Text(kJobKey, label.job),
+      Text(kSpecKey, label.spec),
+      Number(kSamplesKey, state.samples),
+      Number(kSeedKey, static_cast<int64_t>(spec.seed)),
+      Number(kStepsTakenKey, state.steps_taken),
+      Real(kLossScaleKey, state.loss_scale),
+      Number(kGoodStepsKey, state.good_steps),
   };
+  if (spec.scales_loss()) values.push_back(Number(kScalesLossKey, 1));
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
-      const std::string group = absl::StrCat(kGroups, ParamName(layout, bucket, static_cast<int>(slot)), ".");
+      const std::string group =
+          absl::StrCat(kGroupPrefix, ParamName(layout, bucket, static_cast<int>(slot)), ".");
       values.push_back(Real(group + "lr_mult", bucket.params[slot].lr_scale));
       values.push_back(Real(group + "weight_decay", bucket.params[slot].weight_decay));
     }
@@ -148,7 +139,7 @@ void AddStepsTaken(const Layout& layout, Pieces* pieces) {
   for (const Bucket& bucket : layout.buckets) {
     for (size_t slot = 0; bucket.trainable && slot < bucket.params.size(); ++slot) {
       const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
-      pieces->Add(PiecesOfRun(OptimizerKey(param, kSteps), TypeOf(DType::kFp32), {}, 0, 1),
+      pieces->Add(PiecesOfRun(OptimizerKey(param, kStepKey), TypeOf(DType::kFp32), {}, 0, 1),
                   {StoredRun::What::kStepsTaken, 0, 0, 0});
     }
   }
@@ -230,7 +221,7 @@ absl::Status ReadList(const DcpReader& reader, const std::string& name, const ch
 }
 
 absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
-  FSDPD_RETURN_IF_ERROR(ReadList(reader, kGradNorms, "norms", [&](const PickleValue& item) {
+  FSDPD_RETURN_IF_ERROR(ReadList(reader, kGradNormsKey, "norms", [&](const PickleValue& item) {
     const bool known = item.kind == PickleKind::kFloat;
     if (!known && item.kind != PickleKind::kNone) return false;
     if (known && !(item.real >= 0 && std::isfinite(item.real))) return false;
@@ -247,8 +238,8 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
       return true;
     };
   };
-  FSDPD_RETURN_IF_ERROR(ReadList(reader, kSkippedNonfinite, "steps", into(&state->skipped_nonfinite)));
-  return ReadList(reader, kSkippedSpikes, "steps", into(&state->skipped_spikes));
+  FSDPD_RETURN_IF_ERROR(ReadList(reader, kSkippedNonfiniteKey, "steps", into(&state->skipped_nonfinite)));
+  return ReadList(reader, kSkippedSpikesKey, "steps", into(&state->skipped_spikes));
 }
 
 // Empty where there is none.
@@ -259,12 +250,6 @@ absl::StatusOr<std::string> ReadText(const DcpReader& reader, const std::string&
 }
 
 }  // namespace
-
-std::string MainKey(const std::string& param) { return absl::StrCat(kModel, param); }
-
-std::string OptimizerKey(const std::string& param, const std::string& what) {
-  return absl::StrCat(kState, param, ".", what);
-}
 
 std::vector<std::string> MomentNames(const OptimizerConfig& optimizer) {
   if (optimizer.kind == OptimizerKind::kAdamW) return {"exp_avg", "exp_avg_sq"};
@@ -317,7 +302,7 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
   }
   // The optimizer's state of frozen parameters is passed over: they may have been trained before.
   for (const DcpTensor& tensor : index.tensors) {
-    if (absl::StartsWith(tensor.name, kModel) && !known.contains(tensor.name)) {
+    if (absl::StartsWith(tensor.name, kNativePrefix) && !known.contains(tensor.name)) {
       differences.push_back(absl::StrCat(tensor.name, " is not in the job's model"));
     }
   }
@@ -325,27 +310,29 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
 }
 
 absl::StatusOr<TrainingState> ReadState(const DcpReader& reader, const Spec& spec) {
-  if (reader.FindValue("iteration") == nullptr) {
+  if (reader.FindValue(kIterationKey) == nullptr) {
     return absl::FailedPreconditionError(
         "it does not say at which step it was written (iteration); checkpoint.load_optimizer: false takes "
         "its parameters alone");
   }
   TrainingState state;
-  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "iteration", &state.step));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kIterationKey, &state.step));
   if (state.step > kMaxCount / spec.global_batch)
     return absl::DataLossError(absl::StrCat("iteration is ", state.step, ", which is too many"));
   state.samples = state.step * spec.global_batch;
   state.steps_taken = state.step;
   state.loss_scale = spec.scales_loss() ? spec.loss_scale.initial : 1;
-  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.samples", &state.samples));
-  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.steps_taken", &state.steps_taken));
-  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, "fsdpd.good_steps", &state.good_steps));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kSamplesKey, &state.samples));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kStepsTakenKey, &state.steps_taken));
+  FSDPD_RETURN_IF_ERROR(ReadNumber(reader, kGoodStepsKey, &state.good_steps));
   double loss_scale = 0;
-  FSDPD_RETURN_IF_ERROR(ReadReal(reader, "fsdpd.loss_scale", &loss_scale));
-  if (spec.scales_loss() && loss_scale > 1) {
+  FSDPD_RETURN_IF_ERROR(ReadReal(reader, kLossScaleKey, &loss_scale));
+  // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
+  // Checkpoints of before do not say it: theirs counts where it is above 1.
+  const bool scaled = reader.FindValue(kScalesLossKey) != nullptr || loss_scale > 1;
+  if (spec.scales_loss() && scaled && loss_scale > 0) {
     state.loss_scale = loss_scale;
   } else {
-    // One that did not train in fp16 has 1, which would be a start from below; its steps were at no scale.
     state.good_steps = 0;
   }
   FSDPD_RETURN_IF_ERROR(ReadBadSteps(reader, &state));
@@ -356,16 +343,16 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index) {
   const std::vector<std::string> moments = MomentNames(spec.optimizer);
   std::set<std::string> unread;
   for (const DcpTensor& tensor : index.tensors) {
-    if (!absl::StartsWith(tensor.name, kState)) continue;
+    if (!absl::StartsWith(tensor.name, kStatePrefix)) continue;
     const std::string what = tensor.name.substr(tensor.name.rfind('.') + 1);
-    if (what != kSteps && std::find(moments.begin(), moments.end(), what) == moments.end())
+    if (what != kStepKey && std::find(moments.begin(), moments.end(), what) == moments.end())
       unread.insert(what);
   }
   return {unread.begin(), unread.end()};
 }
 
-absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText(reader, "fsdpd.job"); }
+absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText(reader, kJobKey); }
 
-absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, "fsdpd.spec"); }
+absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, kSpecKey); }
 
 }  // namespace fsdpd

@@ -1,13 +1,5 @@
-// What a job keeps in a checkpoint: which numbers of a rank, under which names, in which file of it. The keys
-// are those of Megatron-FSDP's fsdp_dtensor, around our names of parameters (P, "layer.0.attention.wq"):
-//
-//   model.module.P                                            main parameters
-//   optimizer.state.module.module.module.P.exp_avg            moments: exp_avg_sq and momentum_buffer too
-//   optimizer.state.module.module.module.P.step               how many updates it has had
-//   optimizer.param_to_group_meta.module.module.module.P....  lr_mult, weight_decay
-//   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
-//   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
-//   fsdpd.grad_norms, .skipped_nonfinite, .skipped_spikes     lists; of jobs that look for or had bad steps
+// What a job keeps in a checkpoint: which numbers of a rank, under which names (job_keys.h), in which file of
+// it.
 //
 // Each rank writes what it owns, of what several ranks own the first; rank 0 what is no shard. Everything
 // follows from the plan: any rank can lay out the file of any other.
@@ -22,14 +14,13 @@
 
 #include "fsdp/checkpoint/dcp_file.h"
 #include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/training_state.h"
 #include "fsdp/plan/layout/layout.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 
-std::string MainKey(const std::string& param);
-std::string OptimizerKey(const std::string& param, const std::string& what);
 // By moment, as torch names them.
 std::vector<std::string> MomentNames(const OptimizerConfig& optimizer);
 // "layer.0.attention.wq".

@@ -145,6 +145,16 @@ absl::Status Write(const std::string& folder, const std::vector<JobFile>& files)
   return CommitDcp(folder, layouts, sums);
 }
 
+// Of rank 0 of a job of this layout; `reads`: the spec that goes on from it.
+absl::StatusOr<TrainingState> WrittenAndRead(const Spec& spec, const Layout& layout,
+                                             const TrainingState& state, const Spec& reads) {
+  const TempDir dir;
+  FSDPD_RETURN_IF_ERROR(
+      Write(dir.path(), {JobFileOf(spec, layout, {spec.mesh, 0}, state, {"test-1", "{}"})}));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(dir.path()));
+  return ReadState(*reader, reads);
+}
+
 TEST(JobFile, StateComesBack) {
   const TempDir dir;
   const Plan plan = PlanOf(2, "{}");
@@ -166,19 +176,33 @@ TEST(JobFile, StateComesBack) {
   EXPECT_EQ(*ReadJobSpec(**reader), "{}");
 }
 
+// What has fallen to 1 or below is a scale too, if the job had one at all.
+TEST(JobFile, AScaleGoesOnWhereTheCheckpointHadOne) {
+  const Plan plan = PlanOf(1, "{}");
+  Spec fp16 = plan.spec;
+  fp16.precision.compute = DType::kFp16;
+  for (const double scale : {0.25, 1.0, 65536.0}) {
+    SCOPED_TRACE(scale);
+    const TrainingState state = {3, 36, 2, scale, 7};
+    const auto read = WrittenAndRead(fp16, plan.layout, state, fp16);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->loss_scale, scale);
+    EXPECT_EQ(read->good_steps, 7);
+  }
+  const TrainingState none = {3, 36, 2, 1, 7};
+  const auto of_fp32 = WrittenAndRead(plan.spec, plan.layout, none, fp16);
+  ASSERT_TRUE(of_fp32.ok()) << of_fp32.status();
+  EXPECT_EQ(of_fp32->loss_scale, fp16.loss_scale.initial);
+  EXPECT_EQ(of_fp32->good_steps, 0);
+}
+
 TEST(JobFile, KeepsNormsAndSkippedStepsToTheLastBit) {
   const Plan plan = PlanOf(1, "{}");
   TrainingState kept = {4, 48, 2, 1, 0};
   kept.grad_norms = {0.1f, std::nullopt, 3e38f, 0.0f};
   kept.skipped_nonfinite = {2};
   kept.skipped_spikes = {1, 3};
-  const TempDir dir;
-  ASSERT_TRUE(
-      Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, kept, {"test-1", "{}"})})
-          .ok());
-  const auto reader = DcpReader::Open(dir.path());
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto state = ReadState(**reader, plan.spec);
+  const auto state = WrittenAndRead(plan.spec, plan.layout, kept, plan.spec);
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->grad_norms, kept.grad_norms);
   EXPECT_EQ(state->skipped_nonfinite, kept.skipped_nonfinite);
@@ -195,13 +219,7 @@ TEST(JobFile, RefusesListsThatNoRunKeeps) {
   later.skipped_nonfinite = {4};
   more.grad_norms = {1.0f, std::nullopt, 1.0f, 1.0f};  // Than steps: one would be of a step before the first.
   for (const TrainingState& state : {negative, infinite, descending, later, more}) {
-    const TempDir dir;
-    ASSERT_TRUE(
-        Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"test-1", "{}"})})
-            .ok());
-    const auto reader = DcpReader::Open(dir.path());
-    ASSERT_TRUE(reader.ok()) << reader.status();
-    const absl::Status status = ReadState(**reader, plan.spec).status();
+    const absl::Status status = WrittenAndRead(plan.spec, plan.layout, state, plan.spec).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(status.message(), HasSubstr("and should be a list of"));
   }
@@ -213,13 +231,7 @@ TEST(JobFile, RefusesCountsThatNoRunReaches) {
   for (const TrainingState& state : {TrainingState{int64_t{1} << 60, 0, 0, 1, 0},
                                      TrainingState{int64_t{1} << 47, 0, 0, 1, 0},  // Times 12 samples.
                                      TrainingState{3, std::numeric_limits<int64_t>::max(), 3, 1, 0}}) {
-    const TempDir dir;
-    ASSERT_TRUE(
-        Write(dir.path(), {JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"test-1", "{}"})})
-            .ok());
-    const auto reader = DcpReader::Open(dir.path());
-    ASSERT_TRUE(reader.ok()) << reader.status();
-    const absl::Status status = ReadState(**reader, plan.spec).status();
+    const absl::Status status = WrittenAndRead(plan.spec, plan.layout, state, plan.spec).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   }
 }

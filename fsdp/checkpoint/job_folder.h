@@ -15,8 +15,8 @@
 
 namespace fsdpd {
 
-// For what another rank says of files: a disk may be slow, and a rank that is gone takes the job with it long
-// before.
+// For what another rank says of files: a disk may be slow, and an agent ends a job long before, of which a
+// rank is gone. Without agents it is less (fsdp.h: file_timeout).
 inline constexpr absl::Duration kLongestFileWait = absl::Hours(24);
 
 struct FoundCheckpoint {

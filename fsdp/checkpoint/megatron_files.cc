@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/pickle_writer.h"
 #include "fsdp/checkpoint/torch_save.h"
 #include "fsdp/checkpoint/zip.h"
@@ -22,13 +23,9 @@ namespace {
 constexpr char kMetadata[] =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", )"
     R"("common_backend_version": 1})";
-// Of Megatron's checkpoints.
-constexpr double kCheckpointVersion = 3.0;
 // Each of its parameters as it is, over any number of ranks.
 constexpr char kFullyReshardable[] = "fully_reshardable";
 constexpr char kKept[] = "fsdpd";
-// Of steps and samples, as in a job's checkpoint.
-constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 // A dict, key by key.
 class Dict {
@@ -114,8 +111,8 @@ std::string CommonOf(const MegatronCommon& common, const std::optional<AdamSetti
   PickleWriter writer;
   {
     Dict root(&writer);
-    root.Key("iteration")->Int(common.iteration.value_or(0));
-    root.Key("checkpoint_version")->Float(kCheckpointVersion);
+    root.Key(kIterationKey)->Int(common.iteration.value_or(0));
+    root.Key(kVersionKey)->Float(kMegatronVersion);
     WriteContent(adam.has_value(), root.Key("content_metadata"));
     if (adam.has_value()) {
       WriteOptimizer(*adam, common.steps.value_or(0), root.Key("optimizer"));
@@ -222,7 +219,7 @@ absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& folder) {
   }
   const PickleValue& root = pickle->root();
   MegatronCommon common;
-  common.iteration = CountOf(root.Find("iteration"));
+  common.iteration = CountOf(root.Find(kIterationKey));
   common.samples = CountOf(FindIn(root, {"opt_param_scheduler", "num_steps"}));
   common.steps = StepsOf(root, **file);
   const PickleValue* kept = root.Find(kKept);

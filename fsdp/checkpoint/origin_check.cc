@@ -8,10 +8,12 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/hf_config.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/kept_values.h"
+#include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/open_store.h"
 #include "fsdp/data/input_file.h"
 #include "fsdp/plan/rules/rules.h"
@@ -114,15 +116,21 @@ absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const st
   return differences;
 }
 
-absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder) {
-  if (FormatOf(folder) != StoreFormat::kHf) {
-    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
-    FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadJobSpec(*reader));
-    v1::JobSpec spec;
-    if (!json.empty() && ParseSpec(json, &spec)) {
-      spec = WithDefaults(spec, nullptr);
-      if (IsSound(spec.model())) return ToModelConfig(spec.model());
-    }
+absl::StatusOr<std::string> SpecInside(const std::string& folder, const TensorReader& reader) {
+  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  if (dcp == nullptr) return std::string();
+  if (FormatOf(folder) != StoreFormat::kTorchDist) return ReadJobSpec(dcp->dcp());
+  FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(folder));
+  return KeptText(common.kept, kSpecKey).value_or("");
+}
+
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder,
+                                                       const TensorReader& reader) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder, reader));
+  v1::JobSpec spec;
+  if (!json.empty() && ParseSpec(json, &spec)) {
+    spec = WithDefaults(spec, nullptr);
+    if (IsSound(spec.model())) return ToModelConfig(spec.model());
   }
   const absl::StatusOr<std::string> text = ReadConfig(folder);
   if (absl::IsNotFound(text.status())) return std::nullopt;

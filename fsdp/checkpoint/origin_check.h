@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/tensor_store.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -32,8 +33,12 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
                                                                         const ModelConfig& job);
 
-// The model that a folder itself says it is: in fsdpd.spec, or in the config.json beside the weights. None
-// where it says nothing, or what is none of today's models. An error where it cannot be read.
-absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder);
+// The spec of the job that wrote a checkpoint, as JSON: in fsdpd.spec, of torch_dist in its common.pt. Empty
+// where it does not say. `reader` is of the folder.
+absl::StatusOr<std::string> SpecInside(const std::string& folder, const TensorReader& reader);
+
+// The model that a folder itself says it is: in the spec inside, or in the config.json beside the weights.
+// None where it says nothing, or what is none of today's models. An error where it cannot be read.
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder, const TensorReader& reader);
 
 }  // namespace fsdpd

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/number_cast.h"
 
 namespace fsdpd {

@@ -21,9 +21,6 @@
 
 namespace fsdpd {
 
-// What stands before a parameter's name in a native checkpoint.
-inline constexpr char kNativePrefix[] = "model.module.";
-
 // None where none of the names are those of this model's family.
 std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& model);
 

@@ -1,15 +1,19 @@
 #include "fsdp/checkpoint/param_source.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/convert_state.h"
+#include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/number_cast.h"
 
 namespace fsdpd {
 
-ParamSource::ParamSource(std::unique_ptr<TensorReader> reader, ParamMatch match, int64_t head_rows)
+ParamSource::ParamSource(std::shared_ptr<const TensorReader> reader, ParamMatch match, int64_t head_rows)
     : reader_(std::move(reader)), match_(std::move(match)), head_rows_(head_rows) {
   for (size_t i = 0; i < match_.params.size(); ++i) numbers_[match_.params[i].ours] = i;
 }
@@ -17,8 +21,36 @@ ParamSource::ParamSource(std::unique_ptr<TensorReader> reader, ParamMatch match,
 absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string& folder,
                                                                const ModelConfig& model) {
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenStore(folder));
-  ParamMatch match = MatchParams(*reader, model, FormatOf(folder) == StoreFormat::kHf);
-  return std::unique_ptr<ParamSource>(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
+  return Of(std::move(reader), model);
+}
+
+absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<const TensorReader> reader,
+                                                             const ModelConfig& model) {
+  const bool is_hf = dynamic_cast<const DcpTensorReader*>(reader.get()) == nullptr;
+  ParamMatch match = MatchParams(*reader, model, is_hf);
+  std::unique_ptr<ParamSource> source(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
+  FSDPD_RETURN_IF_ERROR(source->TakeMain(model));
+  return source;
+}
+
+absl::Status ParamSource::TakeMain(const ModelConfig& model) {
+  const auto* dcp = dynamic_cast<const DcpTensorReader*>(reader_.get());
+  if (dcp == nullptr || !faults().empty()) return absl::OkStatus();
+  const Naming naming = *NamingOf(*reader_, model);
+  if (naming != Naming::kMegatron && naming != Naming::kMegatronLayers) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(const StateMatch state, MatchState(*dcp, naming, match_, /*optimizer=*/false));
+  if (!state.faults.empty()) {
+    no_main_ = absl::StrCat(state.faults[0].where, " ", state.faults[0].what);
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < state.main.size(); ++i) {
+    if (state.main[i] >= 0) match_.tensors[i] = static_cast<size_t>(state.main[i]);
+  }
+  std::vector<std::string>& left = match_.left_out;
+  left.erase(std::remove_if(left.begin(), left.end(),
+                            [&](const std::string& name) { return state.names.count(name) > 0; }),
+             left.end());
+  return absl::OkStatus();
 }
 
 const TensorType& ParamSource::TypeOf(const std::string& ours) const {

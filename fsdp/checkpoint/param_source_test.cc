@@ -14,6 +14,7 @@
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -25,20 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-
-ModelConfig Gpt2() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 7, gpt2.hidden_size = 6, gpt2.intermediate_size = 10, gpt2.layers = 2, gpt2.heads = 2;
-  gpt2.positions = 5;
-  return gpt2;
-}
-
-ModelConfig Llama() {
-  LlamaConfig llama;
-  llama.vocab_size = 7, llama.hidden_size = 5, llama.intermediate_size = 9, llama.layers = 2, llama.heads = 2;
-  llama.kv_heads = 1, llama.head_size = 6;
-  return llama;
-}
 
 // Each parameter as it is there, with the numbers 0, 1, 2 ... here.
 TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const char* type) {
@@ -87,6 +74,30 @@ class ParamSourceTest : public ::testing::Test {
     ASSERT_TRUE((*writer)->Finish().ok());
   }
 
+  // OddLlama's.
+  static std::vector<TestTensor> Megatrons(Naming naming) {
+    std::map<std::string, TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(OddLlama(), naming)) {
+      TestTensor& tensor = tensors[param.theirs];
+      if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
+      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+      std::vector<SharedRun> runs = param.runs;
+      if (runs.empty()) runs.push_back({0, 0, static_cast<int64_t>(tensor.numbers.size() / sizeof(float))});
+      for (const SharedRun& run : runs) {
+        std::iota(numbers + run.theirs, numbers + run.theirs + run.numbers, static_cast<float>(run.ours));
+      }
+    }
+    std::vector<TestTensor> written;
+    for (const auto& [name, tensor] : tensors) written.push_back(tensor);
+    return written;
+  }
+
+  void Rewrite(const std::vector<TestTensor>& tensors) {
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteDcp(tensors);
+  }
+
   void WriteDcp(const std::vector<TestTensor>& tensors) {
     ASSERT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), tensors, 3)).ok());
   }
@@ -115,46 +126,60 @@ class ParamSourceTest : public ::testing::Test {
 };
 
 TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
-  ExpectRuns(Gpt2());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
+  ExpectRuns(OddGpt2());
 }
 
 TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
-  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
-  ExpectRuns(Llama());
+  WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
+  ExpectRuns(OddLlama());
 }
 
 // Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.
 TEST_F(ParamSourceTest, PartsOfMegatronsTensorsAreFound) {
   for (const Naming naming : {Naming::kMegatron, Naming::kMegatronLayers}) {
-    std::map<std::string, TestTensor> tensors;
-    for (const NamedParam& param : ParamsOf(Llama(), naming)) {
-      TestTensor& tensor = tensors[param.theirs];
-      if (tensor.numbers.empty()) tensor = MakeTestTensor(param.theirs, "float32", param.TheirShape());
-      auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
-      std::vector<SharedRun> runs = param.runs;
-      if (runs.empty()) runs.push_back({0, 0, static_cast<int64_t>(tensor.numbers.size() / sizeof(float))});
-      for (const SharedRun& run : runs) {
-        std::iota(numbers + run.theirs, numbers + run.theirs + run.numbers, static_cast<float>(run.ours));
-      }
-    }
-    std::vector<TestTensor> written;
-    for (const auto& [name, tensor] : tensors) written.push_back(tensor);
-    std::filesystem::remove_all(dir_.path());
-    std::filesystem::create_directory(dir_.path());
-    WriteDcp(written);
-    ExpectRuns(Llama());
+    Rewrite(Megatrons(naming));
+    ExpectRuns(OddLlama());
   }
 }
 
+// Of Megatron-Core with its distributed optimizer and without. The model's are those in bf16.
+TEST_F(ParamSourceTest, MainParametersGoBeforeTheModelsRoundedOnes) {
+  for (const char* main : {"param", "fp32_param"}) {
+    std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
+    const size_t count = written.size();
+    for (size_t i = 0; i < count; ++i) {
+      written.push_back(written[i]);
+      written.back().name = absl::StrCat("optimizer.state.", main, ".", written[i].name);
+      written[i] = MakeTestTensor(written[i].name, "bfloat16", written[i].shape);
+    }
+    Rewrite(written);
+    ExpectRuns(OddLlama());
+    const auto source = ParamSource::Open(dir_.path(), OddLlama());
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_THAT((*source)->left_out(), IsEmpty());
+    EXPECT_THAT((*source)->no_main(), IsEmpty());
+  }
+}
+
+TEST_F(ParamSourceTest, MainParametersThatAreNotTheModelsAreLeftAndTold) {
+  std::vector<TestTensor> written = Megatrons(Naming::kMegatron);
+  written.push_back(MakeTestTensor("optimizer.state.param." + written[0].name, "float32", {3}));
+  Rewrite(written);
+  ExpectRuns(OddLlama());
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT((*source)->no_main(), AllOf(StartsWith("optimizer.state.param."), HasSubstr("float32 [3]")));
+}
+
 TEST_F(ParamSourceTest, EveryTypeBecomesFloat32) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers, "float64"));
-  ExpectRuns(Gpt2());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers, "float64"));
+  ExpectRuns(OddGpt2());
 }
 
 TEST_F(ParamSourceTest, HalvesOfDcpToo) {
-  WriteDcp(Theirs(Llama(), Naming::kTransformers, "bfloat16"));
-  ExpectRuns(Llama());
+  WriteDcp(Theirs(OddLlama(), Naming::kTransformers, "bfloat16"));
+  ExpectRuns(OddLlama());
 }
 
 int64_t BytesRead() {
@@ -166,7 +191,7 @@ int64_t BytesRead() {
 }
 
 TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
-  Gpt2Config large = std::get<Gpt2Config>(Gpt2());
+  Gpt2Config large = OddGpt2();
   large.hidden_size = 64, large.intermediate_size = 256;
   WriteHf(Theirs(large, Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), large);
@@ -185,11 +210,11 @@ TEST_F(ParamSourceTest, ReadsNoByteThatIsNotAskedFor) {
 }
 
 TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
-  std::vector<TestTensor> theirs = Theirs(Llama(), Naming::kTransformers);
+  std::vector<TestTensor> theirs = Theirs(OddLlama(), Naming::kTransformers);
   theirs[1] = MakeTestTensor(theirs[1].name, "float32", {4});
   theirs[2].name = "model.layers.0.other.weight";
   WriteHf(theirs);
-  const auto source = ParamSource::Open(dir_.path(), Llama());
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   std::vector<std::string> faults;
   for (const DcpFault& fault : (*source)->faults()) faults.push_back(fault.where + " " + fault.what);
@@ -200,18 +225,18 @@ TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
 }
 
 TEST_F(ParamSourceTest, OfAnotherFamilyNothingIsThere) {
-  WriteHf(Theirs(Gpt2(), Naming::kTransformers));
-  const auto source = ParamSource::Open(dir_.path(), Llama());
+  WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
+  const auto source = ParamSource::Open(dir_.path(), OddLlama());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_THAT((*source)->faults(), SizeIs(1));
 }
 
 TEST_F(ParamSourceTest, NamesSayWhoseTheyAre) {
-  WriteDcp(Theirs(Llama(), Naming::kTorchtitan));
+  WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
   const auto reader = OpenStore(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(NamingOf(**reader, Llama()), Naming::kTorchtitan);
-  EXPECT_EQ(NamingOf(**reader, Gpt2()), std::nullopt);
+  EXPECT_EQ(NamingOf(**reader, OddLlama()), Naming::kTorchtitan);
+  EXPECT_EQ(NamingOf(**reader, OddGpt2()), std::nullopt);
   EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
 }
 
@@ -223,7 +248,7 @@ class SeveralModelsTest : public ParamSourceTest {
     std::filesystem::create_directory(dir_.path());
     std::vector<TestTensor> tensors;
     for (size_t i = 0; i < before.size(); ++i) {
-      std::vector<TestTensor> model = Theirs(Llama(), Naming::kTransformers);
+      std::vector<TestTensor> model = Theirs(OddLlama(), Naming::kTransformers);
       if (i == 0) model.resize(model.size() - first_lacks);
       for (TestTensor& tensor : model) {
         tensor.name = before[i] + tensor.name;
@@ -237,7 +262,7 @@ class SeveralModelsTest : public ParamSourceTest {
 
   // The number of the one that is read, or what is wrong.
   std::string Taken() {
-    const auto source = ParamSource::Open(dir_.path(), Llama());
+    const auto source = ParamSource::Open(dir_.path(), OddLlama());
     EXPECT_TRUE(source.ok()) << source.status();
     for (const DcpFault& fault : (*source)->faults()) return fault.where + " " + fault.what;
     float number = -1;

@@ -90,6 +90,8 @@ bool IsAt(int fd, const std::string& path) {
 
 absl::Status CheckTargetIsFree(const std::string& target) {
   if (rmdir(target.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  const bool below_a_file = errno == ENOTDIR && access(target.c_str(), F_OK) != 0;
+  if (below_a_file) return ErrnoStatus(absl::StrCat("make ", target), ENOTDIR);
   if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) {
     return absl::AlreadyExistsError(
         absl::StrCat(target, ": is there already; name a folder that is not, or remove it"));

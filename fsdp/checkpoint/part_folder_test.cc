@@ -198,5 +198,14 @@ TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {
   EXPECT_THAT(full.message(), HasSubstr("are needed, and "));
 }
 
+TEST(PartFolder, BelowAFileIsSaidToBeThat) {
+  TempDir dir;
+  WriteFileOf(dir.File("file"), "x");
+  const absl::Status below = PartFolder::Create(dir.File("file/out"), false).status();
+  EXPECT_THAT(below.message(), HasSubstr("file/out: Not a directory")) << below;
+  const absl::Status itself = PartFolder::Create(dir.File("file"), false).status();
+  EXPECT_THAT(itself.message(), HasSubstr("file: is there already")) << itself;
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/dcp_store.h"
+#include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/open_store.h"
 #include "fsdp/checkpoint/param_match.h"
 
@@ -16,7 +17,7 @@ absl::StatusOr<StartKind> KindOfStart(const std::string& path, const ModelConfig
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(path));
   const std::optional<Naming> naming = NamingOf(*reader, model);
   if (naming.has_value() && *naming != Naming::kOurs) return StartKind::kForeign;
-  return reader->dcp().FindValue("iteration") != nullptr ? StartKind::kTraining : StartKind::kNative;
+  return reader->dcp().FindValue(kIterationKey) != nullptr ? StartKind::kTraining : StartKind::kNative;
 }
 
 absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, const std::string& path,

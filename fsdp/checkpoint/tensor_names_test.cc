@@ -9,39 +9,17 @@
 #include <set>
 
 #include "fsdp/plan/model/model_facts.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
 
-LlamaConfig SomeLlama() {
-  LlamaConfig llama;
-  llama.vocab_size = 32;
-  llama.hidden_size = 8;
-  llama.intermediate_size = 12;
-  llama.layers = 2;
-  llama.heads = 2;
-  llama.kv_heads = 1;
-  llama.head_size = 4;
-  return llama;
-}
-
-Gpt2Config SomeGpt2() {
-  Gpt2Config gpt2;
-  gpt2.vocab_size = 32;
-  gpt2.hidden_size = 8;
-  gpt2.intermediate_size = 32;
-  gpt2.layers = 2;
-  gpt2.heads = 2;
-  gpt2.positions = 16;
-  return gpt2;
-}
-
 std::vector<ModelConfig> Models() {
-  LlamaConfig with_all = SomeLlama();
+  LlamaConfig with_all = SmallLlama();
   with_all.qk_norm = with_all.attention_bias = with_all.tied_embeddings = true;
-  Gpt2Config untied = SomeGpt2();
+  Gpt2Config untied = SmallGpt2();
   untied.tied_embeddings = false;
-  return {SomeLlama(), with_all, SomeGpt2(), untied};
+  return {SmallLlama(), with_all, SmallGpt2(), untied};
 }
 
 // A parameter that a model gains and the table has not would leave the model without names.
@@ -65,9 +43,9 @@ TEST(TensorNames, TorchtitanHasPlainLlamasOnly) {
 }
 
 TEST(TensorNames, ATiedHeadHasANameAndIsNoParameter) {
-  EXPECT_EQ(TiedName(SomeLlama(), Naming::kTransformers), std::nullopt);
-  EXPECT_EQ(TiedName(SomeGpt2(), Naming::kTransformers), "lm_head.weight");
-  for (const NamedParam& param : ParamsOf(SomeGpt2(), Naming::kTransformers)) {
+  EXPECT_EQ(TiedName(SmallLlama(), Naming::kTransformers), std::nullopt);
+  EXPECT_EQ(TiedName(SmallGpt2(), Naming::kTransformers), "lm_head.weight");
+  for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kTransformers)) {
     EXPECT_NE(param.theirs, "lm_head.weight");
   }
 }
@@ -124,7 +102,7 @@ const NamedParam& Find(const std::vector<NamedParam>& params, const std::string&
 
 // Queries of a group, its key and its value, then the next group's; gates before ups; layers along an axis.
 TEST(TensorNames, MegatronHasHeadsByGroupAndLayersTogether) {
-  LlamaConfig llama = SomeLlama();
+  LlamaConfig llama = SmallLlama();
   llama.heads = 4;
   llama.kv_heads = 2;
   llama.head_size = 2;

@@ -73,11 +73,12 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& folder,
+                                                           absl::Duration longest_wait) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
-  return std::unique_ptr<FileStore>(new FileStore(folder));
+  return std::unique_ptr<FileStore>(new FileStore(folder, longest_wait));
 }
 
 std::string FileStore::FileOf(const std::string& key) const {
@@ -102,6 +103,7 @@ absl::Status FileStore::Set(const std::string& key, const std::string& value) {
 absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duration timeout) {
   // The steady clock: a wall clock that is set back must not stretch the wait.
   const auto start = std::chrono::steady_clock::now();
+  timeout = std::min(timeout, longest_wait_);
   const std::string path = FileOf(key);
   for (absl::Duration poll = kFirstPoll;; poll = std::min(2 * poll, kLongestPoll)) {
     FSDPD_ASSIGN_OR_RETURN(std::optional<std::string> value, ReadIfThere(path));

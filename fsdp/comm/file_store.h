@@ -18,18 +18,22 @@ namespace fsdpd {
 
 class FileStore : public Store {
  public:
-  // Makes the folder if it is not there.
-  static absl::StatusOr<std::unique_ptr<FileStore>> Open(const std::string& folder);
+  // Makes the folder if it is not there. No Get waits longer than `longest_wait`, whatever its timeout: who
+  // started the ranks may not end those that wait for one that was killed.
+  static absl::StatusOr<std::unique_ptr<FileStore>> Open(
+      const std::string& folder, absl::Duration longest_wait = absl::InfiniteDuration());
 
   absl::Status Set(const std::string& key, const std::string& value) override;
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
 
  private:
-  explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
+  FileStore(std::string folder, absl::Duration longest_wait)
+      : folder_(std::move(folder)), longest_wait_(longest_wait) {}
 
   std::string FileOf(const std::string& key) const;
 
   const std::string folder_;
+  const absl::Duration longest_wait_;
 };
 
 }  // namespace fsdpd

@@ -54,6 +54,14 @@ TEST(FileStore, NamesTheKeyThatDidNotComeInTime) {
   EXPECT_NE(result.status().ToString().find(dir.path()), std::string::npos);
 }
 
+TEST(FileStore, WaitsNoLongerThanItsOwnBound) {
+  TempDir dir;
+  const auto store = FileStore::Open(dir.path(), /*longest_wait=*/absl::Milliseconds(5));
+  const auto result = (*store)->Get("never", absl::Hours(24));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(result.status().ToString().find("within 5ms"), std::string::npos) << result.status();
+}
+
 TEST(FileStore, AcceptsTheSameValueTwiceAndRefusesAnotherOne) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path());

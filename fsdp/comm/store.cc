@@ -6,6 +6,14 @@
 
 namespace fsdpd {
 
+absl::StatusOr<std::string> GetFrom(Store* store, int64_t rank, const std::string& key,
+                                    absl::Duration timeout) {
+  absl::StatusOr<std::string> value = store->Get(key, timeout);
+  if (!absl::IsDeadlineExceeded(value.status())) return value;
+  return absl::DeadlineExceededError(absl::StrFormat("rank %d has not been heard from, and may be gone: %s",
+                                                     rank, value.status().message()));
+}
+
 absl::Status LocalStore::Set(const std::string& key, const std::string& value) {
   MutexLock lock(&mutex_);
   const auto [entry, inserted] = values_.emplace(key, value);

@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -21,6 +22,10 @@ class Store {
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) = 0;
 };
+
+// A value that `rank` sets; when it does not come in time, the error names that rank.
+absl::StatusOr<std::string> GetFrom(Store* store, int64_t rank, const std::string& key,
+                                    absl::Duration timeout);
 
 // For ranks that are threads of one process.
 class LocalStore : public Store {

@@ -31,6 +31,16 @@ TEST(LocalStore, NamesTheKeyThatDidNotComeInTime) {
   EXPECT_NE(result.status().ToString().find("never"), std::string::npos);
 }
 
+TEST(GetFrom, NamesTheRankThatSaidNothing) {
+  LocalStore store;
+  const auto result = GetFrom(&store, 7, "never", absl::Milliseconds(5));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(result.status().message(),
+            "rank 7 has not been heard from, and may be gone: key never did not come within 5ms");
+  ASSERT_TRUE(store.Set("k", "one").ok());
+  EXPECT_EQ(*GetFrom(&store, 7, "k", absl::ZeroDuration()), "one");
+}
+
 TEST(LocalStore, AcceptsTheSameValueTwiceAndRefusesAnotherOne) {
   LocalStore store;
   ASSERT_TRUE(store.Set("k", "one").ok());

@@ -233,7 +233,8 @@ std::string CheckShare(const std::string& path, int rank, int world) {
 absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
   std::string verdict = kIntact;
   for (int rank = 0; rank < world; ++rank) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string said, store->Get(CheckKey(round, rank), kLongestFileWait));
+    FSDPD_ASSIGN_OR_RETURN(const std::string said,
+                           GetFrom(store, rank, CheckKey(round, rank), kLongestFileWait));
     if (verdict == kIntact) verdict = said;
   }
   return verdict;
@@ -270,7 +271,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
       }
       FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
     }
-    FSDPD_ASSIGN_OR_RETURN(const std::string name, store->Get(NameKey(round), kLongestFileWait));
+    FSDPD_ASSIGN_OR_RETURN(const std::string name, GetFrom(store, 0, NameKey(round), kLongestFileWait));
     absl::string_view path = name;
     if (name == kFresh) return std::nullopt;
     chosen.own = absl::ConsumePrefix(&path, kOwn);
@@ -285,7 +286,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
     }
-    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(VerdictKey(round), kLongestFileWait));
+    FSDPD_ASSIGN_OR_RETURN(const std::string verdict, GetFrom(store, 0, VerdictKey(round), kLongestFileWait));
     if (verdict == kIntact) return chosen;
     absl::string_view why = verdict;
     const bool unread = absl::ConsumePrefix(&why, kUnread);

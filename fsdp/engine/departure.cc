@@ -23,7 +23,7 @@ absl::Duration Departure::left() const {
 absl::Duration TimeToSave(const SaveEstimate& estimate) {
   const double seconds = estimate.last_seconds > 0 ? estimate.last_seconds
                                                    : static_cast<double>(estimate.bytes) / kBytesPerSecond;
-  return absl::Seconds(seconds + estimate.steps * estimate.step_seconds);
+  return absl::Seconds(seconds + static_cast<double>(estimate.steps) * estimate.step_seconds);
 }
 
 }  // namespace fsdpd

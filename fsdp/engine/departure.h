@@ -36,7 +36,7 @@ struct SaveEstimate {
   double last_seconds = 0;  // Of the save before, until all ranks had theirs on disk; 0: there was none.
   int64_t bytes = 0;        // That this rank writes.
   double step_seconds = 0;  // 0: no step is done.
-  int steps = 0;            // Until one can save that all ranks agree on, with the one that is under way.
+  int64_t steps = 0;        // Until one can save that all ranks agree on, with the one that is under way.
 };
 
 // Rather too short: a save that does not become ready costs time that was given for it, and one that is not

@@ -146,6 +146,7 @@ absl::Status RunRank(RankRun run) {
   options.passed_over = std::move(run.passed_over);
   options.restore = start.restore.get();
   options.store = run.store;
+  options.store_may_be_away = run.store_may_be_away;
   options.label = run.label;
   options.set_aside = std::move(start.set_aside);
   options.on_saved = run.on_saved;

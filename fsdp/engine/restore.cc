@@ -137,12 +137,19 @@ absl::Status Restore::OpenForeign(const std::string& path) {
     differences.push_back(absl::StrCat("with `model: {hf_config: ", path, "/", kHfConfigName,
                                        "}` in the spec the job's model is what that says"));
   }
+  FSDPD_ASSIGN_OR_RETURN(const std::string spec, SpecInside(path, foreign_->reader()));
+  OriginDifferences origin = CompareSpec(spec, plan_.spec);
+  for (std::string& each : origin.model) differences.push_back(std::move(each));
   for (const DcpFault& fault : foreign_->faults())
     differences.push_back(absl::StrCat(fault.where, " ", fault.what));
   if (!differences.empty()) return NotOfThisJob(path, "model", std::move(differences));
-  if (!config.has_value()) {
+  if (!config.has_value() && spec.empty()) {
     Note(absl::StrCat("it has no ", kHfConfigName,
                       ": that its heads, positions and norms are those of this job is not known"));
+  }
+  if (!foreign_->no_main().empty()) {
+    Note(absl::StrCat("the optimizer's main parameters are left unread, and the model's rounded ones taken: ",
+                      foreign_->no_main()));
   }
   const std::vector<std::string>& left_out = foreign_->left_out();
   if (left_out.empty()) return absl::OkStatus();

@@ -1,5 +1,7 @@
 #include "fsdp/engine/save_schedule.h"
 
+#include <algorithm>
+
 namespace fsdpd {
 
 bool SaveSchedule::Asks(absl::Time now) const {
@@ -7,8 +9,16 @@ bool SaveSchedule::Asks(absl::Time now) const {
   return keeps_time_ && minutes > 0 && now - newest_at_ >= absl::Minutes(minutes);
 }
 
-void SaveSchedule::Submitted(int64_t step, bool saves, absl::Time now) {
-  if (!saves) return;
+int64_t SaveSchedule::StepsToSave(int64_t next_step, int64_t steps) const {
+  return asked_ == 0 ? steps : std::max<int64_t>(1, steps - (next_step - asked_));
+}
+
+void SaveSchedule::Submitted(int64_t step, bool saves, bool asks, absl::Time now) {
+  if (!saves) {
+    if (asks && asked_ == 0) asked_ = step;
+    return;
+  }
+  asked_ = 0;
   wanted_ = false;
   newest_ = step;
   newest_at_ = now;

@@ -31,8 +31,12 @@ class SaveSchedule {
 
   bool Asks(absl::Time now) const;
   bool Saves(int64_t step) const { return wanted_ || spec_->SavesAfter(step); }
-  void Submitted(int64_t step, bool saves, absl::Time now);
+  void Submitted(int64_t step, bool saves, bool asks, absl::Time now);
   void Collected(int64_t step, bool asked) { wanted_ |= asked && step > newest_; }
+
+  // How many steps there are, from `next_step` on, until one can save: `steps` pass between a request and its
+  // checkpoint, and this rank may have asked already.
+  int64_t StepsToSave(int64_t next_step, int64_t steps) const;
 
   // The step submitted last that saves; the one that the run began after where there is none.
   int64_t newest() const { return newest_; }
@@ -45,6 +49,7 @@ class SaveSchedule {
   bool wanted_ = false;
   int64_t newest_;
   absl::Time newest_at_;
+  int64_t asked_ = 0;  // The first step after the newest that this rank asked with; 0: none.
 };
 
 }  // namespace fsdpd

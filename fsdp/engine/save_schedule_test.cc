@@ -21,10 +21,10 @@ TEST(SaveSchedule, ARequestSavesTheNextStepThatIsSubmitted) {
   const FakeClock clock;
   SaveSchedule schedule(&spec, /*keeps_time=*/false, /*start=*/0, clock.Now());
   EXPECT_FALSE(schedule.Saves(1));
-  schedule.Submitted(1, false, clock.Now());
+  schedule.Submitted(1, false, false, clock.Now());
   schedule.Collected(1, /*asked=*/true);
   EXPECT_TRUE(schedule.Saves(2));
-  schedule.Submitted(2, true, clock.Now());
+  schedule.Submitted(2, true, false, clock.Now());
   EXPECT_FALSE(schedule.Saves(3));
   EXPECT_EQ(schedule.newest(), 2);
 }
@@ -34,27 +34,45 @@ TEST(SaveSchedule, ACheckpointAnswersTheRequestsOfStepsBeforeIt) {
   const Spec spec = SpecOf(0, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
-  schedule.Submitted(1, false, clock.Now());
-  schedule.Submitted(2, false, clock.Now());
+  schedule.Submitted(1, false, false, clock.Now());
+  schedule.Submitted(2, false, false, clock.Now());
   schedule.Collected(1, true);
   ASSERT_TRUE(schedule.Saves(3));
-  schedule.Submitted(3, true, clock.Now());
+  schedule.Submitted(3, true, false, clock.Now());
   schedule.Collected(2, true);
   EXPECT_FALSE(schedule.Saves(4));
-  schedule.Submitted(4, false, clock.Now());
+  schedule.Submitted(4, false, false, clock.Now());
   schedule.Collected(3, true);
   EXPECT_FALSE(schedule.Saves(5)) << "step 3 was saved itself";
   schedule.Collected(4, true);
   EXPECT_TRUE(schedule.Saves(5)) << "somebody has asked since";
 }
 
+// A rank that judged anew with each step whether a save still fits would leave in the middle of one that
+// does.
+TEST(SaveSchedule, WhoHasAskedWaitsForFewerSteps) {
+  const Spec spec = SpecOf(0, 0);
+  const FakeClock clock;
+  SaveSchedule schedule(&spec, false, 0, clock.Now());
+  EXPECT_EQ(schedule.StepsToSave(1, 3), 3);
+  schedule.Submitted(1, false, /*asks=*/false, clock.Now());
+  EXPECT_EQ(schedule.StepsToSave(2, 3), 3);
+  schedule.Submitted(2, false, /*asks=*/true, clock.Now());
+  EXPECT_EQ(schedule.StepsToSave(3, 3), 2);
+  schedule.Submitted(3, false, /*asks=*/true, clock.Now());
+  EXPECT_EQ(schedule.StepsToSave(4, 3), 1);
+  EXPECT_EQ(schedule.StepsToSave(6, 3), 1) << "one that is late";
+  schedule.Submitted(4, true, /*asks=*/true, clock.Now());
+  EXPECT_EQ(schedule.StepsToSave(5, 3), 3) << "for the next one";
+}
+
 TEST(SaveSchedule, OneOfTheSpecsAnswersARequestToo) {
   const Spec spec = SpecOf(/*every_steps=*/2, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
-  schedule.Submitted(1, false, clock.Now());
+  schedule.Submitted(1, false, false, clock.Now());
   ASSERT_TRUE(schedule.Saves(2));
-  schedule.Submitted(2, true, clock.Now());
+  schedule.Submitted(2, true, false, clock.Now());
   schedule.Collected(1, true);
   EXPECT_FALSE(schedule.Saves(3));
 }
@@ -71,9 +89,9 @@ TEST(SaveSchedule, AsksWhenSoManyMinutesAreOverSinceTheLastCheckpointBegan) {
   clock.Advance(absl::Minutes(1));
   EXPECT_TRUE(schedule.Asks(clock.Now()));
   EXPECT_FALSE(other.Asks(clock.Now())) << "one rank keeps the time";
-  schedule.Submitted(8, false, clock.Now());
+  schedule.Submitted(8, false, false, clock.Now());
   EXPECT_TRUE(schedule.Asks(clock.Now())) << "until a step saves";
-  schedule.Submitted(9, true, clock.Now());
+  schedule.Submitted(9, true, false, clock.Now());
   EXPECT_FALSE(schedule.Asks(clock.Now()));
   clock.Advance(absl::Minutes(10));
   EXPECT_TRUE(schedule.Asks(clock.Now()));
@@ -85,7 +103,7 @@ TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
   SaveSchedule schedule(&spec, true, 0, clock.Now());
   clock.Advance(absl::Minutes(8));
   ASSERT_TRUE(schedule.Saves(5));
-  schedule.Submitted(5, true, clock.Now());
+  schedule.Submitted(5, true, false, clock.Now());
   clock.Advance(absl::Minutes(8));
   EXPECT_FALSE(schedule.Asks(clock.Now()));
 }

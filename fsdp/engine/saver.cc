@@ -1,5 +1,6 @@
 #include "fsdp/engine/saver.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -44,6 +45,12 @@ constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
 constexpr char kUnwritten[] = "unwritten";
+// DIR/.fsdpd_said.TOKEN: what ranks say there while the store is silent.
+constexpr char kSaidPrefix[] = ".fsdpd_said.";
+// How long the store may take where all is well, ranks that write more slowly aside; and how often the folder
+// is looked at then.
+constexpr absl::Duration kSilence = absl::Seconds(2);
+constexpr absl::Duration kLook = absl::Seconds(1);
 
 std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
 std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
@@ -71,6 +78,16 @@ absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
 
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// What is left of them there is in nobody's way.
+void RemoveSaid(const std::string& dir) {
+  std::error_code error;
+  std::vector<std::filesystem::path> folders;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) folders.push_back(it->path());
+  }
+  for (const std::filesystem::path& folder : folders) std::filesystem::remove_all(folder, error);
 }
 
 absl::Status MakeFolder(const std::string& path) {
@@ -103,21 +120,26 @@ absl::Status Saver::Lock(const std::string& path) {
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
   // Where the file system has no locks, nothing keeps two apart.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     std::string holder;
     std::ifstream(path) >> holder;
     const bool own = !options_.label.job.empty() && holder == options_.label.job;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
     if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
       continue;
     }
+    if (own) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
+          "or a process that is stopped or hangs)"));
+    }
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is locked by ",
-                     own              ? "an attempt before"
-                     : holder.empty() ? "another run"
-                                      : holder,
+        absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
                      ", which writes there: give each job a folder of its own"));
   }
   return absl::OkStatus();
@@ -130,6 +152,7 @@ absl::Status Saver::ClearFolder() {
   }
   if (!locked_) return absl::OkStatus();
   const std::string& dir = options_.plan->spec.checkpoint.dir;
+  RemoveSaid(dir);
   const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
   if (!removed.ok()) {
     LogWarning("what killed saves left stays: %s", removed.status().message());
@@ -156,16 +179,20 @@ absl::Status Saver::TakeFolder() {
     if (written.ok() && fsync(lock_) != 0) written = ErrnoStatus(absl::StrCat("fsync ", path));
     // A full disk may have room again when there is a checkpoint to write.
     if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
+    if (written.ok()) token_ = token;
     return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
   }
-  FSDPD_ASSIGN_OR_RETURN(const std::string token, options_.store->Get(kFolderKey, kLongestFileWait));
+  FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
   if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
     std::string holder, found;
     std::ifstream(path) >> holder >> found;
-    if (found == token) return absl::OkStatus();
+    if (found == token) {
+      token_ = token;
+      return absl::OkStatus();
+    }
     if (options_.stop->load()) return absl::CancelledError("asked to stop");
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
   }
@@ -175,6 +202,7 @@ absl::Status Saver::TakeFolder() {
 
 Saver::~Saver() {
   if (worker_.joinable()) Leave();
+  if (options_.position.rank == 0 && locked_) RemoveSaid(options_.plan->spec.checkpoint.dir);
   if (lock_ >= 0) close(lock_);
 }
 
@@ -190,6 +218,52 @@ void Saver::Leave() {
   options_.store->Set(RankKey(next, options_.position.rank), left).IgnoreError();
   if (options_.position.rank == 0) options_.store->Set(OutcomeKey(next), left).IgnoreError();
   worker_.join();
+}
+
+// Null where there can be none.
+FileStore* Saver::Beside() {
+  if (beside_ == nullptr && !token_.empty()) {
+    auto opened = FileStore::Open(absl::StrCat(options_.plan->spec.checkpoint.dir, "/", kSaidPrefix, token_),
+                                  absl::ZeroDuration());
+    if (opened.ok()) beside_ = *std::move(opened);
+  }
+  return beside_.get();
+}
+
+// From the store; `beside` is asked for it as long as that is silent.
+absl::StatusOr<std::string> Saver::AwaitWord(int64_t rank, const std::string& key,
+                                             const std::function<std::optional<std::string>()>& beside) {
+  if (!options_.store_may_be_away) return GetFrom(options_.store, rank, key, kLongestFileWait);
+  const auto begin = std::chrono::steady_clock::now();
+  for (absl::Duration silence = kSilence;; silence = kLook) {
+    absl::StatusOr<std::string> said = GetFrom(options_.store, rank, key, silence);
+    const bool over = absl::Seconds(SecondsSince(begin)) > kLongestFileWait;
+    if (!absl::IsDeadlineExceeded(said.status()) || over) return said;
+    if (std::optional<std::string> word = beside(); word.has_value()) return *std::move(word);
+  }
+}
+
+absl::StatusOr<std::string> Saver::AwaitSum(const Save& save, int64_t rank) {
+  const std::string key = RankKey(save.number, rank);
+  return AwaitWord(rank, key, [&]() -> std::optional<std::string> {
+    if (Beside() == nullptr) return std::nullopt;
+    absl::StatusOr<std::string> said = Beside()->Get(key, absl::ZeroDuration());
+    return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
+  });
+}
+
+// `own`: what this rank has told the store.
+absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::string& folder,
+                                                const std::string& own) {
+  bool told = false;
+  return AwaitWord(0, OutcomeKey(save.number), [&]() -> std::optional<std::string> {
+    if (Beside() == nullptr) return std::nullopt;
+    if (!told) told = Beside()->Set(RankKey(save.number, options_.position.rank), own).ok();
+    // Of rank 0 that had no need to look here. It was none when this rank's file got its name.
+    if (absl::StartsWith(own, kWritten) && IsCheckpoint(folder)) return kCommitted;
+    absl::StatusOr<std::string> said = Beside()->Get(OutcomeKey(save.number), absl::ZeroDuration());
+    return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
+  });
 }
 
 void Saver::AwaitFree() {
@@ -252,16 +326,10 @@ void Saver::Do(const Save& save) {
   absl::StatusOr<DcpSum> sum = DcpSum();
   if (!file.empty()) sum = WriteFile(save, folder, file);
   const std::string own = SumText(sum);
-  absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
-  if (told.ok() && rank == 0) {
-    const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
-    Tell(save, folder, bytes);
-    told = options_.store->Set(OutcomeKey(save.number),
-                               bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status()));
-    if (bytes.ok()) Tidy(save.state.step, folder);
-  }
-  const absl::StatusOr<std::string> outcome =
-      told.ok() ? options_.store->Get(OutcomeKey(save.number), kLongestFileWait) : told;
+  const absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
+  const absl::StatusOr<std::string> outcome = !told.ok()  ? absl::StatusOr<std::string>(told)
+                                              : rank == 0 ? Decide(save, folder, own)
+                                                          : AwaitOutcome(save, folder, own);
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
@@ -275,6 +343,18 @@ void Saver::Do(const Save& save) {
   last_seconds_ = SecondsSince(save.begin);
   busy_ = false;
   changed_.SignalAll();
+}
+
+// Rank 0's: what comes of a save, in the words that the others read.
+absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& folder,
+                                          const std::string& own) {
+  const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
+  Tell(save, folder, bytes);
+  const std::string outcome = bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status());
+  FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
+  if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
+  if (bytes.ok()) Tidy(save.state.step, folder);
+  return outcome;
 }
 
 absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& folder, const JobFile& file) {
@@ -314,7 +394,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
     std::string said = own;
     if (rank > 0) {
-      FSDPD_ASSIGN_OR_RETURN(said, options_.store->Get(RankKey(save.number, rank), kLongestFileWait));
+      FSDPD_ASSIGN_OR_RETURN(said, AwaitSum(save, rank));
     }
     const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
     failed.Update(sum.status());

@@ -17,6 +17,11 @@
 // hears so removes its own file, and training goes on. A saver that is destroyed says so in the place of its
 // next save, so no other waits for it for ever.
 //
+// The store may be silent: ranks of several nodes reach it through a coordinator, which may be away. Where
+// Options::store_may_be_away, a rank that has waited for some seconds says its sum in a folder beside the
+// checkpoints too, where rank 0 looks, and takes a checkpoint that is there for one that was committed: all
+// nodes share the folder. So what is saved meanwhile counts, of ranks that are told to leave too.
+//
 // Thread safety: one thread; Options::on_saved is called from another one. Errors: only of Finish, where the
 // checkpoint of the last step was asked for and is not there: what the job has learnt would be lost.
 #pragma once
@@ -28,6 +33,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +41,7 @@
 #include "base/mutex.h"
 #include "fsdp/checkpoint/dcp_sums.h"
 #include "fsdp/checkpoint/job_file.h"
+#include "fsdp/comm/file_store.h"
 #include "fsdp/comm/store.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/plan/plan.h"
@@ -49,6 +56,7 @@ class Saver {
     MeshPosition position;
     Store* store = nullptr;
     JobLabel label;
+    bool store_may_be_away = false;
     const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
     std::vector<std::string> set_aside = {};  // Rank 0: ChosenCheckpoint's.
     // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
@@ -83,8 +91,15 @@ class Saver {
   absl::Status Lock(const std::string& path);
   absl::Status ClearFolder();
   void Leave();
+  FileStore* Beside();
+  absl::StatusOr<std::string> AwaitWord(int64_t rank, const std::string& key,
+                                        const std::function<std::optional<std::string>()>& beside);
+  absl::StatusOr<std::string> AwaitSum(const Save& save, int64_t rank);
+  absl::StatusOr<std::string> AwaitOutcome(const Save& save, const std::string& folder,
+                                           const std::string& own);
   void Run();
   void Do(const Save& save);
+  absl::StatusOr<std::string> Decide(const Save& save, const std::string& folder, const std::string& own);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
   void Tidy(int64_t step, const std::string& folder);
@@ -93,9 +108,11 @@ class Saver {
   const Options options_;
   const Snapshot* const snapshot_;
   std::thread worker_;
-  int lock_ = -1;                    // Of rank 0.
-  bool locked_ = false;              // Not where the disk was full, or the file system has no locks.
-  std::map<std::string, bool> own_;  // The worker's: whether a checkpoint in the folder is the job's.
+  int lock_ = -1;                      // Of rank 0.
+  bool locked_ = false;                // Not where the disk was full, or the file system has no locks.
+  std::string token_;                  // Of this attempt at the folder; empty: it is not known to be shared.
+  std::unique_ptr<FileStore> beside_;  // The worker's; null: not needed so far.
+  std::map<std::string, bool> own_;    // The worker's: whether a checkpoint in the folder is the job's.
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -9,10 +9,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/check.h"
 #include "base/temp_dir.h"
+#include "fsdp/checkpoint/dcp_verify.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/comm/file_store.h"
 
 namespace fsdpd {
 namespace {
@@ -87,6 +90,73 @@ TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   ASSERT_TRUE(store.Set("save/0", "rank 0: write __0_0.distcp: No space left on device").ok());
   SaveAlone(PlanOf(dir.path()), &store);
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
+}
+
+// A rank of a program without agents, which end who waits for one that was killed.
+TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
+  const TempDir dir, rendezvous;
+  const Plan plan = PlanOf(dir.path());
+  const auto store = FileStore::Open(rendezvous.path(), /*longest_wait=*/absl::Milliseconds(5));
+  ASSERT_TRUE(store.ok()) << store.status();
+  const std::atomic<bool> stop{false};
+  const MeshPosition position{plan.spec.mesh, 0};
+  const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  Saver::Options options;
+  options.plan = &plan;
+  options.position = position;
+  options.store = store->get();
+  options.stop = &stop;
+  const auto saver = Saver::Make(options, snapshot->get());
+  ASSERT_TRUE(saver.ok()) << saver.status();
+  (*saver)->Write({3, 12, 3, 1, 0});
+  const absl::Status saved = (*saver)->AwaitLast();
+  EXPECT_THAT(saved.message(), ::testing::HasSubstr("rank 1 has not been heard from")) << saved;
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
+}
+
+// Answers at the start, and then nobody: a coordinator that went away.
+class SilentStore : public LocalStore {
+ public:
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    if (key == "save/folder") return LocalStore::Get(key, timeout);
+    return absl::DeadlineExceededError("silence");
+  }
+};
+
+TEST(Saver, CommitsWhileTheStoreIsSilent) {
+  const TempDir dir;
+  const Plan plan = PlanOf(dir.path());
+  fs::create_directories(dir.File(".fsdpd_said.of-an-attempt-before"));
+  SilentStore store;
+  const std::atomic<bool> stop{false};
+  const auto save = [&](int64_t rank) {
+    const MeshPosition position{plan.spec.mesh, rank};
+    const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
+    FSDPD_CHECK_OK(snapshot.status());
+    Saver::Options options;
+    options.plan = &plan;
+    options.position = position;
+    options.store = &store;
+    options.store_may_be_away = true;
+    options.stop = &stop;
+    const auto saver = Saver::Make(options, snapshot->get());
+    FSDPD_CHECK_OK(saver.status());
+    for (const int64_t step : {3, 6}) {
+      (*saver)->Write({step, 4 * step, step, 1, 0});
+      const absl::Status saved = (*saver)->AwaitLast();
+      EXPECT_TRUE(saved.ok()) << "rank " << rank << ": " << saved;
+    }
+  };
+  std::thread other([&] { save(1); });
+  save(0);
+  other.join();
+  for (const int64_t step : {3, 6}) {
+    const auto verdict = VerifyDcp(CheckpointPath(dir.path(), step), /*threads=*/1);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_TRUE(verdict->faults.empty());
+  }
+  EXPECT_FALSE(fs::exists(dir.File(".fsdpd_said.of-an-attempt-before")));
 }
 
 // Of `rank`, whose saver ends at once.

@@ -159,6 +159,7 @@ absl::Status Trainer::MakeSaver() {
   saver.plan = options_.plan;
   saver.position = position;
   saver.store = options_.store;
+  saver.store_may_be_away = options_.store_may_be_away;
   saver.label = options_.label;
   saver.set_aside = options_.set_aside;
   saver.stop = options_.stop;
@@ -247,7 +248,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   estimate.last_seconds = saver_->LastSeconds();
   estimate.bytes = snapshot_->bytes();
   estimate.step_seconds = step_seconds_;
-  estimate.steps = RunsAhead() ? Executor::kMaxInFlight + 1 : 2;
+  estimate.steps = schedule_->StepsToSave(next_step, RunsAhead() ? Executor::kMaxInFlight + 1 : 2);
   const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
   if (needed <= left) return absl::OkStatus();
   saver_->AwaitLast().IgnoreError();  // The one that is being written may be ready in time.
@@ -272,7 +273,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
   order.saves = saves;
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
-  schedule_->Submitted(step, saves, now);
+  schedule_->Submitted(step, saves, order.asks, now);
   open_.push_back({order, {}, {}});
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());

@@ -63,6 +63,7 @@ struct TrainerOptions {
   const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
   // How ranks tell each other what they read (rank_data.h), and, where the spec saves, what is written.
   Store* store = nullptr;
+  bool store_may_be_away = false;
   // Where the spec saves: whose checkpoints they are, which are damaged, and who hears of them
   // (Saver::Options).
   JobLabel label = {};

@@ -4,7 +4,6 @@
 #include <ATen/cuda/Exceptions.h>
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>

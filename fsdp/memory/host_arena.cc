@@ -1,6 +1,7 @@
 #include "fsdp/memory/host_arena.h"
 
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
 #include <errno.h>
@@ -10,9 +11,11 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/cgroup_memory.h"
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/text.h"
@@ -36,18 +39,23 @@ int64_t AvailableBytes() {
   return std::numeric_limits<int64_t>::max();
 }
 
-absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing) {
+absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, const std::string& root) {
   const int64_t available = AvailableBytes();
-  if (missing <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%s take %s of host memory on this rank, %s of it still missing, and the node "
-                      "has %s available: fewer ranks on a node, or no checkpoints, take less",
-                      what, HumanBytes(bytes), HumanBytes(missing), HumanBytes(available)));
+  const std::optional<CgroupMemory> group = TightestCgroup(root);
+  if (missing <= available && (!group.has_value() || missing <= group->left_bytes)) return absl::OkStatus();
+  const std::string has =
+      group.has_value() && group->left_bytes < available
+          ? absl::StrCat("the memory limit of this rank's control group, ", HumanBytes(group->limit_bytes),
+                         ", leaves ", HumanBytes(std::max<int64_t>(0, group->left_bytes)))
+          : absl::StrCat("the node has ", HumanBytes(available), " available");
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, " take ", HumanBytes(bytes), " of host memory on this rank, ", HumanBytes(missing),
+      " of it still missing, and ", has, ": fewer ranks on a node, or no checkpoints, take less"));
 }
 
-absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes) {
+absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root) {
   for (int64_t done = 0; done < bytes; done += kStretch) {
-    FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done));
+    FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done, root));
     const auto stretch = static_cast<size_t>(std::min(kStretch, bytes - done));
     // Before Linux 5.14 there is no such advice.
     if (madvise(data + done, stretch, MADV_POPULATE_WRITE) != 0) std::memset(data + done, 0, stretch);
@@ -57,12 +65,12 @@ absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device,
-                                                           const char* what) {
+absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device, const char* what,
+                                                           const std::string& root) {
   FSDPD_CHECK(bytes >= 0);
   std::unique_ptr<HostArena> arena(new HostArena(bytes));
   if (bytes == 0) return arena;
-  FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes));
+  FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes, root));
   void* const data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
@@ -70,7 +78,7 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, Device
   }
   arena->data_ = static_cast<std::byte*>(data);
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
-  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes));
+  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes, root));
   if (device == DeviceKind::kCuda) {
     FSDPD_RETURN_IF_ERROR(PinForCuda(data, bytes));
     arena->pinned_ = true;

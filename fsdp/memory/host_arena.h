@@ -2,8 +2,9 @@
 // checkpoints, and batches. Its pages are real when Make returns, so nothing runs out of memory in the middle
 // of a job, and for CUDA they are pinned, so that copies run beside the device's work.
 //
-// Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before a node's memory is used up.
-// Ranks that start at the same time see what the others have taken so far only.
+// Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before the memory of a node, or of
+// a control group with a limit (a pod, a service, a Slurm job), is used up. Ranks that start at the same time
+// see what the others have taken so far only.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "fsdp/plan/spec/spec.h"
 
@@ -18,8 +20,10 @@ namespace fsdpd {
 
 class HostArena {
  public:
-  // `what` it is for, in the plural: the error begins with it.
-  static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device, const char* what);
+  // `what` it is for, in the plural: the error begins with it. `root` stands before /sys and what is read of
+  // /proc/self, for tests.
+  static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device, const char* what,
+                                                         const std::string& root = "");
   ~HostArena();
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;

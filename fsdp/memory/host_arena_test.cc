@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/temp_dir.h"
 
 namespace fsdpd {
 namespace {
@@ -29,6 +33,24 @@ TEST(HostArena, IsRefusedBeforeTheNodeRunsOutOfMemory) {
   ASSERT_FALSE(arena.ok());
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(arena.status().message(), ::testing::HasSubstr("snapshots take 16.0 TiB of host memory"));
+}
+
+// The kernel would kill the rank instead, or another of its group.
+TEST(HostArena, IsRefusedBeforeItsControlGroupRunsOutOfMemory) {
+  const TempDir root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root.File(path)).parent_path());
+    std::ofstream(root.File(path)) << text;
+  };
+  write("proc/self/cgroup", "0::/pod\n");
+  write("sys/fs/cgroup/pod/memory.max", "8388608\n");
+  write("sys/fs/cgroup/pod/memory.current", "4194304\n");
+  EXPECT_TRUE(HostArena::Make(4 << 20, DeviceKind::kCpu, "snapshots", root.path()).ok());
+  const auto arena = HostArena::Make(5 << 20, DeviceKind::kCpu, "snapshots", root.path());
+  EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      arena.status().message(),
+      ::testing::HasSubstr("the memory limit of this rank's control group, 8.00 MiB, leaves 4.00 MiB"));
 }
 
 }  // namespace

@@ -160,6 +160,16 @@ def test_ranks_end_when_their_agent_is_killed(own):
         assert (job.failure.node, job.failure.rank) == ("node-1", -1), "no rank is to blame for a lost node"
 
 
+def test_a_rank_that_stands_still_ends_when_its_agent_is_killed(own):
+    """It cannot see that its socket is closed, and would keep its device and the lock of its checkpoint folder."""
+    with own(agents=1) as cluster:
+        job_id = cluster.submit(one_rank(steps=ENDLESS))
+        cluster.wait_step(job_id, 1)
+        os.kill(cluster.all_ranks()[0].pid, signal.SIGSTOP)
+        cluster.agents["node-0"].kill()
+        wait_until("no rank is left", lambda: not cluster.all_ranks())
+
+
 def test_a_second_agent_of_the_same_name_is_refused(own):
     with own(agents=1) as cluster:
         other = cluster.start_agent("other", node="node-0", expect_serving=False)

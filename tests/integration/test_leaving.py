@@ -83,6 +83,63 @@ def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node
         whole.assert_same(losses, tmp_path / "job" / "run")
 
 
+def assert_goes_on(cluster, job_id, node, step):
+    """In a second attempt, from the checkpoint of `step`, as the first does not count."""
+    wait_until("the next attempt is there", lambda: cluster.job(job_id).attempt == 2 or cluster.job(job_id).end_unix_nanos)
+    cluster.wait_step(job_id, step + 1)
+    job = cluster.job(job_id)
+    assert (job.attempt, job.restored.step) == (2, step) and step > 7
+    assert any(f"attempt 1 does not count, as node {node} left in order" in text for text in messages(job)), messages(job)
+
+
+@pytest.mark.parametrize("agent_is_replaced", [False, True], ids=["it waits", "the next one tells"])
+def test_an_agent_that_leaves_while_the_coordinator_is_away_costs_no_attempt_and_no_step(own, tmp_path, agent_is_replaced):
+    """As when all is restarted at once. A second SIGTERM, as Slurm's at the end of the time, ends no save."""
+    with own(agents=0) as cluster:
+        agent = cluster.start_agent("node-0", grace_ms=LONG * 1000)
+        one_node = {"resources": {"nodes": 1, "ranks_per_node": 2}, "train": {"global_batch": 2}}
+        job_id = cluster.submit(unsaved(tmp_path / "job", steps=ENDLESS, restart={"max_attempts": 1}, **one_node))
+        cluster.wait_step(job_id, 7)
+        cluster.coordinator.kill()
+        agent.process.send_signal(signal.SIGTERM)
+        agent.process.send_signal(signal.SIGTERM)
+        wait_until("the agent keeps what it could not tell", lambda: "is kept for the next agent" in agent.text())
+        step = checkpoints.assert_whole(tmp_path / "job" / "run")[-1]
+        if agent_is_replaced:
+            assert agent.stop() == 0, "one that has nothing left to do but wait"
+        cluster.start_coordinator(listen=cluster.address)
+        if not agent_is_replaced:
+            assert agent.wait() == 0
+        cluster.start_agent("node-0")
+        assert_goes_on(cluster, job_id, "node-0", step)
+
+
+@pytest.mark.parametrize("node", ["node-0", "node-1"])
+def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, tmp_path, node):
+    """Its ranks say what is on disk in the folder that they share. Until then it has trained on, and saved, without it."""
+    with own(agents=0) as cluster:
+        for name in ("node-0", "node-1"):
+            cluster.start_agent(name, grace_ms=LONG * 1000)
+        made = saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20}, restart={"max_attempts": 1})
+        job_id = cluster.submit(made)
+        cluster.wait_step(job_id, 7)
+        known = cluster.job(job_id).last_step.step
+        cluster.coordinator.kill()
+        folder = tmp_path / "job" / "run"
+        wait_until("it saves alone", lambda: any(step > known + 20 for step in checkpoints.steps_in(folder)))
+        agent = cluster.agents[node]
+        agent.process.send_signal(signal.SIGTERM)
+        wait_until("the agent keeps what it could not tell", lambda: "is kept for the next agent" in agent.text())
+        agent.process.send_signal(signal.SIGINT)
+        assert agent.wait() == 0
+        step = checkpoints.assert_whole(folder)[-1]
+        log = max((cluster.folder / f"{node}.work" / job_id / "attempt-1").glob("rank-*.log")).read_text()
+        assert f"left after step {step}, which is saved" in log, log[-2000:]
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.start_agent(node)
+        assert_goes_on(cluster, job_id, node, step)
+
+
 @pytest.mark.nightly
 def test_a_job_saves_every_so_many_minutes(cluster, tmp_path):
     """One, which a clock must show: the decision itself is save_schedule_test's."""

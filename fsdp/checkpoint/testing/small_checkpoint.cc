@@ -38,6 +38,15 @@ TestTensor MakeTestTensor(const std::string& name, const char* type, const std::
   return tensor;
 }
 
+TestTensor MakeSmallNumbers(const std::string& name, const std::vector<int64_t>& shape) {
+  TestTensor tensor = MakeTestTensor(name, "float32", shape);
+  auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+  for (int64_t i = 0; i < NumbersOf(tensor); ++i) {
+    numbers[i] = static_cast<float>((i * 7 + static_cast<int64_t>(name.size())) % 251) - 125;
+  }
+  return tensor;
+}
+
 std::vector<TestTensor> SmallTensors() {
   return {MakeTestTensor("model.w", "float32", {5, 7}), MakeTestTensor("model.b", "bfloat16", {11}),
           MakeTestTensor("model.c", "int64", {2, 3, 4}), MakeTestTensor("step", "float32", {}),

@@ -21,6 +21,9 @@ struct TestTensor {
 // With numbers that differ.
 TestTensor MakeTestTensor(const std::string& name, const char* type, const std::vector<int64_t>& shape);
 
+// Of float32, with small whole numbers, which every type has.
+TestTensor MakeSmallNumbers(const std::string& name, const std::vector<int64_t>& shape);
+
 // Of one to three dimensions, a scalar, an empty one, and of several types.
 std::vector<TestTensor> SmallTensors();
 

@@ -2,12 +2,15 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/kernels/add_product.h"
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
 namespace {
@@ -53,6 +56,23 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
     }
   }
   return y;
+}
+
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix) {
+  if (residual.is_cuda()) {
+    FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && matrix.is_contiguous());
+    at::Tensor sum = at::empty_like(residual);
+    const kernels::AddProductArgs args = {residual.const_data_ptr(),
+                                          x.const_data_ptr(),
+                                          matrix.const_data_ptr(),
+                                          sum.data_ptr(),
+                                          x.size(0),
+                                          matrix.size(0),
+                                          matrix.size(1),
+                                          DTypeOf(x.scalar_type())};
+    if (kernels::AddProduct(args, kernels::CurrentStream(x.get_device()))) return sum;
+  }
+  return at::addmm(residual, x, matrix.t());
 }
 
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {

@@ -21,6 +21,9 @@ at::Tensor AsOne(const Matrices& matrices);
 // x: [rows x inputs]. `biases`: one for each matrix, undefined where it has none; or nothing at all.
 at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
 
+// residual + x matrix^T, rounded once. Contiguous.
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix);
+
 // The gradient of x. `grad_out`: LinearForward's result's.
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 

@@ -24,7 +24,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
@@ -191,23 +190,6 @@ kernels::CrossEntropyArgs CrossEntropyArgsOf(const at::Tensor& logits, const at:
 }
 
 }  // namespace
-
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight) {
-  if (residual.is_cuda()) {
-    FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && weight.is_contiguous());
-    at::Tensor sum = at::empty_like(residual);
-    const kernels::AddProductArgs args = {residual.const_data_ptr(),
-                                          x.const_data_ptr(),
-                                          weight.const_data_ptr(),
-                                          sum.data_ptr(),
-                                          x.size(0),
-                                          weight.size(0),
-                                          weight.size(1),
-                                          DTypeOf(x.scalar_type())};
-    if (kernels::AddProduct(args, StreamOf(x))) return sum;
-  }
-  return at::addmm(residual, x, weight.t());
-}
 
 void GradInto(const at::Tensor& grad, bool accumulate, const at::Tensor& into) {
   if (!into.defined()) return;

@@ -14,9 +14,6 @@
 
 namespace fsdpd {
 
-// residual + x weight^T, rounded once.
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight);
-
 // ---- Gradients of parameters. `into` is a view of a reduce buffer in whatever type the buffer has,
 // overwritten, or added to with `accumulate`; undefined (a frozen parameter): nothing happens.
 

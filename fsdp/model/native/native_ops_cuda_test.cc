@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/model/unit/unit.h"

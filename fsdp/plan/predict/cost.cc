@@ -124,7 +124,9 @@ class Costs {
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
-    if (i.recompute == Recompute::kSelective) {
+    // What autograd saved is all there, and nothing runs again.
+    const bool selects = unit.kept_bytes.selective < unit.kept_bytes.none;
+    if (i.recompute == Recompute::kSelective && selects) {
       seconds +=
           unit.selective_flops / profile_.matmul_flops(spec_.precision.compute) + Memory(unit.forward_bytes);
     }

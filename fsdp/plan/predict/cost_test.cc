@@ -31,6 +31,7 @@ ModelFacts OneBlock() {
   UnitFacts& unit = model.units[0];
   unit.name = "layer.0";
   unit.params = {{"a", {8, 8}}, {"b", {8, 8}}};
+  unit.kept_bytes = {64, 32, 16};
   unit.forward_flops = 100;
   unit.attention_flops = 40;
   unit.selective_flops = 20;
@@ -87,6 +88,18 @@ TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   EXPECT_EQ(c.SecondsOf(i), backward + 20 / 1. + 160 / 16.);
   i.recompute = Recompute::kFull;
   EXPECT_EQ(c.SecondsOf(i), backward + c.SecondsOf(Op::kForward));
+}
+
+// As autograd's units do, which keep what their operators save.
+TEST(Cost, AUnitThatKeepsAllRunsNothingAgain) {
+  Case c;
+  c.model.units[0].kept_bytes.selective = c.model.units[0].kept_bytes.none;
+  Instruction i;
+  i.op = Op::kBackward;
+  i.unit = 0;
+  const double backward = c.SecondsOf(i);
+  i.recompute = Recompute::kSelective;
+  EXPECT_EQ(c.SecondsOf(i), backward);
 }
 
 TEST(Cost, ForwardBackwardIsBoth) {

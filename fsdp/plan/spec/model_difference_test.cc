@@ -5,38 +5,29 @@
 
 #include <functional>
 
+#include "fsdp/plan/spec/testing/small_models.h"
+
 namespace fsdpd {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-LlamaConfig Llama() {
-  LlamaConfig llama;
-  llama.vocab_size = 16;
-  llama.hidden_size = 8;
-  llama.intermediate_size = 12;
-  llama.layers = 1;
-  llama.heads = llama.kv_heads = 2;
-  llama.head_size = 4;
-  return llama;
-}
-
 std::vector<std::string> OfLlama(const std::function<void(LlamaConfig*)>& change) {
-  LlamaConfig theirs = Llama();
+  LlamaConfig theirs = SmallLlama();
   change(&theirs);
-  return ModelDifferences(Llama(), theirs);
+  return ModelDifferences(SmallLlama(), theirs);
 }
 
 TEST(ModelDifference, NamesEachFieldThatMakesAnotherModel) {
   EXPECT_THAT(OfLlama([](LlamaConfig*) {}), IsEmpty());
   const std::vector<std::pair<std::string, std::function<void(LlamaConfig*)>>> changes = {
-      {"vocab_size: 17 there, and 16 in this job", [](LlamaConfig* c) { c->vocab_size = 17; }},
+      {"vocab_size: 17 there, and 32 in this job", [](LlamaConfig* c) { c->vocab_size = 17; }},
       {"hidden_size: 4 there, and 8 in this job", [](LlamaConfig* c) { c->hidden_size = 4; }},
       {"intermediate_size: 4 there, and 12 in this job", [](LlamaConfig* c) { c->intermediate_size = 4; }},
-      {"layers: 4 there, and 1 in this job", [](LlamaConfig* c) { c->layers = 4; }},
+      {"layers: 4 there, and 2 in this job", [](LlamaConfig* c) { c->layers = 4; }},
       {"heads: 4 there, and 2 in this job", [](LlamaConfig* c) { c->heads = 4; }},
-      {"kv_heads: 1 there, and 2 in this job", [](LlamaConfig* c) { c->kv_heads = 1; }},
+      {"kv_heads: 2 there, and 1 in this job", [](LlamaConfig* c) { c->kv_heads = 2; }},
       {"head_size: 8 there, and 4 in this job", [](LlamaConfig* c) { c->head_size = 8; }},
       {"rope_theta: 500000 there, and 10000 in this job", [](LlamaConfig* c) { c->rope_theta = 500000; }},
       {"norm_epsilon: 1e-06 there, and 1e-05 in this job", [](LlamaConfig* c) { c->norm_epsilon = 1e-6; }},
@@ -51,7 +42,7 @@ TEST(ModelDifference, NamesEachFieldThatMakesAnotherModel) {
 }
 
 TEST(ModelDifference, OfScalingIsOneWhereBothScale) {
-  LlamaConfig job = Llama(), theirs = Llama();
+  LlamaConfig job = SmallLlama(), theirs = SmallLlama();
   job.rope_scaling.low_freq_factor = 2;
   EXPECT_THAT(ModelDifferences(job, theirs), IsEmpty()) << "of a scaling that is not";
   job.rope_scaling = {8, 1, 4, 8192};
@@ -63,20 +54,19 @@ TEST(ModelDifference, OfScalingIsOneWhereBothScale) {
 }
 
 TEST(ModelDifference, OfGpt2AndOfFamilies) {
-  Gpt2Config job;
-  job.vocab_size = 16, job.hidden_size = 8, job.intermediate_size = 32, job.layers = 1, job.heads = 2;
-  job.positions = 32;
+  const Gpt2Config job = SmallGpt2();
   EXPECT_THAT(ModelDifferences(job, job), IsEmpty());
   Gpt2Config theirs = job;
   theirs.heads = 4;
-  theirs.positions = 16;
+  theirs.positions = 32;
   theirs.norm_epsilon = 1e-6;
   theirs.tied_embeddings = false;
   EXPECT_THAT(ModelDifferences(job, theirs),
-              ElementsAre("heads: 4 there, and 2 in this job", "positions: 16 there, and 32 in this job",
+              ElementsAre("heads: 4 there, and 2 in this job", "positions: 32 there, and 16 in this job",
                           "norm_epsilon: 1e-06 there, and 1e-05 in this job",
                           "untied_embeddings: true there, and false in this job"));
-  EXPECT_THAT(ModelDifferences(job, Llama()), ElementsAre("model: 'llama' there, and 'gpt2' in this job"));
+  EXPECT_THAT(ModelDifferences(job, SmallLlama()),
+              ElementsAre("model: 'llama' there, and 'gpt2' in this job"));
 }
 
 TEST(ModelDifference, OfAPluginIsInItsArguments) {

@@ -1,4 +1,4 @@
-#include "agent/cgroup_memory.h"
+#include "base/cgroup_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -74,6 +74,35 @@ TEST_F(CgroupMemoryTest, AGroupOutsideOfTheContainersViewLeadsNowhere) {
   Write("sys/other/memory.max", "1\n");
   Write("other/memory.max", "1\n");
   EXPECT_EQ(Limit(), std::nullopt);
+}
+
+TEST_F(CgroupMemoryTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
+  EXPECT_FALSE(TightestCgroup(dir_.path()).has_value());
+  Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
+  Write("sys/fs/cgroup/system.slice/memory.max", "max\n");
+  Write("sys/fs/cgroup/system.slice/memory.current", "7000\n");
+  EXPECT_FALSE(TightestCgroup(dir_.path()).has_value());
+  const std::string service = "sys/fs/cgroup/system.slice/fsdpd-agent.service/";
+  Write(service + "memory.max", "8000\n");
+  Write(service + "memory.current", "6000\n");
+  Write(service + "memory.stat", "anon 3500\nfile 2500\nshmem 500\ninactive_file 1500\nactive_file 500\n");
+  const std::optional<CgroupMemory> tightest = TightestCgroup(dir_.path());
+  ASSERT_TRUE(tightest.has_value());
+  EXPECT_EQ(tightest->limit_bytes, 8000);
+  EXPECT_EQ(tightest->left_bytes, 4000);
+}
+
+TEST_F(CgroupMemoryTest, TheGroupWithTheLeastLeftBinds) {
+  Write("proc/self/cgroup", "4:cpuset,memory:/slurm/job_7\n0::/\n");
+  Write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "9000\n");
+  Write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "8000\n");
+  Write("sys/fs/cgroup/memory/slurm/memory.stat", "cache 1\ntotal_inactive_file 100\ntotal_active_file 10\n");
+  Write("sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes", "4000\n");
+  Write("sys/fs/cgroup/memory/slurm/job_7/memory.usage_in_bytes", "1000\n");
+  const std::optional<CgroupMemory> tightest = TightestCgroup(dir_.path());
+  ASSERT_TRUE(tightest.has_value());
+  EXPECT_EQ(tightest->limit_bytes, 9000);
+  EXPECT_EQ(tightest->left_bytes, 1110);
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+#include "base/cgroup_memory.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace fsdpd {
+namespace {
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::optional<int64_t> NumberIn(const std::string& path) {
+  int64_t number = 0;  // "max" is none.
+  const std::string text = ReadText(path);
+  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
+  return number;
+}
+
+// Of a file of lines "name number"; 0 where there is none.
+int64_t FieldIn(const std::string& path, absl::string_view name) {
+  const std::string text = ReadText(path);
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> words = absl::StrSplit(line, ' ');
+    int64_t number = 0;
+    if (words.first == name && absl::SimpleAtoi(words.second, &number)) return number;
+  }
+  return 0;
+}
+
+// How a version of the kernel's interface calls things.
+struct Names {
+  const char *limit, *usage, *active_file, *inactive_file;
+};
+constexpr Names kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file",
+                             "total_inactive_file"};
+constexpr Names kVersion2 = {"memory.max", "memory.current", "active_file", "inactive_file"};
+
+using Visit = std::function<void(const std::string& folder, const Names& names)>;
+
+// The folder of `group`, a path below `mount`, and all those above it. In a container the path may be the
+// host's and not be there: then the mount itself is the container's group.
+void VisitUpwards(const std::string& mount, absl::string_view group, const Names& of, const Visit& visit) {
+  std::string folder = mount;
+  std::vector<absl::string_view> names = absl::StrSplit(group, '/', absl::SkipEmpty());
+  // What lies outside of the container's view of the tree, where ".." would lead to.
+  names.erase(std::remove(names.begin(), names.end(), ".."), names.end());
+  visit(folder, of);
+  for (const absl::string_view part : names) {
+    absl::StrAppend(&folder, "/", part);
+    visit(folder, of);
+  }
+}
+
+void VisitGroups(const std::string& root, const Visit& visit) {
+  const std::string mount = root + "/sys/fs/cgroup";
+  const std::string groups = ReadText(root + "/proc/self/cgroup");
+  // "0::/system.slice/x.service" for version 2, "5:cpuset,memory:/slurm/job_7" for a hierarchy of version 1.
+  for (const absl::string_view line : absl::StrSplit(groups, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
+    if (fields[1].empty()) {
+      VisitUpwards(mount, fields[2], kVersion2, visit);
+    } else if (std::count(controllers.begin(), controllers.end(), "memory") != 0) {
+      VisitUpwards(mount + "/memory", fields[2], kVersion1, visit);
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
+  std::optional<int64_t> smallest;
+  VisitGroups(root, [&](const std::string& folder, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
+    if (limit.has_value()) smallest = std::min(smallest.value_or(*limit), *limit);
+  });
+  return smallest;
+}
+
+std::optional<CgroupMemory> TightestCgroup(const std::string& root) {
+  std::optional<CgroupMemory> tightest;
+  VisitGroups(root, [&](const std::string& folder, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
+    const std::optional<int64_t> usage = NumberIn(absl::StrCat(folder, "/", names.usage));
+    if (!limit.has_value() || !usage.has_value()) return;
+    const std::string stat = folder + "/memory.stat";
+    const int64_t of_files = FieldIn(stat, names.active_file) + FieldIn(stat, names.inactive_file);
+    const int64_t left = *limit - (*usage - of_files);
+    if (!tightest.has_value() || left < tightest->left_bytes) tightest = CgroupMemory{*limit, left};
+  });
+  return tightest;
+}
+
+}  // namespace fsdpd

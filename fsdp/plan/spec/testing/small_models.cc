@@ -1,0 +1,55 @@
+#include "fsdp/plan/spec/testing/small_models.h"
+
+namespace fsdpd {
+
+LlamaConfig SmallLlama() {
+  LlamaConfig llama;
+  llama.vocab_size = 32;
+  llama.hidden_size = 8;
+  llama.intermediate_size = 12;
+  llama.layers = 2;
+  llama.heads = 2;
+  llama.kv_heads = 1;
+  llama.head_size = 4;
+  return llama;
+}
+
+LlamaConfig SmallLlamaWithAll() {
+  LlamaConfig llama = SmallLlama();
+  llama.layers = 3;
+  llama.heads = 4;
+  llama.kv_heads = 2;
+  llama.qk_norm = llama.attention_bias = true;
+  return llama;
+}
+
+Gpt2Config SmallGpt2() {
+  Gpt2Config gpt2;
+  gpt2.vocab_size = 32;
+  gpt2.hidden_size = 8;
+  gpt2.intermediate_size = 32;
+  gpt2.layers = 2;
+  gpt2.heads = 2;
+  gpt2.positions = 16;
+  return gpt2;
+}
+
+LlamaConfig OddLlama() {
+  LlamaConfig llama = SmallLlama();
+  llama.vocab_size = 7;
+  llama.hidden_size = 5;
+  llama.intermediate_size = 9;
+  llama.head_size = 6;
+  return llama;
+}
+
+Gpt2Config OddGpt2() {
+  Gpt2Config gpt2 = SmallGpt2();
+  gpt2.vocab_size = 7;
+  gpt2.hidden_size = 6;
+  gpt2.intermediate_size = 10;
+  gpt2.positions = 5;
+  return gpt2;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,18 @@
+// Models for tests that read, write, name or compare their parameters: small enough to be looked at number by
+// number. Tests change what they are about.
+#pragma once
+
+#include "fsdp/plan/spec/spec.h"
+
+namespace fsdpd {
+
+LlamaConfig SmallLlama();
+// With what a Llama may have: biases, and norms of queries and keys. Groups of heads share keys and values.
+LlamaConfig SmallLlamaWithAll();
+Gpt2Config SmallGpt2();
+
+// No size is another's multiple, so nothing fits that was taken for something else.
+LlamaConfig OddLlama();
+Gpt2Config OddGpt2();
+
+}  // namespace fsdpd
