@@ -21,18 +21,21 @@ using ::testing::HasSubstr;
 constexpr int64_t kRows = 2, kSequence = 3, kMicroBatches = 2;
 
 void Fill(const at::Tensor& tensor, int64_t value) {
-  std::fill_n(tensor.mutable_data_ptr<int64_t>(), tensor.numel(), value);
+  // No more than is looked at: one test has large ones.
+  std::fill_n(tensor.mutable_data_ptr<int64_t>(), kRows * kSequence, value);
 }
 
 // Token of a step and a micro-batch; its target is one more.
 int64_t TokenOf(int64_t step, int64_t micro_batch) { return 10 * step + micro_batch; }
 
-// What a reader reads from, held before any step that a test wants held.
-class Source {
+// What a reader reads from, held before any step that a test wants held. Its thread may outlive a test.
+class Source : public std::enable_shared_from_this<Source> {
  public:
   BatchReaderOptions Options(int64_t first, int64_t last, int64_t held = 1) {
     BatchReaderOptions options;
-    options.read = [this](int64_t step, int64_t m, Batch* to) { return Read(step, m, to); };
+    options.read = [source = shared_from_this()](int64_t step, int64_t m, Batch* to) {
+      return source->Read(step, m, to);
+    };
     options.first = first;
     options.last = last;
     options.micro_batches = kMicroBatches;
@@ -107,34 +110,34 @@ void ExpectStep(const StepBatches& batches, int64_t step) {
 }
 
 TEST(BatchReader, GivesEachStepItsBatchesInOrder) {
-  Source source;
-  const auto reader = Start(source.Options(5, 40));
+  const auto source = std::make_shared<Source>();
+  const auto reader = Start(source->Options(5, 40));
   for (int64_t step = 5; step <= 40; ++step) {
     const auto batches = reader->Next(step, NeverInterrupted);
     ASSERT_TRUE(batches.ok()) << batches.status();
     ExpectStep(*batches, step);
   }
-  EXPECT_EQ(source.begun(), 40);
+  EXPECT_EQ(source->begun(), 40);
 }
 
 TEST(BatchReader, OfNoStepsReadsNothing) {
-  Source source;
-  Start(source.Options(5, 4)).reset();
-  EXPECT_EQ(source.begun(), 0);
+  const auto source = std::make_shared<Source>();
+  Start(source->Options(5, 4)).reset();
+  EXPECT_EQ(source->begun(), 0);
 }
 
 // Were what a step holds written anew, these would have another step's numbers by then.
 TEST(BatchReader, WhatIsHeldIsNotReadInto) {
   constexpr int64_t kHeld = 3, kPlaces = kHeld + BatchReader::kMostAhead;
-  Source source;
-  const auto reader = Start(source.Options(1, 100, kHeld));
+  const auto source = std::make_shared<Source>();
+  const auto reader = Start(source->Options(1, 100, kHeld));
   std::vector<StepBatches> held;
   for (int64_t step = 1; step <= kHeld; ++step) held.push_back(*reader->Next(step, NeverInterrupted));
-  source.AwaitBegun(kPlaces);
+  source->AwaitBegun(kPlaces);
   for (int64_t step = 1; step <= kHeld; ++step) ExpectStep(held[step - 1], step);
   // As many as there are places, and one more for the one that came back.
   held.erase(held.begin());
-  source.AwaitBegun(kPlaces + 1);
+  source->AwaitBegun(kPlaces + 1);
   for (int64_t step = 2; step <= kHeld; ++step) ExpectStep(held[step - 2], step);
   for (int64_t step = kHeld + 1; step <= 100; ++step) {
     held.push_back(*reader->Next(step, NeverInterrupted));
@@ -145,51 +148,51 @@ TEST(BatchReader, WhatIsHeldIsNotReadInto) {
 }
 
 TEST(BatchReader, ReadsNoFurtherAheadThanItHasPlaces) {
-  Source source;
-  const auto reader = Start(source.Options(1, 100, /*held=*/1));
+  const auto source = std::make_shared<Source>();
+  const auto reader = Start(source->Options(1, 100, /*held=*/1));
   constexpr int64_t kPlaces = 1 + BatchReader::kMostAhead;
   for (int64_t step = 1; step <= 50; ++step) {
     const auto batches = reader->Next(step, NeverInterrupted);
     ASSERT_TRUE(batches.ok());
-    EXPECT_LT(source.begun(), step + kPlaces);
+    EXPECT_LT(source->begun(), step + kPlaces);
   }
 }
 
 TEST(BatchReader, OfSoManyTokensThatFewStepsFitReadsOneAhead) {
-  Source source;
-  BatchReaderOptions options = source.Options(1, 4);
+  const auto source = std::make_shared<Source>();
+  BatchReaderOptions options = source->Options(1, 4);
   options.sequence = BatchReader::kAheadBytes / (2 * kRows * kMicroBatches * 8) + 1;
   const auto reader = Start(std::move(options));
-  source.AwaitBegun(2);
+  source->AwaitBegun(2);
   const auto batches = reader->Next(1, NeverInterrupted);
   ASSERT_TRUE(batches.ok());
-  EXPECT_EQ(source.begun(), 2);
+  EXPECT_EQ(source->begun(), 2);
   EXPECT_EQ(batches->batches()[1].targets.const_data_ptr<int64_t>()[0], TokenOf(1, 1) + 1);
 }
 
 TEST(BatchReader, AnErrorComesToItsStepAndNotBefore) {
-  Source source;
-  source.fails_at = 4;
-  const auto reader = Start(source.Options(1, 9));
-  source.AwaitBegun(4);
+  const auto source = std::make_shared<Source>();
+  source->fails_at = 4;
+  const auto reader = Start(source->Options(1, 9));
+  source->AwaitBegun(4);
   for (int64_t step = 1; step <= 3; ++step) ExpectStep(*reader->Next(step, NeverInterrupted), step);
   for (int again = 0; again < 2; ++again)
     EXPECT_EQ(reader->Next(4, NeverInterrupted).status(), absl::DataLossError("torn"));
-  EXPECT_EQ(source.begun(), 4);
+  EXPECT_EQ(source->begun(), 4);
 }
 
 TEST(BatchReader, SaysHowLongAStepWaited) {
-  Source source;
-  source.HoldBefore(3);
-  const auto reader = Start(source.Options(1, 9));
-  source.AwaitBegun(3);
+  const auto source = std::make_shared<Source>();
+  source->HoldBefore(3);
+  const auto reader = Start(source->Options(1, 9));
+  source->AwaitBegun(3);
   for (int64_t step = 1; step <= 2; ++step)
     EXPECT_EQ(reader->Next(step, NeverInterrupted)->waited_seconds(), 0) << step;
   bool asked = false;
   const auto batches = reader->Next(3, [&] {
     if (!std::exchange(asked, true)) {
-      source.clock.Advance(absl::Seconds(3));
-      source.Release();
+      source->clock.Advance(absl::Seconds(3));
+      source->Release();
     }
     return absl::OkStatus();
   });
@@ -199,14 +202,14 @@ TEST(BatchReader, SaysHowLongAStepWaited) {
 }
 
 TEST(BatchReader, AStepThatWaitsForLongSaysSoOnce) {
-  Source source;
-  source.HoldBefore(1);
-  const auto reader = Start(source.Options(1, 9));
+  const auto source = std::make_shared<Source>();
+  source->HoldBefore(1);
+  const auto reader = Start(source->Options(1, 9));
   int asked = 0;
   ::testing::internal::CaptureStderr();
   const auto batches = reader->Next(1, [&] {
-    source.clock.Advance(absl::Seconds(6));
-    if (++asked == 4) source.Release();
+    source->clock.Advance(absl::Seconds(6));
+    if (++asked == 4) source->Release();
     return absl::OkStatus();
   });
   const std::string log = ::testing::internal::GetCapturedStderr();
@@ -216,21 +219,21 @@ TEST(BatchReader, AStepThatWaitsForLongSaysSoOnce) {
 }
 
 TEST(BatchReader, AWaitThatIsInterruptedCanBeTakenUpAgain) {
-  Source source;
-  source.HoldBefore(1);
-  const auto reader = Start(source.Options(1, 9));
+  const auto source = std::make_shared<Source>();
+  source->HoldBefore(1);
+  const auto reader = Start(source->Options(1, 9));
   const auto stopped = reader->Next(1, [] { return absl::CancelledError("asked to stop"); });
   EXPECT_EQ(stopped.status(), absl::CancelledError("asked to stop"));
-  source.Release();
+  source->Release();
   ExpectStep(*reader->Next(1, NeverInterrupted), 1);
 }
 
 TEST(BatchReader, CanGoAtAnyMoment) {
   for (int64_t step = 0; step <= 20; ++step) {
-    Source source;
+    const auto source = std::make_shared<Source>();
     std::optional<StepBatches> last;
     {
-      const auto reader = Start(source.Options(1, 1000));
+      const auto reader = Start(source->Options(1, 1000));
       for (int64_t s = 1; s <= step; ++s) last = *reader->Next(s, NeverInterrupted);
     }
     if (step > 0) ExpectStep(*last, step);  // Outlives it.
@@ -242,8 +245,8 @@ TEST(BatchReader, AReadThatDoesNotEndHoldsNobodyWhoLeaves) {
   std::promise<void> begun, go_on;
   auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner goes.
   std::future<void> is_over = over->get_future();
-  Source source;
-  BatchReaderOptions options = source.Options(1, 9);
+  const auto source = std::make_shared<Source>();
+  BatchReaderOptions options = source->Options(1, 9);
   options.clock = Clock::Real();
   options.read = [&begun, over = std::move(over), may = go_on.get_future().share()](int64_t, int64_t,
                                                                                     Batch* to) {
