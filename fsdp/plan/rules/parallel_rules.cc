@@ -26,11 +26,11 @@ bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && f.job
 const Rule kRules[] = {
     {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
      [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
-    {"context_range", kError, "parallel.context", "parallel.context is positive and at most 16384",
+    {"parallel_context_range", kError, "parallel.context", "parallel.context is positive and at most 16384",
      [](const Facts& f) {
        return Between(f.job.parallel().context(), kMaxWorld, "context", "leave it out for 1");
      }},
-    {"context_divides_ranks", kError, "parallel.context",
+    {"parallel_context_divides_ranks", kError, "parallel.context",
      "ranks split into replicas, and those into groups that share a sample",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
@@ -40,13 +40,14 @@ const Rule kRules[] = {
                              " do not split into groups of ", context),
                 "choose a divisor of them, at most the ranks of a node"}};
      }},
-    {"context_needs_llama", kError, "parallel.context", "samples are cut for models of the llama family",
+    {"parallel_context_needs_llama", kError, "parallel.context",
+     "samples are cut for models of the llama family",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
        return {{"attention of this model sees the tokens of its own rank alone",
                 "leave parallel.context out; ranks then read samples of their own"}};
      }},
-    {"context_cuts_sequence", kError, "data.sequence_length",
+    {"parallel_context_cuts_sequence", kError, "data.sequence_length",
      "sequence_length is a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.Sound({"data.sequence_length"})) return {};

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+// Four ranks.
+v1::JobSpec GoodJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-llama");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_train()->set_micro_batch(4);
+  job.mutable_train()->set_global_batch(16);
+  job.mutable_resources()->set_nodes(2);
+  job.mutable_resources()->set_ranks_per_node(2);
+  return job;
+}
+
+struct BadCase {
+  const char* rule;
+  const char* field;
+  std::function<void(v1::JobSpec*)> spoil;
+};
+
+std::vector<BadCase> BadCases() {
+  using J = v1::JobSpec;
+  return {
+      {"tensor_parallel_unsupported", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(2); }},
+      {"tensor_parallel_unsupported", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(0); }},
+      {"expert_parallel_unsupported", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(8); }},
+      {"pipeline_parallel_unsupported", "parallel.pipeline",
+       [](J* j) { j->mutable_parallel()->set_pipeline(4); }},
+      {"parallel_context_range", "parallel.context", [](J* j) { j->mutable_parallel()->set_context(-1); }},
+      {"parallel_context_range", "parallel.context", [](J* j) { j->mutable_parallel()->set_context(0); }},
+      {"parallel_context_divides_ranks", "parallel.context",
+       [](J* j) { j->mutable_parallel()->set_context(8); }},
+      {"parallel_context_divides_ranks", "parallel.context",
+       [](J* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+         j->mutable_parallel()->set_context(4);
+       }},
+      {"parallel_context_needs_llama", "parallel.context",
+       [](J* j) {
+         v1::Gpt2* gpt2 = j->mutable_model()->mutable_gpt2();
+         gpt2->set_vocab_size(512);
+         gpt2->set_hidden_size(128);
+         gpt2->set_layers(4);
+         gpt2->set_heads(4);
+         gpt2->set_positions(128);
+         j->mutable_parallel()->set_context(2);
+       }},
+      {"parallel_context_cuts_sequence", "data.sequence_length",
+       [](J* j) {
+         j->mutable_data()->set_sequence_length(130);
+         j->mutable_parallel()->set_context(2);
+       }},
+      {"global_batch_divisible", "train.global_batch",  // Two groups of two ranks read four samples each.
+       [](J* j) {
+         j->mutable_train()->set_global_batch(12);
+         j->mutable_parallel()->set_context(2);
+       }},
+  };
+}
+
+TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
+  std::set<std::string> broken;
+  for (const BadCase& bad : BadCases()) {
+    v1::JobSpec job = GoodJob();
+    bad.spoil(&job);
+    const Violations found = CheckJob(job);
+    ASSERT_EQ(found.size(), 1u) << bad.rule << ": " << job.DebugString();
+    EXPECT_EQ(found[0].rule, bad.rule);
+    EXPECT_EQ(found[0].field, bad.field);
+    EXPECT_FALSE(found[0].fix.empty());
+    broken.insert(bad.rule);
+  }
+  for (const RuleText& rule : AllRules()) {
+    if (rule.id.find("parallel") != std::string::npos) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
+  }
+}
+
+TEST(ParallelRules, ALengthThatDoesNotSplitIsToldTheNextThatDo) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_parallel()->set_context(4);
+  job.mutable_train()->set_global_batch(4);
+  job.mutable_data()->set_sequence_length(100);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 96 or 104");
+  job.mutable_data()->set_sequence_length(7);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 8");
+}
+
+TEST(ParallelRules, RanksThatShareSamplesPlanAsOthersDo) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_parallel()->set_context(2);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
+}  // namespace
+}  // namespace fsdpd
