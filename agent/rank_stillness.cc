@@ -132,8 +132,9 @@ absl::Duration RankStillness::limit() const {
   if (process_ == v1::PROCESS_STATE_STOPPED) return budget_.step;
   switch (shown_.phase) {
     case FlightPhase::kTraining:
-    case FlightPhase::kReading:
       return StepLimit();
+    case FlightPhase::kReading:
+      return std::max(StepLimit(), kFiles);
     case FlightPhase::kLoading:
     case FlightPhase::kSaving:
       return std::max(budget_.step, ForFiles(budget_.rank_bytes));

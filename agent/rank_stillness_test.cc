@@ -117,7 +117,7 @@ TEST_F(RankStillnessTest, WhatIsBeforeTheFirstStepAndBesideStepsHasLimitsOfItsOw
   EXPECT_EQ(limit_in(FlightPhase::kSaving), absl::Minutes(20));
   EXPECT_EQ(limit_in(FlightPhase::kEnding), absl::Minutes(90));
   Trains(0.2);
-  EXPECT_EQ(limit_in(FlightPhase::kReading), absl::Seconds(30));
+  EXPECT_EQ(limit_in(FlightPhase::kReading), absl::Minutes(10)) << "servers of files fail over";
   EXPECT_EQ(limit_in(FlightPhase::kSaving), absl::Minutes(20));
   page_.lanes = {At(7, 3, /*inside=*/false, /*evaluation=*/true)};
   EXPECT_EQ(limit_in(FlightPhase::kTraining), absl::Minutes(2));

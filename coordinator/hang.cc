@@ -106,7 +106,9 @@ const StillRank* FindCause(const std::vector<StillRank>& ranks) {
     if (const StillRank* behind = FindBehind(ranks, lowest)) return behind;
   }
   // Where the kernel keeps all of them, it is what they share.
-  return std::all_of(ranks.begin(), ranks.end(), IsAbsent) ? nullptr : FirstOf(ranks, IsAbsent);
+  if (std::all_of(ranks.begin(), ranks.end(), IsAbsent)) return nullptr;
+  // One that has ended for good is nobody's cause: rank 0 may still export what all have trained.
+  return FirstOf(ranks, [](const StillRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
 
 const char* PhaseWords(v1::RankPhase phase) {

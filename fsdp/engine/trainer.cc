@@ -81,7 +81,9 @@ void Describe(const Plan& plan, FlightPage* flight) {
   std::vector<FlightLane> lanes;
   for (int i = 0; i < kLanes; ++i) {
     const auto lane = static_cast<LaneId>(i);
-    lanes.push_back({NameOf(lane), RunsExchanges(lane)});
+    // Where ranks share samples, their units exchange as they compute.
+    const bool units = lane == LaneId::kCompute && !plan.layout.exchanged_groups().empty();
+    lanes.push_back({NameOf(lane), RunsExchanges(lane) || units});
   }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
@@ -198,7 +200,7 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
   // All ranks end by the same step: the checkpoint before it, which is gone back to, may become whole first.
-  if (saver_ != nullptr && BadStepOf(status).has_value()) saver_->AwaitLast().IgnoreError();
+  if (saver_ != nullptr && BadStepOf(status).has_value()) AwaitLastSave().IgnoreError();
   executor_->Abandon();  // A step may have been submitted ahead.
   // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
   const int64_t step = open_.empty() ? 0 : open_.front().order.step;
@@ -234,7 +236,7 @@ absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
   if (schedule_->newest() < done) return LeaveUnlessItFits(next_step);
   while (!open_.empty()) FSDPD_RETURN_IF_ERROR(Finish(on_step));
   if (schedule_->newest() == schedule_->start()) return absl::CancelledError("left before the first step");
-  const absl::Status saved = saver_->AwaitLast();
+  const absl::Status saved = AwaitLastSave();
   if (saved.ok()) return absl::CancelledError(absl::StrFormat("left after step %d, which is saved", done));
   return absl::CancelledError(
       absl::StrFormat("left after step %d, whose checkpoint was not written: %s", done, saved.message()));
@@ -251,10 +253,15 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   estimate.steps = schedule_->StepsToSave(next_step, RunsAhead() ? Executor::kMaxInFlight + 1 : 2);
   const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
   if (needed <= left) return absl::OkStatus();
-  saver_->AwaitLast().IgnoreError();  // The one that is being written may be ready in time.
+  AwaitLastSave().IgnoreError();  // The one that is being written may be ready in time.
   return absl::CancelledError(absl::StrFormat(
       "left after step %d without saving it: %.1f s are too short, as that takes about %.1f s", done,
       absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed)));
+}
+
+absl::Status Trainer::AwaitLastSave() const {
+  const PhaseScope saving(options_.flight, FlightPhase::kSaving);
+  return saver_->AwaitLast();
 }
 
 // What it holds belongs to a step that is still open, or is being written.

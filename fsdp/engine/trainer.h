@@ -126,6 +126,7 @@ class Trainer {
   v1::MemoryReport ReadMemory();
   void Trace(const OpenStep& step);
   absl::Status MakeSaver();
+  absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
   void Count(const StepResult& result);
 
