@@ -38,7 +38,8 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
                                    " has made no step yet, so nobody knows which are next: ask "
                                    "again, or name steps in telemetry.trace_steps"));
   }
-  const double step_seconds = std::max(last.step_seconds(), kShortestStepSeconds);
+  const double step_seconds =
+      std::max(kShortestStepSeconds, last.step_seconds());  // Also of what is no number.
   const int64_t under_way = static_cast<int64_t>(std::ceil(kWaySeconds / step_seconds));
   v1::TraceJobResponse::Order order;
   order.set_first_step(last.step() + kStepsAhead + under_way);

@@ -228,6 +228,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
     channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
   };
   run.on_trained = [&](Trainer*) {
+    const PhaseScope saving(flight, FlightPhase::kSaving);
     if (!traces->AwaitWritten(kLongestTraceWait)) LogWarning("the job ends before its traces are written");
     return absl::OkStatus();
   };

@@ -230,16 +230,21 @@ FileStore* Saver::Beside() {
   return beside_.get();
 }
 
-// From the store; `beside` is asked for it as long as that is silent.
+// From the store; `beside` is asked for it as long as that is silent, and first where it has had the word
+// before: patience with each rank in turn would be minutes for many.
 absl::StatusOr<std::string> Saver::AwaitWord(int64_t rank, const std::string& key,
                                              const std::function<std::optional<std::string>()>& beside) {
   if (!options_.store_may_be_away) return GetFrom(options_.store, rank, key, kLongestFileWait);
   const auto begin = std::chrono::steady_clock::now();
-  for (absl::Duration silence = kSilence;; silence = kLook) {
+  for (absl::Duration silence = store_is_away_ ? kLook : kSilence;; silence = kLook) {
+    if (store_is_away_) {
+      if (std::optional<std::string> word = beside(); word.has_value()) return *std::move(word);
+    }
     absl::StatusOr<std::string> said = GetFrom(options_.store, rank, key, silence);
     const bool over = absl::Seconds(SecondsSince(begin)) > kLongestFileWait;
+    if (!absl::IsDeadlineExceeded(said.status())) store_is_away_ = false;
     if (!absl::IsDeadlineExceeded(said.status()) || over) return said;
-    if (std::optional<std::string> word = beside(); word.has_value()) return *std::move(word);
+    store_is_away_ = true;
   }
 }
 

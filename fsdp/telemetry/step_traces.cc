@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -33,8 +34,9 @@ StepTraces::~StepTraces() {
 }
 
 void StepTraces::Ask(int64_t first, int64_t steps) {
+  if (first < 1 || first > std::numeric_limits<int64_t>::max() - kMaxTracedSteps) return;
   MutexLock lock(&mutex_);
-  for (int64_t step = first; step < first + steps && step < first + kMaxTracedSteps; ++step) {
+  for (int64_t step = first; step - first < steps && step < first + kMaxTracedSteps; ++step) {
     if (asked_.size() < kMostAsked) asked_.insert(step);
   }
 }

@@ -23,7 +23,9 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "optimizer.sgd.weight_decay",
                                          "optimizer.groups",
                                          "schedule",
-                                         "parallel",
+                                         "parallel.tensor",
+                                         "parallel.expert",
+                                         "parallel.pipeline",
                                          "checkpoint",
                                          "restart",
                                          "telemetry",
@@ -55,6 +57,7 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
   }
   *sized.mutable_precision() = job.precision();
   *sized.mutable_fsdp() = job.fsdp();
+  if (job.parallel().has_context()) sized.mutable_parallel()->set_context(job.parallel().context());
   *sized.mutable_resources() = job.resources();
   return sized;
 }

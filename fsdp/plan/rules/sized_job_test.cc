@@ -34,10 +34,17 @@ TEST(SizedJob, HasNoneOfTheFaultsThatNeedNoMemory) {
   EXPECT_TRUE(CheckJob(*sized).empty());
 }
 
+TEST(SizedJob, HasAsManyRanksToASample) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_parallel()->set_context(2);
+  EXPECT_EQ(SizedJob(job, {"name"})->parallel().context(), 2);
+  EXPECT_TRUE(SizedJob(job, {"parallel.tensor"}).has_value());
+}
+
 TEST(SizedJob, IsNoneWhereAFaultBearsOnMemory) {
-  for (const char* field :
-       {"model.preset", "data.sequence_length", "train.micro_batch", "resources", "optimizer",
-        "optimizer.sgd.momentum", "precision.moments", "fsdp.outer.size", "train.frozen[0]"}) {
+  for (const char* field : {"model.preset", "data.sequence_length", "train.micro_batch", "resources",
+                            "optimizer", "optimizer.sgd.momentum", "precision.moments", "fsdp.outer.size",
+                            "train.frozen[0]", "parallel.context"}) {
     EXPECT_FALSE(SizedJob(TinyJob(), {"name", field}).has_value()) << field;
   }
 }
