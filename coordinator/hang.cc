@@ -97,7 +97,6 @@ const StillRank* FindBehind(const std::vector<StillRank>& ranks, const Lowest& l
 }
 
 const StillRank* FindCause(const std::vector<StillRank>& ranks) {
-  if (ranks.size() == 1) return ranks.data();
   if (const StillRank* stopped = FirstOf(ranks, IsStopped)) return stopped;
   const Lowest lowest = LowestOf(ranks);
   const bool any_waits =
@@ -105,9 +104,11 @@ const StillRank* FindCause(const std::vector<StillRank>& ranks) {
   if (any_waits) {
     if (const StillRank* behind = FindBehind(ranks, lowest)) return behind;
   }
+  // The last of its job, as rank 0 that exports what all have trained.
+  const auto left = [](const StillRank& rank) { return !rank.ended; };
+  if (std::count_if(ranks.begin(), ranks.end(), left) == 1) return FirstOf(ranks, left);
   // Where the kernel keeps all of them, it is what they share.
   if (std::all_of(ranks.begin(), ranks.end(), IsAbsent)) return nullptr;
-  // One that has ended for good is nobody's cause: rank 0 may still export what all have trained.
   return FirstOf(ranks, [](const StillRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
 

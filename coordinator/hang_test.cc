@@ -183,6 +183,22 @@ TEST_F(HangTest, ARankThatHasEndedWhileOthersWaitForItIsTheCause) {
   EXPECT_THAT(cause.words, HasSubstr("it has ended; 3 ranks wait for it"));
 }
 
+TEST_F(HangTest, TheLastRankThatIsLeftIsTheCauseOfItsOwnStandstill) {
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) {
+    ranks_[rank].ended = true;
+    ranks_[rank].still.Clear();
+  }
+  EXPECT_EQ(FindHang(ranks_).rank, 0) << "it exports what all have trained";
+}
+
+TEST_F(HangTest, RanksThatShareSamplesWaitForEachOtherWhereTheyCompute) {
+  for (const int rank : {0, 1, 2, 3}) Put(rank, "compute", 22, rank == 1 ? 5 : 9, /*inside=*/true);
+  for (StillRank& rank : ranks_) {
+    for (v1::LaneStand& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
+  }
+  EXPECT_EQ(FindHang(ranks_).rank, 1);
+}
+
 TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
   ranks_.resize(1);
   Put(0, "compute", 5, 3, /*inside=*/true);

@@ -77,11 +77,21 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
     return CheckStream(context);
   };
   bool over = false;
+  int64_t missing = wait->missing();
+  absl::Time heard = parts_.clock->Now();
   while (!over && wait->missing() > 0) {
     // Before what has come is taken: a rank's words come before its end, on the same stream.
     FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
     over = AttemptIsOver(fresh, job.attempt());
     FSDPD_RETURN_IF_ERROR(hand_on(over ? absl::ZeroDuration() : kStreamPoll));
+    // A rank's word is sent once, and its file may be on a disk that hangs.
+    const bool due = fresh.last_step().step() >= order.first_step() + order.steps();
+    if (!due || wait->missing() < missing) heard = parts_.clock->Now();
+    missing = wait->missing();
+    if (missing > 0 && parts_.clock->Now() - heard >= kSilence) {
+      return WrongState("TRACES_MISSING", absl::StrCat("jobs/", job.id()),
+                        absl::StrCat("the steps are over, and ", missing, " of the traces did not come"));
+    }
   }
   FSDPD_RETURN_IF_ERROR(hand_on(absl::ZeroDuration()));
   if (wait->missing() == 0) return absl::OkStatus();
