@@ -68,7 +68,7 @@ kernels::HeadRows HeadRowsOf(const at::Tensor& from, const at::Tensor& to) {
 
 void RotateOnCuda(const Rotary& rotary, const at::Tensor& positions, float direction,
                   const QueriesAndKeys& from, const QueriesAndKeys& to) {
-  FSDPD_CHECK(rotary.cos.size(0) == from.q.size(1));
+  FSDPD_CHECK(positions.defined() || rotary.cos.size(0) == from.q.size(1));
   kernels::RotaryArgs args = {};
   args.q = HeadRowsOf(from.q, to.q);
   args.k = HeadRowsOf(from.k, to.k);
