@@ -17,6 +17,7 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
   launch.add_devices(1);
   launch.mutable_spec()->set_name("n");
   launch.add_passed_over()->set_end(48);
+  launch.set_checkpoint_step(60);
   const v1::RankLaunch second = LaunchOf(launch, 1, "10.0.0.7");
   EXPECT_EQ(second.rank(), 5);
   EXPECT_EQ(second.device(), 1);
@@ -26,6 +27,7 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
   EXPECT_EQ(second.spec().name(), "n");
   ASSERT_EQ(second.passed_over_size(), 1);
   EXPECT_EQ(second.passed_over(0).end(), 48);
+  EXPECT_EQ(second.checkpoint_step(), 60);
   launch.clear_devices();
   EXPECT_EQ(LaunchOf(launch, 1, "").device(), 1) << "nobody chose one";
 }

@@ -19,9 +19,10 @@ namespace fsdpd {
 // what checkpoint.export made of the last one, or could not.
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);
 
-// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh. A
-// checkpoint that is newer than those known was committed by a rank that died before it could say so: it is
-// known from now on, and attempts count from it.
+// Rank 0 of the present attempt is ready: with what it started from, or null where it starts fresh, which
+// with a checkpoint known only ranks under an agent of an older release do. A checkpoint that is newer than
+// those known was committed by a rank that died before it could say so: it is known from now on, and attempts
+// count from it.
 bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* job);
 
 // Attempts so far that count: since the newest checkpoint, the one that committed it among them, without

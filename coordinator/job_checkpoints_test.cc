@@ -226,6 +226,7 @@ TEST_F(JobCheckpointsTest, AnAttemptSaysOnceWhereItGoesOnAndWhatItPassedOver) {
   EXPECT_THAT(Steps(), ElementsAre(100, 200));
 }
 
+// An agent of an older release does not tell its ranks of checkpoints that are known.
 TEST_F(JobCheckpointsTest, AnAttemptThatBeginsAnewThoughThereWereCheckpointsSaysSo) {
   EXPECT_FALSE(TakeStart(nullptr, now_, &job_)) << "the first has nothing to go on from";
   Commit(100);

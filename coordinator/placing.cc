@@ -115,6 +115,7 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
   *launch->mutable_spec() = job.resolved();
   *launch->mutable_memory_plan() = job.memory_plan();
   *launch->mutable_passed_over() = job.passed_over();
+  if (!job.checkpoints().empty()) launch->set_checkpoint_step(job.checkpoints().rbegin()->step());
   launch->set_world(static_cast<int32_t>(attempts_.at({job.id(), job.attempt()}).ranks().size()));
   launch->set_first_rank(part->first_rank);
   launch->set_ranks(part->ranks);

@@ -206,6 +206,31 @@ TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysS
   EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1) << "for a job that goes on from it";
 }
 
+// So a rank that finds none of them does not begin anew.
+TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
+  StartSavingOn("a", /*max_attempts=*/3);
+  const auto told = [&] {
+    const std::vector<v1::Launch> launches = LaunchesSent("a");
+    return launches.size() == 1 ? launches[0].checkpoint_step() : -1;
+  };
+  EXPECT_EQ(told(), 0);
+  Saved("a", 100);
+  Saved("a", 200);
+  FailAttempt(1);
+  Restart();
+  Attach("a", 1);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(told(), 200);
+  Exit("a", "j", 0, 1, 2);  // It found none.
+  Stopped("a", "j", 2);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(told(), 200) << "the folder may be back";
+  ReadyAfter("a", 100, 3);
+  FailAttempt(3);
+  EXPECT_EQ(Job("j").checkpoints_size(), 1);
+  EXPECT_EQ(Job("j").checkpoints(0).step(), 100) << "the one that was passed over is not asked for again";
+}
+
 TEST_F(ReconcilerCheckpointTest, AJobThatNeverCommitsIsGivenUpAfterItsAttempts) {
   StartSavingOn("a", /*max_attempts=*/2);
   FailAttempt(1);

@@ -200,6 +200,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   for (const v1::SampleRange& range : launch.passed_over())
     run.passed_over.push_back({range.first(), range.end()});
   run.passed_over = Merged(std::move(run.passed_over));
+  run.known_step = launch.checkpoint_step();
   run.label.job = launch.job_id();
   run.label.spec = JsonOf(launch.spec());
   run.on_made = [&](Trainer* trainer, const v1::RestoredCheckpoint* restored) {

@@ -59,6 +59,7 @@ struct Candidates {
   std::vector<ChosenCheckpoint> in_order;
   std::vector<FoundCheckpoint> in_dir;  // That are committed; the newest first.
   std::vector<std::string> unreadable;  // Of those: whose they are is not known.
+  std::string lost;                     // The path of one that was committed, and is no more; or empty.
 };
 
 absl::StatusOr<std::vector<FoundCheckpoint>> Committed(const std::string& field, const std::string& dir) {
@@ -102,9 +103,19 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
              : ": it has neither .metadata nor iter_NNNNNNN folders that have, nor safetensors"));
 }
 
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
+
+// That of `known_step` was there once.
+absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
+  return absl::NotFoundError(absl::StrCat(
+      "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
+      ", and the job has committed that of step ", known_step,
+      ": mount the folder or put it back, or submit the job anew to begin at step 1"));
+}
+
 // The job's own, and those that may be: that they are damaged is told when they are looked through. None
 // where nothing is known to be the job's own.
-absl::Status AddOwn(const std::string& job, Candidates* candidates) {
+absl::Status AddOwn(const std::string& job, int64_t known_step, Candidates* candidates) {
   std::vector<ChosenCheckpoint> own;
   bool any = false;
   for (const FoundCheckpoint& each : candidates->in_dir) {
@@ -115,7 +126,7 @@ absl::Status AddOwn(const std::string& job, Candidates* candidates) {
     if (*owner != Owner::kOther) own.push_back({each.path, true});
     any = any || *owner == Owner::kJob;
   }
-  if (any) candidates->in_order = std::move(own);
+  if (any || known_step > 0) candidates->in_order = std::move(own);
   return absl::OkStatus();
 }
 
@@ -130,11 +141,16 @@ void AddBegun(Candidates* candidates) {
                                 {each->path});
 }
 
-absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::string& job) {
+absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::string& job,
+                                int64_t known_step) {
   Candidates candidates;
   if (!checkpoint.dir.empty()) {
-    FSDPD_ASSIGN_OR_RETURN(candidates.in_dir, Committed("checkpoint.dir", WithoutSlash(checkpoint.dir)));
-    if (!job.empty()) FSDPD_RETURN_IF_ERROR(AddOwn(job, &candidates));
+    const std::string dir = WithoutSlash(checkpoint.dir);
+    FSDPD_ASSIGN_OR_RETURN(candidates.in_dir, Committed("checkpoint.dir", dir));
+    if (!job.empty()) FSDPD_RETURN_IF_ERROR(AddOwn(job, known_step, &candidates));
+    if (known_step > 0 && candidates.in_order.empty()) return NoneIsLeft(dir, known_step);
+    if (known_step > 0 && candidates.in_dir.front().step < known_step)
+      candidates.lost = CheckpointPath(dir, known_step);
   }
   if (candidates.in_order.empty()) {
     if (!checkpoint.load.empty()) FSDPD_RETURN_IF_ERROR(AddLoaded(checkpoint, &candidates));
@@ -199,6 +215,15 @@ absl::Status CheckLater(const Spec& spec, const Candidates& candidates, const Pa
   return absl::OkStatus();
 }
 
+// What was written of one that is lost is kept as what is damaged: the job comes to its step again.
+void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
+  if (lost.empty()) return;
+  const bool there = Exists(lost);
+  chosen->passed_over.push_back(
+      absl::StrCat(FolderName(lost), ": ", there ? "has no .metadata any more" : "is not there any more"));
+  if (there) chosen->set_aside.push_back(lost);
+}
+
 // Why a rank cannot read a checkpoint that rank 0 sees.
 std::string Unreadable(const absl::Status& status, int rank) {
   const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
@@ -256,11 +281,12 @@ std::string NameOfRound(const absl::StatusOr<Candidates>& candidates, size_t rou
 }  // namespace
 
 absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spec, const std::string& job,
-                                                                 Store* store, int rank) {
+                                                                 int64_t known_step, Store* store, int rank) {
   const auto world = static_cast<int>(spec.mesh.world());
   absl::StatusOr<Candidates> candidates = Candidates();
-  if (rank == 0) candidates = Find(spec.checkpoint, job);
+  if (rank == 0) candidates = Find(spec.checkpoint, job, known_step);
   ChosenCheckpoint chosen;
+  if (candidates.ok()) PassOverLost(candidates->lost, &chosen);
   PassedOver passed_over;
   for (size_t round = 0;; ++round) {
     if (rank == 0) {

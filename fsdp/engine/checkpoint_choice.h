@@ -10,12 +10,18 @@
 // before the job comes to that step again; that is for who holds the folder's lock (saver.h): here nothing
 // is written. What rank 0 sees and another rank does not is not damaged: it stays, and the attempt fails.
 //
-// Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none; DATA_LOSS where none is whole, so
-// that nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the store's.
+// A job that is known to have committed a checkpoint does not begin anew: a folder without any of its own is
+// gone, or not mounted. Where the one that is known is not there and an older one is, that is taken, which is
+// told.
+//
+// Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none, or checkpoint.dir none of a job's
+// that has committed some; DATA_LOSS where none is whole: nobody starts fresh by surprise;
+// FAILED_PRECONDITION for a folder of another run; the store's.
 #pragma once
 
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,8 +39,9 @@ struct ChosenCheckpoint {
   std::vector<std::string> set_aside = {};    // Paths in checkpoint.dir that are damaged, and later.
 };
 
-// None: the job starts fresh. `job`: its id, or empty: then nothing is its own.
+// None: the job starts fresh. `job`: its id, or empty: then nothing is its own. `known_step`: of the newest
+// checkpoint that the job is known to have committed; 0: of none is known.
 absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spec, const std::string& job,
-                                                                 Store* store, int rank);
+                                                                 int64_t known_step, Store* store, int rank);
 
 }  // namespace fsdpd

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 template <typename Write>
@@ -71,9 +72,9 @@ Spec SpecOf(const std::string& dir, const std::string& load = "") {
   return spec;
 }
 
-absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseAlone(const Spec& spec) {
+absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseAlone(const Spec& spec, int64_t known_step = 0) {
   LocalStore store;
-  return ChooseCheckpoint(spec, "job-1", &store, /*rank=*/0);
+  return ChooseCheckpoint(spec, "job-1", known_step, &store, /*rank=*/0);
 }
 
 TEST(CheckpointChoice, IsTheNewestOfTheJobs) {
@@ -120,6 +121,74 @@ TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
   EXPECT_THAT((*chosen)->set_aside, ElementsAre(damaged));
   EXPECT_TRUE(fs::exists(damaged));
   EXPECT_FALSE(fs::exists(damaged + ".damaged"));
+}
+
+// A volume that is not mounted, a folder that was renamed, or whose files are gone: the job comes back to
+// what it has written when that is there again.
+TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
+  const TempDir dir, loaded;
+  Save(loaded.path(), 1, "job-0");
+  for (const std::string& load : {std::string(), loaded.path(), dir.File("run")}) {
+    SCOPED_TRACE(load);
+    const Spec spec = SpecOf(dir.File("run"), load);
+    const auto gone = ChooseAlone(spec, 60);
+    EXPECT_EQ(gone.status().code(), absl::StatusCode::kNotFound) << gone.status();
+    EXPECT_EQ(
+        gone.status().message(),
+        "checkpoint.dir: " + dir.File("run") +
+            " is not there, and the job has committed that of step 60: mount the folder or put it back, "
+            "or submit the job anew to begin at step 1");
+    fs::create_directories(dir.File("run") + "/iter_0000060");
+    EXPECT_THAT(
+        ChooseAlone(spec, 60).status().message(),
+        HasSubstr(dir.File("run") + " has none of the job's checkpoints, and the job has committed "));
+    const std::string older = Save(dir.File("run"), 40, "job-1");
+    const auto back = ChooseAlone(spec, 60);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ((*back)->path, older);
+    fs::remove_all(dir.File("run"));
+  }
+}
+
+TEST(CheckpointChoice, IsNotWhatAnotherRunLeftWhereTheJobsOwnWere) {
+  const TempDir dir;
+  Save(dir.path(), 1, "job-0");
+  for (const std::string& load : {std::string(), dir.path()}) {
+    const auto chosen = ChooseAlone(SpecOf(dir.path(), load), 2);
+    EXPECT_EQ(chosen.status().code(), absl::StatusCode::kNotFound) << chosen.status();
+  }
+}
+
+TEST(CheckpointChoice, TellsThatTheNewestIsNoCheckpointAnyMore) {
+  const TempDir dir;
+  const std::string older = Save(dir.path(), 1, "job-1");
+  const std::string newest = Save(dir.path(), 2, "job-1");
+  fs::remove(newest + "/.metadata");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()), 2);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ((*chosen)->path, older);
+  EXPECT_THAT((*chosen)->passed_over, ElementsAre("iter_0000002: has no .metadata any more"));
+  EXPECT_THAT((*chosen)->set_aside, ElementsAre(newest));
+  fs::remove_all(newest);
+  const auto without = ChooseAlone(SpecOf(dir.path()), 2);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT((*without)->passed_over, ElementsAre("iter_0000002: is not there any more"));
+  EXPECT_THAT((*without)->set_aside, IsEmpty());
+  // A step that nobody told of is newer than what is known.
+  Save(dir.path(), 3, "job-1");
+  EXPECT_THAT((*ChooseAlone(SpecOf(dir.path()), 2))->passed_over, IsEmpty());
+}
+
+// It cannot be another run's, as the job has committed there.
+TEST(CheckpointChoice, SaysWhatIsWrongWithEachOfTheJobsOwnThatCannotBeRead) {
+  const TempDir dir;
+  fs::remove(Save(dir.path(), 1, "job-1") + "/__0_0.distcp");
+  FlipLastByte(Save(dir.path(), 2, "job-1") + "/.metadata");
+  const auto chosen = ChooseAlone(SpecOf(dir.path()), 2);
+  EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss) << chosen.status();
+  EXPECT_THAT(std::string(chosen.status().message()),
+              AllOf(StartsWith("no checkpoint is whole, and none is started from: iter_0000002: "),
+                    HasSubstr("; iter_0000001: "), HasSubstr("__0_0.distcp")));
 }
 
 TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
@@ -189,7 +258,7 @@ TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceFolderIsTold) {
   LocalStore store;
   ASSERT_TRUE(store.Set("restore/0", "loaded " + loaded.File("elsewhere")).ok());
   ASSERT_TRUE(store.Set("restore/0/verdict", "error 14 over").ok());
-  EXPECT_FALSE(ChooseCheckpoint(SpecOf("", loaded.path()), "job-1", &store, 1).ok());
+  EXPECT_FALSE(ChooseCheckpoint(SpecOf("", loaded.path()), "job-1", 0, &store, 1).ok());
   EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
 }
 
@@ -226,12 +295,12 @@ TEST(CheckpointChoice, WhatOnlyRankZeroSeesIsNotDamaged) {
   spec.mesh = Mesh::DataParallel(1, 2);
   LocalStore store;
   absl::Status first;
-  std::thread rank_0([&] { first = ChooseCheckpoint(spec, "job-1", &store, 0).status(); });
+  std::thread rank_0([&] { first = ChooseCheckpoint(spec, "job-1", 0, &store, 0).status(); });
   // Rank 1, by hand: what it says where it looks for a checkpoint that is not there.
   LocalStore elsewhere;
   ASSERT_TRUE(elsewhere.Set("restore/0", "own " + dir.File("iter_0000009")).ok());
   ASSERT_TRUE(elsewhere.Set("restore/0/verdict", "error 14 over").ok());
-  EXPECT_FALSE(ChooseCheckpoint(spec, "job-1", &elsewhere, 1).ok());
+  EXPECT_FALSE(ChooseCheckpoint(spec, "job-1", 0, &elsewhere, 1).ok());
   const auto said = elsewhere.Get("restore/0/1", absl::ZeroDuration());
   ASSERT_TRUE(said.ok()) << said.status();
   ASSERT_TRUE(store.Set("restore/0/1", *said).ok());

@@ -65,8 +65,9 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
   Start start;
   if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
-  FSDPD_ASSIGN_OR_RETURN(const std::optional<ChosenCheckpoint> chosen,
-                         ChooseCheckpoint(run.plan->spec, run.label.job, run.store, run.rank));
+  FSDPD_ASSIGN_OR_RETURN(
+      const std::optional<ChosenCheckpoint> chosen,
+      ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank));
   if (!chosen.has_value()) return start;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
   FSDPD_RETURN_IF_ERROR(chosen->own ? restore.status() : AgreeOnStart(run, chosen->path, restore));

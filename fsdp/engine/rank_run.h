@@ -44,6 +44,7 @@ struct RankRun {
   std::vector<SampleRange> passed_over = {};
   // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
   JobLabel label = {};
+  int64_t known_step = 0;  // As in ChooseCheckpoint().
 
   // All may be empty. Made and not yet run; what it starts from, null where it starts fresh.
   std::function<absl::Status(Trainer*, const v1::RestoredCheckpoint*)> on_made = {};

@@ -8,6 +8,7 @@
 #include <absl/time/clock.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -90,6 +91,14 @@ void RemoveSaid(const std::string& dir) {
   for (const std::filesystem::path& folder : folders) std::filesystem::remove_all(folder, error);
 }
 
+// Not where that cannot be told.
+bool WasRemoved(const std::string& path, int file) {
+  struct stat held, there;
+  if (fstat(file, &held) != 0) return false;
+  if (stat(path.c_str(), &there) != 0) return errno == ENOENT;
+  return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
+}
+
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -145,6 +154,44 @@ absl::Status Saver::Lock(const std::string& path) {
   return absl::OkStatus();
 }
 
+// The other ranks look for it.
+absl::Status Saver::Sign(const std::string& path, const std::string& token) {
+  const std::string content =
+      absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
+  if (lock_ < 0 || ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("write ", path));
+  FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
+  // It stays open, and servers of files show others what was closed or synced.
+  return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
+}
+
+// Rank 0's, before it writes: the folder may have been removed with its lock, and another run have taken the
+// one that was made since.
+absl::Status Saver::KeepFolder() {
+  const std::string& dir = options_.plan->spec.checkpoint.dir;
+  const std::string path = absl::StrCat(dir, "/", kLockName);
+  if (!locked_ || !WasRemoved(path, lock_)) return absl::OkStatus();
+  std::string holder, found;
+  std::ifstream(path) >> holder >> found;
+  if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
+  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
+  const int held = std::exchange(lock_, -1);
+  const absl::Status taken = Lock(path);
+  if (lock_ >= 0 && taken.ok()) {
+    close(held);
+    LogWarning("%s was removed while the job trains: the folder is another, or empty", path);
+    if (const absl::Status signed_anew = Sign(path, token_); !signed_anew.ok())
+      LogWarning("%s", signed_anew.message());
+    return absl::OkStatus();
+  }
+  // The next save tries again.
+  if (lock_ >= 0) close(lock_);
+  lock_ = held;
+  locked_ = true;
+  return absl::Status(
+      taken.code(),
+      absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
+}
+
 absl::Status Saver::ClearFolder() {
   for (const std::string& path : options_.set_aside) {
     FSDPD_RETURN_IF_ERROR(SetAside(path));
@@ -169,14 +216,7 @@ absl::Status Saver::TakeFolder() {
     FSDPD_RETURN_IF_ERROR(Lock(path));
     FSDPD_RETURN_IF_ERROR(ClearFolder());
     const std::string token = NewToken();
-    const std::string content =
-        absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
-    absl::Status written = absl::OkStatus();
-    if (lock_ < 0 || ftruncate(lock_, 0) != 0) written = ErrnoStatus(absl::StrCat("write ", path));
-    if (written.ok())
-      written = WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}});
-    // It stays open, and servers of files show others what was closed or synced.
-    if (written.ok() && fsync(lock_) != 0) written = ErrnoStatus(absl::StrCat("fsync ", path));
+    const absl::Status written = Sign(path, token);
     // A full disk may have room again when there is a checkpoint to write.
     if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
     if (written.ok()) token_ = token;
@@ -329,7 +369,11 @@ void Saver::Do(const Save& save) {
   const std::string folder = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
   const JobFile file = JobFileOf(plan.spec, plan.layout, options_.position, save.state, options_.label);
   absl::StatusOr<DcpSum> sum = DcpSum();
-  if (!file.empty()) sum = WriteFile(save, folder, file);
+  if (const absl::Status kept = KeepFolder(); !kept.ok()) {
+    sum = kept;
+  } else if (!file.empty()) {
+    sum = WriteFile(save, folder, file);
+  }
   const std::string own = SumText(sum);
   const absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
   const absl::StatusOr<std::string> outcome = !told.ok()  ? absl::StatusOr<std::string>(told)
@@ -340,7 +384,8 @@ void Saver::Do(const Save& save) {
   // it knows may be one whose file rank 0 is about to commit.
   if (outcome.ok() && !committed && !IsCheckpoint(folder)) {
     if (sum.ok()) unlink(absl::StrCat(folder, "/", file.file.name).c_str());
-    if (rank == 0) unlink(absl::StrCat(folder, "/", kDcpSumsName).c_str());  // Of a commit that failed.
+    // Of a commit that failed.
+    if (sum.ok() && rank == 0) unlink(absl::StrCat(folder, "/", kDcpSumsName).c_str());
     rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);

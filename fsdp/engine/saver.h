@@ -10,7 +10,8 @@
 // A folder is one run's at a time: rank 0 holds a lock on DIR/.fsdpd_lock for as long as it lives, and the
 // others look for what it wrote there, so a folder that nodes do not share is known before the first step.
 // With the lock, and before any rank writes, rank 0 gives damaged checkpoints another name and removes what
-// saves that were killed have left half, and says so once.
+// saves that were killed have left half, and says so once. Who removes the folder removes the lock with it:
+// rank 0 takes that of the new one before it writes there, and where another run was faster nothing is saved.
 //
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
 // rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
@@ -89,6 +90,8 @@ class Saver {
 
   absl::Status TakeFolder();
   absl::Status Lock(const std::string& path);
+  absl::Status Sign(const std::string& path, const std::string& token);
+  absl::Status KeepFolder();
   absl::Status ClearFolder();
   void Leave();
   FileStore* Beside();

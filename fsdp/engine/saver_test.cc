@@ -194,6 +194,49 @@ TEST(Saver, AFolderIsOneRunsAtATime) {
   EXPECT_TRUE(Take(plan, &third, 0, "second").ok());
 }
 
+// Whose lock went with it: two runs would write into the one that is made again.
+TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
+  const TempDir root;
+  const std::string dir = root.File("run");
+  const Plan plan = PlanOf(dir);
+  const std::atomic<bool> stop{false};
+  const MeshPosition position{plan.spec.mesh, 0};
+  const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  LocalStore store;
+  ASSERT_TRUE(store.Set("save/0/1", "rank 1 has no file").ok());
+  ASSERT_TRUE(store.Set("save/1/1", "rank 1 has no file").ok());
+  Saver::Options options;
+  options.plan = &plan;
+  options.position = position;
+  options.store = &store;
+  options.stop = &stop;
+  options.label.job = "first";
+  const auto saver = Saver::Make(options, snapshot->get());
+  ASSERT_TRUE(saver.ok()) << saver.status();
+  const auto save = [&](int64_t step) {
+    (*saver)->Write({step, 4 * step, step, 1, 0});
+    return (*saver)->AwaitLast();
+  };
+  fs::remove_all(dir);
+  EXPECT_THAT(save(3).message(), ::testing::HasSubstr("rank 1 has no file")) << "rank 0 could write its own";
+  LocalStore other;
+  EXPECT_THAT(Take(plan, &other, 0, "second").message(), ::testing::HasSubstr("is locked by first"));
+
+  fs::remove_all(dir);
+  fs::create_directories(dir);
+  const int faster = open((dir + "/.fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(flock(faster, LOCK_EX | LOCK_NB), 0);
+  std::ofstream(dir + "/.fsdpd_lock") << "second token";
+  EXPECT_THAT(
+      save(6).message(),
+      ::testing::AllOf(::testing::HasSubstr(dir + " was removed while the job trains, and is not its own "
+                                                  "any more: "),
+                       ::testing::HasSubstr("is locked by second")));
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir, 6)));
+  close(faster);
+}
+
 // What another run reads, or writes, must not go since this one was started there.
 TEST(Saver, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   const TempDir dir;

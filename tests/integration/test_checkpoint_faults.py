@@ -36,7 +36,12 @@ def damage_three(steps, path):
     return ["__3_0.distcp", ".metadata", "__0_0.distcp: is not what was committed: its checksum is another"]
 
 
-@pytest.mark.parametrize("damage", [flip_newest, damage_three])
+def lose_newest(steps, path):
+    (path(steps[-1]) / ".metadata").unlink()
+    return ["has no .metadata any more"]
+
+
+@pytest.mark.parametrize("damage", [flip_newest, damage_three, lose_newest])
 def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, damage):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, checkpoint={"keep_last": 4}, restart={"max_attempts": 3}))
@@ -76,6 +81,25 @@ def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp
         for step in steps:
             assert f"iter_{step:07d}: __1_0.distcp" in job.failure.error, job.failure
         assert checkpoints.steps_in(tmp_path / "run") == steps, "they are left as they are"
+
+
+def test_a_job_whose_folder_is_gone_fails_its_attempts_and_goes_on_when_it_is_back(own, whole, tmp_path):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 8}))
+        record = Record(cluster, job_id)
+        wait_committed(cluster, job_id, EVERY)
+        between_attempts(cluster, job_id)
+        step = checkpoints.assert_whole(tmp_path / "run")[-1]
+        (tmp_path / "run").rename(tmp_path / "moved")
+        cluster.start_agent("node-1")
+        gone = (f"rank 0 on node-0 failed: checkpoint.dir: {tmp_path}/run is not there, and the job has committed that of "
+                f"step {step}: mount the folder or put it back, or submit the job anew to begin at step 1")
+        wait_until("an attempt fails", lambda: any(gone in text for text in messages(cluster.job(job_id))))
+        assert not (tmp_path / "run").exists(), "nothing is written where it was"
+        (tmp_path / "moved").rename(tmp_path / "run")
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.restored.step == step and not job.restored.passed_over, job.restored
+        whole.assert_same(record.losses(), tmp_path / "run")
 
 
 NO_ROOM = "No space left on device"
