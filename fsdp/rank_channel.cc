@@ -4,11 +4,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/frame.h"
 
 namespace fsdpd {
+namespace {
+
+// At a time: a wait without an end would overflow the clock, return at once and keep the lock from who sets
+// the value.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
+
+}  // namespace
 
 RankChannel::~RankChannel() {
   Close();
@@ -123,7 +132,7 @@ absl::StatusOr<std::string> RankChannel::Get(const std::string& key, absl::Durat
       return absl::DeadlineExceededError(
           absl::StrCat("store: ", key, " was not set within ", absl::FormatDuration(timeout)));
     }
-    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(left));
+    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(std::min(left, kLongestWait)));
   }
 }
 

@@ -85,8 +85,9 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   if (s.context == 1) return ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
   // values, the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of
-  // what attention gave and of the queries.
-  return std::max(ffn, s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query));
+  // what attention gave and of the queries. Gates, ups and the residual sum are gone by then.
+  const int64_t attention = s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query);
+  return std::max(ffn, attention - s.Bytes(2 * s.intermediate + s.hidden));
 }
 
 // Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
