@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <sstream>
 
@@ -229,8 +230,8 @@ TEST_F(CkptConvertTest, WhatIsMadeKnowsItsModel) {
   EXPECT_EQ(Run({"diff", native_, again}), kExitOk) << out_ << "its spec is the job's, text by text";
 }
 
-// A source that cannot be read to its end, and is mended.
-TEST_F(CkptConvertTest, WhatWasInterruptedGoesOnAndSaysSo) {
+// A source that cannot be read to its end, and is mended: then it is another (convert_resume_test goes on).
+TEST_F(CkptConvertTest, WhatWasInterruptedIsKeptForTheSameCommandOverTheSameSource) {
   MakeJobs(kJobsSpec);
   const std::string file = native_ + "/__0_0.distcp", whole = ReadFileOf(file);
   std::string damaged = whole;
@@ -250,10 +251,15 @@ TEST_F(CkptConvertTest, WhatWasInterruptedGoesOnAndSaysSo) {
   EXPECT_EQ(Run(other), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("--dtype was bfloat16 and is float32"));
   EXPECT_THAT(err_, HasSubstr("begin anew with --overwrite"));
+  EXPECT_EQ(Run(convert), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("out.part: the same command goes on from them"));
   WriteFileOf(file, whole);
-  fs::last_write_time(file, time);
-  ASSERT_EQ(Run(convert), kExitOk) << err_;
-  EXPECT_THAT(err_, HasSubstr("out: note: went on from an interrupted conversion: "));
+  fs::last_write_time(file, time + std::chrono::seconds(1));
+  EXPECT_EQ(Run(convert), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("out.part: holds the begin of another conversion: what is in it was"));
+  std::vector<std::string> anew = convert;
+  anew.push_back("--overwrite");
+  ASSERT_EQ(Run(anew), kExitOk) << err_;
   EXPECT_FALSE(fs::exists(out_folder_ + ".part"));
   fs::rename(out_folder_, dir_.File("first"));
   ASSERT_EQ(Run(convert), kExitOk) << err_;
