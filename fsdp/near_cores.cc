@@ -48,7 +48,8 @@ std::vector<int> ParseList(const std::string& text) {
 NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
                         const std::vector<int>& allowed) {
   NearCores near;
-  if (ParseList(ReadLine(sysfs + "/devices/system/node/online")).size() < 2) {
+  const size_t nodes = ParseList(ReadLine(sysfs + "/devices/system/node/online")).size();
+  if (nodes < 2) {
     near.why_not = "the machine has one NUMA node";
     return near;
   }
@@ -65,6 +66,11 @@ NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
   if (near.cores.empty()) {
     near.why_not = absl::StrCat("this process may use no core of NUMA node ", near.node, ", which GPU ",
                                 device, " is near");
+  } else if (near.cores.size() * nodes < allowed.size()) {
+    near.why_not =
+        absl::StrCat("of the ", allowed.size(), " cores that this process may use, only ", near.cores.size(),
+                     " are of NUMA node ", near.node, ", which GPU ", device, " is near");
+    near.cores.clear();
   }
   return near;
 }

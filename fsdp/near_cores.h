@@ -3,8 +3,8 @@
 // thread pages of the node that it runs on; what it copies to its GPU and what it starts there takes no way
 // through the other processor.
 //
-// Where the machine says nothing of it, or has one node, or the process was given other cores alone, nothing
-// is bound: who chose cores for it knows better.
+// Where the machine says nothing of it, or has one node, or the process was given other cores alone or for
+// the most part, nothing is bound: who chose cores for it knows better.
 #pragma once
 
 #include <absl/status/status.h>

@@ -66,6 +66,16 @@ TEST(NearCores, OfAProcessThatWasGivenOthersAreNone) {
   EXPECT_EQ(near.why_not, "this process may use no core of NUMA node 1, which GPU 0000:9a:00.0 is near");
 }
 
+TEST(NearCores, OfAProcessThatWasGivenFewOfThemAreNone) {
+  Machine machine;
+  machine.TwoNodes().Gpu("1");
+  const NearCores near = machine.Near({0, 1, 2, 3, 4, 8, 9});
+  EXPECT_THAT(near.cores, IsEmpty()) << "one core for all of a rank's threads";
+  EXPECT_EQ(
+      near.why_not,
+      "of the 7 cores that this process may use, only 1 are of NUMA node 1, which GPU 0000:9a:00.0 is near");
+}
+
 TEST(NearCores, AreNoneWhereThereIsOneNode) {
   Machine machine;
   machine.File("devices/system/node/online", "0").File("devices/system/node/node0/cpulist", "0-15");
