@@ -100,6 +100,25 @@ TEST(Context, NarrowTypesStayNear) {
   ExpectSame(Train(job), Train(Cut(job, kShared)), 2e-2);
 }
 
+TEST(Context, AJobGoesOnWithOtherRanksToASample) {
+  const TempDir dir;
+  const LocalJobResult whole = Train(LongJob());
+  v1::JobSpec saving = Cut(LongJob(), kShared);
+  saving.mutable_checkpoint()->set_dir(dir.path());
+  saving.mutable_checkpoint()->set_every_steps(3);
+  Train(saving);
+  for (const Case& c : {Case{kShared.mesh, 4, 4, 1}, Case{kShared.mesh, 2, 1, 3}}) {
+    v1::JobSpec job = Cut(LongJob(), c);
+    job.mutable_checkpoint()->set_load(dir.File("iter_0000003"));
+    const LocalJobResult resumed = Train(job);
+    ASSERT_EQ(resumed.reports[0].size(), 3u);
+    for (size_t s = 0; s < 3; ++s) {
+      const double loss = whole.reports[0][s + 3].loss();
+      EXPECT_NEAR(resumed.reports[0][s].loss(), loss, kRoundOff * loss) << c.context << " to a sample";
+    }
+  }
+}
+
 // Targets that do not count, samples that end early and evaluation: what each rank has is counted once.
 TEST(Context, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
   const TempDir dir;
