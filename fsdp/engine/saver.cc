@@ -402,8 +402,6 @@ absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& f
   Tell(save, folder, bytes);
   const std::string outcome = bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
-  // A failed one leaves nothing that others could see, should the store be gone before they have heard.
-  if (options_.store_may_be_away && !bytes.ok()) Beside();
   if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
   if (bytes.ok()) Tidy(save.state.step, folder);
   return outcome;
