@@ -43,7 +43,9 @@ struct AttentionOutput {
   at::Tensor log_sum_exp;  // fp32, one a row and head, in the kernel's own shape.
   at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
   at::Tensor offset;
-  std::vector<AttentionOutput> parts;  // Of documents: each without `out`, in place of all but `out` here.
+  // Of documents, or of a cut sample's chunks (cut_attention.h: for each its own keys and those before):
+  // without `out`, in place of all but `out` here.
+  std::vector<AttentionOutput> parts;
 };
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input);
