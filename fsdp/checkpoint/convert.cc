@@ -249,7 +249,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   progress->of_tensors = static_cast<int64_t>(plan.targets.size());
   FSDPD_RETURN_IF_ERROR(CheckTargetIsOutside(conversion));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
-                         PartFolder::Create(conversion.target, !conversion.mark_name.empty()));
+                         PartFolder::Create(conversion.target, conversion.mark_name));
   std::unique_ptr<ConversionJournal> journal;
   std::vector<WholeFile> whole;
   if (conversion.resumes) {

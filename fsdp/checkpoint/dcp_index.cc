@@ -195,7 +195,13 @@ void DcpFaults::Add(const std::string& where, std::string what) {
 }
 
 void DcpFaults::Add(const DcpFaults& others) {
-  for (const DcpFault& fault : others) Add(fault.where, fault.what);
+  const auto before = static_cast<std::ptrdiff_t>(told_.size());
+  for (const DcpFault& fault : others) {
+    const auto is_it = [&](const DcpFault& told) {
+      return told.where == fault.where && told.what == fault.what;
+    };
+    if (std::none_of(told_.begin(), told_.begin() + before, is_it)) Add(fault.where, fault.what);
+  }
   left_out_ += others.left_out_;
 }
 

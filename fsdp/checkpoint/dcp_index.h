@@ -63,7 +63,7 @@ struct DcpFault {
 class DcpFaults {
  public:
   void Add(const std::string& where, std::string what);
-  void Add(const DcpFaults& others);
+  void Add(const DcpFaults& others);  // But for those that are told already.
 
   bool empty() const { return told_.empty(); }
   size_t size() const { return told_.size(); }

@@ -112,7 +112,7 @@ TEST(DcpIndex, AThousandFaultsAreToldAndTheRestCounted) {
   twice.Add(faults);
   twice.Add(faults);
   EXPECT_EQ(twice.size(), 1000u);
-  EXPECT_EQ(twice.count(), 10000);
+  EXPECT_EQ(twice.count(), 9000) << "those that were told are known";
 }
 
 TEST(DcpIndex, EveryRecordWithinAnotherIsTold) {

@@ -43,18 +43,33 @@ absl::Status CheckOpen(const std::string& folder) {
   return absl::FailedPreconditionError(absl::StrCat(folder, " has a committed checkpoint already"));
 }
 
-// What an attempt before left of this file.
-absl::Status RemoveParts(const std::string& folder, const std::string& name) {
+absl::Status RemoveWhere(const std::string& folder,
+                         const std::function<bool(const std::string& name)>& goes) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const std::string found = entry->path().filename().string();
-    if (!absl::StartsWith(found, name + ".") || !absl::EndsWith(found, kPart)) continue;
+    if (!goes(entry->path().filename().string())) continue;
     if (unlink(entry->path().c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(absl::StrCat("remove ", entry->path().string()));
     }
   }
   return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
+}
+
+// What an attempt before left of this file.
+absl::Status RemoveParts(const std::string& folder, const std::string& name) {
+  return RemoveWhere(folder, [&](const std::string& found) {
+    return absl::StartsWith(found, name + ".") && absl::EndsWith(found, kPart);
+  });
+}
+
+// Files of an attempt before that had more ranks, whole or half: no rank of this one has written over them.
+absl::Status RemoveFilesBeside(const std::string& folder, const DcpSums& named) {
+  return RemoveWhere(folder, [&](const std::string& found) {
+    const bool of_a_rank =
+        absl::StartsWith(found, "__") && (absl::EndsWith(found, ".distcp") || absl::EndsWith(found, kPart));
+    return of_a_rank && named.count(found) == 0;
+  });
 }
 
 }  // namespace
@@ -176,6 +191,7 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
     }
     named[files[i]->name] = sums[i];
   }
+  FSDPD_RETURN_IF_ERROR(RemoveFilesBeside(folder, named));
   const std::string metadata = MetadataOf(index);
   const auto bytes = static_cast<int64_t>(metadata.size());
   named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};

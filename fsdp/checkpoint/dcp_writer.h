@@ -75,7 +75,8 @@ class DcpWriter {
 };
 
 // Refused with every fault, and the folder left as it was, where the files together are no whole checkpoint
-// (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS).
+// (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS). Files of other ranks go:
+// they are of an attempt that was not committed.
 absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFile*>& files,
                        const std::vector<DcpSum>& sums);
 

@@ -66,6 +66,9 @@ TEST(DcpWriter, FilesOfAnAttemptBeforeAreReplaced) {
   ASSERT_TRUE(CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), SmallTensors(), 2)).ok());
   EXPECT_TRUE(ReadBack(dir.path(), SmallTensors()).ok());
   EXPECT_EQ(ReadFileOf(dir.File("held by the process before")), old_bytes) << "another file took its name";
+  for (const int rank : {2, 3, 4}) {
+    EXPECT_FALSE(std::filesystem::exists(dir.File(DcpFileName(rank, 0)))) << "of no rank that wrote this one";
+  }
 }
 
 TEST(DcpWriter, AFileHasItsNameWhenItIsComplete) {

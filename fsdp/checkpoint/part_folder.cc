@@ -92,11 +92,13 @@ absl::Status CheckTargetIsFree(const std::string& target) {
   if (rmdir(target.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   const bool below_a_file = errno == ENOTDIR && access(target.c_str(), F_OK) != 0;
   if (below_a_file) return ErrnoStatus(absl::StrCat("make ", target), ENOTDIR);
-  if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR) {
+  // EINVAL: it ends in a dot, which is the folder that somebody is in.
+  if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR || errno == EINVAL) {
     return absl::AlreadyExistsError(
         absl::StrCat(target, ": is there already; name a folder that is not, or remove it"));
   }
-  return ErrnoStatus(absl::StrCat("replace ", target));
+  const int why = errno;
+  return ErrnoStatus(absl::StrCat(access(target.c_str(), F_OK) == 0 ? "replace " : "make ", target), why);
 }
 
 std::string ReplacedBy(const std::string& target) { return absl::StrCat(target, kReplaced); }
@@ -109,10 +111,27 @@ absl::Status BringBack(const std::string& target) {
   return ErrnoStatus(absl::StrCat("rename ", ReplacedBy(target), " to ", target));
 }
 
+// What was at the target, whole, and has changed places with the new one; or a new one that has not yet.
+// Either may go, with whatever was put into it.
+absl::Status EmptyMarked(const std::string& part, const std::string& mark) {
+  if (access(absl::StrCat(part, "/", mark).c_str(), F_OK) != 0) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::directory_iterator entry(part, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    // The mark is last: killed meanwhile, the rest goes the next time.
+    if (entry->path().filename() != mark) std::filesystem::remove_all(entry->path(), error);
+    if (error) break;
+  }
+  if (!error) std::filesystem::remove(part + "/" + mark, error);
+  return error ? ErrnoStatus(absl::StrCat("empty ", part), error.value()) : absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target, bool replaces) {
+absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target,
+                                                               const std::string& mark) {
   const std::string whole = WithoutSlash(target), part = absl::StrCat(whole, kSuffix);
+  const bool replaces = !mark.empty();
   if (!replaces) FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
   if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoStatus(absl::StrCat("create ", part));
   const int fd = open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -121,10 +140,11 @@ absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string
     close(fd);
     return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing there"));
   }
-  const absl::Status back = replaces ? BringBack(whole) : absl::OkStatus();
-  if (!back.ok()) {
+  absl::Status ready = replaces ? BringBack(whole) : absl::OkStatus();
+  if (replaces && ready.ok()) ready = EmptyMarked(part, mark);
+  if (!ready.ok()) {
     close(fd);
-    return back;
+    return ready;
   }
   return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd, replaces));
 }

@@ -28,8 +28,10 @@ namespace fsdpd {
 
 class PartFolder {
  public:
-  // `replaces`: what is at TARGET goes, all of it, once there is something else.
-  static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target, bool replaces = false);
+  // `mark`: what is at TARGET goes, all of it, once there is something else, which the caller puts a file of
+  // this name into before Commit(). Empty: nothing is replaced.
+  static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target,
+                                                            const std::string& mark = "");
   ~PartFolder();
   PartFolder(const PartFolder&) = delete;
   PartFolder& operator=(const PartFolder&) = delete;

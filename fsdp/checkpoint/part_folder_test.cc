@@ -14,9 +14,11 @@
 namespace fsdpd {
 namespace {
 
+constexpr char kMark[] = "mark.json";
+
 // As who begins anew.
-absl::StatusOr<std::unique_ptr<PartFolder>> Begin(const std::string& target, bool replaces = false) {
-  absl::StatusOr<std::unique_ptr<PartFolder>> folder = PartFolder::Create(target, replaces);
+absl::StatusOr<std::unique_ptr<PartFolder>> Begin(const std::string& target, const std::string& mark = "") {
+  absl::StatusOr<std::unique_ptr<PartFolder>> folder = PartFolder::Create(target, mark);
   if (!folder.ok()) return folder;
   if (const absl::Status cleared = (*folder)->KeepOnly({}); !cleared.ok()) return cleared;
   return folder;
@@ -45,7 +47,7 @@ TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
   fs::create_directories(target);
   WriteFileOf(target + "/old", "x");
   for (const bool commits : {false, true}) {
-    const auto folder = Begin(target, /*replaces=*/true);
+    const auto folder = Begin(target, kMark);
     ASSERT_TRUE(folder.ok()) << folder.status();
     WriteFileOf((*folder)->path() + "/model.safetensors", "y");
     EXPECT_EQ(ReadFileOf(target + "/old"), "x");
@@ -80,7 +82,7 @@ TEST(PartFolder, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
   WriteFileOf(target + "/old", "x");
   const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   ASSERT_GE(inotify, 0);
-  const auto folder = PartFolder::Create(target, /*replaces=*/true);
+  const auto folder = PartFolder::Create(target, kMark);
   ASSERT_TRUE(folder.ok()) << folder.status();
   ASSERT_GE(inotify_add_watch(inotify, dir.path().c_str(), IN_MOVE), 0);
   ASSERT_TRUE((*folder)->Commit().ok());
@@ -100,9 +102,32 @@ TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
   WriteFileOf(target + ".replaced/old", "x");
   fs::create_directories(target + ".part");
   WriteFileOf(target + ".part/model.safetensors", "y");
-  { EXPECT_TRUE(Begin(target, /*replaces=*/true).ok()); }
+  { EXPECT_TRUE(Begin(target, kMark).ok()); }
   EXPECT_EQ(ReadFileOf(target + "/old"), "x");
   EXPECT_FALSE(fs::exists(target + ".part"));
+}
+
+TEST(PartFolder, WhatWasReplacedByOneThatWasKilledGoesWithAllThatWasPutIntoIt) {
+  TempDir dir;
+  const std::string target = dir.File("out"), part = target + ".part";
+  fs::create_directories(target);
+  WriteFileOf(target + "/mark.json", "new");
+  fs::create_directories(part + "/folder");
+  WriteFileOf(part + "/mark.json", "old");
+  WriteFileOf(part + "/merges.txt", "somebody's");
+  WriteFileOf(part + "/folder/file", "somebody's");
+  const auto folder = Begin(target, kMark);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_TRUE(fs::is_empty(part));
+  EXPECT_EQ(ReadFileOf(target + "/mark.json"), "new");
+}
+
+TEST(PartFolder, TheFolderThatSomebodyIsInIsThereAlready) {
+  TempDir dir;
+  fs::create_directories(dir.File("here"));
+  const absl::Status here = PartFolder::Create(dir.File("here/.")).status();
+  EXPECT_THAT(here.message(), HasSubstr("here/.: is there already")) << here;
+  EXPECT_TRUE(fs::exists(dir.File("here")));
 }
 
 TEST(PartFolder, WithoutACommitNothingIsLeft) {
@@ -201,9 +226,9 @@ TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {
 TEST(PartFolder, BelowAFileIsSaidToBeThat) {
   TempDir dir;
   WriteFileOf(dir.File("file"), "x");
-  const absl::Status below = PartFolder::Create(dir.File("file/out"), false).status();
+  const absl::Status below = PartFolder::Create(dir.File("file/out")).status();
   EXPECT_THAT(below.message(), HasSubstr("file/out: Not a directory")) << below;
-  const absl::Status itself = PartFolder::Create(dir.File("file"), false).status();
+  const absl::Status itself = PartFolder::Create(dir.File("file")).status();
   EXPECT_THAT(itself.message(), HasSubstr("file: is there already")) << itself;
 }
 

@@ -203,10 +203,11 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   if (saver_ != nullptr && BadStepOf(status).has_value()) AwaitLastSave().IgnoreError();
   executor_->Abandon();  // A step may have been submitted ahead.
   // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
-  const int64_t step = open_.empty() ? 0 : open_.front().order.step;
-  if (options_.stop->load()) return absl::CancelledError(absl::StrFormat("stopped at step %d", step));
+  const std::string where = open_.empty() ? absl::StrFormat("after step %d", state_.step)
+                                          : absl::StrFormat("at step %d", open_.front().order.step);
+  if (options_.stop->load()) return absl::CancelledError(absl::StrCat("stopped ", where));
   if (!told_to_leave() || absl::IsCancelled(status)) return status;
-  return absl::CancelledError(absl::StrFormat("left at step %d: %s", step, status.message()));
+  return absl::CancelledError(absl::StrFormat("left %s: %s", where, status.message()));
 }
 
 bool Trainer::RunsAhead() const { return spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu; }

@@ -205,10 +205,11 @@ const Rule kRules[] = {
      "load_optimizer goes with load",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.has_load_optimizer() || checkpoint.load_optimizer()) return {};
+       if (!checkpoint.has_load_optimizer()) return {};
        if (!checkpoint.load().empty() || !f.Sound({"checkpoint.load"})) return {};
        return {{"nothing is loaded: the job starts fresh, and later attempts go on with all of their own",
-                "leave it out, or write checkpoint.load", "", "false", "true"}};
+                "leave it out, or write checkpoint.load", "", checkpoint.load_optimizer() ? "true" : "false",
+                "none"}};
      }},
     {"checkpoint_export_known", kError, "checkpoint.export", "what is exported is hf", ChecksExport},
     {"checkpoint_export_of_the_end", kError, "checkpoint.export",

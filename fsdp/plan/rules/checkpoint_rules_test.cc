@@ -91,6 +91,7 @@ std::vector<BadCase> BadCases() {
        }},
       {"checkpoint_load_optimizer_without_load", "load_optimizer",
        [](C* c) { c->set_load_optimizer(false); }},
+      {"checkpoint_load_optimizer_without_load", "load_optimizer", [](C* c) { c->set_load_optimizer(true); }},
       {"checkpoint_export_known", "export", [](C* c) { Saving(c)->set_export_("gguf"); }},
       {"checkpoint_export_of_the_end", "export", [](C* c) { c->set_export_("hf"); }},
       {"checkpoint_export_of_the_end", "export",
