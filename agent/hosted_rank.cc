@@ -74,6 +74,7 @@ void HostedRank::KeepWhere() {
 
 void HostedRank::Take(const v1::StepReport& report) {
   last_step = report.step();
+  if (id.rank == 0) last_report = report;
   if (first_counted_step == 0 && !report.has_bad_step()) first_counted_step = report.step();
   if (stillness.has_value()) stillness->Take(report);
 }
@@ -108,6 +109,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
   exit.set_signal(end.signal);
   exit.set_error(last_word);
   exit.set_last_step(last_step);
+  if (last_report.has_value()) *exit.mutable_last_report() = *last_report;
   exit.set_first_counted_step(first_counted_step);
   if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
   // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.

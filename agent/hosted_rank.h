@@ -29,17 +29,18 @@ namespace fsdpd {
 struct HostedRank {
   RankId id;
   int device = 0;
-  std::unique_ptr<RankProcess> process;  // Null when it could not be started.
-  std::unique_ptr<RankLink> link;        // Null once either side has ended it.
-  UniqueFd flight;                       // Its page; not valid when there is none.
-  std::string stood;                     // For its exit; "" while not known.
-  std::string last_word;                 // RankFinished.error, or what the agent holds against the rank.
-  std::optional<v1::BadStep> bad_step;   // RankFinished.bad_step.
-  bool finished = false;                 // RankFinished has come.
-  int64_t last_step = 0;                 // Of its reports; 0: none.
-  int64_t first_counted_step = 0;        // Of those that were not skipped for what their numbers were.
-  bool told_of_peer = false;             // That another rank of the attempt has failed.
-  bool terminated = false;               // Has got SIGTERM.
+  std::unique_ptr<RankProcess> process;       // Null when it could not be started.
+  std::unique_ptr<RankLink> link;             // Null once either side has ended it.
+  UniqueFd flight;                            // Its page; not valid when there is none.
+  std::string stood;                          // For its exit; "" while not known.
+  std::string last_word;                      // RankFinished.error, or what the agent holds against the rank.
+  std::optional<v1::BadStep> bad_step;        // RankFinished.bad_step.
+  bool finished = false;                      // RankFinished has come.
+  int64_t last_step = 0;                      // Of its reports; 0: none.
+  std::optional<v1::StepReport> last_report;  // Rank 0's.
+  int64_t first_counted_step = 0;             // Of those that were not skipped for what their numbers were.
+  bool told_of_peer = false;                  // That another rank of the attempt has failed.
+  bool terminated = false;                    // Has got SIGTERM.
   bool exit_reported = false;
   bool gone = false;                       // Nothing of its tree is left.
   std::optional<RankStillness> stillness;  // Of a job that is not left alone when it hangs.

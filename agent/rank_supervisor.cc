@@ -351,12 +351,14 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   LogWarning("launch refused %s: %s", ToString(id), why);
   const int ranks = std::min(launch.ranks(), kMaxWorld);
+  const int newest = history_.Newest(launch.job_id()).value_or(0);
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch refused: ", why));
     exit.set_agent_stopping(draining_);
+    if (newest >= launch.attempt()) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }

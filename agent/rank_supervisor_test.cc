@@ -225,6 +225,7 @@ TEST_F(RankSupervisorTest, AnExitSaysWhichStepWasTheFirstThatCounted) {
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.first_counted_step(), 3);
   EXPECT_EQ(exit.last_step(), 5);
+  EXPECT_EQ(exit.last_report().step(), 5);
 }
 
 TEST_F(RankSupervisorTest, ASecondStopCutsTheTimeToSaveShort) {

@@ -33,7 +33,7 @@ class Cursor {
   bool lost() const { return lost_since_ != absl::InfiniteFuture(); }
 
   void TakeJob(const v1::Job& job) {
-    if (job.revision() <= job_.revision()) return;
+    if (job.revision() == job_.revision()) return;
     if (job.attempt() != job_.attempt()) step_ = 0;
     job_ = job;
     observer_.OnJob(job_);

@@ -94,6 +94,9 @@ class AttemptFacts {
   bool stepped = false;                 // Rank 0 has reported a step: every rank is through rendezvous.
   bool stepped_since_attached = false;  // After the last registration of one of its agents.
   StepPace pace;
+  // The newest that an agent hosts of the job, where that is newer than this one.
+  int newer_attempt = 0;
+  std::string newer_on;           // Its node.
   std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
   std::optional<StopOrder> stop;  // Set once the attempt is to end.
   absl::Time stop_since = absl::InfiniteFuture();

@@ -108,12 +108,35 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
   LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
           hosted.size());
-  for (const auto& [ref, ranks] : hosted) StopUnknown(info, ref);
+  for (const auto& [ref, ranks] : hosted) {
+    const bool newer = TakeNewerAttempt(node, ref);
+    StopUnknown(info, ref, newer);
+  }
+}
+
+// An attempt that is newer than the job is known to be, or of a job that is not known: the state was restored
+// from a backup. What it has trained since is saved, and the job goes on from there.
+bool Reconciler::TakeNewerAttempt(const std::string& node, const AttemptRef& ref) {
+  const auto it = jobs_.find(ref.job);
+  if (it == jobs_.end()) return absl::IsNotFound(parts_.store->Get(ref.job).status());
+  if (ref.attempt <= it->second.job.attempt()) return false;
+  LiveJob& live = it->second;
+  if (AttemptFacts* facts = FactsOf(live.job); facts != nullptr) {
+    facts->newer_attempt = std::max(facts->newer_attempt, ref.attempt);
+    facts->newer_on = node;
+    return true;
+  }
+  const std::string words = absl::StrCat("node ", node, " hosts attempt ", ref.attempt,
+                                         ", of which nothing is known here: it saves and ends first");
+  const Edit edit = [&](v1::Job* job) { NumberAfter(ref.attempt, job); };
+  // Where it cannot be stored an agent refuses the launch by a number that it knows.
+  Commit(&live, JobEvent::kNote, words, edit).IgnoreError();
+  return true;
 }
 
 // An attempt that is hosted there and should not be: it ended while the node was away, or is of another
 // cluster.
-void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
+void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves) {
   NodePart part;
   part.node = info.node();
   part.launched = part.attached = true;
@@ -128,7 +151,10 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref) {
   AttemptFacts& facts = attempts_[ref];
   facts.ref = ref;
   facts.parts.push_back(part);
-  BeginStop(&facts, kStopGraceMs, "the attempt has ended");
+  if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
+  if (!saves) return BeginStop(&facts, kStopGraceMs, "the attempt has ended");
+  parts_.rendezvous->Open(ref);
+  BeginStop(&facts, kUnknownGraceMs, "the coordinator's state is of before this attempt", /*save=*/true);
 }
 
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
@@ -222,6 +248,8 @@ void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankRead
 void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit) {
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
+  // Its last steps may have come to a coordinator that died before it had stored them.
+  if (exit.has_last_report()) TakeStep(exit.last_report(), &live.job);
   TakeCounted(exit, &live.job);
   live.unsaved = true;
 }

@@ -157,6 +157,12 @@ int CountedAttempts(const v1::Job& job) {
          job.rewinds_since_checkpoint() - job.drains_since_checkpoint();
 }
 
+void NumberAfter(int attempt, v1::Job* job) {
+  if (attempt <= job->attempt()) return;
+  job->set_refused_launches(job->refused_launches() + attempt - job->attempt());
+  job->set_attempt(attempt);
+}
+
 int64_t AttemptsAllowed(const v1::Job& job) {
   // Attempts are numbered as their logs are, those that do not count among them.
   return FilledSpec(job).restart().max_attempts() + job.refused_launches() +

@@ -33,4 +33,8 @@ int CountedAttempts(const v1::Job& job);
 // The number of the last attempt that the job may have, as things stand.
 int64_t AttemptsAllowed(const v1::Job& job);
 
+// The job has had attempts up to this one, of which nothing was known: the next has the number after it, and
+// none of them counts against restart.max_attempts.
+void NumberAfter(int attempt, v1::Job* job);
+
 }  // namespace fsdpd

@@ -300,7 +300,7 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
   const std::shared_ptr<JobWatch> watch = parts_.board->Watch(request.id(), request.after_revision());
   if (watch == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(*update.mutable_job(), Find(request.id()));
-    if (update.job().revision() > request.after_revision()) writer->Write(update);
+    if (update.job().revision() != request.after_revision()) writer->Write(update);
     return absl::OkStatus();
   }
   for (;;) {

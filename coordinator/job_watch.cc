@@ -98,7 +98,7 @@ std::shared_ptr<JobWatch> JobBoard::Watch(const std::string& id, int64_t after_r
   const auto it = entries_.find(id);
   if (it == entries_.end()) return nullptr;
   auto watch = std::make_shared<JobWatch>();
-  if (it->second.job->revision() > after_revision) {
+  if (it->second.job->revision() != after_revision) {
     v1::WatchJobResponse update;
     *update.mutable_job() = *it->second.job;
     watch->Push(std::move(update));

@@ -55,7 +55,8 @@ class JobBoard {
 
   std::optional<v1::Job> Get(const std::string& id) const;
   std::vector<std::shared_ptr<const v1::Job>> Live() const;
-  // Starts with the job as it is when its revision is above `after_revision`. Null when the job is not live.
+  // Starts with the job as it is unless `after_revision` is its own: a higher one is of before the state was
+  // restored from a backup. Null when the job is not live.
   std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
   // Ends all watches, now and later: the coordinator stops.
   void Close();

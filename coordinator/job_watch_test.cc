@@ -64,6 +64,15 @@ TEST(JobWatch, ASlowWatcherLosesStepsButNoNewestChange) {
   EXPECT_EQ(last_revision, 2);
 }
 
+TEST(JobBoard, AWatchOfBeforeTheStateWasRestoredStartsWithTheJobAsItIs) {
+  JobBoard board;
+  board.Publish(MakeJob(4));
+  v1::WatchJobResponse update;
+  const auto watch = board.Watch("j", 30);
+  ASSERT_EQ(Take(watch.get(), &update), Got::kUpdate);
+  EXPECT_EQ(update.job().revision(), 4);
+}
+
 TEST(JobBoard, AnEndedJobLeavesTheBoard) {
   JobBoard board;
   board.Publish(MakeJob(1));

@@ -167,6 +167,7 @@ void Reconciler::Advance(const std::string& id) {
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
+    NumberAfter(verdict.number_after, job);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);

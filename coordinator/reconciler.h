@@ -93,6 +93,7 @@ class Reconciler {
 
   // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
   static constexpr int64_t kStopGraceMs = 10000;
+  static constexpr int64_t kUnknownGraceMs = 60000;  // To save in what is not known here.
 
   using Edit = std::function<void(v1::Job*)>;
 
@@ -107,7 +108,8 @@ class Reconciler {
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
-  void StopUnknown(const v1::Register& info, const AttemptRef& ref);
+  bool TakeNewerAttempt(const std::string& node, const AttemptRef& ref);
+  void StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves);
 
   // A tick's parts.
   void BeginTick();

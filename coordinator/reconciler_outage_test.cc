@@ -1,5 +1,7 @@
 // Jobs whose agents, or whose coordinator, are away for a while: leases, pauses, restarts, clocks that are
 // set.
+#include <algorithm>
+
 #include "base/limits.h"
 #include "coordinator/testing/reconciler_case.h"
 
@@ -253,6 +255,79 @@ TEST_F(ReconcilerOutageTest, AStallOutlivesARestartAndEndsWithTheAttempt) {
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
+}
+
+TEST_F(ReconcilerOutageTest, AStateFromABackupLetsTheNewerAttemptSaveAndNumbersTheNextAfterIt) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/1);
+  Restart();
+  Attach("a", 1, {{"j", 5}});
+  Attach("b", 1, {{"j", 5}});
+  for (const char* node : {"a", "b"}) {
+    const std::vector<v1::Stop> stops = StopsSent(node);
+    const auto newer =
+        std::find_if(stops.begin(), stops.end(), [](const v1::Stop& stop) { return stop.attempt() == 5; });
+    ASSERT_NE(newer, stops.end()) << node;
+    EXPECT_TRUE(newer->save());
+  }
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a hosts attempt 5 of the job"));
+  const AttemptRef newer = {"j", 5};
+  EXPECT_TRUE(rendezvous_->Set(newer, "save/1/0", "its sum").ok())
+      << "its ranks tell each other what they saved";
+  for (const char* node : {"a", "b"}) Stopped(node, "j", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("the next one, 6,"));
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "attempt 5 still has the slots";
+  for (const char* node : {"a", "b"}) Stopped(node, "j", 5);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 6);
+  EXPECT_FALSE(rendezvous_->Set(newer, "k", "v").ok());
+  Exit("a", "j", 0, 1, 6);
+  Exit("b", "j", 1, 1, 6);
+  for (const char* node : {"a", "b"}) Stopped(node, "j", 6);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << "this one counts";
+}
+
+TEST_F(ReconcilerOutageTest, AJobThatWaitsByAStateFromABackupIsNumberedAfterWhatIsThere) {
+  Submit("j", 1, 1);
+  Restart();
+  Attach("a", 1, {{"j", 3}});
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Stopped("a", "j", 3);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 4);
+}
+
+TEST_F(ReconcilerOutageTest, ALaunchByANumberThatAnAgentKnowsDoesNotCount) {
+  StartOn({"a"});
+  v1::RankExit refused;
+  refused.set_exit_code(126);
+  refused.set_error("launch refused: attempt 1 is stale: attempt 7 was already here");
+  refused.set_newer_attempt(7);
+  ExitWith("a", "j", 0, refused);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 8);
+}
+
+TEST_F(ReconcilerOutageTest, AnEndTellsTheLastStepsThatNobodyHeardOf) {
+  RunOn({"a"});
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  v1::RankExit exit;
+  exit.mutable_last_report()->set_step(200);
+  exit.mutable_last_report()->set_loss(5.5);
+  ExitWith("a", "j", 0, exit);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job("j").last_step().step(), 200);
+  EXPECT_EQ(Job("j").last_step().loss(), 5.5);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -204,6 +205,8 @@ struct SqliteStore::Handle {
 
   sqlite3* db = nullptr;
   int lock_fd = -1;
+  std::string path;
+  struct stat opened = {};
 };
 
 SqliteStore::SqliteStore(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
@@ -219,6 +222,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   absl::Status connected = handle->Connect(path, /*alone=*/false);
   if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*alone=*/true);
   FSDPD_RETURN_IF_ERROR(connected);
+  handle->path = path;
+  if (stat(path.c_str(), &handle->opened) != 0)
+    return absl::FailedPreconditionError(absl::StrCat("cannot look at ", path, ": ", strerror(errno)));
   auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle)));
   FSDPD_ASSIGN_OR_RETURN(const int64_t last,
                          QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",
@@ -231,8 +237,21 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   return store;
 }
 
+// SQLite goes on writing into a file that was removed, of which nothing is found after this process.
+absl::Status SqliteStore::CheckIsThere() const {
+  const Handle& opened = *handle_;
+  struct stat now = {};
+  const bool there = stat(opened.path.c_str(), &now) == 0;
+  if (there && now.st_ino == opened.opened.st_ino && now.st_dev == opened.opened.st_dev)
+    return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "state store: ", opened.path, there ? " is another file than" : " is no longer there, as",
+      " when this coordinator started, and what is stored would be lost: put it back, or restart it"));
+}
+
 // Every write comes after it, so that what a life has stored is never of a generation that comes again.
 absl::Status SqliteStore::CountThisLife() {
+  FSDPD_RETURN_IF_ERROR(CheckIsThere());
   if (counted_) return absl::OkStatus();
   FSDPD_RETURN_IF_ERROR(Execute(
       handle_->db, absl::StrCat("UPDATE counters SET value = ", generation_, " WHERE name = 'generation'"),

@@ -5,6 +5,8 @@
 // FAILED_PRECONDITION. A file of a newer schema is refused with FAILED_PRECONDITION, one that is not a
 // database or is damaged with DATA_LOSS; it is never changed then.
 //
+// A file that was removed, moved or replaced meanwhile is written to no more: UNAVAILABLE, until it is back.
+//
 // A full disk does not keep a coordinator from starting: its agents would stop healthy ranks, and nobody
 // could cancel a job. SQLite needs a file of 32 KiB (-shm) beside a database that others may read meanwhile;
 // where there is no room for it, the file is opened for this process alone until it ends, which needs none.
@@ -42,6 +44,7 @@ class SqliteStore : public StateStore {
  private:
   struct Handle;
   explicit SqliteStore(std::unique_ptr<Handle> handle);
+  absl::Status CheckIsThere() const;
   absl::Status CountThisLife();
 
   std::unique_ptr<Handle> handle_;

@@ -283,5 +283,25 @@ TEST(SqliteStore, AFailedWriteIsReportedAndTheStoreGoesOnAfterwards) {
   EXPECT_TRUE(store->Get("before").ok());
 }
 
+TEST(SqliteStore, TakesNothingIntoAFileThatNobodyWillFind) {
+  const TempDir dir;
+  const std::string state = dir.File("state"), moved = dir.File("moved");
+  const auto store = OpenOrDie(state);
+  ASSERT_TRUE(store->Insert(MakeJob("before", 1)).ok());
+  std::filesystem::rename(state, moved);
+  const absl::Status refused = store->Insert(MakeJob("lost", 2)).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(state + "/fsdpd.db is no longer there"));
+  EXPECT_TRUE(absl::IsUnavailable(store->Update(MakeJob("before", 1))));
+  EXPECT_TRUE(store->Get("before").ok());
+  std::filesystem::create_directories(state);
+  std::ofstream(state + "/fsdpd.db") << "another";
+  EXPECT_THAT(std::string(store->Insert(MakeJob("lost", 2)).status().message()),
+              HasSubstr("is another file"));
+  std::filesystem::remove_all(state);
+  std::filesystem::rename(moved, state);
+  EXPECT_TRUE(store->Insert(MakeJob("kept", 3)).ok());
+}
+
 }  // namespace
 }  // namespace fsdpd

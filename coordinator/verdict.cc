@@ -55,7 +55,8 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_exit_code(exit.exit_code());
   failure.set_signal(exit.signal());
   failure.set_attempt(facts.ref.attempt);
-  failure.set_refused(exit.agent_stopping());
+  failure.set_refused(exit.agent_stopping() || exit.newer_attempt() > 0);
+  failure.set_newer_attempt(exit.newer_attempt());
   if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
   failure.set_node_to_blame(exit.cancelled());
   failure.set_drained(exit.drained());
@@ -69,6 +70,16 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
   failure.set_node(node);
   failure.set_error(error);
   failure.set_attempt(facts.ref.attempt);
+  return failure;
+}
+
+// What is known of the attempt is old, and the ranks of the newer one are healthy.
+v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
+  v1::Job::Failure failure =
+      FailureOfNobody(facts, facts.newer_on,
+                      absl::StrCat("node ", facts.newer_on, " hosts attempt ", facts.newer_attempt,
+                                   " of the job: the coordinator's state is of before it, as from a backup"));
+  failure.set_newer_attempt(facts.newer_attempt);
   return failure;
 }
 
@@ -161,6 +172,7 @@ bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, a
 
 std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const PresenceOf& presence,
                                           absl::Time now, const VerdictOptions& options) {
+  if (facts.newer_attempt > 0) return FailureOfOldState(facts);
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr) {
     // Until the settling time is over the cause may still be on its way, whatever else is wrong.
@@ -282,10 +294,14 @@ bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
 Verdict AgainSinceRefused(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
-  verdict.retry_after = RetryDelay(job.refused_launches());
-  verdict.reason = absl::StrCat("attempt ", job.attempt(), " does not count, as ", job.failure().node(),
-                                " did not take it: ", job.failure().error(), "; the next one starts after ",
-                                absl::FormatDuration(verdict.retry_after));
+  verdict.number_after = job.failure().newer_attempt();
+  verdict.drained = !job.failure().refused();  // It was there, and may have saved.
+  verdict.retry_after = verdict.number_after > 0 ? kFirstRetry : RetryDelay(job.refused_launches());
+  verdict.reason =
+      absl::StrCat("attempt ", job.attempt(), " does not count, as ", job.failure().node(),
+                   " did not take it: ", job.failure().error(), "; the next one",
+                   verdict.number_after > 0 ? absl::StrCat(", ", verdict.number_after + 1, ",") : "",
+                   " starts after ", absl::FormatDuration(verdict.retry_after));
   return verdict;
 }
 
@@ -348,7 +364,7 @@ std::string WhatIsSaved(const v1::Job& job) {
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
-  if (told && job.failure().refused()) return AgainSinceRefused(job);
+  if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return AgainSinceRefused(job);
   v1::Job heard = job;
   // The rank that knows it may have been heard only after the attempt had failed by what others saw.
   const v1::RankExit* bad = EndedByBadStep(facts);

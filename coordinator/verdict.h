@@ -10,7 +10,9 @@
 //     Nor are they the cause of what was killed before, or ended before on the same node.
 //   * An agent that is told to end, as that of a drained node, fails no job: its attempt does not count, and
 //     the next one goes on where it saved.
-//   * A launch that an agent refuses since it is stopping is no attempt that the job has had.
+//   * A launch that an agent refuses since it is stopping is no attempt that the job has had. Nor is one of
+//     which an agent knows a newer one: the coordinator's state was restored from a backup, and the next
+//     attempt is numbered after that.
 //   * What was found while the attempt was up stands, unless a rank is told to have failed before: it is
 //     stored with the job, and compared only with what is known still.
 //   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.
@@ -53,6 +55,7 @@ struct Verdict {
   std::string reason;
   std::optional<v1::Job::Failure> failure;            // To be kept in the job.
   bool refused = false;                               // kFail: the attempt is one more of refused_launches.
+  int number_after = 0;                               // kRetry: not 0: what NumberAfter() takes.
   bool goes_back = false;                             // kRetry: as GoBack() of bad_steps.h has it.
   bool drained = false;                               // kRetry: one more of drains_since_checkpoint.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import signal
+import sqlite3
 
 import pytest
 
@@ -113,6 +114,35 @@ def test_a_rank_and_the_coordinator_killed_together_cost_only_what_was_not_saved
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == 2 and went_on_after(job) == newest, "what is on disk counts, whatever was told of it"
         assert (job.failure.rank, job.failure.signal) == (2, signal.SIGKILL)
+        whole.assert_same(record.losses(), tmp_path / "run")
+        checkpoints.assert_whole(tmp_path / "run")
+
+
+def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has_trained(own, whole, tmp_path):
+    with own() as cluster:
+        job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 2}))
+        record = Record(cluster, job_id)
+        wait_until("it is launched", lambda: cluster.job(job_id).attempt == 1)
+        backup = tmp_path / "backup.db"
+        with sqlite3.connect(cluster.state_dir / "fsdpd.db") as state, sqlite3.connect(backup) as copy:
+            state.backup(copy)
+        for step in (EVERY, 2 * EVERY):
+            wait_committed(cluster, job_id, step)
+            kill_rank(cluster, 2)
+            wait_until("all ranks are gone", lambda: not cluster.all_ranks())
+        known = wait_committed(cluster, job_id, 4 * EVERY)
+        newest = cluster.job(job_id).attempt
+        assert newest == 3
+        cluster.coordinator.kill()
+        for name in ("fsdpd.db-wal", "fsdpd.db-shm"):
+            (cluster.state_dir / name).unlink(missing_ok=True)
+        backup.rename(cluster.state_dir / "fsdpd.db")
+        cluster.start_coordinator(listen=cluster.address)
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.attempt == newest + 1 and job.refused_launches == newest - 1, job
+        assert any(f"hosts attempt {newest} of the job: the coordinator's state is of before it" in text
+                   for text in messages(job)), messages(job)
+        assert went_on_after(job, newest + 1) >= known, "the attempt that it knew nothing of has saved"
         whole.assert_same(record.losses(), tmp_path / "run")
         checkpoints.assert_whole(tmp_path / "run")
 
