@@ -126,7 +126,9 @@ std::string ProgramText(const v1::Plan& plan, bool program) {
 
 std::string PlanText(const v1::Plan& plan, bool program) {
   const int64_t context = plan.resolved().parallel().context();
-  const std::string sharing = context > 1 ? absl::StrCat(", ", context, " to a sample") : "";
+  const int64_t tensor = plan.resolved().parallel().tensor();
+  const std::string sharing = absl::StrCat(context > 1 ? absl::StrCat(", ", context, " to a sample") : "",
+                                           tensor > 1 ? absl::StrCat(", ", tensor, " to a matrix") : "");
   std::string text = absl::StrCat(
       plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
       plan.world(), " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),

@@ -117,8 +117,8 @@ std::vector<std::pair<std::string, at::Tensor>> ByName(const Plan& plan, Weights
   for (const UnitFacts& unit : plan.model.units) {
     for (const ParamFacts& param : unit.params) {
       named.emplace_back(absl::StrCat(unit.name, ".", param.name),
-                         at::from_blob(next, param.shape, at::kFloat));
-      next += param.elements();
+                         at::from_blob(next, WholeShape(param.shape, param.cut), at::kFloat));
+      next += param.whole_elements();
     }
   }
   return named;

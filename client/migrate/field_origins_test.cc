@@ -144,7 +144,7 @@ TEST(FieldOrigins, AShellVariableIsOneFaultAmongTheOthers) {
   EXPECT_NE(all.find("in:2:34: error: --adam-beta1: "), std::string::npos) << all;
   EXPECT_NE(all.find("[rank_order]"), std::string::npos) << all;
   EXPECT_NE(all.find("[optimizer_known]"), std::string::npos) << all;
-  for (const char* consequence : {"sequence_length_range", "tensor_parallel", "[required]", "lr_positive"}) {
+  for (const char* consequence : {"sequence_length_range", "parallel_tensor", "[required]", "lr_positive"}) {
     EXPECT_EQ(all.find(consequence), std::string::npos) << all;
   }
 }

@@ -413,6 +413,17 @@ TEST(PublishedRuns, BridgesLlama32Of1BIsCarriedOver) {
 }
 
 // Its Llama 3 8B is the same recipe but for the sizes, and spreads each sequence over two ranks.
+// A step's samples are shared by the ranks of both axes.
+TEST(PublishedRuns, TensorParallelismIsKept) {
+  std::string text = kBridgeLlama;
+  const std::string from = " tensor_model_parallel_size: 1", to = " tensor_model_parallel_size: 4";
+  ASSERT_NE(text.find(from), std::string::npos);
+  text.replace(text.find(from), from.size(), to);
+  const Result result = Convert(text);
+  EXPECT_EQ(result.job.parallel().tensor(), 4);
+  for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
+}
+
 TEST(PublishedRuns, BridgesLlama3Of8BKeepsItsContextParallelism) {
   std::string text = kBridgeLlama;
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{

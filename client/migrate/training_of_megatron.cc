@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/limits.h"
+
 namespace fsdpd {
 namespace {
 
@@ -80,10 +82,13 @@ class TrainingConverter {
   void Train() {
     v1::Train* train = job_.mutable_train();
     const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
-    const int64_t context = std::max<int64_t>(1, s_.Integer("context_parallel_size").value_or(1));
+    const auto ranks = [this](const char* axis) {
+      return std::clamp<int64_t>(s_.Integer(axis).value_or(1), 1, kMaxWorld);
+    };
+    const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size");
     train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
     train->set_global_batch(
-        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / context)));
+        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / sharing)));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
     train->set_seed(s_.Integer("seed").value_or(1234));

@@ -120,12 +120,18 @@ void AddOwned(const Spec& spec, const Layout& layout, const MeshPosition& positi
               Pieces* pieces) {
   const Bucket& bucket = layout.buckets[number];
   const std::vector<std::string> moments = MomentNames(spec.optimizer);
+  const int64_t slice = position.IndexIn(bucket.groups.slices);
   for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
     const std::string param = ParamName(layout, bucket, piece.slot);
-    const std::vector<int64_t>& shape = bucket.params[piece.slot].shape;
+    const ParamSlot& slot = bucket.params[piece.slot];
     const auto add = [&](const std::string& key, DType type, StoredRun::What what, int moment) {
-      pieces->Add(PiecesOfRun(key, TypeOf(type), shape, piece.param_begin, piece.elements),
-                  {what, moment, number, piece.range_begin});
+      std::vector<DcpPiece> of_run =
+          PiecesOfRun(key, TypeOf(type), slot.shape, piece.param_begin, piece.elements);
+      for (DcpPiece& each : of_run) {
+        each.at.offsets = WholeOffsets(std::move(each.at.offsets), slot.shape, slot.cut, slice);
+        each.shape = WholeShape(slot.shape, slot.cut);
+      }
+      pieces->Add(std::move(of_run), {what, moment, number, piece.range_begin});
     };
     add(MainKey(param), bucket.types.main, StoredRun::What::kMain, 0);
     for (size_t m = 0; bucket.trainable && m < moments.size(); ++m) {
@@ -147,7 +153,7 @@ void AddStepsTaken(const Layout& layout, Pieces* pieces) {
 
 struct WantedTensor {
   std::string key;
-  const std::vector<int64_t>* shape = nullptr;
+  std::vector<int64_t> shape;
 };
 
 std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, bool optimizer) {
@@ -155,10 +161,11 @@ std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, bool 
   for (const Bucket& bucket : layout.buckets) {
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
       const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
-      wanted.push_back({MainKey(param), &bucket.params[slot].shape});
+      const std::vector<int64_t> shape = WholeShape(bucket.params[slot].shape, bucket.params[slot].cut);
+      wanted.push_back({MainKey(param), shape});
       if (!optimizer || !bucket.trainable) continue;
       for (const std::string& moment : MomentNames(spec.optimizer)) {
-        wanted.push_back({OptimizerKey(param, moment), &bucket.params[slot].shape});
+        wanted.push_back({OptimizerKey(param, moment), shape});
       }
     }
   }
@@ -292,9 +299,9 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
     const auto tensor = found.find(wanted.key);
     if (tensor == found.end()) {
       differences.push_back(absl::StrCat(wanted.key, " is missing"));
-    } else if (tensor->second->shape != *wanted.shape) {
+    } else if (tensor->second->shape != wanted.shape) {
       differences.push_back(absl::StrCat(wanted.key, " is ", ShapeText(tensor->second->shape),
-                                         ", and the job's is ", ShapeText(*wanted.shape)));
+                                         ", and the job's is ", ShapeText(wanted.shape)));
     } else if (!IsFloating(*tensor->second)) {
       differences.push_back(
           absl::StrCat(wanted.key, " is of type ", tensor->second->type_name, ", which is no parameter's"));

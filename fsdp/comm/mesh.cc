@@ -21,8 +21,14 @@ struct Link {
 // keep those of another.
 std::vector<Link> LinksOf(const Mesh& mesh, const std::vector<Group>& exchanged) {
   std::vector<Link> links = {{Group::kShard, Role::kGather}, {Group::kShard, Role::kReduce}};
-  if (mesh.SizeOf(Group::kReplicate) > 1) links.push_back({Group::kReplicate, Role::kOuter});
-  if (!mesh.SameMembers(Group::kWorld, Group::kShard)) links.push_back({Group::kWorld, Role::kReduce});
+  if (mesh.SizeOf(Group::kTensor) > 1) {  // Of what all slices have whole.
+    links.push_back({Group::kReplica, Role::kGather});
+    links.push_back({Group::kReplica, Role::kReduce});
+  }
+  if (mesh.SizeOf(Group::kReplicate) > 1) {
+    links.push_back({Group::kReplicate, Role::kOuter});
+    links.push_back({Group::kWorld, Role::kReduce});
+  }
   for (size_t i = 0; i < exchanged.size(); ++i) {
     const auto same = [&](Group earlier) { return mesh.SameMembers(earlier, exchanged[i]); };
     const bool known = std::any_of(exchanged.begin(), exchanged.begin() + static_cast<int64_t>(i), same);

@@ -65,7 +65,10 @@ ConnectedMesh EchoMesh(const Mesh& mesh) {
   add(Group::kShard, Role::kReduce);
   add(Group::kReplicate, Role::kOuter);
   add(Group::kWorld, Role::kReduce);
+  add(Group::kReplica, Role::kGather);
+  add(Group::kReplica, Role::kReduce);
   add(Group::kContext, Role::kUnit);
+  add(Group::kTensor, Role::kUnit);
   return echo;
 }
 
@@ -139,13 +142,15 @@ struct Case {
   v1::Recompute recompute;
   int micro_batches;
   int context = 1;
+  int tensor = 1;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
   const Case& c = info.param;
   const std::string recompute = v1::Recompute_Name(c.recompute).substr(10);
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
-         std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "");
+         std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
+         (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "");
 }
 
 // Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
@@ -167,7 +172,8 @@ v1::JobSpec JobOf(const Case& c) {
   job.mutable_data()->set_sequence_length(256 * c.context);
   job = Over(job, c.mesh, c.world, c.micro_batches);
   job.mutable_parallel()->set_context(c.context);
-  job.mutable_train()->set_global_batch(job.train().global_batch() / c.context);
+  job.mutable_parallel()->set_tensor(c.tensor);
+  job.mutable_train()->set_global_batch(job.train().global_batch() / (c.context * c.tensor));
   return job;
 }
 
@@ -235,7 +241,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{kFull, 2, v1::RECOMPUTE_NONE, 1}, Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2},
                       Case{kFull, 4, v1::RECOMPUTE_FULL, 1}, Case{kFull, 8, v1::RECOMPUTE_FULL, 3},
                       Case{kReplicated, 4, v1::RECOMPUTE_NONE, 1}, Case{kHybrid, 4, v1::RECOMPUTE_FULL, 2},
-                      Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 2, 4}),
+                      Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 2, 4},
+                      Case{kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2},
+                      Case{kNoShard, 2, v1::RECOMPUTE_FULL, 2, 1, 2},
+                      Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 4},
+                      Case{kFull, 4, v1::RECOMPUTE_NONE, 2, 2, 2}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

@@ -6,8 +6,6 @@
 
 #include <absl/status/status.h>
 
-#include <vector>
-
 #include "fsdp/comm/mesh.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/layout/layout.h"
@@ -30,8 +28,8 @@ class MeshContext : public UnitContext {
   absl::Status TakeStatus();
 
  private:
-  // OK where the unit's facts say that it does so, and `tensors` are contiguous and of the type there.
-  absl::Status Check(Exchange what, Group group, const std::vector<at::Tensor>& tensors) const;
+  // OK where the unit's facts say that it does so, and `tensor` is contiguous and of a type there.
+  absl::Status Check(Exchange what, Group group, const at::Tensor& tensor) const;
   Communicator* Between(Group group) const { return mesh_->Find(group, Role::kUnit); }
 
   const ConnectedMesh* const mesh_;

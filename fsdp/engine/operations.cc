@@ -105,7 +105,7 @@ void Operations::MakeSquares() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const Bucket& bucket = layout().buckets[b];
     if (!bucket.trainable) continue;
-    const int64_t copies = spec().mesh.world() / (bucket.shards * bucket.pieces);
+    const int64_t copies = spec().mesh.world() / bucket.owners();
     if (SquaresComeWithSums(spec(), bucket)) {
       const int64_t parts = kernels::SquaresOf(bucket.shard_elements);
       buffers_[b].squares = squares_.AddParts(parts, copies, parts_.device);
@@ -220,7 +220,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
     counted += batches[m].counted;
   }
   sums_.zero_();
-  sums_.select(0, kCounted).fill_(static_cast<double>(counted));
+  SetCounted(counted);
   if (order.asks) sums_.select(0, kAsks).fill_(1);
   grad_loss_.copy_(loss_scale_).div_(static_cast<double>(spec().tokens_per_step()));
 }
@@ -231,7 +231,12 @@ void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
   result_slot_ = result_slot;
   LoadBatch(batch, &micro_batches_[0]);
   sums_.zero_();
-  sums_.select(0, kCounted).fill_(static_cast<double>(batch.counted));
+  SetCounted(batch.counted);
+}
+
+// Ranks with slices have the same targets, and each the loss of those whose words it has.
+void Operations::SetCounted(int64_t counted) {
+  if (position().IndexIn(Group::kTensor) == 0) sums_.select(0, kCounted).fill_(static_cast<double>(counted));
 }
 
 void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {

@@ -130,6 +130,7 @@ class Operations {
   void MakeInputs();
   void MakeSquares();
   void BindUnit(int unit);
+  void SetCounted(int64_t counted);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
   absl::Status Gather(const Instruction& instruction);

@@ -43,9 +43,8 @@ struct Chunk {
   int bucket = 0;
   int slot = 0;
   int moment = 0;
-  int64_t param_begin = 0;
+  ElementRun run;  // Of the whole parameter.
   int64_t main_begin = 0;
-  int64_t elements = 0;
 };
 
 std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) {
@@ -53,12 +52,18 @@ std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) 
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
     const Bucket& bucket = plan.layout.buckets[b];
     const int moments = bucket.trainable ? plan.spec.optimizer.moments() : 0;
+    const int64_t slice = position.IndexIn(bucket.groups.slices);
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
-      for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
-        for (int moment = 0; moment < moments; ++moment) {
-          chunks.push_back({static_cast<int>(b), piece.slot, moment, piece.param_begin + done,
-                            piece.range_begin + done, std::min(kChunkElements, piece.elements - done)});
+      const ParamSlot& slot = bucket.params[piece.slot];
+      int64_t main_begin = piece.range_begin;
+      for (const ElementRun& run :
+           WholeRuns(slot.shape, slot.cut, slice, piece.param_begin, piece.elements)) {
+        for (int64_t done = 0; done < run.elements; done += kChunkElements) {
+          const ElementRun part = {run.begin + done, std::min(kChunkElements, run.elements - done)};
+          for (int moment = 0; moment < moments; ++moment)
+            chunks.push_back({static_cast<int>(b), piece.slot, moment, part, main_begin + done});
         }
+        main_begin += run.elements;
       }
     }
   }
@@ -217,8 +222,8 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
             OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
         params.bucket(chunk.bucket)
             .moments[chunk.moment]
-            .narrow(0, chunk.main_begin, chunk.elements)
-            .copy_(ReadNative(key, chunk.param_begin, chunk.elements));
+            .narrow(0, chunk.main_begin, chunk.run.elements)
+            .copy_(ReadNative(key, chunk.run.begin, chunk.run.elements));
       }
     });
     if (!chunks.empty()) {

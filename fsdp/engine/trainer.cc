@@ -56,11 +56,15 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
 // of them.
 absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device) {
   const int64_t bytes = options.plan->program.arena_bytes;
-  if (!device.is_cuda() || options.plan->spec.mesh.SizeOf(Group::kShard) == 1)
-    return Arena::Make(bytes, device);
+  const Mesh& mesh = options.plan->spec.mesh;
+  std::vector<Group> groups;
+  if (mesh.SizeOf(Group::kShard) > 1) groups.push_back(Group::kShard);
+  if (mesh.SizeOf(Group::kTensor) > 1) groups.push_back(Group::kReplica);
+  if (!device.is_cuda() || groups.empty()) return Arena::Make(bytes, device);
   FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, MakeWindow(bytes, options.device_index));
-  for (const Role role : {Role::kGather, Role::kReduce}) {
-    FSDPD_RETURN_IF_ERROR(options.mesh.Find(Group::kShard, role)->Register(memory, bytes));
+  for (const Group group : groups) {
+    for (const Role role : {Role::kGather, Role::kReduce})
+      FSDPD_RETURN_IF_ERROR(options.mesh.Find(group, role)->Register(memory, bytes));
   }
   return Arena::Over(memory, bytes, device);
 }

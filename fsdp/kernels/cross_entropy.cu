@@ -70,7 +70,7 @@ __global__ void Forward(CrossEntropyArgs args, float* losses) {
   const float log_sum_exp = mine.largest + logf(mine.sum);
   const int64_t target = args.targets[blockIdx.x];
   args.log_sum_exp[blockIdx.x] = log_sum_exp;
-  losses[blockIdx.x] = target == kNoTarget ? 0.0f : log_sum_exp - Wide(row[target]);
+  losses[blockIdx.x] = target < 0 ? 0.0f : log_sum_exp - Wide(row[target]);
 }
 
 // Grid: rows x pieces of a row.

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -20,19 +21,25 @@ constexpr int64_t kChunkElements = 1 << 20;
 struct Chunk {
   int bucket = 0;
   int param = 0;
-  int64_t param_begin = 0;
+  std::vector<ElementRun> runs;  // Of the whole parameter.
   int64_t main_begin = 0;
-  int64_t elements = 0;
 };
+
+int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
+  return position.IndexIn(bucket.groups.slices);
+}
 
 std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position) {
   std::vector<Chunk> chunks;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
+      const ParamSlot& slot = bucket.params[piece.slot];
       for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
-        chunks.push_back({static_cast<int>(b), bucket.params[piece.slot].param, piece.param_begin + done,
-                          piece.range_begin + done, std::min(kChunkElements, piece.elements - done)});
+        chunks.push_back({static_cast<int>(b), slot.param,
+                          WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position), piece.param_begin + done,
+                                    std::min(kChunkElements, piece.elements - done)),
+                          piece.range_begin + done});
       }
     }
   }
@@ -41,10 +48,14 @@ std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position)
 
 void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
   const at::NoGradGuard no_grad;  // Of this thread.
-  const at::Tensor values = initial(unit, chunk.param, chunk.param_begin, chunk.elements).to(at::kFloat);
-  FSDPD_CHECK(values.numel() == chunk.elements);
-  if (shard.halves.defined()) return shard.halves.Write(chunk.main_begin, values.view({-1}));
-  shard.main.narrow(0, chunk.main_begin, chunk.elements).copy_(values.view({-1}));
+  std::vector<at::Tensor> runs;
+  for (const ElementRun& run : chunk.runs) {
+    runs.push_back(initial(unit, chunk.param, run.begin, run.elements).to(at::kFloat).view({-1}));
+    FSDPD_CHECK(runs.back().numel() == run.elements);
+  }
+  const at::Tensor values = runs.size() == 1 ? runs[0] : at::cat(runs);
+  if (shard.halves.defined()) return shard.halves.Write(chunk.main_begin, values);
+  shard.main.narrow(0, chunk.main_begin, values.numel()).copy_(values);
 }
 
 }  // namespace
@@ -106,8 +117,13 @@ void ShardedParams::CopyTo(std::vector<float>* model) const {
     if (!HasFirstCopy(bucket, position_)) continue;
     const at::Tensor main = buckets_[b].halves.defined() ? buckets_[b].halves.Read() : buckets_[b].main.cpu();
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
-      std::copy_n(main.const_data_ptr<float>() + piece.range_begin, piece.elements,
-                  model->data() + offsets[b][piece.slot] + piece.param_begin);
+      const ParamSlot& slot = bucket.params[piece.slot];
+      const float* from = main.const_data_ptr<float>() + piece.range_begin;
+      for (const ElementRun& run :
+           WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position_), piece.param_begin, piece.elements)) {
+        std::copy_n(from, run.elements, model->data() + offsets[b][piece.slot] + run.begin);
+        from += run.elements;
+      }
     }
   }
 }
@@ -120,7 +136,7 @@ std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout) {
       const Bucket& bucket = layout.buckets[place.bucket];
       offsets[place.bucket].resize(bucket.params.size());
       offsets[place.bucket][place.slot] = next;
-      next += bucket.params[place.slot].elements;
+      next += bucket.params[place.slot].whole_elements();
     }
   }
   return offsets;

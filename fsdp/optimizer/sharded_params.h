@@ -34,7 +34,8 @@ struct BucketShard {
   const at::Tensor& stored() const { return halves.defined() ? halves.high : main; }
 };
 
-// Elements [begin, begin + elements) of a parameter, flat fp32 on the CPU. Called from several threads.
+// Elements [begin, begin + elements) of a parameter, of a cut one the whole's; flat fp32 on the CPU. Called
+// from several threads.
 using InitialValues = std::function<at::Tensor(int unit, int param, int64_t begin, int64_t elements)>;
 
 class ShardedParams {
@@ -64,8 +65,8 @@ class ShardedParams {
   std::vector<at::Tensor> grad_shards_;
 };
 
-// The model as one row of numbers: units in order, each unit's parameters in its facts' order. By bucket and
-// slot, where a parameter begins.
+// The model as one row of numbers: units in order, each unit's parameters, whole, in its facts' order. By
+// bucket and slot, where a parameter begins.
 std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout);
 
 }  // namespace fsdpd

@@ -31,16 +31,17 @@ struct Batch {
   int64_t micro = 1;
   int64_t global = 1;
   int64_t world = 1;
-  int64_t context = 1;  // Ranks that share a sample.
+  int64_t sharing = 1;  // Ranks that share a sample.
 
   // Samples that `ranks` ranks take at a time.
-  int64_t Each(int64_t ranks) const { return micro * ranks / context; }
+  int64_t Each(int64_t ranks) const { return micro * ranks / sharing; }
 };
 
 Batch BatchOf(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   Batch batch{filled.train().micro_batch(), filled.train().global_batch(),
-              filled.resources().nodes() * filled.resources().ranks_per_node(), filled.parallel().context()};
+              filled.resources().nodes() * filled.resources().ranks_per_node(),
+              filled.parallel().context() * filled.parallel().tensor()};
   if (!filled.train().has_global_batch()) batch.global = batch.Each(batch.world);
   return batch;
 }
@@ -81,7 +82,7 @@ Options SmallerMicroBatch(const v1::JobSpec& job) {
   Options options;
   const Batch batch = BatchOf(job);
   for (int64_t size = batch.micro / 2; size >= 1; size /= 2) {
-    if (batch.global % (size * batch.world / batch.context) != 0) continue;
+    if (batch.global % (size * batch.world / batch.sharing) != 0) continue;
     options.push_back({job, absl::StrCat("train.micro_batch: ", size)});
     options.back().job.mutable_train()->set_micro_batch(size);
     KeepBatch(batch.global, &options.back());
@@ -204,7 +205,7 @@ Options MoreRanks(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   const int64_t nodes = filled.resources().nodes(), each = filled.resources().ranks_per_node();
   const Batch batch = BatchOf(job);
-  const int64_t groups = filled.fsdp().outer().size() * batch.context;
+  const int64_t groups = filled.fsdp().outer().size() * batch.sharing;
   const int64_t step = groups / std::gcd(groups, each);
   const int64_t most = kMaxWorld / each;
   for (int64_t n = nodes / step * step + step; n <= most && batch.Each(n * each) <= batch.global; n += step) {

@@ -39,7 +39,7 @@ void AddUnits(const Plan& plan, v1::Plan* proto) {
     unit->set_name(layout.name);
     for (const int b : layout.buckets) {
       const Bucket& bucket = plan.layout.buckets[b];
-      unit->set_parameters(unit->parameters() + bucket.elements);
+      unit->set_parameters(unit->parameters() + bucket.elements * bucket.slices);
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gathered_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }

@@ -106,6 +106,7 @@ v1::JobSpec RandomJob(Dice* dice) {
   RandomPrecision(dice, job.mutable_precision());
   RandomSharding(dice, job.mutable_fsdp());
   if (dice->OneIn(3)) job.mutable_parallel()->set_context(dice->Size({1, 2, 4}));
+  if (dice->OneIn(3)) job.mutable_parallel()->set_tensor(dice->Size({1, 2, 4}));
   job.mutable_resources()->set_nodes(nodes);
   job.mutable_resources()->set_ranks_per_node(ranks);
   job.mutable_resources()->set_device(dice->Of({v1::DEVICE_UNSPECIFIED, v1::DEVICE_CPU, v1::DEVICE_CUDA}));

@@ -64,9 +64,9 @@ class Resolver {
     v1::Train* train = job_.mutable_train();
     if (train->has_global_batch()) return;
     const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
-    const int64_t context = job_.parallel().context();
-    train->set_global_batch(train->micro_batch() * world / context);
-    const std::string sharing = context > 1 ? absl::StrCat(" / ", context, " that share a sample") : "";
+    const int64_t together = job_.parallel().context() * job_.parallel().tensor();
+    train->set_global_batch(train->micro_batch() * world / together);
+    const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " that share a sample") : "";
     Chose("train.global_batch", absl::StrCat(train->global_batch()),
           absl::StrCat("micro_batch ", train->micro_batch(), " x ", world, " ranks", sharing,
                        ": no accumulation"));

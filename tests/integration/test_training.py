@@ -63,6 +63,14 @@ def test_ranks_that_share_samples_give_the_losses_of_one(cluster):
         assert other[6] == pytest.approx(one[6], rel=1e-5), f"{context} ranks to a sample"
 
 
+def test_ranks_that_share_matrices_give_the_losses_of_one(cluster):
+    train = {"global_batch": 4, "micro_batch": 1}
+    one = losses(cluster, one_rank(steps=6, train=train))
+    for parallel in ({"tensor": 2}, {"tensor": 4}, {"tensor": 2, "context": 2}):
+        other = losses(cluster, spec(steps=6, train=train, parallel=parallel))
+        assert other[6] == pytest.approx(one[6], rel=1e-5), parallel
+
+
 GPT2 = {"llama": None, "gpt2": {"vocab_size": 256, "hidden_size": 32, "layers": 2, "heads": 4, "positions": 16}}
 KINDS = {
     "gpt2 by sgd": {"model": GPT2, "optimizer": {"adamw": None, "sgd": {"lr": 0.5, "momentum": 0.9}}},
@@ -70,6 +78,7 @@ KINDS = {
                                  "kv_heads": 2, "tied_embeddings": True, "qk_norm": True}}},
     "fp16": {"precision": {"compute": "fp16"}},
     "samples over all ranks": {"parallel": {"context": 4}},
+    "matrices over all ranks": {"parallel": {"tensor": 4}},
     "bf16 wire": {"precision": {"compute": "bf16", "grad_comm": "bf16", "main_grads": "bf16", "moments": "bf16"}},
 }
 

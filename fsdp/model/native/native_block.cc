@@ -3,12 +3,24 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
+
 #include "fsdp/model/native/cut_attention.h"
 
 namespace fsdpd {
 namespace {
 
 at::Tensor FlatTokens(const at::Tensor& x) { return x.flatten(0, 1).flatten(1); }
+
+// Of the model's, the heads whose queries the unit has the matrix of.
+LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
+  for (const ParamFacts& param : facts.params) {
+    if (param.name != "attention.wq" || !param.cut.cuts()) continue;
+    config.heads /= param.cut.parts;
+    config.kv_heads = std::max<int64_t>(1, config.kv_heads / param.cut.parts);
+  }
+  return config;
+}
 
 }  // namespace
 
@@ -21,8 +33,8 @@ NativeBlock::Params NativeBlock::Find(const NativeBlock& block) {
 }
 
 NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary)
-    : NativeUnit(std::move(facts), compute, /*borrowed=*/0),
-      config_(config),
+    : NativeUnit(facts, compute, /*borrowed=*/0),
+      config_(WithOwnHeads(config, facts)),
       rotary_(std::move(rotary)),
       p_(Find(*this)) {
   for (const int index : {p_.attention_norm, p_.wq, p_.wk, p_.wv, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
@@ -30,10 +42,29 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
   }
 }
 
+bool NativeBlock::HasOthersRows(int index) const {
+  const bool of_keys = index >= 0 && (index == p_.wk || index == p_.bk || index == p_.wv || index == p_.bv);
+  return of_keys && param(index).size(0) > config_.kv_heads * config_.head_size;
+}
+
+// Ranks in a row have the query heads that read one key head.
+at::Tensor NativeBlock::OwnRows(int index, const at::Tensor& of) const {
+  if (!HasOthersRows(index) || !of.defined()) return of;
+  const int64_t rows = config_.head_size, heads = of.size(0) / rows;
+  const int64_t head = context().IndexIn(Group::kTensor) * heads / context().SizeOf(Group::kTensor);
+  return of.narrow(0, head * rows, rows);
+}
+
 std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) const {
   std::vector<at::Tensor> params;
-  for (const int index : indices) params.push_back(param(index));
+  for (const int index : indices) params.push_back(OwnRows(index, param(index)));
   return params;
+}
+
+at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
+  const TokenParts parts(&context());
+  if (parts.ranks() == 1) return AddLinear(residual, x, param(matrix));
+  return parts.Sum(at::mm(x, param(matrix).t())).add_(residual).to(residual.scalar_type());
 }
 
 AttentionInput NativeBlock::Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const {
@@ -45,7 +76,7 @@ AttentionInput NativeBlock::Heads(const at::Tensor& qkv, at::IntArrayRef micro_b
 }
 
 AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
-  AttentionInput heads = Heads(kept.qkv, kept.x.sizes().slice(0, 2));
+  AttentionInput heads = Heads(kept.qkv, kept.micro_batch);
   if (config_.qk_norm) {
     heads.q = kept.q;
     heads.k = kept.k;
@@ -55,7 +86,7 @@ AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
 
 void NativeBlock::FillQk(Kept* kept) const {
   if (!config_.qk_norm || kept->q.defined()) return;
-  const AttentionInput raw = Heads(kept->qkv, kept->x.sizes().slice(0, 2));
+  const AttentionInput raw = Heads(kept->qkv, kept->micro_batch);
   const auto norm = [&](const at::Tensor& of, int weight, at::Tensor* rstd) {
     Normed normed = RmsNormForward(of.flatten(0, 2).contiguous(), param(weight), config_.norm_epsilon);
     *rstd = std::move(normed.rstd);
@@ -83,6 +114,7 @@ AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& k
 void NativeBlock::FillMiddle(Kept* kept) const {
   Normed in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
   kept->attention_rstd = std::move(in.rstd);
+  in.y = TokenParts(&context()).Gather(in.y);
   kept->qkv = LinearForward(in.y, ParamsOf(Qkv()), ParamsOf(QkvBiases()));
   in.y = at::Tensor();  // Attention needs its room.
   if (config_.qk_norm) {
@@ -92,13 +124,13 @@ void NativeBlock::FillMiddle(Kept* kept) const {
     RotateForward(rotary_, kept->positions, {heads.q, heads.k});
   }
   kept->attended = Attend(*kept);
-  kept->middle = AddLinear(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), param(p_.wo));
+  kept->middle = AddProduct(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), p_.wo);
 }
 
 void NativeBlock::FillGateUp(Kept* kept) const {
   Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
   kept->ffn_rstd = std::move(in.rstd);
-  kept->gate_up = LinearForward(in.y, ParamsOf(GateUp()));
+  kept->gate_up = LinearForward(TokenParts(&context()).Gather(in.y), ParamsOf(GateUp()));
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
@@ -117,15 +149,17 @@ void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   const at::NoGradGuard no_grad;
-  FSDPD_CHECK(input.hidden.size(1) * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
   Kept kept;
   kept.x = input.hidden;
+  const at::Tensor& whole = context().SizeOf(Group::kTensor) == 1 ? input.hidden : input.tokens;
+  kept.micro_batch = {whole.size(0), whole.size(1)};
+  FSDPD_CHECK(kept.micro_batch[1] * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
   kept.positions = input.positions;
   kept.document_starts = input.document_starts;
   FillMiddle(&kept);
   DropAttention(keep, &kept);
   FillGateUp(&kept);
-  const at::Tensor out = AddLinear(kept.middle, SwigluForward(kept.gate_up), param(p_.w2));
+  const at::Tensor out = AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   if (keep != Keep::kNothing) {
     DropFfn(keep, &kept);
     kept_.Put(slot, std::move(kept));
@@ -151,11 +185,17 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
 void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) const {
   std::vector<int64_t> outputs;
   std::vector<at::Tensor> into, biases_into;
+  const auto own = [&](int index) {
+    if (index < 0) return at::Tensor();
+    const at::Tensor& all = grads.into[index];
+    if (all.defined() && !grads.accumulate && HasOthersRows(index)) all.zero_();
+    return OwnRows(index, all);
+  };
   for (const int matrix : product.matrices) {
-    outputs.push_back(param(matrix).size(0));
-    into.push_back(grads.into[matrix]);
+    outputs.push_back(OwnRows(matrix, param(matrix)).size(0));
+    into.push_back(own(matrix));
   }
-  for (const int bias : product.biases) biases_into.push_back(bias < 0 ? at::Tensor() : grads.into[bias]);
+  for (const int bias : product.biases) biases_into.push_back(own(bias));
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into);
 }
 
@@ -188,10 +228,11 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
 }
 
 at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  at::Tensor product = at::mm(grad, param(p_.w2));  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(kept->gate_up);    // Their gradients after it.
+  at::Tensor grad_sum = TokenParts(&context()).Gather(grad);
+  at::Tensor product = at::mm(grad_sum, param(p_.w2));  // Its gradient, until SwigluBackward.
+  at::Tensor gate_up = std::move(kept->gate_up);        // Their gradients after it.
   SwigluBackward(product, gate_up);
-  Add({grad, std::move(product), {p_.w2}, {}}, call);
+  Add({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
   at::Tensor grad_middle = NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
                                           {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
   kept->middle = kept->ffn_rstd = at::Tensor();
@@ -199,9 +240,11 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, 
 }
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  Add({grad, FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
+  at::Tensor grad_sum = TokenParts(&context()).Gather(grad);
+  Add({grad_sum, FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
   FillQk(kept);
-  AttentionInput of = AttendBackward(at::mm(grad, param(p_.wo)).view(kept->attended.out.sizes()), *kept);
+  AttentionInput of = AttendBackward(at::mm(grad_sum, param(p_.wo)).view(kept->attended.out.sizes()), *kept);
+  grad_sum = at::Tensor();
   kept->attended = {};
   at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
   return NormedBackward(grad, std::move(grad_qkv), kept->x.flatten(0, 1), kept->attention_rstd,
@@ -212,16 +255,19 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
 at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
-  at::Tensor normed = LinearBackward(grad_outputs, ParamsOf(params.matrices));  // Its gradient.
+  const TokenParts parts(&context());
+  at::Tensor normed = parts.Sum(LinearBackward(grad_outputs, ParamsOf(params.matrices)));  // Its gradient.
+  normed = normed.to(x.scalar_type());
   at::Tensor grad_x = RmsNormBackward(normed, x, rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), /*y_into=*/normed);
+  normed = parts.Gather(normed);
   Add({std::move(grad_outputs), std::move(normed), params.matrices, params.biases}, call);
   return grad_x;
 }
 
 // The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.
 at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const {
-  const AttentionInput rows = Heads(kept->qkv, kept->x.sizes().slice(0, 2));
+  const AttentionInput rows = Heads(kept->qkv, kept->micro_batch);
   rows.v.copy_(grad.v);
   if (!config_.qk_norm) {
     RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {rows.q, rows.k});

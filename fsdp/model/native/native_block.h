@@ -13,6 +13,11 @@
 //   kInput      T c H
 //               x. Everything runs again, apart from the last product, which only the next unit needed.
 //
+// Ranks that share matrices have a slice each of heads and intermediate, whole heads, and between the
+// matrices a part of the tokens (token_parts.h): above, x and the residual sum are then of that part, as are
+// the norms' 1/rms, and Q, K, I, h and g of the slice. Of key heads there may be fewer than ranks: then each
+// computes the one that its query heads read, from matrices that all of them have whole.
+//
 // Outputs of the two norms and SwiGLU's product are never kept: the kernels of their backward read all that
 // they are made of, and write them where their gradients were, for the gradients of the matrices after them.
 //
@@ -21,6 +26,7 @@
 // is: native_attention.h).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -28,6 +34,7 @@
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_unit.h"
+#include "fsdp/model/native/token_parts.h"
 
 namespace fsdpd {
 
@@ -54,7 +61,8 @@ class NativeBlock : public NativeUnit {
 
   // What forward computes, in order. What is undefined was dropped, and backward computes it again.
   struct Kept {
-    at::Tensor x;  // [micro_batch x sequence x hidden]
+    at::Tensor x;                             // [micro_batch x sequence x hidden], as UnitInput has it.
+    std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens of each that attention is about.
     at::Tensor positions;
     std::vector<int64_t> document_starts;
     at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
@@ -90,7 +98,14 @@ class NativeBlock : public NativeUnit {
   std::vector<int> Qkv() const { return {p_.wq, p_.wk, p_.wv}; }
   std::vector<int> QkvBiases() const { return {p_.bq, p_.bk, p_.bv}; }
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
+  // What this rank reads of a parameter, or writes of its gradient: of keys and values whose matrices all
+  // ranks that share matrices have whole, its head's rows.
+  at::Tensor OwnRows(int index, const at::Tensor& of) const;
+  bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
+
+  // residual + x matrix^T, of all ranks' slices of both.
+  at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const;
 
   // The parts of qkv's rows, by head.
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
@@ -128,7 +143,7 @@ class NativeBlock : public NativeUnit {
   void Add(MatrixGrads product, BackwardCall* call) const;  // Now or later.
   void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
 
-  const LlamaConfig config_;
+  const LlamaConfig config_;  // With the rank's own heads.
   const Rotary rotary_;
   const Params p_;
   KeptSlots<Kept> kept_;

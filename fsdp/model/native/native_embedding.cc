@@ -1,9 +1,11 @@
 #include "fsdp/model/native/native_embedding.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/embedding.h>
 
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/token_parts.h"
 
 namespace fsdpd {
 
@@ -13,15 +15,27 @@ NativeEmbedding::NativeEmbedding(UnitFacts facts, at::ScalarType compute)
 UnitOutput NativeEmbedding::Forward(int slot, const UnitInput& input, Keep keep) {
   const at::NoGradGuard no_grad;
   if (keep != Keep::kNothing) tokens_.Put(slot, input.tokens);
-  return {at::embedding(param(0), input.tokens), at::Tensor()};
+  const TokenParts parts(&context());
+  if (parts.ranks() == 1) return {at::embedding(param(0), input.tokens), at::Tensor()};
+  const OwnWords own = OwnWordsOf(input.tokens.flatten(), param(0).size(0), parts.rank());
+  const at::Tensor rows = at::embedding(param(0), own.words).masked_fill_(own.elsewhere.unsqueeze(-1), 0);
+  // All but one of the addends are zero: the sum is exact in any type.
+  return {parts.Sum(rows).to(rows.scalar_type()).unsqueeze(0), at::Tensor()};
 }
 
 at::Tensor NativeEmbedding::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                                      WeightGrads /*when*/) {
   const at::NoGradGuard no_grad;
   CheckGrads(grads);
-  const at::Tensor tokens = tokens_.Take(slot).flatten();
-  EmbeddingGradInto(grad_out.flatten(0, 1), tokens, grads.accumulate, grads.into[0]);
+  const at::Tensor tokens = tokens_.Take(slot).flatten(), grad = grad_out.flatten(0, 1);
+  const TokenParts parts(&context());
+  if (parts.ranks() == 1) {
+    EmbeddingGradInto(grad, tokens, grads.accumulate, grads.into[0]);
+    return at::Tensor();
+  }
+  const OwnWords own = OwnWordsOf(tokens, param(0).size(0), parts.rank());
+  const at::Tensor all = parts.Gather(grad).masked_fill_(own.elsewhere.unsqueeze(-1), 0);
+  EmbeddingGradInto(all, own.words, grads.accumulate, grads.into[0]);
   return at::Tensor();
 }
 

@@ -1,5 +1,8 @@
 // The embedding of the native models: one row of the matrix for each token. Keeps the tokens alone, whatever
 // the policy.
+//
+// Of ranks that share matrices each has the rows of a part of the vocabulary, and looks up those of all
+// tokens; what it gives is of its part of the tokens (token_parts.h).
 #pragma once
 
 #include "fsdp/model/native/native_unit.h"

@@ -1,14 +1,17 @@
 #include "fsdp/model/native/native_head.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/token_parts.h"
 
 namespace fsdpd {
 namespace {
@@ -31,15 +34,36 @@ NativeHead::NativeHead(UnitFacts facts, at::ScalarType compute, double norm_epsi
   FSDPD_CHECK(facts.params.size() == (facts.borrows < 0 ? 2 : 1));
 }
 
+NativeHead::Loss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& targets) const {
+  const TokenParts parts(&context());
+  if (parts.ranks() == 1) {
+    ChunkLoss all = CrossEntropyForward(logits, targets);
+    return {std::move(all.loss), std::move(all.log_sum_exp), targets};
+  }
+  OwnWords own = OwnWordsOf(targets, logits.size(1), parts.rank());
+  own.words.masked_fill_(own.elsewhere, kTargetElsewhere)
+      .masked_fill_(targets == kIgnoredTarget, kIgnoredTarget);
+  const ChunkLoss here = CrossEntropyForward(logits, own.words);
+  const at::Tensor of_ranks = at::empty({parts.ranks(), logits.size(0)}, here.log_sum_exp.options());
+  of_ranks.select(0, parts.rank()).copy_(here.log_sum_exp.squeeze(-1));
+  context().AllGather(Group::kTensor, of_ranks);
+  at::Tensor all = at::logsumexp(of_ranks, {0}).unsqueeze(-1);
+  // What the words of others add to the loss of the targets that are here.
+  const at::Tensor added = (all - here.log_sum_exp).squeeze(-1).masked_fill_(own.elsewhere, 0).sum();
+  return {here.loss + added, std::move(all), std::move(own.words)};
+}
+
 UnitOutput NativeHead::Forward(int /*slot*/, const UnitInput& input, Keep keep) {
   FSDPD_CHECK(keep == Keep::kNothing);
   const at::NoGradGuard no_grad;
-  const at::Tensor normed = RmsNormForward(input.hidden.flatten(0, 1), param(kNorm), norm_epsilon_).y;
+  const at::Tensor normed =
+      TokenParts(&context())
+          .Gather(RmsNormForward(input.hidden.flatten(0, 1), param(kNorm), norm_epsilon_).y);
   const at::Tensor output = param(kOutput).t(), targets = input.targets.flatten();
   at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
   ForEachChunk(normed.size(0), [&](int64_t begin, int64_t rows) {
     const at::Tensor logits = at::mm(normed.narrow(0, begin, rows), output);
-    loss.add_(CrossEntropyForward(logits, targets.narrow(0, begin, rows)).loss);
+    loss.add_(LossOf(logits, targets.narrow(0, begin, rows)).sum);
   });
   return {at::Tensor(), loss};
 }
@@ -54,12 +78,12 @@ Unit::LossAndGrad NativeHead::LossBackward(const at::Tensor& normed, const at::T
       at::empty({std::min(kLossChunkTokens, tokens), output.size(0)}, normed.options());
   at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
   ForEachChunk(tokens, [&](int64_t begin, int64_t rows) {
-    const at::Tensor in = normed.narrow(0, begin, rows), of_rows = targets.narrow(0, begin, rows);
+    const at::Tensor in = normed.narrow(0, begin, rows);
     at::Tensor logits = logits_buffer.narrow(0, 0, rows);
     at::mm_out(logits, in, output.t());
-    const ChunkLoss chunk = CrossEntropyForward(logits, of_rows);
-    loss.add_(chunk.loss);
-    CrossEntropyBackward(chunk.log_sum_exp, of_rows, grad_loss, &logits);
+    const Loss chunk = LossOf(logits, targets.narrow(0, begin, rows));
+    loss.add_(chunk.sum);
+    CrossEntropyBackward(chunk.log_sum_exp, chunk.targets, grad_loss, &logits);
     at::Tensor grad_rows = grad_normed.narrow(0, begin, rows);
     at::mm_out(grad_rows, logits, output);
     WeightGradInto(logits, in, accumulate || begin > 0, output_grad);
@@ -72,10 +96,13 @@ Unit::LossAndGrad NativeHead::ForwardBackward(int /*slot*/, const UnitInput& inp
   const at::NoGradGuard no_grad;
   CheckGrads(grads);
   const at::Tensor x = input.hidden.flatten(0, 1);
+  const TokenParts parts(&context());
   Normed normed = RmsNormForward(x, param(kNorm), norm_epsilon_);
+  normed.y = parts.Gather(normed.y);
   LossAndGrad result =
       LossBackward(normed.y, input.targets.flatten(), grad_loss, grads.accumulate, grads.into[kOutput]);
   normed.y = at::Tensor();
+  result.grad_hidden = parts.Sum(result.grad_hidden).to(x.scalar_type());
   result.grad_hidden = RmsNormBackward(result.grad_hidden, x, normed.rstd, param(kNorm), /*residual=*/{},
                                        grads.accumulate, grads.into[kNorm])
                            .view_as(input.hidden);

@@ -8,6 +8,11 @@
 // Keeps nothing between calls. ForwardBackward holds, beside a chunk's logits: input, normed input and its
 // gradient (compute type), targets (int64), and for each token 1/rms in fp32.
 //
+// Of ranks that share matrices each has the output's rows of a part of the vocabulary, and so that part of
+// every token's logits: they exchange one number a token, the log-sum-exp of what each has, and a rank's loss
+// is that of the targets that are words of its part. The norm is of the rank's part of the tokens
+// (token_parts.h).
+//
 // A matrix's gradient in a 16-bit buffer is rounded once for each chunk, in an fp32 buffer never.
 #pragma once
 
@@ -29,6 +34,14 @@ class NativeHead : public NativeUnit {
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
 
  private:
+  // Of a chunk's rows.
+  struct Loss {
+    at::Tensor sum;          // Over the targets that are this rank's words.
+    at::Tensor log_sum_exp;  // Over all words.
+    at::Tensor targets;      // As CrossEntropyBackward wants them.
+  };
+  Loss LossOf(const at::Tensor& logits, const at::Tensor& targets) const;
+
   // The loss and the normed input's gradient; writes the output matrix's.
   LossAndGrad LossBackward(const at::Tensor& normed, const at::Tensor& targets, const at::Tensor& grad_loss,
                            bool accumulate, const at::Tensor& output_grad) const;

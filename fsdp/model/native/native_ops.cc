@@ -297,6 +297,10 @@ void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up) {
   grad_product.copy_(product);
 }
 
+OwnWords OwnWordsOf(const at::Tensor& tokens, int64_t words, int64_t rank) {
+  return {tokens.remainder(words), tokens.floor_divide(words).ne(rank)};
+}
+
 ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& targets) {
   if (logits.is_cuda()) {
     const at::Tensor losses = at::empty(targets.sizes(), logits.options().dtype(at::kFloat));
@@ -309,7 +313,7 @@ ChunkLoss CrossEntropyForward(const at::Tensor& logits, const at::Tensor& target
   at::Tensor shifted = at::sub(logits, largest);  // In fp32.
   const at::Tensor of_target = shifted.gather(-1, targets.clamp_min(0).unsqueeze(-1));
   const at::Tensor log_sum = shifted.exp_().sum(-1, /*keepdim=*/true).log_();
-  const at::Tensor ignored = (targets == kIgnoredTarget).unsqueeze(-1);
+  const at::Tensor ignored = (targets < 0).unsqueeze(-1);
   return {(log_sum - of_target).masked_fill_(ignored, 0).sum(), largest + log_sum};
 }
 
@@ -323,7 +327,7 @@ void CrossEntropyBackward(const at::Tensor& log_sum_exp, const at::Tensor& targe
   // rest.
   at::Tensor grad = at::sub(*logits, log_sum_exp).exp_();
   const at::Tensor rows = targets.clamp_min(0).unsqueeze(-1);
-  grad.scatter_add_(-1, rows, at::full_like(log_sum_exp, -1));
+  grad.scatter_add_(-1, rows, (targets >= 0).to(at::kFloat).neg_().unsqueeze(-1));
   const at::Tensor scale = (targets != kIgnoredTarget).unsqueeze(-1) * grad_loss;
   at::mul_out(*logits, grad, scale);
 }

@@ -80,8 +80,21 @@ at::Tensor SwigluForward(const at::Tensor& gate_up);
 // the matrix after it needs and nobody has kept.
 void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up);
 
+// ---- Where ranks have parts of the vocabulary: which of the tokens, or targets, are words of the `rank`-th
+// part of so many words. The others stand for words spread over the part, and `elsewhere` is true of them.
+
+struct OwnWords {
+  at::Tensor words;      // Within the part.
+  at::Tensor elsewhere;  // Of another part, or of none (kIgnoredTarget).
+};
+
+OwnWords OwnWordsOf(const at::Tensor& tokens, int64_t words, int64_t rank);
+
 // ---- Cross-entropy of one chunk of rows. A row whose target is kIgnoredTarget adds nothing, and its
-// gradient is zero.
+// gradient is zero. Nor does one whose target is kTargetElsewhere, a word of another rank's, whose logits are
+// not here; but its gradient is that of the words that are, by the `log_sum_exp` over all words.
+
+constexpr int64_t kTargetElsewhere = -1;
 
 struct ChunkLoss {
   at::Tensor loss;         // Scalar fp32: the sum over the targets that count.

@@ -36,9 +36,11 @@ struct BoundParam {
 // What flows through the chain of units. The first unit reads `tokens`, the last one reads `targets` and
 // gives `loss` instead of hidden states.
 struct UnitInput {
-  at::Tensor tokens;       // [micro_batch, sequence] int64
-  at::Tensor targets;      // [micro_batch, sequence] int64; kIgnoredTarget where nothing counts.
-  at::Tensor hidden = {};  // [micro_batch, sequence, hidden]; undefined for the first unit.
+  at::Tensor tokens;   // [micro_batch, sequence] int64
+  at::Tensor targets;  // [micro_batch, sequence] int64; kIgnoredTarget where nothing counts.
+  // [micro_batch, sequence, hidden]; undefined for the first unit. Where ranks share matrices, of the rank's
+  // part of these tokens: [1, part, hidden].
+  at::Tensor hidden = {};
   // Of each token within its document: [micro_batch, sequence] int64, below the sequence's length. Undefined:
   // each row counts from 0.
   at::Tensor positions = {};
@@ -49,7 +51,9 @@ struct UnitInput {
 
 struct UnitOutput {
   at::Tensor hidden;  // Undefined for the last unit.
-  at::Tensor loss;    // Scalar fp32, SUM over the targets that count. Undefined for other units.
+  // Scalar fp32, SUM over the targets that count; where ranks share matrices they share these out. Undefined
+  // for other units.
+  at::Tensor loss;
 };
 
 // What a forward keeps until its backward.

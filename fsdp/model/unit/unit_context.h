@@ -30,7 +30,7 @@ class UnitContext {
   // `parts`: [SizeOf(group), ...], of which this rank has filled in its own, gets everyone's.
   virtual void AllGather(Group group, at::Tensor parts) = 0;
   // `sum`: this rank's part of the sum of everyone's `parts`, [SizeOf(group), ...], which are undefined
-  // after. Both fp32.
+  // after. Summed in fp32 from whatever type `parts` have.
   virtual void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) = 0;
 };
 

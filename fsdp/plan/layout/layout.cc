@@ -74,6 +74,7 @@ class Packing {
     bucket.types = options.types;
     bucket.shards = options.shards;
     bucket.pieces = options.pieces;
+    bucket.slices = options.slices;
     for (Cuttable& param : params_) {
       bucket.elements += param.slot.elements;
       bucket.params.push_back(std::move(param.slot));
@@ -173,16 +174,17 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
   return true;
 }
 
-void AddBuckets(const UnitFacts& facts, int unit, bool trainable, const LayoutOptions& options,
+// Of those parameters that are as said.
+void AddBuckets(const UnitFacts& facts, int unit, bool trainable, bool cut, const LayoutOptions& options,
                 std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params;
   int64_t elements = 0;
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
-    if (param.trainable != trainable) continue;
+    if (param.trainable != trainable || param.cut.cuts() != cut) continue;
     elements += param.elements();
     params.push_back({{static_cast<int>(i), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
-                       param.elements()},
+                       param.elements(), param.cut},
                       QuantumOf(param, options)});
   }
   std::vector<Packing> packings = ByQuantum(params, options);
@@ -196,14 +198,18 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, const LayoutOp
 
 UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions& options,
                           std::vector<Bucket>* buckets) {
+  for (const ParamFacts& param : facts.params)
+    FSDPD_CHECK(!param.cut.cuts() || param.cut.parts == options.slices);
   UnitLayout layout;
   layout.name = facts.name;
   layout.borrows = facts.borrows;
   layout.exchanges = facts.exchanges;
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
-  AddBuckets(facts, unit, /*trainable=*/true, options, buckets);
-  AddBuckets(facts, unit, /*trainable=*/false, options, buckets);
+  for (const bool trainable : {true, false}) {
+    if (options.slices > 1) AddBuckets(facts, unit, trainable, /*cut=*/true, options, buckets);
+    AddBuckets(facts, unit, trainable, /*cut=*/false, options.WithoutSlices(), buckets);
+  }
   for (size_t b = first; b < buckets->size(); ++b) {
     const int bucket = static_cast<int>(b);
     layout.buckets.push_back(bucket);
@@ -217,14 +223,16 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
 
 int64_t Layout::elements() const {
   int64_t sum = 0;
-  for (const Bucket& bucket : buckets) sum += bucket.elements;
+  for (const Bucket& bucket : buckets) sum += bucket.elements * bucket.slices;
   return sum;
 }
 
 double Layout::padding_ratio() const {
-  const auto own = static_cast<double>(elements());
-  double padded = 0;
-  for (const Bucket& bucket : buckets) padded += static_cast<double>(bucket.bucket_elements);
+  double own = 0, padded = 0;
+  for (const Bucket& bucket : buckets) {
+    own += static_cast<double>(bucket.elements);
+    padded += static_cast<double>(bucket.bucket_elements);
+  }
   return own == 0 ? 0 : (padded - own) / own;
 }
 
@@ -260,7 +268,8 @@ BucketRange MainRange(const Bucket& bucket, const MeshPosition& position) {
 bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
-    const bool cut = Has(bucket.groups.shard, axis) || Has(bucket.groups.pieces, axis);
+    const BucketGroups& groups = bucket.groups;
+    const bool cut = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
     if (!cut && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
   }
   return true;
@@ -279,8 +288,21 @@ std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
   return pieces;
 }
 
+// Ranks that had slices beside each other have shards.
+LayoutOptions LayoutOptions::WithoutSlices() const {
+  LayoutOptions whole = *this;
+  if (slices == 1) return whole;
+  whole.groups.slices = Group::kSelf;
+  whole.groups.reduce = Group::kReplica;
+  whole.slices = 1;
+  if (groups.shard == Group::kSelf) return whole;
+  whole.groups.shard = Group::kReplica;
+  whole.shards = shards * slices;
+  return whole;
+}
+
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
-  FSDPD_CHECK(options.shards > 0 && options.pieces > 0);
+  FSDPD_CHECK(options.shards > 0 && options.pieces > 0 && options.slices > 0);
   Layout layout;
   for (size_t u = 0; u < model.units.size(); ++u) {
     layout.units.push_back(MakeUnitLayout(model.units[u], static_cast<int>(u), options, &layout.buckets));
@@ -304,8 +326,10 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   groups.pieces = spec.shards_over_outer() ? Group::kReplicate : Group::kSelf;
   groups.reduce = Group::kShard;
   groups.replicate = spec.mesh.size(Axis::kReplicate) > 1 ? Group::kReplicate : Group::kSelf;
+  groups.slices = spec.mesh.size(Axis::kTensor) > 1 ? Group::kTensor : Group::kSelf;
   options.shards = spec.mesh.SizeOf(groups.shard);
   options.pieces = spec.mesh.SizeOf(groups.pieces);
+  options.slices = spec.mesh.SizeOf(groups.slices);
   // Gradients that are whole are summed where they are, and so are fp32.
   options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
   options.types.gathered = spec.precision.compute;

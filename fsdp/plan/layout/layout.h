@@ -16,9 +16,12 @@
 // 256-byte boundary in compute precision, every main shard on a 16-byte one (what vector loads and NCCL's
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
-// Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where replicas
-// shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the o-th replica
-// owns the o-th. And each says in which types it is stored, gathered, sent and summed.
+// Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where ranks have
+// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of slices;
+// parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
+// gradients of what each slice used are added up, and each of these parameters has one owner in the replica.
+// Where replicas shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the
+// o-th replica owns the o-th. And each says in which types it is stored, gathered, sent and summed.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +42,9 @@ struct ParamSlot {
   double lr_scale = 1;
   int64_t offset = 0;  // Elements from the bucket's start.
   int64_t elements = 0;
+  TensorCut cut = {};  // Of a cut one, shape and elements are a slice's.
+
+  int64_t whole_elements() const { return elements * cut.parts; }
 };
 
 struct BucketGroups {
@@ -46,6 +52,7 @@ struct BucketGroups {
   Group pieces = Group::kSelf;     // Cuts each shard again into main pieces.
   Group reduce = Group::kSelf;     // Sums its gradients: into shards, or whole where it has none.
   Group replicate = Group::kSelf;  // Sums what those sums are, between the ranks that have the same shard.
+  Group slices = Group::kSelf;     // Whose members have other slices of its parameters, each its own bucket.
 };
 
 struct BucketTypes {
@@ -65,11 +72,14 @@ struct Bucket {
   BucketTypes types;
   int64_t shards = 1;           // Members of groups.shard.
   int64_t pieces = 1;           // Members of groups.pieces.
+  int64_t slices = 1;           // Members of groups.slices.
   int64_t elements = 0;         // Parameters' own.
   int64_t bucket_elements = 0;  // With padding; shard_elements x shards.
   int64_t shard_elements = 0;   // main_elements x pieces.
   int64_t main_elements = 0;    // What one rank keeps main parameters of.
 
+  // Ranks that own a part of it that no other of them has.
+  int64_t owners() const { return shards * pieces * slices; }
   int64_t gathered_bytes() const { return bucket_elements * BytesOf(types.gathered); }
   int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
   int64_t gathered_shard_bytes() const { return shard_elements * BytesOf(types.gathered); }
@@ -92,7 +102,7 @@ struct Layout {
   std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
 
-  int64_t elements() const;      // Parameters of the model.
+  int64_t elements() const;      // Parameters of the model, whole.
   double padding_ratio() const;  // Padding over parameters.
   // Over which units exchange, each once.
   std::vector<Group> exchanged_groups() const;
@@ -127,13 +137,17 @@ struct BucketPiece {
 // In order; empty when the range holds padding only.
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range);
 
-// Of every bucket, as the fields of the same names there.
+// Of every bucket, as the fields of the same names there; of those whose parameters are not cut, where others
+// are, it is WithoutSlices.
 struct LayoutOptions {
   BucketGroups groups;
   BucketTypes types;
   int64_t shards = 1;
   int64_t pieces = 1;
+  int64_t slices = 1;
   Quantum quantum = Quantum::kElement;
+
+  LayoutOptions WithoutSlices() const;
 };
 
 // Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own,

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <numeric>
 #include <random>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "base/seeds.h"
 
@@ -345,6 +348,63 @@ TEST(Layout, PadsRealModelsByLessThanOnePercent) {
                   100 * OneMultiplePadding(row, model.facts.units[middle]));
     }
   }
+}
+
+// Half of a matrix's rows and half of another's columns; norms whole.
+ModelFacts ModelOfSlices() {
+  UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
+  unit.params.push_back({"rows", {4, 8}});
+  unit.params.push_back({"norm", {8}});
+  unit.params.push_back({"columns", {8, 4}});
+  unit.params[0].cut = {0, 2};
+  unit.params[2].cut = {1, 2};
+  return {{unit}};
+}
+
+TEST(Layout, SlicesAreShardedBesideEachOtherAndWhatIsWholeOverAllOfThem) {
+  Spec spec;
+  spec.strategy = Strategy::kOptimGradsParams;
+  spec.mesh = Mesh::DataParallel(2, 12).WithContext(3).WithTensor(2);
+  const Layout layout = MakeLayout(ModelOfSlices(), LayoutOptionsOf(spec));
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  const Bucket &slices = layout.buckets[0], &whole = layout.buckets[1];
+  EXPECT_EQ(slices.params.size(), 2u);
+  EXPECT_EQ(slices.groups.shard, Group::kShard);
+  EXPECT_EQ(slices.groups.reduce, Group::kShard);
+  EXPECT_EQ(slices.groups.slices, Group::kTensor);
+  EXPECT_EQ(slices.shards, 6);
+  EXPECT_EQ(whole.params[0].name, "norm");
+  EXPECT_EQ(whole.groups.shard, Group::kReplica);
+  EXPECT_EQ(whole.groups.reduce, Group::kReplica);
+  EXPECT_EQ(whole.groups.slices, Group::kSelf);
+  EXPECT_EQ(whole.shards, 12);
+  EXPECT_EQ(slices.owners(), whole.owners());
+  EXPECT_EQ(layout.elements(), 8 * 8 + 8 + 8 * 8);
+  // Each main piece has one first copy, in the first replica.
+  for (const Bucket& bucket : layout.buckets) {
+    std::set<std::pair<int64_t, int64_t>> owners;
+    for (int64_t rank = 0; rank < 24; ++rank) {
+      const MeshPosition at{spec.mesh, rank};
+      EXPECT_EQ(HasFirstCopy(bucket, at), rank < 12);
+      if (rank < 12) owners.emplace(at.IndexIn(bucket.groups.slices), at.IndexIn(bucket.groups.shard));
+    }
+    EXPECT_EQ(owners.size(), 12u);
+  }
+}
+
+TEST(Layout, WhereNothingIsShardedEachSliceHasOneOwnerAndWhatIsWholeOneOfAll) {
+  Spec spec;
+  spec.strategy = Strategy::kNoShard;
+  spec.mesh = Mesh::DataParallel(1, 4).WithTensor(2);
+  const Layout layout = MakeLayout(ModelOfSlices(), LayoutOptionsOf(spec));
+  std::vector<int> first_copies;
+  for (const Bucket& bucket : layout.buckets) {
+    int copies = 0;
+    for (int64_t rank = 0; rank < 4; ++rank) copies += HasFirstCopy(bucket, {spec.mesh, rank}) ? 1 : 0;
+    first_copies.push_back(copies);
+    EXPECT_EQ(bucket.groups.reduce, bucket.slices > 1 ? Group::kShard : Group::kReplica);
+  }
+  EXPECT_EQ(first_copies, (std::vector<int>{2, 1}));
 }
 
 }  // namespace

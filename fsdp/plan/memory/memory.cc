@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/limits.h"
 #include "fsdp/plan/memory/host_memory.h"
@@ -16,18 +17,19 @@ constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 // Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
 // of the communicators that reduce a bucket, or a shard between replicas, keeps what its largest took.
 int64_t GlooBytes(const Layout& layout) {
-  int64_t bucket_elements = 0, shard_elements = 0;
+  std::map<Group, int64_t> largest;  // Elements.
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
-    if (bucket.types.wire == DType::kFp32)
-      bucket_elements = std::max(bucket_elements, bucket.bucket_elements);
-    if (bucket.groups.replicate != Group::kSelf)
-      shard_elements = std::max(shard_elements, bucket.shard_elements);
+    const auto takes = [&largest](Group group, int64_t elements) {
+      largest[group] = std::max(largest[group], elements);
+    };
+    if (bucket.types.wire == DType::kFp32) takes(bucket.groups.reduce, bucket.bucket_elements);
+    if (bucket.groups.replicate != Group::kSelf) takes(bucket.groups.replicate, bucket.shard_elements);
   }
-  const auto received = [](int64_t elements) {
-    return std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
-  };
-  return received(bucket_elements) + received(shard_elements);
+  int64_t bytes = 0;
+  for (const auto& [group, elements] : largest)
+    bytes += std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
+  return bytes;
 }
 
 // Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
@@ -117,7 +119,7 @@ OwnedBytes OwnedBy(const Layout& layout) {
   OwnedBytes owned;
   for (const Bucket& bucket : layout.buckets) {
     owned.main += bucket.main_elements * BytesOf(bucket.types.main);
-    owned.parts = std::max(owned.parts, bucket.shards * bucket.pieces);
+    owned.parts = std::max(owned.parts, bucket.owners());
     if (!bucket.trainable) continue;
     owned.moment += bucket.main_elements * BytesOf(bucket.types.moment);
     owned.gradient_shard += bucket.shard_elements * BytesOf(bucket.types.gradient);

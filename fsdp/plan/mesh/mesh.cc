@@ -13,6 +13,12 @@ bool Has(Group group, Axis axis) {
       return axis == Axis::kReplicate;
     case Group::kContext:
       return axis == Axis::kContext;
+    case Group::kTensor:
+      return axis == Axis::kTensor;
+    case Group::kSample:
+      return axis == Axis::kContext || axis == Axis::kTensor;
+    case Group::kReplica:
+      return axis != Axis::kReplicate;
     case Group::kWorld:
       return true;
   }
@@ -27,6 +33,8 @@ const char* NameOf(Axis axis) {
       return "shard";
     case Axis::kContext:
       return "context";
+    case Axis::kTensor:
+      return "tensor";
   }
   return "?";
 }
@@ -41,6 +49,12 @@ const char* NameOf(Group group) {
       return "replicate";
     case Group::kContext:
       return "context";
+    case Group::kTensor:
+      return "tensor";
+    case Group::kSample:
+      return "sample";
+    case Group::kReplica:
+      return "replica";
     case Group::kWorld:
       return "world";
   }
@@ -69,10 +83,14 @@ Mesh Mesh::DataParallel(int64_t replicate, int64_t shard) {
   return mesh;
 }
 
-Mesh Mesh::Cut(int64_t replicate, int64_t context) const {
-  FSDPD_CHECK(replicate > 0 && context > 0 && world() % (replicate * context) == 0);
-  Mesh mesh = DataParallel(replicate, world() / (replicate * context));
-  mesh.sizes_[static_cast<size_t>(Axis::kContext)] = context;
+Mesh Mesh::With(Axis axis, int64_t size) const {
+  FSDPD_CHECK(size > 0 && axis != Axis::kShard);
+  Mesh mesh = *this;
+  mesh.sizes_[static_cast<size_t>(axis)] = size;
+  int64_t& shard = mesh.sizes_[static_cast<size_t>(Axis::kShard)];
+  shard = 1;
+  FSDPD_CHECK(world() % mesh.world() == 0);
+  shard = world() / mesh.world();
   return mesh;
 }
 
@@ -108,6 +126,15 @@ int64_t Mesh::IndexAlong(Axis axis, int64_t rank) const {
 int64_t Mesh::IndexIn(Group group, int64_t rank) const { return NumberAlong(group, /*within=*/true, rank); }
 
 int64_t Mesh::NumberOf(Group group, int64_t rank) const { return NumberAlong(group, /*within=*/false, rank); }
+
+int64_t Mesh::SpanOf(Group group) const {
+  int64_t span = 1, inner = 1;
+  for (int a = kAxes - 1; a >= 0; --a) {
+    inner *= sizes_[a];
+    if (sizes_[a] > 1 && Has(group, static_cast<Axis>(a))) span = inner;
+  }
+  return span;
+}
 
 bool Mesh::SameMembers(Group a, Group b) const {
   for (int i = 0; i < kAxes; ++i) {

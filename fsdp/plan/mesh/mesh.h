@@ -14,19 +14,23 @@ enum class Axis {
   kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
   kShard,      // Ranks along it hold shards of a bucket, and read samples of their own.
   kContext,    // The same, but each has a part of one sample's tokens (sequence_cut.h).
+  kTensor,     // Ranks along it hold slices of each matrix, and work on the same tokens (tensor_cut.h).
 };
-constexpr int kAxes = 3;
+constexpr int kAxes = 4;
 const char* NameOf(Axis axis);
 
 // Ranks that differ in a group's axes alone are one group of it.
 enum class Group {
   kSelf,       // No axis: each rank alone.
-  kShard,      // Who holds the shards of a bucket: the shard and the context axis.
+  kShard,      // Who holds the shards of a slice of the model: the shard and the context axis.
   kReplicate,  // The replicate axis.
-  kContext,    // Who shares a sample: the context axis.
+  kContext,    // Who has parts of a sample's tokens: the context axis.
+  kTensor,     // Who has slices of each matrix: the tensor axis.
+  kSample,     // Who works on one sample: the context and the tensor axis.
+  kReplica,    // Who holds one replica of the model: all axes but replicate.
   kWorld,      // All axes.
 };
-constexpr int kGroups = 5;
+constexpr int kGroups = 8;
 const char* NameOf(Group group);
 bool Has(Group group, Axis axis);
 
@@ -47,16 +51,17 @@ class Mesh {
 
   // REQUIRES: all sizes are 1 or more.
   static Mesh DataParallel(int64_t replicate, int64_t shard);
-  // The same ranks, of which the shard axis gives those that the other needs. REQUIRES: the sizes of both
-  // divide world().
-  Mesh WithReplicas(int64_t replicate) const { return Cut(replicate, size(Axis::kContext)); }
-  Mesh WithContext(int64_t context) const { return Cut(size(Axis::kReplicate), context); }
+  // The same ranks, of which the shard axis gives those that the other needs. REQUIRES: the sizes of all
+  // of these axes together divide world().
+  Mesh WithReplicas(int64_t replicate) const { return With(Axis::kReplicate, replicate); }
+  Mesh WithContext(int64_t context) const { return With(Axis::kContext, context); }
+  Mesh WithTensor(int64_t tensor) const { return With(Axis::kTensor, tensor); }
 
   int64_t size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
   int64_t world() const;
   // Groups of ranks that read samples of their own, and which of them a rank is in.
-  int64_t data_ranks() const { return world() / size(Axis::kContext); }
-  int64_t DataRank(int64_t rank) const { return NumberOf(Group::kContext, rank); }
+  int64_t data_ranks() const { return world() / SizeOf(Group::kSample); }
+  int64_t DataRank(int64_t rank) const { return NumberOf(Group::kSample, rank); }
 
   int64_t SizeOf(Group group) const;
   // The rank's number along one axis.
@@ -65,13 +70,15 @@ class Mesh {
   int64_t IndexIn(Group group, int64_t rank) const;
   // Which of the mesh's groups of this kind the rank is in: alike for members, and for nobody else.
   int64_t NumberOf(Group group, int64_t rank) const;
+  // From the first of a group's members to behind the last, in number: their neighbourhood.
+  int64_t SpanOf(Group group) const;
   // Both have the same members, whoever's they are.
   bool SameMembers(Group a, Group b) const;
 
   bool operator==(const Mesh& other) const { return sizes_ == other.sizes_; }
 
  private:
-  Mesh Cut(int64_t replicate, int64_t context) const;
+  Mesh With(Axis axis, int64_t size) const;
   // The rank's number along the axes that are (`within`) or are not the group's.
   int64_t NumberAlong(Group group, bool within, int64_t rank) const;
 

@@ -9,7 +9,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr Group kAll[] = {Group::kSelf, Group::kShard, Group::kReplicate, Group::kContext, Group::kWorld};
+constexpr Group kAll[] = {Group::kSelf,   Group::kShard,  Group::kReplicate, Group::kContext,
+                          Group::kTensor, Group::kSample, Group::kReplica,   Group::kWorld};
 
 TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
   const Mesh mesh = Mesh::DataParallel(/*replicate=*/2, /*shard=*/3);
@@ -30,7 +31,7 @@ TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
 TEST(Mesh, GroupsOfOneKindPartTheRanks) {
   for (int64_t replicate = 1; replicate <= 4; ++replicate) {
     for (int64_t shard = 1; shard <= 4; ++shard) {
-      const Mesh mesh = Mesh::DataParallel(replicate, shard * 3).WithContext(3);
+      const Mesh mesh = Mesh::DataParallel(replicate, shard * 6).WithContext(3).WithTensor(2);
       for (const Group group : kAll) {
         std::map<int64_t, std::set<int64_t>> indices;  // By the group's number.
         for (int64_t rank = 0; rank < mesh.world(); ++rank) {
@@ -56,6 +57,28 @@ TEST(Mesh, RanksThatShareASampleAreNeighbours) {
     EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 6);  // Shards are cut over them too.
     EXPECT_EQ(mesh.NumberOf(Group::kShard, rank), rank / 6);
   }
+}
+
+TEST(Mesh, RanksThatHoldSlicesAreTheNearestNeighbours) {
+  const Mesh mesh = Mesh::DataParallel(1, 24).WithTensor(2).WithContext(3).WithReplicas(2);
+  EXPECT_EQ(mesh, Mesh::DataParallel(1, 24).WithReplicas(2).WithContext(3).WithTensor(2));
+  EXPECT_EQ(mesh.data_ranks(), 4);
+  for (int64_t rank = 0; rank < 24; ++rank) {
+    EXPECT_EQ(mesh.DataRank(rank), rank / 6);  // Of both axes all read the same samples.
+    EXPECT_EQ(mesh.IndexIn(Group::kTensor, rank), rank % 2);
+    EXPECT_EQ(mesh.IndexIn(Group::kContext, rank), rank / 2 % 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank / 2 % 6);  // A slice has shards of its own.
+    EXPECT_EQ(mesh.IndexIn(Group::kReplica, rank), rank % 12);
+  }
+}
+
+TEST(Mesh, AGroupSpansTheRanksBetweenItsMembersToo) {
+  const Mesh mesh = Mesh::DataParallel(2, 12).WithContext(3).WithTensor(2);
+  EXPECT_EQ(mesh.SpanOf(Group::kTensor), 2);
+  EXPECT_EQ(mesh.SpanOf(Group::kContext), 6);
+  EXPECT_EQ(mesh.SpanOf(Group::kShard), 12);
+  EXPECT_EQ(mesh.SpanOf(Group::kReplicate), 24);
+  EXPECT_EQ(mesh.SpanOf(Group::kSelf), 1);
 }
 
 TEST(Mesh, AnAxisOfOneTellsNoGroupsApart) {

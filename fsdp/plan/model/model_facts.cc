@@ -6,14 +6,16 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
+
 namespace fsdpd {
 namespace {
 
 // The sizes that every estimate is made of.
 struct Shape {
-  int64_t tokens;    // Of one micro-batch, on one rank.
+  int64_t tokens;    // Of one micro-batch, that matrices work on.
   int64_t sequence;  // Of a sample, over all ranks that share it.
-  int64_t vocab;
+  int64_t vocab;     // This, and what follows but `hidden`, of the rank's slice.
   int64_t hidden;
   int64_t query;  // Width of all query heads.
   int64_t key;    // Width of all key heads, and of all value heads.
@@ -21,11 +23,19 @@ struct Shape {
   int64_t heads;
   int64_t compute_bytes;  // Of one element in compute precision.
   bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
-  int64_t context;  // Ranks that share each sample.
+  int64_t context;     // Ranks with parts of each sample.
+  int64_t tensor = 1;  // Ranks with slices of each matrix; between matrices they part the tokens.
 
   bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
-  int64_t HiddenBytes() const { return Bytes(hidden); }
+  int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.
+  int64_t OwnBytes(int64_t width) const { return own_tokens() * width * compute_bytes; }
+  int64_t HiddenBytes() const { return OwnBytes(hidden); }
+  // How a matrix is cut that makes what units have inside of them, and one that reads it.
+  TensorCut Rows() const { return {0, tensor}; }
+  TensorCut Columns() const { return {1, tensor}; }
+  // Of all tokens, where ranks part them; else there is nothing beside the rank's own.
+  int64_t AllHiddenBytes() const { return tensor > 1 ? Bytes(hidden) : 0; }
   int64_t AllKeys() const { return tokens * context * 2 * key; }  // And values, of whole samples.
 };
 
@@ -34,6 +44,7 @@ struct Share {
   int64_t micro_batch;
   int64_t sequence;
   int64_t context;
+  int64_t tensor;
   DType compute;
   bool host;
 
@@ -46,9 +57,10 @@ constexpr int64_t kFp32Bytes = 4;
 using Params = std::vector<ParamFacts>;
 
 // Matrices decay, norms and biases do not.
-void Add(Params* params, std::string name, std::vector<int64_t> shape) {
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut cut = {}) {
   const bool decay = shape.size() > 1;
   params->push_back({std::move(name), std::move(shape), decay});
+  params->back().cut = cut;
 }
 
 int64_t LargestMatrix(const Params& params) {
@@ -62,39 +74,80 @@ int64_t LargestMatrix(const Params& params) {
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
-  const int64_t selective = s.hidden             // Input: of the attention norm, and of the residual.
-                            + s.query + s.key    // Rotated q and k (with qk_norm: before their norms).
-                            + s.key              // v.
-                            + s.query            // Attention's output.
-                            + s.hidden;          // After the first residual: of the FFN norm.
-  int64_t all = selective + 2 * s.intermediate;  // Gate and up.
-  int64_t statistics = 2 + s.heads;              // 1/rms of two norms, attention's log-sum-exp.
+  const int64_t between = s.OwnBytes(s.hidden      // Input: of the attention norm, and of the residual.
+                                     + s.hidden);  // After the first residual: of the FFN norm.
+  const int64_t selective = s.query + s.key        // Rotated q and k (with qk_norm: before their norms).
+                            + s.key                // v.
+                            + s.query;             // Attention's output.
+  int64_t all = selective + 2 * s.intermediate;    // Gate and up.
+  int64_t statistics = s.heads;                    // Attention's log-sum-exp; beside it 1/rms of two norms.
   if (qk_norm) {
     all += s.query + s.key;  // Before and after the norms.
     statistics += s.heads + s.heads * s.key / s.query;
   }
-  return {s.Bytes(all) + s.tokens * statistics * kStatisticBytes,
-          s.Bytes(selective) + s.tokens * (1 + s.heads) * kStatisticBytes, s.HiddenBytes()};
+  return {between + s.Bytes(all) + (s.tokens * statistics + s.own_tokens() * 2) * kStatisticBytes,
+          between + s.Bytes(selective) + (s.tokens * s.heads + s.own_tokens()) * kStatisticBytes,
+          s.HiddenBytes()};
 }
 
 // Its backward's peak, at SwiGLU: the gradient that came in and the product's; LibTorch's operators have two
 // results between beside them.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
-  const int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
+  int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
+  // Where ranks part the tokens, the gradient that came in of all of them; and later, when products are gone,
+  // each rank's part of a sum, what of it others send where that is narrow, and the sum.
+  if (s.tensor > 1) {
+    const int64_t sums = (s.compute_bytes < kFp32Bytes ? 2 : 1) * s.Bytes(s.hidden) +
+                         s.own_tokens() * s.hidden * kFp32Bytes + s.HiddenBytes();
+    ffn = std::max(ffn + s.AllHiddenBytes(), sums);
+  }
   if (s.context == 1) return ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
   // values, the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of
   // what attention gave and of the queries. Gates, ups and the residual sum are gone by then.
   const int64_t attention = s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query);
-  return std::max(ffn, attention - s.Bytes(2 * s.intermediate + s.hidden));
+  return std::max(ffn, attention + s.AllHiddenBytes() - s.Bytes(2 * s.intermediate) - s.HiddenBytes());
+}
+
+// Between a norm and the matrices that read it, and between matrices and the residual stream, each way.
+void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
+  if (s.tensor == 1) return;
+  const int64_t all = s.tokens * s.hidden;
+  for (int half = 0; half < 2; ++half) {  // Attention's, and the FFN's.
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute});
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
+    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});  // The normed input again.
+  }
 }
 
 // Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
 std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
-  if (s.context == 1) return {};
-  return {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
-          {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, DType::kFp32}};
+  std::vector<UnitExchange> exchanges;
+  if (s.context > 1) {
+    exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
+                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, DType::kFp32}};
+  }
+  AddStreamExchanges(s, compute, &exchanges);
+  return exchanges;
+}
+
+// A rank finds the tokens whose words it has; backward gathers all tokens' gradients.
+std::vector<UnitExchange> LlamaEmbeddingExchanges(const Shape& s, DType compute) {
+  if (s.tensor == 1) return {};
+  const int64_t all = s.tokens * s.hidden;
+  return {{Group::kTensor, all, 0, Exchange::kSumPart, compute},
+          {Group::kTensor, 0, all, Exchange::kGather, compute}};
+}
+
+// The normed input of all tokens, and each rank's log-sum-exp of its words; backward sums the input's
+// gradient.
+std::vector<UnitExchange> LlamaHeadExchanges(const Shape& s, DType compute) {
+  if (s.tensor == 1) return {};
+  const int64_t all = s.tokens * s.hidden;
+  return {{Group::kTensor, all, 0, Exchange::kGather, compute},
+          {Group::kTensor, s.tokens * s.tensor, 0, Exchange::kGather, DType::kFp32},
+          {Group::kTensor, 0, all, Exchange::kSumPart, compute}};
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
@@ -126,7 +179,7 @@ KeptBytes EmbeddingKept(const Shape& s) {
 // What the head holds within its ForwardBackward: its input, the normed input, targets and so many numbers a
 // token: the norm's statistics, and each row's log-sum-exp where autograd keeps it.
 KeptBytes HeadKept(const Shape& s, int64_t statistics) {
-  const int64_t bytes = 2 * s.HiddenBytes() + s.tokens * (8 + statistics * kStatisticBytes);
+  const int64_t bytes = s.HiddenBytes() + s.Bytes(s.hidden) + s.tokens * (8 + statistics * kStatisticBytes);
   return {bytes, bytes, bytes};
 }
 
@@ -134,8 +187,8 @@ KeptBytes HeadKept(const Shape& s, int64_t statistics) {
 // own backward.
 int64_t LlamaHeadWorkspace(const Shape& s) {
   const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
-  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : s.host ? 4 : 0)) + s.HiddenBytes();
-  const int64_t norm = s.host ? s.tokens * s.hidden * (s.HostCasts() ? 16 : 12) : s.HiddenBytes();
+  const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : s.host ? 4 : 0)) + s.Bytes(s.hidden);
+  const int64_t norm = s.host ? s.own_tokens() * s.hidden * (s.HostCasts() ? 16 : 12) : s.HiddenBytes();
   return std::max(loss, norm);
 }
 
@@ -150,7 +203,7 @@ int64_t Gpt2HeadWorkspace(const Shape& s) {
 
 // The embedding's backward: the gradient that came in, which the native unit adds row by row.
 int64_t LlamaEmbeddingWorkspace(const Shape& s) {
-  return s.HiddenBytes() + (s.HostCasts() ? s.tokens * s.hidden * 4 : 0);
+  return s.HiddenBytes() + s.AllHiddenBytes() + (s.HostCasts() ? s.tokens * s.hidden * 4 : 0);
 }
 
 // Autograd makes each matrix's gradient whole, one after the other.
@@ -166,14 +219,14 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
   const int64_t qk = qk_norm ? s.query + s.key : 0;
-  unit->forward_bytes = s.Bytes(rotation + 2 * 2 * s.hidden   // Norms: in, out.
-                                + 2 * qk                      // As much of q's and k's.
-                                + 2 * s.hidden                // Residuals, which a product adds to.
-                                + 3 * s.intermediate);        // SwiGLU: two in, out.
-  unit->backward_bytes = s.Bytes(rotation + 2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
-                                 + 3 * qk                     // q's and k's, without a residual.
-                                 + 3 * s.hidden               // Addends of products' gradients.
-                                 + 6 * s.intermediate);       // SwiGLU: three in, three out.
+  unit->forward_bytes = s.Bytes(rotation + 2 * qk       // q's and k's norms: in, out.
+                                + 3 * s.intermediate)   // SwiGLU: two in, out.
+                        + s.OwnBytes(2 * 2 * s.hidden   // Norms, likewise.
+                                     + 2 * s.hidden);   // Residuals, which a product adds to.
+  unit->backward_bytes = s.Bytes(rotation + 3 * qk      // q's and k's, without a residual.
+                                 + 6 * s.intermediate)  // SwiGLU: three in, three out.
+                         + s.OwnBytes(2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
+                                      + 3 * s.hidden);  // Addends of products' gradients.
 }
 
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
@@ -218,7 +271,7 @@ UnitFacts Block(int64_t index, const Shape& s, Params params) {
 }
 
 UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int64_t workspace_bytes) {
-  if (!tied) Add(&params, "output", {s.vocab, s.hidden});
+  if (!tied) Add(&params, "output", {s.vocab, s.hidden}, s.Rows());
   UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
   if (tied) unit.borrows = 0;
   unit.kept_bytes = HeadKept(s, statistics);
@@ -229,45 +282,71 @@ UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int
 
 // ---- Families.
 
+// Of heads or words that are cut, a rank's.
+int64_t SliceOf(int64_t whole, int64_t ranks) {
+  FSDPD_CHECK(whole % ranks == 0);
+  return whole / ranks;
+}
+
+// Where there are fewer key heads than ranks each has one, which it may share with its neighbours: they have
+// the matrices of all.
+bool CutsKeys(const LlamaConfig& model, int64_t tensor) { return model.kv_heads % tensor == 0; }
+int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
+  if (CutsKeys(model, tensor)) return model.kv_heads / tensor;
+  FSDPD_CHECK(tensor % model.kv_heads == 0);
+  return 1;
+}
+
 Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   Params params;
-  const auto projection = [&](const std::string& letter, int64_t width) {
-    Add(&params, "attention.w" + letter, {width, s.hidden});
-    if (model.attention_bias) Add(&params, "attention.b" + letter, {width});
+  const auto projection = [&](const std::string& letter, int64_t width, TensorCut cut) {
+    Add(&params, "attention.w" + letter, {width, s.hidden}, cut);
+    if (model.attention_bias) Add(&params, "attention.b" + letter, {width}, cut);
   };
+  const bool cuts = CutsKeys(model, s.tensor);
+  const int64_t keys = cuts ? s.key : model.kv_heads * model.head_size;
   Add(&params, "attention_norm", {s.hidden});
-  projection("q", s.query);
-  projection("k", s.key);
-  projection("v", s.key);
+  projection("q", s.query, s.Rows());
+  projection("k", keys, cuts ? s.Rows() : TensorCut());
+  projection("v", keys, cuts ? s.Rows() : TensorCut());
   if (model.qk_norm) {
     Add(&params, "attention.q_norm", {model.head_size});
     Add(&params, "attention.k_norm", {model.head_size});
   }
-  Add(&params, "attention.wo", {s.hidden, s.query});
+  Add(&params, "attention.wo", {s.hidden, s.query}, s.Columns());
   Add(&params, "ffn_norm", {s.hidden});
-  Add(&params, "ffn.w1", {s.intermediate, s.hidden});
-  Add(&params, "ffn.w3", {s.intermediate, s.hidden});
-  Add(&params, "ffn.w2", {s.hidden, s.intermediate});
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden}, s.Rows());
+  Add(&params, "ffn.w3", {s.intermediate, s.hidden}, s.Rows());
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate}, s.Columns());
   return params;
 }
 
 ModelFacts Describe(const LlamaConfig& model, const Share& share) {
+  const int64_t heads = SliceOf(model.heads, share.tensor);
   const Shape s{share.tokens(),
                 share.sequence,
-                model.vocab_size,
+                SliceOf(model.vocab_size, share.tensor),
                 model.hidden_size,
-                model.heads * model.head_size,
-                model.kv_heads * model.head_size,
-                model.intermediate_size,
-                model.heads,
+                heads * model.head_size,
+                KeyHeads(model, share.tensor) * model.head_size,
+                SliceOf(model.intermediate_size, share.tensor),
+                heads,
                 BytesOf(share.compute),
                 share.host,
-                share.context};
+                share.context,
+                share.tensor};
   ModelFacts facts;
-  facts.units.push_back(Embedding(s, {{"weight", {s.vocab, s.hidden}}}, LlamaEmbeddingWorkspace(s)));
+  Params words;
+  Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
+  facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
+  facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
   const Params params = LlamaBlockParams(model, s);
   for (int64_t i = 0; i < model.layers; ++i) {
     UnitFacts unit = Block(i, s, params);
+    if (!CutsKeys(model, share.tensor)) {  // Of the keys and values that it has whole it computes one head's.
+      const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
+      unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
+    }
     unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
     unit.workspace_bytes = LlamaBlockWorkspace(s, params);
     unit.selective_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.hidden) *
@@ -281,6 +360,7 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   facts.units.push_back(
       Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/1, LlamaHeadWorkspace(s)));
   CountLlamaHead(s, &facts.units.back());
+  facts.units.back().exchanges = LlamaHeadExchanges(s, share.compute);
   return facts;
 }
 
@@ -442,7 +522,8 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
                          DType compute) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config, {micro_batch, sequence_length, /*context=*/1, compute, /*host=*/false});
+        return Describe(config,
+                        {micro_batch, sequence_length, /*context=*/1, /*tensor=*/1, compute, /*host=*/false});
       },
       model);
   SetDeviations(model, InitialConfig{}, &facts);
@@ -453,7 +534,8 @@ ModelFacts DescribeSpec(const Spec& spec) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
         return Describe(config, {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
-                                 spec.precision.compute, /*host=*/spec.device == DeviceKind::kCpu});
+                                 spec.mesh.size(Axis::kTensor), spec.precision.compute,
+                                 /*host=*/spec.device == DeviceKind::kCpu});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

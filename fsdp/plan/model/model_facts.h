@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/plan/model/tensor_cut.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -18,14 +19,15 @@ constexpr int64_t kLossChunkTokens = 2048;
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
 struct ParamFacts {
-  std::string name;  // Within the unit: "attention.wq".
-  std::vector<int64_t> shape;
+  std::string name;            // Within the unit: "attention.wq".
+  std::vector<int64_t> shape;  // What a rank has at a time: of one that is cut its slice.
   bool decay = true;        // A matrix; norms and biases are not decayed unless a group of the spec says so.
   double deviation = 0.02;  // A matrix begins as normal(0, deviation).
   // Set by DescribeSpec from the spec's frozen patterns and groups.
   bool trainable = true;
   double weight_decay = 0;
   double lr_scale = 1;
+  TensorCut cut = {};
 
   // Inline: plug-ins have units, and link nothing of the plan.
   int64_t elements() const {
@@ -33,6 +35,7 @@ struct ParamFacts {
     for (const int64_t size : shape) product *= size;
     return product;
   }
+  int64_t whole_elements() const { return elements() * cut.parts; }
 };
 
 // Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
@@ -81,7 +84,7 @@ struct UnitFacts {
   int64_t backward_bytes = 0;
   std::vector<UnitExchange> exchanges = {};
 
-  int64_t elements() const;  // Own parameters.
+  int64_t elements() const;  // Own parameters, of those that are cut a slice.
 };
 
 struct ModelFacts {
@@ -102,7 +105,9 @@ struct ModelFacts {
 //                     attention.wo, attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2,
 //                     ffn.b2
 //          head:      norm.weight, norm.bias, [output]
-// Matrices are [out features, in features]; the embedding is [vocab, hidden].
+// Matrices are [out features, in features]; the embedding is [vocab, hidden]. Where ranks share matrices (the
+// tensor axis), those of the heads and of the FFN are cut by what they have inside the unit, embedding and
+// output by words, and norms not at all; nor are keys and values of which there are fewer heads than ranks.
 //   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
 //            between them as blocks, which recompute; a forward that keeps its input alone keeps what the
 //            unit before hands on.

@@ -25,8 +25,7 @@ class Costs {
         model_(model),
         layout_(layout),
         profile_(profile),
-        ranks_per_node_(placement.ranks_per_node),
-        one_node_(OnOneNode(Group::kShard)) {}
+        ranks_per_node_(placement.ranks_per_node) {}
 
   double Of(const Instruction& i) const {
     switch (i.op) {
@@ -60,8 +59,7 @@ class Costs {
   }
 
  private:
-  // A group's ranks are neighbours. REQUIRES: not the replicate axis's.
-  bool OnOneNode(Group group) const { return spec_.mesh.SizeOf(group) <= ranks_per_node_; }
+  bool OnOneNode(Group group) const { return spec_.mesh.SpanOf(group) <= ranks_per_node_; }
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
@@ -86,8 +84,8 @@ class Costs {
     // A replica has the gathered type already and is only copied.
     const double own =
         bucket.pieces > 1 ? Memory(2 * bucket.gathered_shard_bytes()) : Cast(bucket, bucket.shard_elements);
-    return own + Transfer(i, one_node_ ? profile_.node_gather_bytes_per_second
-                                       : profile_.network_gather_bytes_per_second);
+    return own + Transfer(i, OnOneNode(i.group) ? profile_.node_gather_bytes_per_second
+                                                : profile_.network_gather_bytes_per_second);
   }
 
   // Within a unit, of so many numbers each.
@@ -150,8 +148,8 @@ class Costs {
   // added to the gradient afterwards.
   double Reduce(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
-    double seconds = Transfer(
-        i, one_node_ ? profile_.node_reduce_bytes_per_second : profile_.network_reduce_bytes_per_second);
+    double seconds = Transfer(i, OnOneNode(i.group) ? profile_.node_reduce_bytes_per_second
+                                                    : profile_.network_reduce_bytes_per_second);
     const int64_t gradient = bucket.shard_elements * BytesOf(bucket.types.gradient);
     if (SumsInOneKernel(spec_, bucket)) {
       return seconds + Memory(bucket.wire_bytes() + (i.accumulate ? 2 : 1) * gradient);
@@ -182,7 +180,6 @@ class Costs {
   const Layout& layout_;
   const DeviceProfile& profile_;
   const int64_t ranks_per_node_;
-  const bool one_node_;
 };
 
 }  // namespace

@@ -240,9 +240,11 @@ void Add(const Spec& spec, Lines* lines) {
 
 std::string GroupsOf(const Bucket& bucket) {
   const BucketGroups& groups = bucket.groups;
-  return absl::StrCat("  ", bucket.shards, " shards over ", NameOf(groups.shard), ", of ", bucket.pieces,
-                      " pieces over ", NameOf(groups.pieces), "; summed over ", NameOf(groups.reduce),
-                      ", then ", NameOf(groups.replicate));
+  return absl::StrCat(
+      "  ", bucket.shards, " shards over ", NameOf(groups.shard), ", of ", bucket.pieces, " pieces over ",
+      NameOf(groups.pieces), "; summed over ", NameOf(groups.reduce), ", then ", NameOf(groups.replicate),
+      bucket.slices > 1 ? absl::StrCat("; one of ", bucket.slices, " slices over ", NameOf(groups.slices))
+                        : "");
 }
 
 std::string TypesOf(const Bucket& bucket) {
@@ -274,9 +276,11 @@ void Add(const Layout& layout, Lines* lines) {
     lines->push_back(GroupsOf(bucket));
     lines->push_back(TypesOf(bucket));
     for (const ParamSlot& param : bucket.params) {
-      lines->push_back(absl::StrCat("  ", param.name, " [", absl::StrJoin(param.shape, ", "), "] at ",
-                                    param.offset, ", weight_decay ", Exact(param.weight_decay), ", lr_scale ",
-                                    Exact(param.lr_scale)));
+      const std::string cut =
+          param.cut.cuts() ? absl::StrCat(" of ", param.cut.parts, " along ", param.cut.dim) : "";
+      lines->push_back(absl::StrCat("  ", param.name, " [", absl::StrJoin(param.shape, ", "), "]", cut,
+                                    " at ", param.offset, ", weight_decay ", Exact(param.weight_decay),
+                                    ", lr_scale ", Exact(param.lr_scale)));
     }
   }
 }

@@ -185,6 +185,14 @@ Changes PlanChanges() {
       [](Job* j) { j->layout.buckets[0].groups.pieces = Group::kReplicate; },
       [](Job* j) { j->layout.buckets[0].groups.reduce = Group::kWorld; },
       [](Job* j) { j->layout.buckets[0].groups.replicate = Group::kReplicate; },
+      [](Job* j) {
+        j->layout.buckets[0].groups.slices = Group::kTensor;
+        j->layout.buckets[0].slices = 2;
+      },
+      [](Job* j) {
+        j->layout.buckets[0].params[0].cut = {1, 2};
+      },
+      [](Job* j) { j->spec.mesh = Mesh::DataParallel(1, 2).WithTensor(2); },
       [](Job* j) { j->layout.buckets[0].types.main = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.moment = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gathered = DType::kBf16; },

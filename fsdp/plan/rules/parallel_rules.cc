@@ -1,8 +1,12 @@
 // parallel.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/limits.h"
 #include "fsdp/plan/mesh/sequence_cut.h"
@@ -21,11 +25,101 @@ Findings OnlyOne(int64_t value, const char* name, const char* what) {
        absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
 }
 
+bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && f.job.parallel().tensor() > 1; }
+
+// Null of another family.
+std::optional<LlamaConfig> LlamaOf(const Facts& f) {
+  if (!f.ModelIsKnown()) return std::nullopt;
+  const ModelConfig model = f.model();
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
+}
+
+// Of key heads there may also be fewer than ranks, equally often.
+bool SplitsKeys(int64_t kv_heads, int64_t tensor) { return kv_heads % tensor == 0 || tensor % kv_heads == 0; }
+
+bool Splits(const LlamaConfig& llama, int64_t tensor) {
+  return llama.heads % tensor == 0 && SplitsKeys(llama.kv_heads, tensor) &&
+         llama.intermediate_size % tensor == 0 && llama.vocab_size % tensor == 0;
+}
+
+// "write tensor: 1, 2 or 4", of those that the model and a node's ranks split into.
+std::string TensorSizes(const Facts& f, const LlamaConfig& llama) {
+  std::vector<int64_t> sizes;
+  const int64_t most = f.Sound({"resources"}) ? f.job.resources().ranks_per_node() : 8;
+  for (int64_t size = 1; size <= std::min(most, llama.heads); ++size) {
+    if (most % size == 0 && Splits(llama, size)) sizes.push_back(size);
+  }
+  const int64_t last = sizes.back();
+  sizes.pop_back();
+  return absl::StrCat("write tensor: ", absl::StrJoin(sizes, ", "), sizes.empty() ? "" : " or ", last);
+}
+
+Findings CutsModel(const Facts& f) {
+  if (!CutsMatrices(f)) return {};
+  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  if (!llama.has_value() || Splits(*llama, f.job.parallel().tensor())) return {};
+  const int64_t tensor = f.job.parallel().tensor();
+  std::vector<std::string> uneven;
+  const auto check = [&](int64_t size, const char* what) {
+    if (size % tensor != 0) uneven.push_back(absl::StrCat(size, " ", what));
+  };
+  check(llama->heads, "heads");
+  if (!SplitsKeys(llama->kv_heads, tensor)) check(llama->kv_heads, "key heads");
+  check(llama->intermediate_size, "columns of the FFN");
+  check(llama->vocab_size, "words");
+  return {{absl::StrCat(absl::StrJoin(uneven, ", "), " do not split into ", tensor, " equal parts"),
+           TensorSizes(f, *llama)}};
+}
+
+// Tokens that a rank's matrices work on at a time are parted between the ranks that share them.
+Findings CutsTokens(const Facts& f) {
+  if (!CutsMatrices(f) || !f.Sound({"parallel.context", "data.sequence_length", "train.micro_batch"}))
+    return {};
+  const int64_t tensor = f.job.parallel().tensor(), length = f.job.data().sequence_length();
+  const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
+  if (micro_batch < 1 || length % context != 0) return {};  // Another rule's fault.
+  if ((micro_batch % tensor) * (length / context % tensor) % tensor == 0) return {};
+  const int64_t step = tensor * context * (context > 1 ? SequenceCut::kHalves : 1);
+  const int64_t below = length / step * step;
+  return {
+      {absl::StrCat(tensor, " ranks part ", micro_batch, " x ", length / context,
+                    " tokens of a micro-batch between them, which do not split so"),
+       absl::StrCat("write sequence_length: ", below > 0 ? absl::StrCat(below, " or ") : "", below + step)}};
+}
+
 bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && f.job.parallel().context() > 1; }
 
 const Rule kRules[] = {
-    {"tensor_parallel_unsupported", kError, "parallel.tensor", "parallel.tensor is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().tensor(), "tensor", "tensor"); }},
+    {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor is positive and at most 16384",
+     [](const Facts& f) {
+       return Between(f.job.parallel().tensor(), kMaxWorld, "tensor", "leave it out for 1");
+     }},
+    {"parallel_tensor_within_node", kError, "parallel.tensor",
+     "each node's ranks, and each replica's, split into groups that share matrices",
+     [](const Facts& f) -> Findings {
+       if (!CutsMatrices(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
+       const int64_t tensor = f.job.parallel().tensor(), ranks = f.job.resources().ranks_per_node();
+       if (ranks % tensor != 0) {
+         return {{absl::StrCat(tensor, " ranks would exchange every layer's activations between nodes: the ",
+                               ranks, " ranks of one do not split into groups of ", tensor),
+                  "choose a divisor of resources.ranks_per_node"}};
+       }
+       const int64_t of_replica = f.world() / f.outer_size();
+       if (of_replica % tensor == 0) return {};
+       return {{absl::StrCat(of_replica, " ranks of a replica do not split into groups of ", tensor),
+                "choose a divisor of them"}};
+     }},
+    {"parallel_tensor_needs_llama", kError, "parallel.tensor",
+     "matrices are cut for models of the llama family",
+     [](const Facts& f) -> Findings {
+       if (!CutsMatrices(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
+       return {{"how the matrices of this model would be cut is not known",
+                "leave parallel.tensor out; parameters are sharded over all ranks anyway"}};
+     }},
+    {"parallel_tensor_cuts_model", kError, "parallel.tensor",
+     "heads, FFN and vocabulary are multiples of parallel.tensor; key heads too, or they divide it",
+     CutsModel},
     {"parallel_context_range", kError, "parallel.context", "parallel.context is positive and at most 16384",
      [](const Facts& f) {
        return Between(f.job.parallel().context(), kMaxWorld, "context", "leave it out for 1");
@@ -34,11 +128,13 @@ const Rule kRules[] = {
      "ranks split into replicas, and those into groups that share a sample",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
-       const int64_t context = f.job.parallel().context(), ranks = f.world() / f.outer_size();
-       if (ranks % context == 0) return {};
-       return {{absl::StrCat(ranks, f.outer_size() > 1 ? " ranks of a replica" : " ranks",
-                             " do not split into groups of ", context),
-                "choose a divisor of them, at most the ranks of a node"}};
+       const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
+       const int64_t context = f.job.parallel().context(), ranks = f.world() / f.outer_size() / tensor;
+       if (ranks > 0 && ranks % context == 0) return {};
+       return {
+           {absl::StrCat(ranks, tensor > 1 ? absl::StrCat(" groups of ", tensor, " ranks") : " ranks",
+                         f.outer_size() > 1 ? " of a replica" : "", " do not split into groups of ", context),
+            "choose a divisor of them, at most the ranks of a node"}};
      }},
     {"parallel_context_needs_llama", kError, "parallel.context",
      "samples are cut for models of the llama family",
@@ -59,6 +155,8 @@ const Rule kRules[] = {
                              " equal chunks, and ", length, " tokens do not split so"),
                 absl::StrCat("write sequence_length: ", or_less, below + chunks)}};
      }},
+    {"parallel_tensor_cuts_tokens", kError, "data.sequence_length",
+     "micro_batch x sequence_length / parallel.context is a multiple of parallel.tensor", CutsTokens},
     {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
      [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
     {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",

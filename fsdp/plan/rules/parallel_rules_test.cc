@@ -26,6 +26,27 @@ v1::JobSpec GoodJob() {
   return job;
 }
 
+void Gpt2(v1::JobSpec* job) {
+  v1::Gpt2* gpt2 = job->mutable_model()->mutable_gpt2();
+  gpt2->set_vocab_size(512);
+  gpt2->set_hidden_size(128);
+  gpt2->set_layers(4);
+  gpt2->set_heads(4);
+  gpt2->set_positions(128);
+}
+
+v1::Llama* Llama(v1::JobSpec* job) {
+  v1::Llama* llama = job->mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(128);
+  llama->set_intermediate_size(384);
+  llama->set_layers(4);
+  llama->set_heads(12);
+  llama->set_kv_heads(6);
+  llama->set_head_size(16);
+  return llama;
+}
+
 struct BadCase {
   const char* rule;
   const char* field;
@@ -35,8 +56,36 @@ struct BadCase {
 std::vector<BadCase> BadCases() {
   using J = v1::JobSpec;
   return {
-      {"tensor_parallel_unsupported", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(2); }},
-      {"tensor_parallel_unsupported", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(0); }},
+      {"parallel_tensor_range", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(-2); }},
+      {"parallel_tensor_range", "parallel.tensor", [](J* j) { j->mutable_parallel()->set_tensor(0); }},
+      {"parallel_tensor_within_node", "parallel.tensor",  // Two nodes of two.
+       [](J* j) { j->mutable_parallel()->set_tensor(4); }},
+      {"parallel_tensor_within_node", "parallel.tensor",
+       [](J* j) {
+         j->mutable_fsdp()->mutable_outer()->set_size(4);
+         j->mutable_parallel()->set_tensor(2);
+       }},
+      {"parallel_tensor_needs_llama", "parallel.tensor",
+       [](J* j) {
+         Gpt2(j);
+         j->mutable_parallel()->set_tensor(2);
+       }},
+      {"parallel_tensor_cuts_model", "parallel.tensor",
+       [](J* j) {
+         Llama(j)->set_intermediate_size(127);
+         j->mutable_parallel()->set_tensor(2);
+       }},
+      {"parallel_tensor_cuts_tokens", "data.sequence_length",
+       [](J* j) {
+         j->mutable_data()->set_sequence_length(127);
+         j->mutable_train()->set_micro_batch(1);
+         j->mutable_parallel()->set_tensor(2);
+       }},
+      {"parallel_context_divides_ranks", "parallel.context",
+       [](J* j) {
+         j->mutable_parallel()->set_tensor(2);
+         j->mutable_parallel()->set_context(4);
+       }},
       {"expert_parallel_unsupported", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(8); }},
       {"pipeline_parallel_unsupported", "parallel.pipeline",
        [](J* j) { j->mutable_parallel()->set_pipeline(4); }},
@@ -51,12 +100,7 @@ std::vector<BadCase> BadCases() {
        }},
       {"parallel_context_needs_llama", "parallel.context",
        [](J* j) {
-         v1::Gpt2* gpt2 = j->mutable_model()->mutable_gpt2();
-         gpt2->set_vocab_size(512);
-         gpt2->set_hidden_size(128);
-         gpt2->set_layers(4);
-         gpt2->set_heads(4);
-         gpt2->set_positions(128);
+         Gpt2(j);
          j->mutable_parallel()->set_context(2);
        }},
       {"parallel_context_cuts_sequence", "data.sequence_length",
@@ -97,6 +141,32 @@ TEST(ParallelRules, ALengthThatDoesNotSplitIsToldTheNextThatDo) {
   EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 96 or 104");
   job.mutable_data()->set_sequence_length(7);
   EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 8");
+}
+
+TEST(ParallelRules, AModelThatDoesNotSplitIsToldTheSizesThatDo) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(12);
+  job.mutable_train()->set_global_batch(48);
+  Llama(&job);
+  job.mutable_parallel()->set_tensor(4);  // Six key heads are no part of 4 and no multiple.
+  const Violations found = CheckJob(job);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].reason, "6 key heads do not split into 4 equal parts");
+  EXPECT_EQ(found[0].fix, "write tensor: 1 or 2");
+  job.mutable_parallel()->set_tensor(3);
+  EXPECT_EQ(CheckJob(job)[0].reason, "512 words do not split into 3 equal parts");
+}
+
+TEST(ParallelRules, KeyHeadsMayBeFewerThanRanks) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(4);
+  Llama(&job)->set_kv_heads(2);
+  job.mutable_parallel()->set_tensor(4);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_model()->mutable_llama()->set_kv_heads(1);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
 TEST(ParallelRules, RanksThatShareSamplesPlanAsOthersDo) {

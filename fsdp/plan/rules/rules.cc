@@ -70,7 +70,9 @@ std::vector<std::string> Facts::param_names() const {
 int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 
 // More than the ranks is another rule's fault, which is not asked where an outer axis is unsound.
-int64_t Facts::data_ranks() const { return std::max<int64_t>(1, world() / job.parallel().context()); }
+int64_t Facts::data_ranks() const {
+  return std::max<int64_t>(1, world() / (job.parallel().context() * job.parallel().tensor()));
+}
 
 int64_t Facts::global_batch() const {
   const v1::Train& train = job.train();

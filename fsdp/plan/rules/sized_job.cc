@@ -23,7 +23,6 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "optimizer.sgd.weight_decay",
                                          "optimizer.groups",
                                          "schedule",
-                                         "parallel.tensor",
                                          "parallel.expert",
                                          "parallel.pipeline",
                                          "checkpoint",
@@ -57,6 +56,7 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
   }
   *sized.mutable_precision() = job.precision();
   *sized.mutable_fsdp() = job.fsdp();
+  if (job.parallel().has_tensor()) sized.mutable_parallel()->set_tensor(job.parallel().tensor());
   if (job.parallel().has_context()) sized.mutable_parallel()->set_context(job.parallel().context());
   *sized.mutable_resources() = job.resources();
   return sized;

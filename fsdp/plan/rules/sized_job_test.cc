@@ -38,7 +38,9 @@ TEST(SizedJob, HasAsManyRanksToASample) {
   v1::JobSpec job = TinyJob();
   job.mutable_parallel()->set_context(2);
   EXPECT_EQ(SizedJob(job, {"name"})->parallel().context(), 2);
-  EXPECT_TRUE(SizedJob(job, {"parallel.tensor"}).has_value());
+  job.mutable_parallel()->set_tensor(4);
+  EXPECT_EQ(SizedJob(job, {"name"})->parallel().tensor(), 4);
+  EXPECT_FALSE(SizedJob(job, {"parallel.tensor"}).has_value());
 }
 
 TEST(SizedJob, IsNoneWhereAFaultBearsOnMemory) {

@@ -437,7 +437,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   FSDPD_CHECK(world > 0);
   spec.mesh = Mesh::DataParallel(1, world)
                   .WithReplicas(fsdp.outer().size())
-                  .WithContext(resolved.parallel().context());
+                  .WithContext(resolved.parallel().context())
+                  .WithTensor(resolved.parallel().tensor());
   spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;

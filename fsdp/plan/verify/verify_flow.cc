@@ -27,13 +27,23 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
   }
 }
 
+// Who works on a bucket's gradient with this rank: where ranks have slices of matrices, those with the same
+// slice, and of what no slice is cut from, all of a replica.
+Group SummersOf(const VerifyCase& verified, int bucket) {
+  if (verified.spec.mesh.size(Axis::kTensor) == 1 || bucket < 0 || bucket >= verified.buckets())
+    return Group::kShard;
+  const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
+  const bool cut = std::any_of(params.begin(), params.end(), [](const ParamSlot& p) { return p.cut.cuts(); });
+  return cut ? Group::kShard : Group::kReplica;
+}
+
 // Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
-Group GroupFor(const VerifyCase& verified, Op op) {
-  switch (op) {
+Group GroupFor(const VerifyCase& verified, const Instruction& at) {
+  switch (at.op) {
     case Op::kGather:
-      return verified.spec.shards_optimizer() ? Group::kShard : Group::kSelf;
+      return verified.spec.shards_optimizer() ? SummersOf(verified, at.bucket) : Group::kSelf;
     case Op::kReduce:
-      return Group::kShard;
+      return SummersOf(verified, at.bucket);
     case Op::kPublish:
     case Op::kReduceOuter:
       return Group::kReplicate;
@@ -95,7 +105,7 @@ struct BucketState {
 
 absl::Status CheckGroup(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
-  const Group group = GroupFor(verified, at.op);
+  const Group group = GroupFor(verified, at);
   if (at.group != group) {
     return Broken(
         4, absl::StrCat(verified.Name(i), " runs over ", NameOf(at.group), " instead of ", NameOf(group)));

@@ -90,7 +90,8 @@ Spec RandomSpec(Dice* dice) {
     spec.outer_strategy = dice->Of({Strategy::kNoShard, Strategy::kOptim});
   }
   const int64_t context = dice->OneIn(3) ? dice->Pick(2, 3) : 1;
-  spec.mesh = Mesh::DataParallel(replicas, inner * context).WithContext(context);
+  const int64_t tensor = dice->OneIn(3) ? dice->Pick(2, 4) : 1;
+  spec.mesh = Mesh::DataParallel(replicas, inner * context * tensor).WithContext(context).WithTensor(tensor);
   spec.global_batch = spec.mesh.data_ranks() * dice->Pick(1, 4);
   spec.precision.compute = dice->Of({DType::kFp32, DType::kBf16, DType::kFp16});
   spec.precision.grad_comm = dice->Of({DType::kFp32, spec.precision.compute});
@@ -114,9 +115,21 @@ struct Case {
   Program program;
 };
 
+// Slices of some parameters; others all ranks have whole.
+void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
+  const int64_t tensor = spec.mesh.size(Axis::kTensor);
+  for (UnitFacts& unit : model->units) {
+    for (ParamFacts& param : unit.params) {
+      const auto dims = static_cast<int64_t>(param.shape.size());
+      if (dims > 0 && dice->OneIn(2)) param.cut = {static_cast<int>(dice->Pick(0, dims - 1)), tensor};
+    }
+  }
+}
+
 Case RandomCase(uint32_t seed) {
   Dice dice(seed);
   Case random{RandomSpec(&dice), RandomModel(&dice), {}, {}};
+  CutSome(random.spec, &dice, &random.model);
   LayoutOptions options = LayoutOptionsOf(random.spec);
   options.quantum =
       dice.Of({Quantum::kElement, Quantum::kElement, Quantum::kRow, Quantum::kRows128, Quantum::kWhole});

@@ -1,0 +1,37 @@
+// How the ranks of a tensor group (Group::kTensor) share a parameter: each has an equal slice of one
+// dimension, or all of them have all of it. Everything that tells slices from whole parameters asks here:
+// layout and norm (who holds copies of what), initial values, and what checkpoints call the numbers of a
+// slice, which know nothing of slices.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fsdpd {
+
+struct TensorCut {
+  int dim = 0;        // Of the parameter's shape.
+  int64_t parts = 1;  // Ranks with a slice of their own. 1: none is cut, and all ranks have the same.
+
+  bool cuts() const { return parts > 1; }
+};
+
+// Neighbours in the flattened parameter: elements [begin, begin + elements) of it.
+struct ElementRun {
+  int64_t begin = 0;
+  int64_t elements = 0;
+};
+
+// Below, `shape` is a slice's, and `part` its number among them. REQUIRES: 0 <= part < cut.parts.
+
+std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorCut& cut);
+
+// Where a slice's elements [begin, begin + elements) are in the whole parameter, in their order.
+std::vector<ElementRun> WholeRuns(const std::vector<int64_t>& shape, const TensorCut& cut, int64_t part,
+                                  int64_t begin, int64_t elements);
+
+// The offsets, in the whole parameter, of what is at `offsets` in the slice.
+std::vector<int64_t> WholeOffsets(std::vector<int64_t> offsets, const std::vector<int64_t>& shape,
+                                  const TensorCut& cut, int64_t part);
+
+}  // namespace fsdpd
