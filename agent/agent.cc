@@ -211,6 +211,7 @@ void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
   const bool failed =
       !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
   metrics_->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
+  if (failed && !exit.agent_stopping()) metrics_->AddFailure(exit.fault().kind());
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;
   link_->SendLifecycle(std::move(message));

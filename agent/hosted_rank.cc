@@ -112,6 +112,7 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
   if (last_report.has_value()) *exit.mutable_last_report() = *last_report;
   exit.set_first_counted_step(first_counted_step);
   if (bad_step.has_value()) *exit.mutable_bad_step() = *bad_step;
+  if (fault.has_value()) *exit.mutable_fault() = *fault;
   // Something in its process ended it: a library that calls exit() must not pass for a job that was trained.
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("left with exit code 0 before it had said that it was done");

@@ -35,6 +35,7 @@ struct HostedRank {
   std::string stood;                          // For its exit; "" while not known.
   std::string last_word;                      // RankFinished.error, or what the agent holds against the rank.
   std::optional<v1::BadStep> bad_step;        // RankFinished.bad_step.
+  std::optional<v1::RankFault> fault;         // RankFinished.fault.
   bool finished = false;                      // RankFinished has come.
   int64_t last_step = 0;                      // Of its reports; 0: none.
   std::optional<v1::StepReport> last_report;  // Rank 0's.

@@ -26,10 +26,29 @@ MetricFamily SingleCounter(const char* name, const char* help, double value) {
   return {name, help, MetricType::Counter, {std::move(metric)}};
 }
 
+// As the coordinator calls what follows from it (FailureCause). What a newer rank knows is not told apart.
+const char* CauseOf(v1::RankFault::Kind fault) {
+  switch (fault) {
+    case v1::RankFault::KIND_CONFIGURATION:
+      return "configuration";
+    case v1::RankFault::KIND_DATA:
+      return "data";
+    case v1::RankFault::KIND_NODE:
+      return "node";
+    default:
+      return "process";
+  }
+}
+
 }  // namespace
 
 MetricsExporter::MetricsExporter(std::string node, int slots, Clock* clock)
-    : node_(std::move(node)), slots_(slots), clock_(clock) {}
+    : node_(std::move(node)), slots_(slots), clock_(clock) {
+  // From zero, so that the first one is an increase.
+  for (const auto fault : {v1::RankFault::KIND_UNSPECIFIED, v1::RankFault::KIND_CONFIGURATION,
+                           v1::RankFault::KIND_DATA, v1::RankFault::KIND_NODE})
+    failures_[CauseOf(fault)] = 0;
+}
 
 void MetricsExporter::RankLaunched(const RankId& id, const std::string& device) {
   MutexLock lock(&mutex_);
@@ -98,6 +117,11 @@ void MetricsExporter::AddHang() {
   ++hangs_;
 }
 
+void MetricsExporter::AddFailure(v1::RankFault::Kind fault) {
+  MutexLock lock(&mutex_);
+  ++failures_[CauseOf(fault)];
+}
+
 void MetricsExporter::DropEnded() const {
   const absl::Time now = clock_->Now();
   for (auto it = jobs_.begin(); it != jobs_.end();) {
@@ -139,6 +163,18 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
                     "Attempts that were ended since nothing moved any more, with a rank of this "
                     "node as the cause (rank 0, where no rank was).",
                     static_cast<double>(hangs_)));
+  MetricFamily failures{"fsdpd_rank_failures_total",
+                        "Ranks that failed here, none of their attempt's here before them, by what they or "
+                        "the agent say of it: process where neither knows more.",
+                        MetricType::Counter,
+                        {}};
+  for (const auto& [cause, count] : failures_) {
+    ClientMetric metric;
+    metric.label = {{"cause", cause}};
+    metric.counter.value = static_cast<double>(count);
+    failures.metric.push_back(std::move(metric));
+  }
+  families.push_back(std::move(failures));
   families.push_back(
       Single("fsdpd_build_info", "The agent's version; always 1.", 1, {{"version", kVersion}}));
   return families;

@@ -36,6 +36,7 @@ class MetricsExporter {
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);
   void AddHang();
+  void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -57,6 +58,7 @@ class MetricsExporter {
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
 };
 
 }  // namespace fsdpd

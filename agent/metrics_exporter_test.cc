@@ -114,6 +114,16 @@ TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 1"));
 }
 
+TEST_F(MetricsExporterTest, FailuresAreCountedByCauseFromZero) {
+  for (const char* cause : {"process", "configuration", "data", "node"})
+    EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"" + std::string(cause) + "\"} 0")) << cause;
+  exporter_.AddFailure(v1::RankFault::KIND_DATA);
+  exporter_.AddFailure(v1::RankFault::KIND_UNSPECIFIED);
+  exporter_.AddFailure(static_cast<v1::RankFault::Kind>(9));
+  EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"data\"} 1"));
+  EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"process\"} 2"));
+}
+
 TEST_F(MetricsExporterTest, BadStepsAreCountedByKindThoseThatWereSkippedAndTheOneThatEndsTheRank) {
   const auto named = [](const std::string& kind, const std::string& value) {
     return "fsdpd_bad_steps_total{fsdpd_job=\"job\",rank=\"0\",kind=\"" + kind + "\"} " + value;

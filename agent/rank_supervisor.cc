@@ -314,14 +314,15 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
   return hosted;
 }
 
-std::string RankSupervisor::WhyNot(const v1::Launch& launch) const {
-  if (draining_) return "the agent is stopping";
+RankSupervisor::Refusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
+  if (draining_) return {"the agent is stopping"};
   if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
-    return std::string(status.message());
+    return {std::string(status.message()), v1::RankFault::KIND_NODE};
   const std::string why = WhyRefused(launch, {options_.device, options_.slots, UsedDevices(),
                                               history_.Newest(launch.job_id()), options_.allowed_env});
   const v1::Model& model = launch.spec().model();
-  return why.empty() && model.has_plugin() ? WhyNoPlugin(model.plugin().path(), options_.plugin_dirs) : why;
+  if (!why.empty() || !model.has_plugin()) return {why};
+  return {WhyNoPlugin(model.plugin().path(), options_.plugin_dirs), v1::RankFault::KIND_CONFIGURATION};
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch) {
@@ -330,8 +331,8 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
     LogWarning("a repeated launch is ignored %s", ToString(id));
     return;
   }
-  const std::string why = WhyNot(launch);
-  if (!why.empty()) return Refuse(launch, why);
+  const Refusal refusal = WhyNot(launch);
+  if (!refusal.why.empty()) return Refuse(launch, refusal);
   history_.Take(id);
 
   auto attempt = std::make_unique<Attempt>();
@@ -347,16 +348,17 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
   attempts_[id] = std::move(attempt);
 }
 
-void RankSupervisor::Refuse(const v1::Launch& launch, const std::string& why) {
+void RankSupervisor::Refuse(const v1::Launch& launch, const Refusal& refusal) {
   const AttemptId id{launch.job_id(), launch.attempt()};
-  LogWarning("launch refused %s: %s", ToString(id), why);
+  LogWarning("launch refused %s: %s", ToString(id), refusal.why);
   const int ranks = std::min(launch.ranks(), kMaxWorld);
   const int newest = history_.Newest(launch.job_id()).value_or(0);
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
     exit.set_rank(launch.first_rank() + i);
     exit.set_exit_code(kRefusedExitCode);
-    exit.set_error(absl::StrCat("launch refused: ", why));
+    exit.set_error(absl::StrCat("launch refused: ", refusal.why));
+    if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) exit.mutable_fault()->set_kind(refusal.fault);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt()) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
@@ -376,6 +378,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     v1::RankExit exit;
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(std::string(started.message()));
+    exit.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
     rank->gone = true;
     logs_->RankEnded(rank->id);
     return ReportExit(attempt, rank, std::move(exit));
@@ -525,6 +528,7 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();
       if (message.finished().has_bad_step()) rank->bad_step = message.finished().bad_step();
+      if (message.finished().has_fault()) rank->fault = message.finished().fault();
       rank->finished = true;
       break;
     case v1::RankToAgent::kStoreSet:

@@ -129,8 +129,12 @@ class RankSupervisor {
   void TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
   void Accept(const v1::Launch& launch);
-  std::string WhyNot(const v1::Launch& launch) const;
-  void Refuse(const v1::Launch& launch, const std::string& why);
+  struct Refusal {
+    std::string why;  // "" for none.
+    v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;
+  };
+  Refusal WhyNot(const v1::Launch& launch) const;
+  void Refuse(const v1::Launch& launch, const Refusal& refusal);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
   void Terminate(Rank* rank);

@@ -378,7 +378,9 @@ TEST_F(RankSupervisorTest, RefusesDevicesThatAreNotThereOrNotFree) {
   busy.set_first_rank(1);
   busy.set_world(3);
   supervisor_->Launch(busy);
-  EXPECT_EQ(events_.AwaitExit(1).error(), "launch refused: device 2 is not free");
+  const v1::RankExit refused = events_.AwaitExit(1);
+  EXPECT_EQ(refused.error(), "launch refused: device 2 is not free");
+  EXPECT_FALSE(refused.has_fault()) << "the next attempt may find it free";
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 126);
   busy.clear_devices();
   busy.add_devices(0);
@@ -410,6 +412,7 @@ TEST_F(RankSupervisorTest, RefusesALaunchWithoutARankBinaryAndSaysWhy) {
   const v1::RankExit exit = events_.AwaitExit(1);
   EXPECT_EQ(exit.exit_code(), 126);
   EXPECT_EQ(exit.error(), "launch refused: rank binary /no/such/fsdpd-rank: No such file or directory");
+  EXPECT_EQ(exit.fault().kind(), v1::RankFault::KIND_NODE);
   EXPECT_TRUE(supervisor_->Idle());
 }
 

@@ -35,6 +35,7 @@
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/departure.h"
+#include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
@@ -127,6 +128,7 @@ std::string JsonOf(const v1::JobSpec& spec) {
   v1::RankToAgent message;
   message.mutable_finished()->set_error(error);
   if (const auto bad = BadStepOf(status)) *message.mutable_finished()->mutable_bad_step() = *bad;
+  if (const auto fault = FaultOf(status)) *message.mutable_finished()->mutable_fault() = *fault;
   channel->Close();
   channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
   std::fflush(nullptr);
@@ -182,7 +184,10 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
 absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces* traces,
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
-  FSDPD_ASSIGN_OR_RETURN(const Plan plan, PlanLaunch(launch));
+  const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
+  // The coordinator has accepted it: this program is of another version, as perhaps no other node's is.
+  FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, accepted.status()));
+  const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   PrepareHost(plan.spec, launch.device());
   RankRun run;

@@ -130,8 +130,10 @@ std::string HashText(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fingerprint,
                             absl::Duration timeout) {
   const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
-  return Agree(store, {"program", "ranks compiled different programs from the job's spec"}, rank, world, own,
-               fingerprint, timeout);
+  // A node with another build of fsdpd-rank is one that an attempt elsewhere does without.
+  return BlamedOnFile(v1::RankFault::KIND_CONFIGURATION, /*by_all=*/false,
+                      Agree(store, {"program", "ranks compiled different programs from the job's spec"}, rank,
+                            world, own, fingerprint, timeout));
 }
 
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
@@ -142,7 +144,8 @@ absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& 
   if (own.ok()) lines.insert(lines.end(), opened.traits->begin(), opened.traits->end());
   const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
   const absl::Status agreed = Agree(store, subject, rank, world, HashText(HashOf(lines)), lines, timeout);
-  return own.ok() ? agreed : own;
+  return own.ok() ? BlamedOnFile(opened.kind, /*by_all=*/false, agreed)
+                  : BlamedOnFile(opened.kind, /*by_all=*/agreed.ok(), own);
 }
 
 }  // namespace fsdpd

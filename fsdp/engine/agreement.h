@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "fsdp/comm/store.h"
+#include "fsdp/engine/rank_fault.h"
 
 namespace fsdpd {
 
@@ -35,9 +36,10 @@ struct OpenedFiles {
   // What tells it from others: lines of "NAME = VALUE". Or why this rank could not open it: then no rank goes
   // on, and no other waits for this one.
   absl::StatusOr<std::vector<std::string>> traits;
+  v1::RankFault::Kind kind = v1::RankFault::KIND_UNSPECIFIED;  // Of the errors, as BlamedOnFile() marks them.
 };
 
-// The error of a rank that could not open them is its own.
+// The error of a rank that could not open them is its own. It is for ever where all ranks have the same one.
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
                           absl::Duration timeout);
 

@@ -107,18 +107,44 @@ TEST(Agreement, ARankThatCannotOpenItsFilesHasItsOwnErrorAndNoOtherWaits) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
-      OpenedFiles opened = {"data/files", "token files", Lines{"data.tokens[0].path a = 8 bytes"}};
+      OpenedFiles opened = {"data/files", "token files", Lines{"data.tokens[0].path a = 8 bytes"},
+                            v1::RankFault::KIND_DATA};
       if (rank == 1) opened.traits = absl::NotFoundError("data.tokens[0].path: a: open: No such file");
       results[rank] = AgreeOnFiles(&store, rank, 3, opened, absl::Seconds(30));
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(results[1], absl::NotFoundError("data.tokens[0].path: a: open: No such file"));
+  EXPECT_EQ(results[1].ToString(absl::StatusToStringMode::kWithNoExtraData),
+            "NOT_FOUND: data.tokens[0].path: a: open: No such file");
+  for (const absl::Status& status : results) {
+    ASSERT_TRUE(FaultOf(status).has_value());
+    EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_DATA);
+    EXPECT_FALSE(FaultOf(status)->permanent()) << "on another node it may be there";
+  }
   for (const int rank : {0, 2}) {
     EXPECT_EQ(results[rank].code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(results[rank].message()),
                 HasSubstr("ranks opened different token files: rank 1 differs from rank 0: "
                           "error = data.tokens[0].path: a: open: No such file, not none (1 of 3"));
+  }
+}
+
+TEST(Agreement, WhatAllRanksFindInAFileIsForEver) {
+  for (const bool by_all : {true, false}) {
+    BoundedStore store;
+    std::vector<absl::Status> results(2);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        OpenedFiles opened = {"data/files", "token files", absl::InvalidArgumentError("a: a torn token"),
+                              v1::RankFault::KIND_DATA};
+        if (rank == 1 && !by_all) opened.traits = Lines{"a = 8 bytes"};
+        results[rank] = AgreeOnFiles(&store, rank, 2, opened, absl::Seconds(30));
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    ASSERT_TRUE(FaultOf(results[0]).has_value());
+    EXPECT_EQ(FaultOf(results[0])->permanent(), by_all);
   }
 }
 

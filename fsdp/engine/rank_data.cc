@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/engine/agreement.h"
+#include "fsdp/engine/rank_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -39,9 +40,15 @@ absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Fi
   const Spec& spec = *options.spec;
   const bool has_files = !spec.data.tokens.empty() || spec.evaluation.every_steps > 0;
   const auto world = static_cast<int>(spec.mesh.world());
-  if (options.store == nullptr || world == 1 || !has_files) return files.status();
-  const OpenedFiles opened = {"data/files", "token files", TraitsOf(files)};
+  if (options.store == nullptr || world == 1 || !has_files)
+    return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, files.status());
+  const OpenedFiles opened = {"data/files", "token files", TraitsOf(files), v1::RankFault::KIND_DATA};
   return AgreeOnFiles(options.store, options.rank, world, opened, kLongestFileWait);
+}
+
+// Ranks have the same files, so that what one finds in them all would find.
+absl::Status Read(const absl::Status& status) {
+  return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, status);
 }
 
 BatchReaderOptions ReaderOf(const RankDataOptions& options) {
@@ -58,7 +65,7 @@ absl::StatusOr<std::unique_ptr<BatchReader>> ReadTraining(const RankDataOptions&
   BatchReaderOptions reader = ReaderOf(options);
   reader.read = [batches = files.training, before = options.before_read](int64_t step, int64_t m, Batch* to) {
     if (before && m == 0) before(step);
-    return batches->Read(step, m, to);
+    return Read(batches->Read(step, m, to));
   };
   reader.first = options.origin.step + 1;
   reader.last = options.spec->steps;
@@ -74,7 +81,7 @@ absl::StatusOr<std::unique_ptr<BatchReader>> ReadEvaluations(const RankDataOptio
   const bool one_more = steps % every != 0 && done < steps;  // After the last step.
   BatchReaderOptions reader = ReaderOf(options);
   reader.read = [batches = files.evaluation](int64_t round, int64_t /*micro_batch*/, Batch* to) {
-    return batches->Read((round - 1) % batches->rounds(), to);
+    return Read(batches->Read((round - 1) % batches->rounds(), to));
   };
   reader.last = (steps / every - done / every + (one_more ? 1 : 0)) * files.evaluation->rounds();
   return BatchReader::Make(std::move(reader));

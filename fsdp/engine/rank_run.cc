@@ -13,6 +13,7 @@
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
+#include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/torch/cuda_device.h"
@@ -55,6 +56,7 @@ absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
   OpenedFiles opened;
   opened.key = "restore/files";
   opened.what = absl::StrCat("files of ", path);
+  opened.kind = v1::RankFault::KIND_CONFIGURATION;
   opened.traits =
       restore.ok() ? absl::StatusOr<std::vector<std::string>>((*restore)->traits()) : restore.status();
   return AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()), opened,
@@ -65,12 +67,16 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
   Start start;
   if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
-  FSDPD_ASSIGN_OR_RETURN(
-      const std::optional<ChosenCheckpoint> chosen,
-      ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank));
+  constexpr auto kKind = v1::RankFault::KIND_CONFIGURATION;
+  const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
+      ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank);
+  if (!named.ok()) return BlamedOnFile(kKind, /*by_all=*/false, named.status());  // As rank 0 sees folders.
+  const std::optional<ChosenCheckpoint>& chosen = *named;
   if (!chosen.has_value()) return start;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
-  FSDPD_RETURN_IF_ERROR(chosen->own ? restore.status() : AgreeOnStart(run, chosen->path, restore));
+  // One of the job's own has checksums: it is the same for all.
+  FSDPD_RETURN_IF_ERROR(chosen->own ? BlamedOnFile(kKind, /*by_all=*/true, restore.status())
+                                    : AgreeOnStart(run, chosen->path, restore));
   start.restore = *std::move(restore);
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
@@ -123,7 +129,9 @@ absl::Status RunRank(RankRun run) {
   // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
   ConnectedMesh mesh;
   if (run.local != nullptr) mesh = std::move(*run.local);
-  if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(run.device_index));
+  if (plan.spec.device == DeviceKind::kCuda)
+    FSDPD_RETURN_IF_ERROR(
+        BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(run.device_index)));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        FingerprintOf(run), run.timeout));
   const absl::Time begin = absl::Now();

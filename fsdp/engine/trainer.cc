@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
+#include "fsdp/engine/rank_fault.h"
 #include "fsdp/memory/counters.h"
 #include "fsdp/model/model.h"
 #include "fsdp/optimizer/schedule.h"
@@ -49,7 +50,10 @@ absl::StatusOr<RankData> OpenData(const TrainerOptions& options, const TrainingS
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions& options, at::Device device) {
   const Plan& plan = *options.plan;
   if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
-  return MakeModel(plan.spec, plan.model, device);
+  auto units = MakeModel(plan.spec, plan.model, device);
+  // A plug-in is a file of the node.
+  if (units.ok() || !std::holds_alternative<PluginConfig>(plan.spec.model)) return units;
+  return BlamedOnFile(v1::RankFault::KIND_CONFIGURATION, /*by_all=*/false, units.status());
 }
 
 // Where collectives of buckets read and write: on GPUs that have peers, memory that copy engines reach on all

@@ -1,0 +1,46 @@
+#include "fsdp/engine/rank_fault.h"
+
+#include <absl/strings/cord.h>
+
+#include <string>
+
+namespace fsdpd {
+namespace {
+
+constexpr char kPayload[] = "fsdpd.v1.RankFault";
+
+// The file is another than the job needs, as whoever reads it finds.
+bool IsOfContent(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsUnimplemented(status);
+}
+
+bool IsOfFile(const absl::Status& status) {
+  return IsOfContent(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status) ||
+         absl::IsDataLoss(status);
+}
+
+}  // namespace
+
+absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status) {
+  if (status.ok() || kind == v1::RankFault::KIND_UNSPECIFIED || FaultOf(status).has_value()) return status;
+  v1::RankFault fault;
+  fault.set_kind(kind);
+  fault.set_permanent(permanent);
+  absl::Status blamed = status;
+  blamed.SetPayload(kPayload, absl::Cord(fault.SerializeAsString()));
+  return blamed;
+}
+
+absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status) {
+  return IsOfFile(status) ? BlamedOn(kind, by_all && IsOfContent(status), status) : status;
+}
+
+std::optional<v1::RankFault> FaultOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPayload);
+  v1::RankFault fault;
+  if (!payload.has_value() || !fault.ParseFromString(std::string(*payload))) return std::nullopt;
+  return fault;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,56 @@
+#include "fsdp/engine/rank_fault.h"
+
+#include <gtest/gtest.h>
+
+#include "fsdp/engine/bad_step.h"
+
+namespace fsdpd {
+namespace {
+
+TEST(RankFault, WhatAFileHoldsIsForEverWhereAllRanksSeeIt) {
+  struct Case {
+    absl::Status status;
+    bool marked;
+    bool permanent;
+  };
+  const Case cases[] = {
+      {absl::InvalidArgumentError("token 7 is not below vocab_size 5"), true, true},
+      {absl::FailedPreconditionError("is not of this job's model"), true, true},
+      {absl::UnimplementedError("is of a type that is not read"), true, true},
+      {absl::NotFoundError("no such file"), true, false},
+      {absl::PermissionDeniedError("permission denied"), true, false},
+      {absl::DataLossError("changed while it was read"), true, false},
+      {absl::UnavailableError("a peer left"), false, false},
+      {absl::DeadlineExceededError("was not set within 5m"), false, false},
+      {absl::CancelledError("asked to stop"), false, false},
+      {absl::InternalError("read: Input/output error"), false, false},
+      {absl::OkStatus(), false, false},
+  };
+  for (const Case& each : cases) {
+    for (const bool by_all : {false, true}) {
+      const absl::Status blamed = BlamedOnFile(v1::RankFault::KIND_DATA, by_all, each.status);
+      EXPECT_EQ(blamed.code(), each.status.code());
+      EXPECT_EQ(blamed.message(), each.status.message());
+      const auto fault = FaultOf(blamed);
+      ASSERT_EQ(fault.has_value(), each.marked) << each.status;
+      if (!each.marked) continue;
+      EXPECT_EQ(fault->kind(), v1::RankFault::KIND_DATA);
+      EXPECT_EQ(fault->permanent(), each.permanent && by_all) << each.status;
+    }
+  }
+}
+
+TEST(RankFault, TheFirstWordStandsAndGoesThroughAnnotations) {
+  const absl::Status data =
+      BlamedOn(v1::RankFault::KIND_DATA, /*permanent=*/true, absl::InternalError("bad token"));
+  const absl::Status annotated =
+      BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, Annotated(data, "step 7: "));
+  EXPECT_EQ(annotated.message(), "step 7: bad token");
+  ASSERT_TRUE(FaultOf(annotated).has_value());
+  EXPECT_EQ(FaultOf(annotated)->kind(), v1::RankFault::KIND_DATA);
+  EXPECT_TRUE(FaultOf(annotated)->permanent());
+  EXPECT_FALSE(FaultOf(absl::InternalError("another")).has_value());
+}
+
+}  // namespace
+}  // namespace fsdpd
