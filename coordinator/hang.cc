@@ -195,6 +195,12 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   }
   cause.rank = found->rank;
   cause.hang.set_kind(IsAbsent(*found) ? v1::Job::Hang::KIND_ABSENT : v1::Job::Hang::KIND_BEHIND);
+  // What somebody stopped, or holds in a debugger, is not its node's fault; nor is a disk that several ranks
+  // wait for, which they may share.
+  const auto blocked = [](const StillRank& rank) {
+    return !rank.ended && rank.still.process() == v1::PROCESS_STATE_BLOCKED;
+  };
+  cause.hang.set_by_node(blocked(*found) && std::count_if(ranks.begin(), ranks.end(), blocked) == 1);
   if (!found->ended) still_ms = found->still.still_ms();
   cause.hang.set_still_ms(still_ms);
   cause.hang.set_evidence(found->still.evidence());

@@ -72,6 +72,7 @@ TEST_F(HangTest, ARankThatIsStoppedInTheMiddleOfAComputationIsAbsent) {
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_FALSE(cause.hang.by_node()) << "somebody stopped it";
   EXPECT_THAT(cause.words,
               AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
 }
@@ -100,7 +101,10 @@ TEST_F(HangTest, ARankThatWaitsForItsDiskInTheKernelIsBehindAndSaidToBeThere) {
   ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_EQ(FindHang(ranks_).rank, 0);
   EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_ABSENT);
+  EXPECT_TRUE(FindHang(ranks_).hang.by_node());
   EXPECT_THAT(FindHang(ranks_).words, HasSubstr("in the kernel, which it does not leave"));
+  ranks_[1].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  EXPECT_FALSE(FindHang(ranks_).hang.by_node()) << "a disk that they may share";
 }
 
 TEST_F(HangTest, ASleepInTheKernelDoesNotMakeAWaitACause) {

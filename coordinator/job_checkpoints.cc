@@ -163,6 +163,8 @@ void NumberAfter(int attempt, v1::Job* job) {
   job->set_attempt(attempt);
 }
 
+int AttemptsInVain(const v1::Job& job) { return CountedAttempts(job) - (job.checkpoints().empty() ? 0 : 1); }
+
 int64_t AttemptsAllowed(const v1::Job& job) {
   // Attempts are numbered as their logs are, those that do not count among them.
   return FilledSpec(job).restart().max_attempts() + job.refused_launches() +

@@ -30,6 +30,9 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
 // samples (bad_steps.h).
 int CountedAttempts(const v1::Job& job);
 
+// Of those, how many have committed none.
+int AttemptsInVain(const v1::Job& job);
+
 // The number of the last attempt that the job may have, as things stand.
 int64_t AttemptsAllowed(const v1::Job& job);
 

@@ -6,7 +6,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/check.h"
 #include "base/check_guard.h"
@@ -106,25 +105,11 @@ class StreamSlot {
   const int number_;
 };
 
-v1::Node NodeOf(const NodeView& view, const Clock& clock) {
-  v1::Node node;
-  node.set_name(view.info.node());
-  node.set_connected(view.connected);
-  node.set_device(view.info.device());
-  node.set_slots(view.info.slots());
-  node.set_free_slots(view.connected ? view.free_slots : 0);
-  node.set_address(view.address);
-  node.set_metrics_endpoint(view.info.metrics_endpoint());
-  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
-  node.set_version(view.info.version());
-  node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
-  return node;
-}
-
 // A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
 // Without any node there is nothing to compare with.
-Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes) {
-  const std::vector<NodeSlots> idle = IdleSlots(nodes);
+Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {
+  std::vector<NodeSlots> idle = IdleSlots(nodes);
+  cordons.MarkIn(&idle);
   const PlaceDecision decision = Place(RequestOf(job), idle);
   if (idle.empty() || decision.placed()) return {};
   Violation warning;
@@ -167,7 +152,8 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   }
   *response->mutable_job() = std::move(inserted.job);
   for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
-  for (const Violation& warning : NobodyToTakeIt(response->job(), parts_.nodes->Snapshot())) {
+  for (const Violation& warning :
+       NobodyToTakeIt(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
     *response->add_faults() = ToProto(warning);
   }
   return absl::OkStatus();
@@ -242,22 +228,6 @@ absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsRe
 grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                                   v1::ListJobsResponse* response) {
   return ToGrpc(List(*request, response));
-}
-
-grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
-                                   v1::ListNodesResponse* response) {
-  std::map<std::string, std::vector<std::string>> stalled;
-  for (const auto& job : parts_.board->Live()) {
-    if (job->stalled_since_unix_nanos() == 0) continue;
-    for (const v1::Job::Placement& placement : job->placements())
-      stalled[placement.node()].push_back(job->id());
-  }
-  for (const NodeView& view : parts_.nodes->Snapshot()) {
-    v1::Node* node = response->add_nodes();
-    *node = NodeOf(view, *parts_.clock);
-    for (const std::string& id : stalled[node->name()]) node->add_stalled_jobs(id);
-  }
-  return grpc::Status::OK;
 }
 
 grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,

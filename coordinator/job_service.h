@@ -61,6 +61,10 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
                         grpc::ServerWriter<v1::TraceJobResponse>*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
+  grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest*,
+                          v1::CordonNodeResponse*) override;
+  grpc::Status UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest*,
+                            v1::UncordonNodeResponse*) override;
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                           v1::GetVersionResponse*) override;
 
@@ -73,6 +77,8 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
   absl::StatusOr<v1::Job> Find(const std::string& id);
+  std::vector<v1::Node> Nodes() const;  // By name.
+  v1::Node NodeNamed(const std::string& name) const;
 
   absl::Status Tail(grpc::ServerContext* context, const v1::TailLogsRequest& request, LogWriter* writer);
   // The lines of one attempt; with follow, until it is over.

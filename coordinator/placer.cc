@@ -36,8 +36,8 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
 
 // Were it idle.
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
-  return node.device == request.device && node.slots >= request.ranks_per_node && IsRoomy(request, node) &&
-         NotAllowed(request, node).empty();
+  return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
+         IsRoomy(request, node) && NotAllowed(request, node).empty();
 }
 
 // `scarce`: memory is a part of why there are too few.
@@ -70,7 +70,10 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat("and ", of_kind.size() - kMaxNodesInReason, " more"));
       break;
     }
-    if (!IsRoomy(request, *node)) {
+    if (node->cordon.has_value()) {
+      parts.push_back(absl::StrCat(node->name, " is cordoned",
+                                   node->cordon->empty() ? "" : absl::StrCat(" (", *node->cordon, ")")));
+    } else if (!IsRoomy(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));
@@ -85,12 +88,12 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
 }
 
 // For a reason that says "more agents", not "wait".
-std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce) {
+std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce, bool cordoned) {
   std::string hint =
       absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
                    Count(request.ranks_per_node, "rank"),
                    scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
-                   ": start more or larger agents");
+                   cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents");
   if (scarce) hint += ", or submit it again to have it planned for those that are there";
   return hint;
 }
@@ -140,10 +143,11 @@ MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& n
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
   std::vector<const NodeSlots*> of_kind, able;
   int64_t when_idle = 0;
-  bool scarce = false;
+  bool scarce = false, cordoned = false;
   for (const NodeSlots& node : nodes) {
     if (node.device != request.device) continue;
     of_kind.push_back(&node);
+    cordoned |= node.cordon.has_value();
     scarce |= !IsRoomy(request, node);
     if (!CouldTake(request, node)) continue;
     ++when_idle;
@@ -155,15 +159,18 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
   PlaceDecision decision;
   if (static_cast<int64_t>(able.size()) < request.nodes) {
     decision.possible = when_idle >= request.nodes;
-    decision.reason =
-        absl::StrCat(Needs(request, scarce), "; ", Situation(request, of_kind, nodes.size() - of_kind.size()),
-                     decision.possible || of_kind.empty() ? "" : TooLargeHint(request, when_idle, scarce));
+    decision.reason = absl::StrCat(
+        Needs(request, scarce), "; ", Situation(request, of_kind, nodes.size() - of_kind.size()),
+        decision.possible || of_kind.empty() ? "" : TooLargeHint(request, when_idle, scarce, cordoned));
     return decision;
   }
-  std::sort(able.begin(), able.end(), [](const NodeSlots* a, const NodeSlots* b) {
-    return std::make_tuple(a->free_devices.size(), a->bytes_per_slot, a->name) <
-           std::make_tuple(b->free_devices.size(), b->bytes_per_slot, b->name);
-  });
+  const auto rank_of = [&](const NodeSlots* node) {
+    const bool elsewhere = request.before.count(node->name) == 0;
+    return std::make_tuple(node->name == request.avoided, elsewhere, node->free_devices.size(),
+                           node->bytes_per_slot, node->name);
+  };
+  std::sort(able.begin(), able.end(),
+            [&](const NodeSlots* a, const NodeSlots* b) { return rank_of(a) < rank_of(b); });
   able.resize(request.nodes);
   std::sort(able.begin(), able.end(), by_name);
   std::vector<std::string> names;

@@ -3,12 +3,16 @@
 //
 // Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once, each with
 // the memory that a rank needs; nodes with the fewest free slots that suffice come first (so that large holes
-// stay for large jobs), then those with the least memory, then by name.
+// stay for large jobs), then those with the least memory, then by name. A job that was launched before stays
+// where it was, as far as it may: what its ranks read is in that node's memory. A node that its last attempt
+// failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
+// that falls free helps who waits for it.
 // Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
 // first come, first served per device kind (BehindReason() words that case), but for jobs that no slot which
 // falls free could help (PlaceDecision::possible): those are gone round until there are nodes for them.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +28,9 @@ struct PlaceRequest {
   int64_t bytes_per_rank = 0;    // That a slot must offer; 0: any slot will do.
   std::vector<std::string> env;  // Variables that a node must allow.
   bool plugin = false;  // It loads one, which a node must take. Which files there it may, its agent says.
+  // Where its last attempt ran, and the node of those that had better not have the next one; "" for none.
+  std::set<std::string> before = {};
+  std::string avoided = {};
 };
 
 struct NodeSlots {
@@ -31,11 +38,12 @@ struct NodeSlots {
   v1::Device device = v1::DEVICE_CPU;
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
-  std::vector<std::string> jobs;  // Which hold the slots that are not free.
-  bool away = false;              // It may come back within its lease; nothing is free there until then.
-  int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
-  std::set<std::string> env;      // Variables that jobs may set there, besides those with a usual prefix.
-  bool plugins = false;           // Whether its agent loads any.
+  std::vector<std::string> jobs;      // Which hold the slots that are not free.
+  bool away = false;                  // It may come back within its lease; nothing is free there until then.
+  int64_t bytes_per_slot = 0;         // Memory for one rank; 0: not known, and taken to be enough.
+  std::set<std::string> env;          // Variables that jobs may set there, besides those with a usual prefix.
+  bool plugins = false;               // Whether its agent loads any.
+  std::optional<std::string> cordon;  // Why no job is placed there; not set where jobs are.
 };
 
 struct PlaceDecision {

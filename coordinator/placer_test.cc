@@ -59,6 +59,41 @@ TEST(Placer, KeepsLargeHolesForLargeJobs) {
   EXPECT_EQ(d.placements[0].node(), "b");
 }
 
+TEST(Placer, ALaterAttemptStaysWhereItWasAsFarAsItMay) {
+  PlaceRequest request = Request(2, 1);
+  request.before = {"c", "d"};
+  const std::vector<NodeSlots> nodes = {Node("a", 1, {0}), Node("b", 1, {0}), Node("c", 4, {0, 1, 2, 3}),
+                                        Node("d", 1, {})};
+  const PlaceDecision d = Place(request, nodes);
+  ASSERT_TRUE(d.placed());
+  EXPECT_EQ(d.placements[0].node(), "a") << "d has no room";
+  EXPECT_EQ(d.placements[1].node(), "c") << "though others have smaller holes";
+}
+
+TEST(Placer, TheNodeThatAnAttemptFailedByIsTheLastThatTheNextOneGets) {
+  PlaceRequest request = Request(1, 1);
+  request.before = {"a"};
+  request.avoided = "a";
+  EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 4, {0, 1, 2, 3})}).placements[0].node(), "b");
+  EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 4, {})}).placements[0].node(), "a");
+}
+
+TEST(Placer, ACordonedNodeIsNoneAndTheReasonSaysSo) {
+  NodeSlots cordoned = Node("b", 2, {0, 1});
+  cordoned.cordon = "a fan is broken";
+  EXPECT_EQ(Place(Request(1, 2), {Node("a", 2, {0, 1}), cordoned}).placements[0].node(), "a");
+  const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), cordoned});
+  EXPECT_FALSE(d.placed());
+  EXPECT_FALSE(d.possible) << "no slot that falls free helps: others go first";
+  EXPECT_EQ(d.reason,
+            "needs 2 nodes with 2 free cpu slots each; a has 2 of 2 free, b is cordoned (a fan is broken); "
+            "even when idle, only 1 connected node could take 2 ranks: uncordon a node, or start more or "
+            "larger agents");
+  cordoned.cordon = "";
+  EXPECT_THAT(Place(Request(1, 2), {cordoned}).reason, HasSubstr("; b is cordoned; even when idle"));
+  EXPECT_FALSE(OfferTo(Request(1, 2), {cordoned}).firm);
+}
+
 TEST(Placer, ReasonNamesWhatIsNeededAndWhoHoldsIt) {
   const PlaceDecision d = Place(Request(2, 2), {Node("node-0", 2, {0, 1}), Node("node-1", 2, {})});
   EXPECT_FALSE(d.placed());

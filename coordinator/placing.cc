@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
+#include "coordinator/failure_policy.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/reconciler.h"
@@ -15,6 +16,14 @@ constexpr int kMaxNotesPerTick = 16;
 // Plans made in a tick: one of a large model takes a good part of a second, one that is refused more.
 constexpr int kMaxPlansPerTick = 1;
 
+// What the job must have, and what its last attempt says of where it had better be.
+PlaceRequest RequestAgain(const v1::Job& job) {
+  PlaceRequest request = RequestOf(job);
+  for (const v1::Job::Placement& placement : job.placements()) request.before.insert(placement.node());
+  request.avoided = NodeToAvoid(job);
+  return request;
+}
+
 }  // namespace
 
 void Reconciler::PlaceQueued() {
@@ -25,7 +34,7 @@ void Reconciler::PlaceQueued() {
   for (const auto& [create_nanos, id] : queue) {
     LiveJob& live = jobs_.at(id);
     if (lease_.now() < live.not_before) continue;  // It holds no place while it waits for its next attempt.
-    const PlaceRequest request = RequestOf(live.job);
+    const PlaceRequest request = RequestAgain(live.job);
     std::string reason;
     if (const auto it = ahead.find(request.device); it != ahead.end()) {
       reason = BehindReason(request, it->second);
@@ -57,13 +66,13 @@ void Reconciler::PlaceQueued() {
 // Where the job goes, or why it waits. A plan that is still open is made first, once there are nodes to make
 // it for; no reason where that has to wait for the next tick. `plans`: made in this tick.
 PlaceDecision Reconciler::Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans) {
-  if (!IsPlanOpen(live->job)) return Place(RequestOf(live->job), slots);
+  if (!IsPlanOpen(live->job)) return Place(RequestAgain(live->job), slots);
   const MemoryOffer offer = OfferTo(RequestOf(live->job), slots);
-  if (LeavesPlanOpen(live->job.spec(), offer)) return Place(RequestOf(live->job), slots);
+  if (LeavesPlanOpen(live->job.spec(), offer)) return Place(RequestAgain(live->job), slots);
   PlaceDecision waits;
   if (live->refused_offer != offer.bytes_per_rank) {
     if (++*plans > kMaxPlansPerTick || !ClosePlan(live, offer.bytes_per_rank).ok()) return waits;
-    if (!IsPlanOpen(live->job)) return Place(RequestOf(live->job), slots);
+    if (!IsPlanOpen(live->job)) return Place(RequestAgain(live->job), slots);
   }
   waits.possible = false;  // Not on the nodes that are there.
   waits.reason = absl::StrCat("does not fit the nodes that are there: ", live->refusal);
@@ -89,6 +98,7 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
   return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
     job->mutable_failure()->set_rank(-1);
     job->mutable_failure()->set_error(words);
+    job->mutable_failure()->set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
   });
 }
 
@@ -139,6 +149,7 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
   }
   std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
   slots.insert(slots.end(), away.begin(), away.end());
+  cordons_.MarkIn(&slots);
   return slots;
 }
 

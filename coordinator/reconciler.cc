@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/bad_steps.h"
-#include "coordinator/job_checkpoints.h"
+#include "coordinator/failure_policy.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 
@@ -50,12 +50,14 @@ int64_t GraceLeftMs(const v1::Job& job, absl::Time wall) {
 Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
     : options_(options),
       parts_(std::move(parts)),
+      cordons_(parts_.store),
       events_(kMaxEvents),
       lease_(options_.reattach_grace, options_.tick, parts_.clock->Now()) {}
 
 Reconciler::~Reconciler() { Stop(); }
 
 absl::Status Reconciler::Load() {
+  FSDPD_RETURN_IF_ERROR(cordons_.Load());
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   for (v1::Job& job : jobs) {
     parts_.board->Publish(job);
@@ -77,7 +79,7 @@ absl::Status Reconciler::Load() {
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
     if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
-      live.not_before = lease_.now() + RetryDelay(CountedAttempts(job));
+      live.not_before = lease_.now() + RetryDelay(job);
     live.job = std::move(job);
   }
   return absl::OkStatus();
@@ -167,6 +169,7 @@ void Reconciler::Advance(const std::string& id) {
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
+    if (verdict.failure.has_value()) KeepFailedAttempt(job);
     NumberAfter(verdict.number_after, job);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
@@ -176,6 +179,7 @@ void Reconciler::Advance(const std::string& id) {
     stored = CommitUnstored(&live, *verdict.event, verdict.reason, stored, edit);
   if (!stored.ok()) return;  // The next tick judges again.
   if (*verdict.event == JobEvent::kRetry) live.not_before = lease_.now() + verdict.retry_after;
+  JudgeNodes(live.job, *verdict.event);
   // A finished attempt is stopped too: its slots are free once the agents confirm that nothing is left.
   if (*verdict.event == JobEvent::kFail || *verdict.event == JobEvent::kFinish) {
     BeginStop(facts, kStopGraceMs, verdict.reason);
@@ -258,6 +262,7 @@ void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
   if (now - rest_saved_ < kSaveRestEvery) return;
   rest_saved_ = now;
+  cordons_.SaveRest();
   std::vector<const v1::Job*> unsaved;
   for (const auto& [id, live] : jobs_) {
     if (live.unsaved) unsaved.push_back(&live.job);

@@ -24,9 +24,11 @@
 #include "base/clock.h"
 #include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
+#include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/node_registry.h"
+#include "coordinator/node_strikes.h"
 #include "coordinator/placer.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/state_store.h"
@@ -64,6 +66,10 @@ class Reconciler {
   void Submitted(v1::Job job);
   // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
+  // Blocks likewise. NOT_FOUND for a node of which nothing is known.
+  absl::Status Cordon(const std::string& node, const std::string& reason);
+  absl::Status Uncordon(const std::string& node);
+  const Cordons& cordons() const { return cordons_; }
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
@@ -141,6 +147,13 @@ class Reconciler {
   void SendLocate(const AttemptFacts& facts, const std::string& reason);
   void ForgetIfEnded(const std::string& id);
 
+  // Cordoning (cordoning.cc).
+  absl::Status Decided(const std::function<absl::Status()>& decide);
+  bool IsKnown(const std::string& node) const;
+  void JudgeNodes(const v1::Job& job, JobEvent event);
+  bool MayBeCordoned(const std::string& node) const;
+  bool OthersFellSilentWith(const std::string& node) const;
+
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
@@ -152,6 +165,7 @@ class Reconciler {
 
   const ReconcilerOptions options_;
   const Parts parts_;
+  Cordons cordons_;
   EventQueue events_;
   std::thread thread_;
 
@@ -161,7 +175,8 @@ class Reconciler {
   std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
-  AgentLease lease_;                                 // And the tick's time.
+  NodeStrikes strikes_;
+  AgentLease lease_;  // And the tick's time.
   absl::Time rest_saved_ = absl::InfinitePast();
   std::string last_store_error_;
 };

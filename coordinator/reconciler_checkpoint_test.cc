@@ -184,7 +184,8 @@ TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysS
   Saved("a", 200);
   FailAttempt(1);
   EXPECT_THAT(Job("j").reason(), HasSubstr("attempt 1 of 3 failed after step 250: "));
-  EXPECT_THAT(Job("j").reason(), EndsWith("; the next one starts after 1s, from the checkpoint of step 200"));
+  EXPECT_THAT(Job("j").reason(),
+              EndsWith("; the next one starts after " + Wait("j") + ", from the checkpoint of step 200"));
   Advance(absl::Seconds(1));
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_FALSE(Job("j").has_restored());

@@ -72,7 +72,8 @@ TEST_F(ReconcilerLeavingTest, AJobWhoseOnlyAttemptWasOnANodeThatLeavesGoesOnElse
   EXPECT_EQ(
       Retried(),
       "attempt 1 does not count, as node a left in order: its agent was told to end; the next one starts "
-      "after 1s, from the checkpoint of step 4");
+      "after " +
+          Wait("j") + ", from the checkpoint of step 4");
   Detach("a");
   outboxes_.clear();
   Attach("b", 1);

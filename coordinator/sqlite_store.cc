@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -21,10 +22,11 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kSchemaVersion = 1;
 // Three values each; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
-constexpr char kSchema[] = R"sql(
+// What makes each schema of the one before; the first of an empty file.
+constexpr const char* kSchemas[] = {
+    R"sql(
   CREATE TABLE jobs (
     id TEXT PRIMARY KEY NOT NULL,
     state INTEGER NOT NULL,
@@ -36,7 +38,14 @@ constexpr char kSchema[] = R"sql(
   CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
   CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
   INSERT INTO counters VALUES ('generation', 0);
-)sql";
+)sql",
+    R"sql(
+  CREATE TABLE cordons (
+    node TEXT PRIMARY KEY NOT NULL,
+    cordon BLOB NOT NULL      -- fsdpd.v1.Cordon
+  );
+)sql"};
+constexpr int64_t kSchemaVersion = std::size(kSchemas);
 
 // A quota, a limit of this process and the shared memory beside a full file are a full disk too.
 bool IsFull(sqlite3* db, int rc) {
@@ -172,9 +181,10 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
                                                       ": use the newer fsdpd-coordinator"));
   }
   if (version == kSchemaVersion) return absl::OkStatus();
-  return Execute(
-      db, absl::StrCat("BEGIN IMMEDIATE;", kSchema, "PRAGMA user_version=", kSchemaVersion, ";COMMIT;"),
-      absl::StrCat("create ", path));
+  std::string steps = "BEGIN IMMEDIATE;";
+  for (int64_t from = version; from < kSchemaVersion; ++from) steps += kSchemas[from];
+  return Execute(db, absl::StrCat(steps, "PRAGMA user_version=", kSchemaVersion, ";COMMIT;"),
+                 absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path));
 }
 
 std::string InStates(const std::vector<v1::JobState>& states) {
@@ -364,6 +374,35 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
                                              ") ORDER BY create_nanos, id"));
   FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, SIZE_MAX, SIZE_MAX, "load jobs"));
   return std::move(all.jobs);
+}
+
+absl::Status SqliteStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  Statement insert(handle_->db, "INSERT OR REPLACE INTO cordons (node, cordon) VALUES (?,?)");
+  insert.BindText(node);
+  insert.BindBlob(cordon.SerializeAsString());
+  const int rc = insert.Step();
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("cordon ", node));
+}
+
+absl::Status SqliteStore::RemoveCordon(const std::string& node) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  Statement remove(handle_->db, "DELETE FROM cordons WHERE node = ?");
+  remove.BindText(node);
+  const int rc = remove.Step();
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("uncordon ", node));
+}
+
+absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
+  std::map<std::string, v1::Cordon> cordons;
+  Statement select(handle_->db, "SELECT node, cordon FROM cordons");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    if (!cordons[select.Blob(0)].ParseFromString(select.Blob(1)))
+      return absl::DataLossError("state store: a stored cordon cannot be read");
+  }
+  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read cordons");
+  return cordons;
 }
 
 }  // namespace fsdpd

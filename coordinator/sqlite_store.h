@@ -1,5 +1,7 @@
 // StateStore in one SQLite file, DIR/fsdpd.db (WAL, synchronous=FULL: a commit is an fsync). A job is its
-// serialized message plus the columns that queries need, so a new field of Job needs no migration.
+// serialized message plus the columns that queries need, so a new field of Job needs no migration. A file of
+// an older schema is brought to the present one when it is opened, in one transaction: an older coordinator
+// refuses it from then on.
 //
 // Open() takes DIR/LOCK for the store's life: a second coordinator on the same state is refused with
 // FAILED_PRECONDITION. A file of a newer schema is refused with FAILED_PRECONDITION, one that is not a
@@ -40,6 +42,9 @@ class SqliteStore : public StateStore {
   absl::StatusOr<v1::Job> Get(const std::string& id) override;
   absl::StatusOr<JobPage> List(const JobQuery& query) override;
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
+  absl::Status RemoveCordon(const std::string& node) override;
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override;
 
  private:
   struct Handle;

@@ -136,6 +136,63 @@ TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema 99"));
 }
 
+// What is read here is a file as the first release wrote it, and not what this one makes of its own.
+TEST(SqliteStore, AFileOfTheFirstSchemaKeepsItsJobsAndTakesCordons) {
+  const TempDir dir;
+  const v1::Job job = MakeJob("j", 7);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, R"sql(
+    CREATE TABLE jobs (id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL, create_nanos INTEGER NOT NULL,
+                       request_id TEXT UNIQUE, job BLOB NOT NULL);
+    CREATE INDEX jobs_by_time ON jobs (create_nanos, id);
+    CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
+    CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
+    INSERT INTO counters VALUES ('generation', 41);
+    PRAGMA user_version=1;)sql",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_stmt* insert = nullptr;
+  ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO jobs VALUES ('j', 1, 7, NULL, ?)", -1, &insert, nullptr),
+            SQLITE_OK);
+  const std::string bytes = job.SerializeAsString();
+  sqlite3_bind_blob(insert, 1, bytes.data(), static_cast<int>(bytes.size()), SQLITE_TRANSIENT);
+  ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
+  sqlite3_finalize(insert);
+  sqlite3_close(db);
+  v1::Cordon cordon;
+  cordon.set_reason("a fan is broken");
+  {
+    auto store = OpenOrDie(dir.path());
+    EXPECT_EQ(store->generation(), 42);
+    EXPECT_EQ(store->Get("j")->SerializeAsString(), bytes);
+    EXPECT_TRUE(store->Cordons()->empty());
+    ASSERT_TRUE(store->SetCordon("node-0", cordon).ok());
+  }
+  auto store = OpenOrDie(dir.path());
+  EXPECT_EQ(store->generation(), 43);
+  EXPECT_EQ(store->Cordons()->at("node-0").reason(), "a fan is broken");
+}
+
+TEST(SqliteStore, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
+  const TempDir dir;
+  v1::Cordon cordon;
+  {
+    auto store = OpenOrDie(dir.path());
+    for (const char* reason : {"first", "second"}) {
+      cordon.set_reason(reason);
+      ASSERT_TRUE(store->SetCordon("b", cordon).ok());
+    }
+    ASSERT_TRUE(store->SetCordon("a", cordon).ok());
+    ASSERT_TRUE(store->RemoveCordon("a").ok());
+    EXPECT_TRUE(store->RemoveCordon("never").ok());
+  }
+  const auto cordons = OpenOrDie(dir.path())->Cordons();
+  ASSERT_TRUE(cordons.ok());
+  ASSERT_EQ(cordons->size(), 1u);
+  EXPECT_EQ(cordons->at("b").reason(), "second");
+}
+
 TEST(SqliteStore, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
   const TempDir dir;
   auto store = OpenOrDie(dir.path());

@@ -1,8 +1,8 @@
-// Where jobs live across restarts. An implementation owns durability and uniqueness, nothing else: it does
-// not know what a job's states mean, except which have ended.
+// Where jobs, and cordons of nodes, live across restarts. An implementation owns durability and uniqueness,
+// nothing else: it does not know what a job's states mean, except which have ended.
 //
 // Contract for every implementation:
-//   * Insert() and Update() are on stable storage when they return OK.
+//   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job for ever; the check and the insert are one step.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
@@ -13,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,6 +66,11 @@ class StateStore {
   virtual absl::StatusOr<JobPage> List(const JobQuery& query) = 0;
   // All that have not ended, oldest first.
   virtual absl::StatusOr<std::vector<v1::Job>> LiveJobs() = 0;
+
+  // By node. One replaces another; to remove one that is not there changes nothing.
+  virtual absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) = 0;
+  virtual absl::Status RemoveCordon(const std::string& node) = 0;
+  virtual absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() = 0;
 };
 
 }  // namespace fsdpd

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "coordinator/bad_steps.h"
+#include "coordinator/failure_policy.h"
 #include "coordinator/hang.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_plan.h"
@@ -22,8 +23,6 @@ namespace {
 constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kAllBack[] = "all agents are connected again";
-constexpr absl::Duration kFirstRetry = absl::Seconds(1);
-constexpr absl::Duration kLongestRetry = absl::Minutes(1);
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
 // Others wait for a stopped rank within a step, and are told of once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
@@ -60,6 +59,8 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
   failure.set_node_to_blame(exit.cancelled());
   failure.set_drained(exit.drained());
+  if (exit.has_fault()) *failure.mutable_fault() = exit.fault();
+  Classify(&failure);
   return failure;
 }
 
@@ -70,6 +71,7 @@ v1::Job::Failure FailureOfNobody(const AttemptFacts& facts, const std::string& n
   failure.set_node(node);
   failure.set_error(error);
   failure.set_attempt(facts.ref.attempt);
+  Classify(&failure);
   return failure;
 }
 
@@ -80,7 +82,34 @@ v1::Job::Failure FailureOfOldState(const AttemptFacts& facts) {
                       absl::StrCat("node ", facts.newer_on, " hosts attempt ", facts.newer_attempt,
                                    " of the job: the coordinator's state is of before it, as from a backup"));
   failure.set_newer_attempt(facts.newer_attempt);
+  Classify(&failure);
   return failure;
+}
+
+// Of what happened while no other part of the attempt was lost: several at once are a network's fault, or of
+// the coordinator's own, as after its restart.
+v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, const PresenceOf& presence,
+                               const std::string& error) {
+  v1::Job::Failure failure = FailureOfNobody(facts, part.node, error);
+  const bool alone = std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& each) {
+    return each.node == part.node || presence(each.node) == Presence::kConnected;
+  });
+  failure.set_blames_node(alone && (part.attached || !facts.recovered));
+  return failure;
+}
+
+// Of a rank that failed by something else than itself.
+const char* ByWhat(v1::FailureCause cause) {
+  switch (cause) {
+    case v1::FAILURE_CAUSE_CONFIGURATION:
+      return " by its configuration";
+    case v1::FAILURE_CAUSE_DATA:
+      return " by its data";
+    case v1::FAILURE_CAUSE_NODE:
+      return " by its node";
+    default:
+      return "";
+  }
 }
 
 std::string ReasonOf(const v1::Job::Failure& failure) {
@@ -92,7 +121,10 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
   if (failure.drained())
     return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
                         failure.error());
-  return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed: ", failure.error());
+  // What its agent did is told by the error already.
+  const char* by_what = failure.node_to_blame() ? "" : ByWhat(failure.cause());
+  return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " failed", by_what, ": ",
+                      failure.error());
 }
 
 // What follows from a reason. Several faults are a list, a line each, that it stands below.
@@ -116,15 +148,15 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
       const char* why = facts.recovered && !part.attached
                             ? " did not come back after the coordinator's restart"
                             : " is lost: its agent was not heard from for ";
-      return FailureOfNobody(
-          facts, part.node,
+      return FailureOfNode(
+          facts, part, presence,
           absl::StrCat(
               "node ", part.node, why,
               part.attached || !facts.recovered ? absl::StrCat(kAgentLostAfterMs / 1000, " s") : ""));
     }
     if (part.stopped || now - part.missing_since >= options.missing_settle) {
-      return FailureOfNobody(
-          facts, part.node,
+      return FailureOfNode(
+          facts, part, presence,
           absl::StrCat("the agent of node ", part.node,
                        " no longer has its ranks (it restarted, or the launch never reached it)"));
     }
@@ -226,6 +258,7 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, const Presence
       FailureOfNobody(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.words);
   failure.set_rank(cause.rank);
   *failure.mutable_hang() = cause.hang;
+  Classify(&failure);
   return failure;
 }
 
@@ -248,7 +281,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   Verdict verdict;
   if (facts.AllSucceeded()) {
     if (!NothingCounted(job)) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
-    const v1::Job::Failure failure = FailureOfNobody(facts, "", WhyNothingCounted(job));
+    v1::Job::Failure failure = FailureOfNobody(facts, "", WhyNothingCounted(job));
+    failure.set_cause(v1::FAILURE_CAUSE_BAD_STEP);
     return {JobEvent::kFail, failure.error(), failure};
   }
   verdict.failure = FailureIn(facts, presence, now, options);
@@ -296,7 +330,7 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   verdict.event = JobEvent::kRetry;
   verdict.number_after = job.failure().newer_attempt();
   verdict.drained = !job.failure().refused();  // It was there, and may have saved.
-  verdict.retry_after = verdict.number_after > 0 ? kFirstRetry : RetryDelay(job.refused_launches());
+  verdict.retry_after = RetryDelay(job);
   verdict.reason =
       absl::StrCat("attempt ", job.attempt(), " does not count, as ", job.failure().node(),
                    " did not take it: ", job.failure().error(), "; the next one",
@@ -316,7 +350,7 @@ Verdict AgainSinceDrained(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.drained = true;
-  verdict.retry_after = RetryDelay(1);
+  verdict.retry_after = RetryDelay(job);
   verdict.reason = absl::StrCat("attempt ", job.attempt(), " does not count, as node ", job.failure().node(),
                                 " left in order: its agent was told to end; the next one starts after ",
                                 absl::FormatDuration(verdict.retry_after), NextStart(job));
@@ -325,11 +359,11 @@ Verdict AgainSinceDrained(const v1::Job& job) {
 
 std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
   if (FilledSpec(job).checkpoint().dir().empty()) return why;
-  const bool committed = !job.checkpoints().empty();
-  const int in_vain = CountedAttempts(job) - (committed ? 1 : 0);
+  const int in_vain = AttemptsInVain(job);
   if (in_vain < 2) return why;
-  const std::string since =
-      committed ? absl::StrCat(" after that of step ", job.checkpoints().rbegin()->step()) : std::string();
+  const std::string since = job.checkpoints().empty()
+                                ? std::string()
+                                : absl::StrCat(" after that of step ", job.checkpoints().rbegin()->step());
   return absl::StrCat(in_vain, " attempts in a row committed no checkpoint", since, "; the last one: ", why);
 }
 
@@ -383,6 +417,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   if (first != nullptr && !first->cancelled() && MayBeOverruled(job, facts)) {
     verdict.failure = FailureOf(facts, *first);
     verdict.failure->set_refused(false);  // It was not what failed the attempt, which counts.
+    Classify(&*verdict.failure);
   }
   if (bad != nullptr) verdict.failure = FailureOf(facts, *bad);
   const std::string why =
@@ -393,10 +428,18 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
     return verdict;
   }
   if (told && job.failure().drained()) return AgainSinceDrained(job);
+  v1::Job::Failure failure = verdict.failure.value_or(job.failure());
+  const std::string no_other = WhyNoOther(job, &failure);
   const int64_t allowed = AttemptsAllowed(job);
-  if (job.attempt() < allowed) {
+  if (!no_other.empty()) {
+    verdict.event = JobEvent::kGiveUp;
+    verdict.failure = failure;
+    verdict.reason = failure.cause() == v1::FAILURE_CAUSE_NO_PROGRESS
+                         ? absl::StrCat("no progress: ", no_other, "; the last one: ", why)
+                         : Then(why, no_other);
+  } else if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
-    verdict.retry_after = RetryDelay(CountedAttempts(job));
+    verdict.retry_after = RetryDelay(job);
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
     verdict.reason =
@@ -416,11 +459,6 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
 }
 
 }  // namespace
-
-absl::Duration RetryDelay(int attempts) {
-  const int doublings = std::clamp(attempts - 1, 0, 30);
-  return std::min((int64_t{1} << doublings) * kFirstRetry, kLongestRetry);
-}
 
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
   return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {

@@ -18,6 +18,7 @@
 //   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.
 //   * Attempts count from the newest checkpoint, the one that committed it among them: a job that gets
 //     further each time is launched again for ever.
+//   * What the failure was the fault of is failure_policy.h's, which may end the job before its attempts do.
 //   * A step that its spec has the job go back from is the cause whatever else failed: every rank knows of
 //     it, and one that says so may come late. It is no attempt that counts; what bounds it is its own
 //     (bad_steps.h).
@@ -60,9 +61,6 @@ struct Verdict {
   bool drained = false;                               // kRetry: one more of drains_since_checkpoint.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
-
-// How long the next attempt waits after so many in a row: what fails at once would fail again at once.
-absl::Duration RetryDelay(int attempts);
 
 // REQUIRES: job.state() is STARTING, RUNNING, STOPPING or CANCELLING, and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

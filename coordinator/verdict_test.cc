@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "coordinator/failure_policy.h"
+
 namespace fsdpd {
 namespace {
 
@@ -34,6 +36,7 @@ class VerdictTest : public ::testing::Test {
     return Judge(
         job_, facts_, [this](const std::string& node) { return presence_[node]; }, now_, options_);
   }
+  std::string Wait() const { return absl::FormatDuration(RetryDelay(job_)); }
   // `nanos`: when it happened; the agent's clock is not looked at.
   void Exit(int rank, int code, int64_t nanos, bool cancelled = false) {
     v1::RankExit exit;
@@ -350,7 +353,8 @@ TEST_F(VerdictTest, ALaunchThatAStoppingAgentRefusesDoesNotCount) {
   EXPECT_EQ(
       JudgeNow().reason,
       "attempt 1 does not count, as node-1 did not take it: launch refused: the agent is stopping; the next "
-      "one starts after 1s");
+      "one starts after " +
+          Wait());
   // A coordinator that restarts meanwhile knows it still.
   const std::string told = JudgeNow().reason;
   Reset(/*recovered=*/true);
@@ -429,7 +433,8 @@ TEST_F(VerdictTest, AnAttemptWhoseNodeLeavesInOrderDoesNotCount) {
     EXPECT_EQ(
         again.reason,
         "attempt 1 does not count, as node node-1 left in order: its agent was told to end; the next one "
-        "starts after 1s");
+        "starts after " +
+            Wait());
   }
 }
 
@@ -463,7 +468,7 @@ TEST_F(VerdictTest, WhatFollowsFromSeveralFaultsStandsBelowThem) {
   EXPECT_EQ(JudgeNow().reason, cause + "stopping the attempt");
   job_.set_state(v1::JOB_STATE_STOPPING);
   for (NodePart& part : facts_.parts) part.stopped = true;
-  EXPECT_EQ(JudgeNow().reason, "attempt 1 of 2 failed: " + cause + "the next one starts after 1s");
+  EXPECT_EQ(JudgeNow().reason, "attempt 1 of 2 failed: " + cause + "the next one starts after " + Wait());
 }
 
 TEST_F(VerdictTest, AStopLongAfterAFailureIsItsConsequence) {
@@ -529,6 +534,41 @@ TEST_F(VerdictTest, AnAwayNodeIsWaitedForAndALostOneFailsTheAttempt) {
   EXPECT_EQ(verdict.event, JobEvent::kFail);
   EXPECT_EQ(verdict.failure->rank(), -1);
   EXPECT_EQ(verdict.failure->node(), "node-1");
+}
+
+TEST_F(VerdictTest, ANodeIsToBlameWhereItAloneIsLostAndTheCoordinatorSawIt) {
+  for (const bool recovered : {false, true}) {
+    Reset(recovered);
+    presence_ = {{"node-1", Presence::kLost}};
+    ASSERT_TRUE(JudgeNow().failure.has_value());
+    EXPECT_EQ(JudgeNow().failure->cause(), v1::FAILURE_CAUSE_NODE);
+    EXPECT_EQ(JudgeNow().failure->blames_node(), !recovered) << "nobody knows who was away";
+    presence_["node-0"] = Presence::kAway;
+    EXPECT_FALSE(JudgeNow().failure->blames_node()) << "both are gone: a network";
+  }
+}
+
+TEST_F(VerdictTest, WhatARankSaysOfItsFaultIsToldAndAPermanentOneEndsTheJob) {
+  job_.mutable_spec()->mutable_restart()->set_max_attempts(5);
+  v1::RankExit exit;
+  exit.set_exit_code(1);
+  exit.set_error("step 3: corpus.txt: token 7 at byte 14 is not below vocab_size 5");
+  exit.mutable_fault()->set_kind(v1::RankFault::KIND_DATA);
+  exit.mutable_fault()->set_permanent(true);
+  ASSERT_TRUE(facts_.TakeExit("node-1", 2, exit, now_, absl::ZeroDuration()));
+  now_ += options_.settle;
+  const Verdict failed = JudgeNow();
+  EXPECT_EQ(failed.reason, "rank 2 on node-1 failed by its data: " + exit.error() + "; stopping the attempt");
+  EXPECT_EQ(failed.failure->cause(), v1::FAILURE_CAUSE_DATA);
+  *job_.mutable_failure() = *failed.failure;
+  job_.set_state(v1::JOB_STATE_STOPPING);
+  for (const bool recovered : {false, true}) {
+    if (recovered) Reset(true);
+    for (NodePart& part : facts_.parts) part.stopped = true;
+    EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
+    EXPECT_EQ(JudgeNow().reason, "rank 2 on node-1 failed by its data: " + exit.error() +
+                                     "; another attempt would meet it again");
+  }
 }
 
 TEST_F(VerdictTest, ALostNodeWhoseRanksFinishedDoesNotMatter) {
@@ -598,22 +638,17 @@ TEST_F(VerdictTest, AttemptsAndTheirWaitsCountFromTheNewestCheckpoint) {
   job_.add_checkpoints()->set_step(400);
   job_.set_attempts_before_checkpoint(7);  // Attempt 9, of which one was refused, committed it.
   EXPECT_EQ(JudgeNow().event, JobEvent::kRetry);
-  EXPECT_EQ(JudgeNow().retry_after, absl::Seconds(2));
-  EXPECT_EQ(
-      JudgeNow().reason,
-      "attempt 10 of 11 failed: rank 2 on node-1 failed: error of rank 2; the next one starts after 2s, "
-      "from the checkpoint of step 400");
+  EXPECT_LE(JudgeNow().retry_after, absl::Seconds(2)) << "not what ten failures would make of it";
+  EXPECT_EQ(JudgeNow().reason,
+            "attempt 10 of 11 failed: rank 2 on node-1 failed: error of rank 2; the next one starts after " +
+                Wait() + ", from the checkpoint of step 400");
   // What has one attempt alone has no row of them.
   job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
   EXPECT_EQ(JudgeNow().event, JobEvent::kGiveUp);
   EXPECT_EQ(JudgeNow().reason, "rank 2 on node-1 failed: error of rank 2");
 }
 
-TEST_F(VerdictTest, EachRetryWaitsLongerUpToAMinuteAndTheReasonSaysHowLong) {
-  EXPECT_EQ(RetryDelay(1), absl::Seconds(1));
-  EXPECT_EQ(RetryDelay(4), absl::Seconds(8));
-  EXPECT_EQ(RetryDelay(7), absl::Minutes(1));
-  EXPECT_EQ(RetryDelay(1'000'000), absl::Minutes(1));
+TEST_F(VerdictTest, ARetrySaysHowLongItWaits) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   job_.mutable_spec()->mutable_restart()->set_max_attempts(9);
   job_.set_attempt(2);
@@ -621,11 +656,11 @@ TEST_F(VerdictTest, EachRetryWaitsLongerUpToAMinuteAndTheReasonSaysHowLong) {
   Exit(2, 1, 5);
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
-  EXPECT_EQ(JudgeNow().retry_after, absl::Seconds(2));
-  EXPECT_EQ(
-      JudgeNow().reason,
-      "attempt 2 of 9 failed after step 12: rank 2 on node-1 failed: error of rank 2; the next one starts "
-      "after 2s");
+  EXPECT_EQ(JudgeNow().retry_after, RetryDelay(job_));
+  EXPECT_EQ(JudgeNow().reason,
+            "attempt 2 of 9 failed after step 12: rank 2 on node-1 failed: error of rank 2; the next one "
+            "starts after " +
+                Wait());
 }
 
 TEST_F(VerdictTest, AJobWhoseLaunchEndsTheCoordinatorEachTimeIsGivenUp) {

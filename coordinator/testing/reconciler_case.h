@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/temp_dir.h"
+#include "coordinator/failure_policy.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/sqlite_store.h"
 #include "fsdp/plan/spec/defaults.h"
@@ -100,6 +101,7 @@ class ReconcilerCase : public ::testing::Test {
     if (auto live = board_->Get(id)) return *live;
     return store_->Get(id).value_or(v1::Job());
   }
+  std::string Wait(const std::string& id) { return absl::FormatDuration(RetryDelay(Job(id))); }
   v1::JobState StateOf(const std::string& id) { return Job(id).state(); }
 
   v1::RankUpdate Update(const std::string& id, int rank, int attempt = 1) {

@@ -1,0 +1,107 @@
+// Reconciler: nodes on which no job is placed any more, since somebody says so or since attempts failed by
+// them.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <future>
+
+#include "base/log.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+// Nodes that fall silent so close to each other have one cause, a switch or a room, which is none of them.
+constexpr absl::Duration kSameOutage = absl::Seconds(30);
+
+}  // namespace
+
+// Waits for the reconciler's thread to do it.
+absl::Status Reconciler::Decided(const std::function<absl::Status()>& decide) {
+  auto answer = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> decided = answer->get_future();
+  const absl::Status stopping = absl::UnavailableError("the coordinator is stopping; nothing was changed");
+  if (!events_.Push([decide, answer] { answer->set_value(decide()); })) return stopping;
+  answer.reset();  // An event that is dropped with the queue breaks the promise, as in Cancel().
+  try {
+    return decided.get();
+  } catch (const std::future_error&) {
+    return stopping;
+  }
+}
+
+bool Reconciler::IsKnown(const std::string& node) const {
+  const std::vector<NodeView> nodes = parts_.nodes->Snapshot();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const NodeView& each) { return each.info.node() == node; });
+}
+
+absl::Status Reconciler::Cordon(const std::string& node, const std::string& reason) {
+  return Decided([this, node, reason] {
+    if (!IsKnown(node) && !cordons_.Find(node).has_value())
+      return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    v1::Cordon cordon;
+    cordon.set_reason(reason);
+    cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    const absl::Status set = cordons_.Set(node, cordon);
+    if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, reason);
+    return set;
+  });
+}
+
+absl::Status Reconciler::Uncordon(const std::string& node) {
+  return Decided([this, node] {
+    if (!cordons_.Find(node).has_value())
+      return IsKnown(node) ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    const absl::Status lifted = cordons_.Lift(node);
+    if (lifted.ok()) strikes_.Forgive(node);
+    if (lifted.ok()) LogInfo("a node is no longer cordoned node=%s", node);
+    return lifted;
+  });
+}
+
+// An attempt of the job is over: what that says of the nodes that it had.
+void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
+  if (event == JobEvent::kFinish) {
+    for (const v1::Job::Placement& placement : job.placements()) strikes_.Forgive(placement.node());
+  }
+  const bool over = event == JobEvent::kRetry || event == JobEvent::kGiveUp;
+  const std::string& node = job.failure().node();
+  if (!over || job.failure().attempt() != job.attempt() || !job.failure().blames_node()) return;
+  if (OthersFellSilentWith(node)) return;
+  const std::string reason = strikes_.Take(job, lease_.now());
+  if (reason.empty() || cordons_.Find(node).has_value()) return;
+  if (!MayBeCordoned(node))
+    return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);
+  v1::Cordon cordon;
+  cordon.set_reason(reason);
+  cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+  cordon.set_automatic(true);
+  cordons_.SetAnyway(node, cordon);
+  LogWarning("a node is cordoned node=%s reason=%s", node, reason);
+}
+
+// What is judged without a person leaves at least half of the nodes of a kind that are there, or were a
+// moment ago: a fault of all of them, or of what they have in common, is not cured by having none.
+bool Reconciler::MayBeCordoned(const std::string& node) const {
+  const auto its = views_.find(node);
+  if (its == views_.end()) return false;
+  int all = 1, left = 0;
+  for (const auto& [name, view] : views_) {
+    if (name == node || view.info.device() != its->second.info.device() || !view.connected) continue;
+    ++all;
+    left += cordons_.Find(name).has_value() ? 0 : 1;
+  }
+  return 2 * left >= all;
+}
+
+bool Reconciler::OthersFellSilentWith(const std::string& node) const {
+  const auto its = views_.find(node);
+  if (its == views_.end() || its->second.connected) return false;
+  return std::any_of(views_.begin(), views_.end(), [&](const auto& each) {
+    const absl::Duration apart = each.second.last_seen - its->second.last_seen;
+    return each.first != node && !each.second.connected && absl::AbsDuration(apart) < kSameOutage;
+  });
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,50 @@
+// The nodes on which no job is placed, with why and since when. A cordon is on disk before it is known, and
+// stays until somebody takes it away, whatever becomes of the node's agent and of the coordinator. One that
+// the coordinator makes by itself holds at once though the disk takes nothing, and is stored once it does.
+//
+// Thread-safe: the reconciler's thread changes them, anybody reads.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "coordinator/placer.h"
+#include "coordinator/state_store.h"
+
+namespace fsdpd {
+
+// As many as nodes that are known (node_registry.h): names of nodes that are no more keep theirs.
+constexpr size_t kMaxCordons = 4096;
+
+class Cordons {
+ public:
+  explicit Cordons(StateStore* store) : store_(store) {}
+
+  // --- The reconciler's thread ----------------------------------------------------------------------------
+  absl::Status Load();
+  // An error is the store's, or RESOURCE_EXHAUSTED over kMaxCordons, and changes nothing.
+  absl::Status Set(const std::string& node, const v1::Cordon& cordon);
+  absl::Status Lift(const std::string& node);
+  void SetAnyway(const std::string& node, const v1::Cordon& cordon);
+  void SaveRest();  // What could not be stored.
+
+  // --- Any thread -----------------------------------------------------------------------------------------
+  std::optional<v1::Cordon> Find(const std::string& node) const;
+  std::map<std::string, v1::Cordon> All() const;
+  void MarkIn(std::vector<NodeSlots>* slots) const;
+
+ private:
+  absl::Status CheckRoom(const std::string& node) const;
+
+  StateStore* const store_;
+  std::map<std::string, v1::Cordon> unsaved_;  // The reconciler's thread alone.
+  mutable Mutex mutex_;
+  std::map<std::string, v1::Cordon> cordons_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace fsdpd

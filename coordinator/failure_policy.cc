@@ -1,0 +1,164 @@
+#include "coordinator/failure_policy.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "coordinator/job_checkpoints.h"
+#include "coordinator/job_plan.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kFirstRetry = absl::Seconds(1);
+constexpr absl::Duration kLongestRetry = absl::Minutes(1);
+
+v1::FailureCause CauseOf(const v1::RankFault& fault) {
+  switch (fault.kind()) {
+    case v1::RankFault::KIND_CONFIGURATION:
+      return v1::FAILURE_CAUSE_CONFIGURATION;
+    case v1::RankFault::KIND_DATA:
+      return v1::FAILURE_CAUSE_DATA;
+    case v1::RankFault::KIND_NODE:
+      return v1::FAILURE_CAUSE_NODE;
+    default:  // Or one that a newer agent knows.
+      return v1::FAILURE_CAUSE_UNSPECIFIED;
+  }
+}
+
+v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
+  if (failure.has_bad_step()) return v1::FAILURE_CAUSE_BAD_STEP;
+  if (failure.refused() || failure.drained() || failure.newer_attempt() > 0) return v1::FAILURE_CAUSE_DRAINED;
+  if (failure.has_hang()) return v1::FAILURE_CAUSE_HANG;
+  const v1::FailureCause said = CauseOf(failure.fault());
+  if (said != v1::FAILURE_CAUSE_UNSPECIFIED) return said;
+  const bool not_of_a_rank = failure.rank() < 0 && !failure.node().empty();
+  const bool not_launched = failure.signal() == 0 && failure.exit_code() == kRefusedExitCode;
+  if (not_of_a_rank || not_launched || failure.node_to_blame()) return v1::FAILURE_CAUSE_NODE;
+  return v1::FAILURE_CAUSE_PROCESS;
+}
+
+bool IsOfFiles(v1::FailureCause cause) {
+  return cause == v1::FAILURE_CAUSE_CONFIGURATION || cause == v1::FAILURE_CAUSE_DATA;
+}
+
+// The newest first; without those whose node left in order, which are no failures.
+std::vector<v1::Job::FailedAttempt> FailedBefore(const v1::Job& job) {
+  std::vector<v1::Job::FailedAttempt> failed;
+  for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
+    if (each.attempt() < job.attempt() && each.cause() != v1::FAILURE_CAUSE_DRAINED)
+      failed.insert(failed.begin(), each);
+  }
+  return failed;
+}
+
+// Whether the job itself may be what came no further.
+bool MayBeOfJob(v1::FailureCause cause, bool blames_node) {
+  return !blames_node && (cause == v1::FAILURE_CAUSE_PROCESS || cause == v1::FAILURE_CAUSE_HANG);
+}
+
+// The newest step that the present attempt reported.
+int64_t StepOf(const v1::Job& job) {
+  if (job.has_last_step()) return job.last_step().step();
+  for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
+    if (each.attempt() == job.attempt()) return each.step();
+  }
+  return 0;
+}
+
+// In some attempt, as far as is known still.
+bool HasTrained(const v1::Job& job) {
+  const auto& failed = job.failed_attempts();
+  const auto stepped = [](const v1::Job::FailedAttempt& each) { return each.step() > 0; };
+  return job.attempts_before_checkpoint() > 0 || !job.checkpoints().empty() || job.has_last_step() ||
+         std::any_of(failed.begin(), failed.end(), stepped);
+}
+
+// The step that the last attempts all came to at most; -1 where one of them came further than those before.
+int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
+  const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
+  const bool saves = !FilledSpec(job).checkpoint().dir().empty();
+  if (!saves || AttemptsInVain(job) < kAttemptsInVain || before.size() + 1 < kAttemptsInVain) return -1;
+  if (!MayBeOfJob(failure.cause(), failure.blames_node())) return -1;
+  const int64_t first = before[kAttemptsInVain - 2].step();
+  int64_t newest = StepOf(job);
+  for (int i = 0; i < kAttemptsInVain - 1; ++i) {
+    if (!MayBeOfJob(before[i].cause(), before[i].blames_node())) return -1;
+    newest = std::max(newest, before[i].step());
+  }
+  return newest > first ? -1 : first;
+}
+
+// From 0 to below 1; the same in every build.
+double Fraction(const v1::Job& job) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a.
+  for (const char c : absl::StrCat(job.id(), "/", job.attempt())) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  }
+  hash ^= hash >> 32;  // What ends in another digit differs in low bits most.
+  return static_cast<double>((hash * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+}
+
+int FailuresInARow(const v1::Job& job) {
+  const v1::Job::Failure& failure = job.failure();
+  if (!job.has_failure() || failure.attempt() != job.attempt()) return CountedAttempts(job);
+  if (failure.has_bad_step()) return 0;  // It goes back, which mends it.
+  if (failure.refused()) return job.refused_launches();
+  return failure.drained() ? 1 : CountedAttempts(job);
+}
+
+}  // namespace
+
+void Classify(v1::Job::Failure* failure) {
+  failure->set_cause(CauseOf(*failure));
+  failure->set_blames_node(failure->fault().kind() == v1::RankFault::KIND_NODE || failure->hang().by_node());
+}
+
+void KeepFailedAttempt(v1::Job* job) {
+  const v1::Job::Failure& failure = job->failure();
+  auto* kept = job->mutable_failed_attempts();
+  v1::Job::FailedAttempt* entry = kept->empty() ? nullptr : kept->Mutable(kept->size() - 1);
+  if (entry == nullptr || entry->attempt() != failure.attempt()) {
+    if (kept->size() >= kMaxFailedAttempts) kept->DeleteSubrange(0, kept->size() - kMaxFailedAttempts + 1);
+    entry = kept->Add();
+    entry->set_attempt(failure.attempt());
+  }
+  // That it was the last of several is no news of this one.
+  if (failure.cause() != v1::FAILURE_CAUSE_NO_PROGRESS) entry->set_cause(failure.cause());
+  entry->set_node(failure.node());
+  entry->set_blames_node(failure.blames_node());
+  entry->set_step(std::max(entry->step(), job->last_step().step()));
+}
+
+std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
+  if (failure->fault().permanent()) return "another attempt would meet it again";
+  if (IsOfFiles(failure->cause())) {
+    const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
+    const bool again = !before.empty() && before[0].cause() == failure->cause();
+    return again && !HasTrained(job) ? "so did the attempt before, and none has made a step" : "";
+  }
+  const int64_t step = StepOfNoProgress(job, *failure);
+  if (step < 0) return "";
+  failure->set_cause(v1::FAILURE_CAUSE_NO_PROGRESS);
+  return absl::StrCat(kAttemptsInVain, " attempts in a row committed no checkpoint and came ",
+                      step == 0 ? "to no step" : absl::StrCat("no further than step ", step));
+}
+
+absl::Duration RetryDelay(const v1::Job& job) {
+  const int in_a_row = FailuresInARow(job);
+  if (in_a_row < 1) return absl::ZeroDuration();
+  const int doublings = std::min(in_a_row - 1, 30);
+  const absl::Duration longest = std::min((int64_t{1} << doublings) * kFirstRetry, kLongestRetry);
+  return absl::Floor(longest * (1 - 0.5 * Fraction(job)), absl::Milliseconds(10));
+}
+
+std::string NodeToAvoid(const v1::Job& job) {
+  const v1::Job::Failure& failure = job.failure();
+  if (!job.has_failure() || failure.attempt() != job.attempt()) return "";
+  return failure.blames_node() || IsOfFiles(failure.cause()) ? failure.node() : "";
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,101 @@
+// JobService: the calls about nodes. What a cordon does to jobs is the placer's (placer.h).
+#include <absl/strings/str_cat.h>
+
+#include <map>
+
+#include "base/ids.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_service.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxReason = 1024;
+
+v1::Node NodeOf(const NodeView& view, const Clock& clock) {
+  v1::Node node;
+  node.set_name(view.info.node());
+  node.set_connected(view.connected);
+  node.set_device(view.info.device());
+  node.set_slots(view.info.slots());
+  node.set_free_slots(view.connected ? view.free_slots : 0);
+  node.set_address(view.address);
+  node.set_metrics_endpoint(view.info.metrics_endpoint());
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
+  node.set_version(view.info.version());
+  node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
+  return node;
+}
+
+// One that is cordoned, and that no agent has spoken for since the coordinator's start, or for a day.
+v1::Node UnseenNode(const std::string& name) {
+  v1::Node node;
+  node.set_name(name);
+  return node;
+}
+
+absl::Status CheckNode(const std::string& name) {
+  if (name.empty()) return BadField("node", "is required: a name that ListNodes answered");
+  const absl::Status status = CheckNodeName(name);
+  return status.ok() ? status : BadField("node", status.message());
+}
+
+absl::Status NodeNotFound(const std::string& name) {
+  return Refusal(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node '", name, "'"));
+}
+
+}  // namespace
+
+std::vector<v1::Node> JobService::Nodes() const {
+  std::map<std::string, v1::Node> nodes;
+  for (const NodeView& view : parts_.nodes->Snapshot()) nodes[view.info.node()] = NodeOf(view, *parts_.clock);
+  for (const auto& [name, cordon] : parts_.reconciler->cordons().All())
+    *nodes.try_emplace(name, UnseenNode(name)).first->second.mutable_cordon() = cordon;
+  for (const auto& job : parts_.board->Live()) {
+    if (job->stalled_since_unix_nanos() == 0) continue;
+    for (const v1::Job::Placement& placement : job->placements()) {
+      const auto node = nodes.find(placement.node());
+      if (node != nodes.end()) node->second.add_stalled_jobs(job->id());
+    }
+  }
+  std::vector<v1::Node> by_name;
+  for (auto& [name, node] : nodes) by_name.push_back(std::move(node));
+  return by_name;
+}
+
+v1::Node JobService::NodeNamed(const std::string& name) const {
+  for (const v1::Node& node : Nodes()) {
+    if (node.name() == name) return node;
+  }
+  return UnseenNode(name);  // Forgotten just now.
+}
+
+grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+                                   v1::ListNodesResponse* response) {
+  for (v1::Node& node : Nodes()) *response->add_nodes() = std::move(node);
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest* request,
+                                    v1::CordonNodeResponse* response) {
+  if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
+  if (request->reason().size() > kMaxReason)
+    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters")));
+  const absl::Status cordoned = parts_.reconciler->Cordon(request->node(), request->reason());
+  if (absl::IsNotFound(cordoned)) return ToGrpc(NodeNotFound(request->node()));
+  if (!cordoned.ok()) return ToGrpc(cordoned);
+  *response->mutable_node() = NodeNamed(request->node());
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest* request,
+                                      v1::UncordonNodeResponse* response) {
+  if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
+  const absl::Status lifted = parts_.reconciler->Uncordon(request->node());
+  if (absl::IsNotFound(lifted)) return ToGrpc(NodeNotFound(request->node()));
+  if (!lifted.ok()) return ToGrpc(lifted);
+  *response->mutable_node() = NodeNamed(request->node());
+  return grpc::Status::OK;
+}
+
+}  // namespace fsdpd

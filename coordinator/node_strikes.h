@@ -1,0 +1,40 @@
+// How often nodes were to blame for a failed attempt (failure_policy.h), of whichever job: two in a row
+// within an hour, with no job between them that ended well there, are one too many.
+//
+// A job that fails by one node after another without coming any further is the suspect itself, as one that
+// has the kernel kill agents is: what it brings about is held against no node.
+//
+// By the coordinator's clock, which no date moves, and in its memory: after a restart it begins to count
+// again.
+//
+// One thread.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <map>
+#include <string>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+constexpr absl::Duration kStrikesWithin = absl::Hours(1);
+
+class NodeStrikes {
+ public:
+  // The attempt of job.failure() is over. Why its node is to be cordoned; "" where nothing follows.
+  // REQUIRES: the failure blames its node.
+  std::string Take(const v1::Job& job, absl::Time now);
+  // A job ended well there, or somebody says that the node is sound.
+  void Forgive(const std::string& node) { strikes_.erase(node); }
+
+ private:
+  struct Strike {
+    absl::Time time;
+    std::string what;
+  };
+  std::map<std::string, Strike> strikes_;  // The last one of each node, while it counts.
+};
+
+}  // namespace fsdpd

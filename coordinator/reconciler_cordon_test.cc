@@ -1,0 +1,209 @@
+// Where attempts go after one that failed, and nodes on which none is placed any more.
+#include <algorithm>
+#include <future>
+
+#include "base/limits.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReconcilerCordonTest : public ReconcilerCase {
+ protected:
+  absl::Status Ask(const std::function<absl::Status()>& call) {
+    auto answer = std::async(std::launch::async, call);
+    while (answer.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready)
+      reconciler_->RunOnce(absl::Milliseconds(10));
+    return answer.get();
+  }
+  absl::Status Cordon(const std::string& node, const std::string& reason = "") {
+    return Ask([&] { return reconciler_->Cordon(node, reason); });
+  }
+  absl::Status Uncordon(const std::string& node) {
+    return Ask([&] { return reconciler_->Uncordon(node); });
+  }
+  std::string NodeOf(const std::string& id) {
+    return Job(id).placements_size() == 1 ? Job(id).placements(0).node() : "";
+  }
+  // Of its present attempt nothing is left anywhere; the next one, if there is any, is launched.
+  void AwaitNext(const std::string& id) {
+    const v1::Job job = Job(id);
+    for (const v1::Job::Placement& placement : job.placements()) Stopped(placement.node(), id, job.attempt());
+    Advance(absl::Seconds(65));
+  }
+  // Its agent is killed and comes back, which the attempt of the job that has ranks there does not outlive.
+  void KillAgent(const std::string& node, const std::string& id = "j") {
+    Detach(node);
+    outboxes_.erase(node);
+    Advance(absl::Seconds(1));
+    Attach(node, 1);
+    Advance(absl::Seconds(3));
+    AwaitNext(id);
+  }
+  std::optional<v1::Cordon> CordonOf(const std::string& node) { return reconciler_->cordons().Find(node); }
+};
+
+TEST_F(ReconcilerCordonTest, NothingIsPlacedOnACordonedNodeAndWhatRunsThereGoesOn) {
+  RunOn({"a"});
+  Attach("b", 1);
+  ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(Cordon("b").ok());
+  Submit("waits", 1, 1);
+  EXPECT_EQ(Job("waits").reason(),
+            "needs 1 node with 1 free cpu slot; a is cordoned (a fan is broken), b is cordoned; even when "
+            "idle, only 0 connected nodes could take 1 rank: uncordon a node, or start more or larger "
+            "agents");
+  ASSERT_TRUE(Uncordon("b").ok());
+  EXPECT_EQ(NodeOf("waits"), "b");
+}
+
+TEST_F(ReconcilerCordonTest, CordonsOutliveTheCoordinatorAndTheAgent) {
+  Attach("a", 1);
+  ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
+  Restart();
+  ASSERT_TRUE(CordonOf("a").has_value());
+  EXPECT_EQ(CordonOf("a")->reason(), "a fan is broken");
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(Uncordon("a").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStaysSo) {
+  EXPECT_EQ(Cordon("nobody").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Uncordon("nobody").code(), absl::StatusCode::kNotFound);
+  Attach("a", 1);
+  EXPECT_TRUE(Uncordon("a").ok());
+  ASSERT_TRUE(Cordon("a", "first").ok());
+  ASSERT_TRUE(Cordon("a", "second").ok());
+  EXPECT_EQ(CordonOf("a")->reason(), "second");
+  EXPECT_FALSE(CordonOf("a")->automatic());
+}
+
+TEST_F(ReconcilerCordonTest, ALaterAttemptStaysWhereItWasAndLeavesANodeThatItFailedBy) {
+  Attach("b", 1);
+  Submit("j", 1, 1, /*max_attempts=*/5);
+  Attach("a", 1);
+  Exit("b", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  AwaitNext("j");
+  ASSERT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(NodeOf("j"), "b") << "in place";
+  KillAgent("b");
+  ASSERT_EQ(Job("j").attempt(), 3);
+  EXPECT_EQ(NodeOf("j"), "a") << "elsewhere, though its agent is back";
+  EXPECT_EQ(Job("j").failed_attempts(0).cause(), v1::FAILURE_CAUSE_PROCESS);
+  EXPECT_EQ(Job("j").failed_attempts(1).cause(), v1::FAILURE_CAUSE_NODE);
+  EXPECT_TRUE(Job("j").failed_attempts(1).blames_node());
+}
+
+TEST_F(ReconcilerCordonTest, ANodeThatTwoAttemptsInARowFailByIsCordoned) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  ASSERT_EQ(Job("j").attempt(), 2);
+  EXPECT_FALSE(CordonOf("b").has_value());
+  KillAgent("b");
+  ASSERT_TRUE(CordonOf("b").has_value());
+  EXPECT_TRUE(CordonOf("b")->automatic());
+  EXPECT_THAT(CordonOf("b")->reason(),
+              HasSubstr("two attempts in a row failed by this node: attempt 1 of j: the agent of node b no "
+                        "longer has its ranks"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("b is cordoned (two attempts in a row"));
+  ASSERT_TRUE(Uncordon("b").ok());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").attempt(), 3);
+  KillAgent("b");
+  EXPECT_FALSE(CordonOf("b").has_value()) << "it begins anew";
+}
+
+TEST_F(ReconcilerCordonTest, AJobThatCrashesByItselfCordonsNothing) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  for (int attempt = 1; attempt <= 4; ++attempt) {
+    v1::RankExit killed;
+    killed.set_signal(attempt % 2 == 0 ? 9 : 11);
+    ExitWith("b", "j", 1, killed, attempt);
+    Exit("a", "j", 0, 1, attempt);
+    Advance(absl::Seconds(1));
+    AwaitNext("j");
+    ASSERT_EQ(Job("j").attempt(), attempt + 1);
+  }
+  EXPECT_TRUE(reconciler_->cordons().All().empty());
+}
+
+TEST_F(ReconcilerCordonTest, ALaunchThatFailsTwiceOnANodeCordonsIt) {
+  Attach("a", 1);
+  v1::RankExit refused;
+  refused.set_exit_code(126);
+  refused.set_error("launch refused: rank binary: No such file or directory");
+  refused.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
+  for (const char* id : {"x", "y"}) {
+    Submit(id, 1, 1);
+    ASSERT_EQ(NodeOf(id), "a");
+    if (id == std::string("y")) Attach("b", 1);  // Another one is left to use.
+    ExitWith("a", id, 0, refused);
+    Advance(absl::Seconds(1));
+    Stopped("a", id);
+    EXPECT_EQ(Job(id).failure().cause(), v1::FAILURE_CAUSE_NODE);
+  }
+  ASSERT_TRUE(CordonOf("a").has_value());
+  EXPECT_THAT(CordonOf("a")->reason(), HasSubstr("attempt 1 of x: launch refused: rank binary"));
+}
+
+TEST_F(ReconcilerCordonTest, AJobThatEndsWellBetweenTwoFailuresForgivesTheFirst) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  ASSERT_EQ(Job("j").attempt(), 2);
+  for (const char* node : {"a", "b"}) Exit(node, "j", node[0] - 'a', 0, 2);
+  for (const char* node : {"a", "b"}) Stopped(node, "j", 2);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  Submit("k", 2, 1, /*max_attempts=*/9);
+  KillAgent("b", "k");
+  EXPECT_FALSE(CordonOf("b").has_value());
+}
+
+TEST_F(ReconcilerCordonTest, TheOnlyNodeIsNotCordonedByTheCoordinator) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/9);
+  for (int attempt = 1; attempt <= 4; ++attempt) {
+    ASSERT_EQ(Job("j").attempt(), attempt);
+    KillAgent("a");
+  }
+  EXPECT_FALSE(CordonOf("a").has_value());
+}
+
+TEST_F(ReconcilerCordonTest, NodesThatFallSilentTogetherAreNotToBlame) {
+  for (const char* node : {"a", "b", "c", "d"}) Attach(node, 1);
+  Submit("x", 2, 1, /*max_attempts=*/9);
+  Submit("y", 2, 1, /*max_attempts=*/9);
+  for (int outage = 1; outage <= 3; ++outage) {
+    const v1::Job x = Job("x"), y = Job("y");
+    const std::vector<std::string> silent = {x.placements(1).node(), y.placements(1).node()};
+    for (const std::string& node : silent) {
+      Detach(node);
+      outboxes_.erase(node);
+    }
+    Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+    for (const v1::Job& job : {x, y}) {
+      EXPECT_EQ(Job(job.id()).failure().node(), job.placements(1).node());
+      Stopped(job.placements(0).node(), job.id(), job.attempt());
+    }
+    for (const std::string& node : silent) Attach(node, 1);
+    Advance(absl::Seconds(30));
+    ASSERT_EQ(Job("x").attempt(), outage + 1);
+    ASSERT_EQ(Job("y").attempt(), outage + 1);
+  }
+  EXPECT_TRUE(reconciler_->cordons().All().empty());
+}
+
+}  // namespace
+}  // namespace fsdpd
