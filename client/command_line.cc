@@ -375,9 +375,23 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(0))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");
-  AddCommand(app, "nodes", "List the agents and their free slots.",
-             "  fsdpctl nodes\n  fsdpctl nodes -o json");
   AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
+}
+
+void AddNodeCommands(CLI::App* app, CommandLine* line) {
+  AddCommand(app, "nodes", "List the agents and their free slots, and why nodes are cordoned.",
+             "  fsdpctl nodes\n  fsdpctl nodes -o json");
+  CLI::App* cordon =
+      AddCommand(app, "cordon",
+                 "Place no job on a node from now on, until `uncordon`. What runs there goes on; a restart "
+                 "of the coordinator or of the agent changes nothing.",
+                 "  fsdpctl cordon node-7 --reason \"a fan is broken\"");
+  CLI::App* uncordon =
+      AddCommand(app, "uncordon", "Place jobs on a node again.", "  fsdpctl uncordon node-7");
+  for (CLI::App* command : {cordon, uncordon})
+    command->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
+  cordon->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
+      ->type_name("TEXT");
 }
 
 void AddGlobalFlags(CLI::App* app, CommandLine* line) {
@@ -462,6 +476,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   AddCkptCommand(&app, line);
   AddWatchCommands(&app, line);
   AddOtherCommands(&app, line);
+  AddNodeCommands(&app, line);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {

@@ -55,7 +55,8 @@ struct CommandLine {
   bool written = false;  // trace; what was written before.
   std::string out;       // trace; a file, or empty: by the job.
 
-  std::string reason;                    // cancel
+  std::string node;                      // cordon, uncordon
+  std::string reason;                    // cancel, cordon
   std::optional<int64_t> grace_seconds;  // cancel
   bool wait = false;                     // cancel
 };

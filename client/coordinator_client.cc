@@ -204,6 +204,15 @@ absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::Lis
   return Call(stub_.get(), &v1::Coordinator::Stub::ListNodes, request, options_.call_timeout, true);
 }
 
+absl::StatusOr<v1::CordonNodeResponse> CoordinatorClient::CordonNode(const v1::CordonNodeRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::CordonNode, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(
+    const v1::UncordonNodeRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::UncordonNode, request, options_.call_timeout, true);
+}
+
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
   return Call(stub_.get(), &v1::Coordinator::Stub::GetVersion, request, options_.call_timeout, true);
 }

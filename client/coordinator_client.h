@@ -58,6 +58,8 @@ class CoordinatorClient {
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
+  absl::StatusOr<v1::CordonNodeResponse> CordonNode(const v1::CordonNodeRequest& request);
+  absl::StatusOr<v1::UncordonNodeResponse> UncordonNode(const v1::UncordonNodeRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
   // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.

@@ -152,6 +152,30 @@ int RunNodes(Session* session) {
   return kExitOk;
 }
 
+// Of `cordon` and `uncordon`.
+int PrintNode(Session* session, const v1::Node& node) {
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table"
+                                 ? absl::StrCat(node.name(), node.has_cordon() ? " cordoned\n" : " open\n")
+                                 : Rendered(node, output));
+  return kExitOk;
+}
+
+int RunCordon(Session* session) {
+  v1::CordonNodeRequest request;
+  request.set_node(session->line().node);
+  request.set_reason(session->line().reason);
+  const absl::StatusOr<v1::CordonNodeResponse> response = session->client().CordonNode(request);
+  return response.ok() ? PrintNode(session, response->node()) : session->Fail(response.status());
+}
+
+int RunUncordon(Session* session) {
+  v1::UncordonNodeRequest request;
+  request.set_node(session->line().node);
+  const absl::StatusOr<v1::UncordonNodeResponse> response = session->client().UncordonNode(request);
+  return response.ok() ? PrintNode(session, response->node()) : session->Fail(response.status());
+}
+
 int RunVersion(Session* session) {
   const absl::StatusOr<v1::GetVersionResponse> response = session->client().GetVersion({});
   if (!response.ok()) return session->Fail(response.status());
@@ -181,6 +205,8 @@ int RunJobCommand(const CommandLine& line, Console* console) {
   if (line.command == "trace") return RunTrace(&session);
   if (line.command == "cancel") return RunCancel(&session);
   if (line.command == "nodes") return RunNodes(&session);
+  if (line.command == "cordon") return RunCordon(&session);
+  if (line.command == "uncordon") return RunUncordon(&session);
   FSDPD_CHECK(line.command == "version");
   return RunVersion(&session);
 }

@@ -102,9 +102,23 @@ std::string FirstLine(const std::string& text) {
 }
 
 std::string StatusText(const v1::Node& node) {
-  if (!node.connected()) return "lost";
-  if (node.stalled_jobs().empty()) return "ready";
-  return absl::StrCat("ready, no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
+  std::string text = node.connected() ? "ready" : "lost";
+  if (node.has_cordon()) text = node.connected() ? "cordoned" : "lost, cordoned";
+  if (!node.connected() || node.stalled_jobs().empty()) return text;
+  return absl::StrCat(text, ", no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
+}
+
+std::string CordonText(const v1::Node& node, absl::Time now) {
+  const v1::Cordon& cordon = node.cordon();
+  return absl::StrCat(node.name(), " is cordoned", cordon.automatic() ? " by the coordinator" : "", " since ",
+                      TimeText(cordon.unix_nanos(), now), cordon.reason().empty() ? "" : ": ",
+                      OneLine(cordon.reason()), "\n");
+}
+
+// "no_progress"; "" where an older coordinator did not say it.
+std::string CauseName(v1::FailureCause cause) {
+  const bool known = v1::FailureCause_IsValid(cause) && cause != v1::FAILURE_CAUSE_UNSPECIFIED;
+  return known ? ShortEnumName(cause) : "";
 }
 
 // "61.2 MiB measured, 63.0 MiB planned (-3%)"
@@ -176,6 +190,17 @@ std::string FailureText(const v1::Job& job) {
                   failure.rank(), " --attempt ", failure.attempt(), "):\n");
   for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
   return text;
+}
+
+// Where there are several, of which the last one is told of at length.
+std::string FailedAttemptText(const v1::Job& job) {
+  if (job.failed_attempts_size() < 2) return "";
+  TextTable table({"ATTEMPT", "CAUSE", "NODE", "STEP"});
+  for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
+    table.Add({absl::StrCat(each.attempt()), OrDash(CauseName(each.cause())), OrDash(each.node()),
+               absl::StrCat(each.step())});
+  }
+  return absl::StrCat("failed attempts:\n", table.Render(2));
 }
 
 std::string StandText(const v1::Job& job) {
@@ -313,10 +338,14 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
     const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
     table.Add({node.name(), StatusText(node), known ? ShortEnumName(node.device()) : "-",
                absl::StrCat(node.free_slots(), "/", node.slots()), HumanBytes(node.memory_bytes_per_slot()),
-               absl::StrCat(Since(node.last_seen_unix_nanos(), now), " ago"), OrDash(node.metrics_endpoint()),
-               OrDash(node.version())});
+               node.last_seen_unix_nanos() == 0 ? "-" : Since(node.last_seen_unix_nanos(), now) + " ago",
+               OrDash(node.metrics_endpoint()), OrDash(node.version())});
   }
-  return table.Render(0, width);
+  std::string text = table.Render(0, width);
+  for (const v1::Node& node : nodes) {
+    if (node.has_cordon()) text += CordonText(node, now);
+  }
+  return text;
 }
 
 std::string DescribeJob(const v1::Job& job, absl::Time now) {
@@ -336,9 +365,13 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
         "\nloss:      ", absl::StrFormat("%.4f -> %.4f", job.first_loss(), job.last_step().loss()),
         "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
   }
-  if (job.has_failure())
+  if (job.has_failure()) {
+    const std::string cause = CauseName(job.failure().cause());
     absl::StrAppend(&text, job.failure().drained() ? "end" : "failure", " of attempt ",
-                    job.failure().attempt(), ":\n", FailureText(job));
+                    job.failure().attempt(), cause.empty() ? "" : absl::StrCat(" (", cause, ")"), ":\n",
+                    FailureText(job));
+  }
+  text += FailedAttemptText(job);
   if (!job.stands().empty()) text += StandText(job);
   text += CheckpointText(job, now);
   text += BadStepText(job);

@@ -114,6 +114,42 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
             "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
 }
 
+TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_connected(true);
+  node.mutable_cordon()->set_reason("a fan\nis broken");
+  node.mutable_cordon()->set_unix_nanos(1005 * kSecond);
+  v1::Node unseen;
+  unseen.set_name("node-1");
+  unseen.mutable_cordon()->set_automatic(true);
+  unseen.mutable_cordon()->set_unix_nanos(1005 * kSecond);
+  EXPECT_EQ(NodeTable({node, unseen}, Now()),
+            "NAME    STATUS          DEVICE  FREE  MEMORY/SLOT  SEEN  METRICS  VERSION\n"
+            "node-0  cordoned        -       0/0   0 B          -     -        -\n"
+            "node-1  lost, cordoned  -       0/0   0 B          -     -        -\n"
+            "node-0 is cordoned since 1970-01-01 00:16:45 UTC (1 m 00 s ago): a fan is broken\n"
+            "node-1 is cordoned by the coordinator since 1970-01-01 00:16:45 UTC (1 m 00 s ago)\n");
+}
+
+TEST(JobText, AFailureSaysItsCauseAndSeveralAttemptsAreListed) {
+  v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
+  job.mutable_failure()->set_attempt(2);
+  job.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NO_PROGRESS);
+  v1::Job::FailedAttempt* first = job.add_failed_attempts();
+  first->set_attempt(1);
+  first->set_cause(v1::FAILURE_CAUSE_NODE);
+  first->set_node("node-1");
+  first->set_step(40);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("failure of attempt 2 (no_progress):\n"));
+  EXPECT_EQ(DescribeJob(job, Now()).find("failed attempts:"), std::string::npos) << "one is told above";
+  job.add_failed_attempts()->set_attempt(2);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("failed attempts:\n"
+                                                 "  ATTEMPT  CAUSE  NODE    STEP\n"
+                                                 "  1        node   node-1  40\n"
+                                                 "  2        -      -       0\n"));
+}
+
 TEST(JobText, AJobThatMakesNoStepSaysForHowLongAndSoDoItsNodes) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   job.set_reason("no step for 12 s; the last one took 165 ms");  // When it was noticed.

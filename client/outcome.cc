@@ -31,7 +31,9 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
              "SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
-      console->err << "fsdpctl: " << message << "; `fsdpctl get` lists the jobs\n";
+      console->err << "fsdpctl: " << message
+                   << (ReasonOf(status) == "NODE_NOT_FOUND" ? "; `fsdpctl nodes` lists the nodes\n"
+                                                            : "; `fsdpctl get` lists the jobs\n");
       return kExitNotFound;
     case absl::StatusCode::kCancelled:
       return kExitInterrupted;

@@ -72,6 +72,13 @@ grpc::Status ScriptedApi::ListJobs(Context*, const v1::ListJobsRequest* q, v1::L
 grpc::Status ScriptedApi::CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
   return on_cancel(*q, a);
 }
+grpc::Status ScriptedApi::CordonNode(Context*, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) {
+  return on_cordon(*q, a);
+}
+grpc::Status ScriptedApi::UncordonNode(Context*, const v1::UncordonNodeRequest* q,
+                                       v1::UncordonNodeResponse* a) {
+  return on_uncordon(*q, a);
+}
 grpc::Status ScriptedApi::ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return on_nodes(*q, a);
 }

@@ -243,6 +243,9 @@ class Cluster:
     def nodes(self):
         return self.api().ListNodes(stubs.coordinator.ListNodesRequest(), timeout=60, wait_for_ready=True).nodes
 
+    def node(self, name):
+        return next(node for node in self.nodes() if node.name == name)
+
     def wait_nodes(self, count):
         wait_until(f"{count} agents are connected",
                    lambda: len([node for node in self.nodes() if node.connected]) == count)

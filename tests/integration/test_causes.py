@@ -1,0 +1,112 @@
+"""What an attempt failed by decides what follows: another one, none, or none on a node that is to blame."""
+
+import re
+
+import grpc
+import pytest
+
+from harness.specs import ENDLESS, corpus, one_rank, spec
+from harness.stubs import coordinator
+from harness.wait import wait_until
+
+
+def cause_of(job):
+    return coordinator.FailureCause.Name(job.failure.cause).removeprefix("FAILURE_CAUSE_")
+
+
+def attempts_of(job):
+    names = [coordinator.FailureCause.Name(each.cause) for each in job.failed_attempts]
+    return [(each.attempt, name.removeprefix("FAILURE_CAUSE_")) for each, name in zip(job.failed_attempts, names)]
+
+
+def tokens(path):
+    return {"synthetic": None, "tokens": [{"path": str(path), "type": "u16"}]}
+
+
+def test_a_token_that_the_model_does_not_know_ends_the_job_with_attempts_left(cluster, tmp_path):
+    small = {"llama": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "layers": 1, "heads": 4}}
+    job_id = cluster.submit(spec(model=small, data=tokens(corpus(tmp_path / "corpus.txt")),
+                                 restart={"max_attempts": 5}))
+    job = cluster.wait_state(job_id, "FAILED")
+    assert (job.attempt, cause_of(job), job.failure.fault.permanent) == (1, "DATA", True), job
+    assert re.search("failed by its data: .*corpus.txt.*; another attempt would meet it again", job.reason), job.reason
+    assert "failure of attempt 1 (data):" in cluster.ctl("describe", job_id).expect(0).out
+    assert re.search(r'^fsdpd_rank_failures_total{cause="data"} [1-9]', cluster.scrape(job.failure.node), re.M)
+
+
+def test_a_file_that_is_missing_is_looked_for_once_more(cluster, tmp_path):
+    job_id = cluster.submit(spec(data=tokens(tmp_path / "nowhere.bin"), restart={"max_attempts": 5}))
+    job = cluster.wait_state(job_id, "FAILED")
+    assert (job.attempt, cause_of(job)) == (2, "DATA"), job
+    assert attempts_of(job) == [(1, "DATA"), (2, "DATA")]
+    assert re.search("nowhere.bin.*; so did the attempt before, and none has made a step", job.reason), job.reason
+    assert re.search(r"failed attempts:\n +ATTEMPT +CAUSE.*\n +1 +data +node-\d +0\n +2 +data",
+                     cluster.ctl("describe", job_id).expect(0).out)
+
+
+def test_a_checkpoint_of_another_model_ends_the_job_at_once(cluster, tmp_path):
+    made = cluster.submit(spec(name="made", checkpoint={"dir": str(tmp_path / "made")}))
+    cluster.wait_state(made, "SUCCEEDED")
+    other = {"llama": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "layers": 2, "heads": 4}}
+    job_id = cluster.submit(spec(model=other, restart={"max_attempts": 5}, train={"steps": 9},
+                                 checkpoint={"load": str(tmp_path / "made")}))
+    job = cluster.wait_state(job_id, "FAILED")
+    assert (job.attempt, cause_of(job)) == (1, "CONFIGURATION"), job
+    assert "failed by its configuration: " in job.reason, job.reason
+
+
+def kill_agent(cluster, name):
+    """As a node does that comes back after its crash."""
+    cluster.agents[name].kill()
+    cluster.start_agent(name)
+
+
+def test_a_node_whose_agent_is_killed_twice_is_cordoned_until_somebody_says_otherwise(own):
+    with own() as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 9}))
+        for attempt in (1, 2):
+            wait_until(f"attempt {attempt} makes a step",
+                       lambda: cluster.job(job_id).attempt == attempt and cluster.job(job_id).last_step.step >= 2)
+            assert not cluster.node("node-1").HasField("cordon")
+            kill_agent(cluster, "node-1")
+        wait_until("the job says why it waits",
+                   lambda: "node-1 is cordoned (two attempts in a row failed by this node" in cluster.job(job_id).reason)
+        job = cluster.job(job_id)
+        assert attempts_of(job) == [(1, "NODE"), (2, "NODE")] and cluster.state(job_id) == "QUEUED"
+        shown = cluster.ctl("nodes").expect(0).out
+        assert re.search(r"^node-1 +cordoned .*\n(.*\n)*node-1 is cordoned by the coordinator since \d{4}-", shown, re.M)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(2)
+        assert cluster.node("node-1").cordon.automatic and not cluster.node("node-0").HasField("cordon")
+        # What one node can take runs there.
+        cluster.wait_state(cluster.submit(spec(resources={"nodes": 1})), "SUCCEEDED")
+        assert cluster.ctl("uncordon", "node-1").expect(0).out == "node-1 open\n"
+        wait_until("the job goes on", lambda: cluster.job(job_id).attempt == 3 and cluster.job(job_id).last_step.step >= 2)
+        cluster.cancel(job_id)
+
+
+def test_a_node_that_a_person_cordons_keeps_what_runs_and_takes_nothing_more(own):
+    with own(agents=1) as cluster:
+        running = cluster.submit(one_rank(steps=ENDLESS))
+        cluster.wait_step(running, 1)
+        assert cluster.ctl("cordon", "node-0", "--reason", "a fan is broken").expect(0).out == "node-0 cordoned\n"
+        waits = cluster.submit(one_rank(steps=2))
+        wait_until("the next one says why it waits",
+                   lambda: "node-0 is cordoned (a fan is broken)" in cluster.job(waits).reason)
+        step = cluster.job(running).last_step.step
+        cluster.wait_step(running, step + 3)
+        assert cluster.ctl("uncordon", "node-0").expect(0).out == "node-0 open\n"
+        cluster.wait_state(waits, "SUCCEEDED")
+        cluster.cancel(running)
+
+
+@pytest.mark.parametrize("command", ["cordon", "uncordon"])
+def test_a_node_that_is_not_there_is_said_to_be(cluster, command):
+    said = cluster.ctl(command, "nod-0").expect(4)
+    assert said.err == "fsdpctl: no node 'nod-0'; `fsdpctl nodes` lists the nodes\n"
+    assert "node" in cluster.ctl(command, "no/de").expect(2).err
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.api().CordonNode(coordinator.CordonNodeRequest(node="node-0", reason="x" * 1025), timeout=60)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not any(node.HasField("cordon") for node in cluster.nodes())
