@@ -91,7 +91,9 @@ def test_a_node_that_a_person_cordons_keeps_what_runs_and_takes_nothing_more(own
         running = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(running, 1)
         assert cluster.ctl("cordon", "node-0", "--reason", "a fan is broken").expect(0).out == "node-0 cordoned\n"
-        waits = cluster.submit(one_rank(steps=2))
+        submitted = cluster.ctl("submit", "-f", cluster.write_spec(one_rank(steps=2, name="waits"))).expect(0)
+        assert "node-0 is cordoned (a fan is broken)" in submitted.err, "it is warned of"
+        waits = next(job.id for job in cluster.jobs() if job.id.startswith("waits-"))
         wait_until("the next one says why it waits",
                    lambda: "node-0 is cordoned (a fan is broken)" in cluster.job(waits).reason)
         step = cluster.job(running).last_step.step
