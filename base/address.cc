@@ -3,6 +3,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -66,6 +67,14 @@ absl::Status CheckOwnAddress(const std::string& host) {
   freeaddrinfo(found);
   if (own) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no address of this machine"));
+}
+
+bool IsLoopback(const HostPort& address) {
+  in_addr v4 = {};
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6 = {};
+  if (inet_pton(AF_INET6, address.host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return address.host == "localhost";
 }
 
 std::string ToString(const HostPort& address) {

@@ -22,6 +22,10 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // not.
 absl::Status CheckOwnAddress(const std::string& host);
 
+// Whether only this machine reaches what listens there: 127.0.0.0/8, ::1, or the name localhost. Other names
+// count as reachable from elsewhere, whatever they resolve to today.
+bool IsLoopback(const HostPort& address);
+
 // As ParseHostPort reads it.
 std::string ToString(const HostPort& address);
 

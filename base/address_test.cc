@@ -38,5 +38,14 @@ TEST(OwnAddress, IsOneThatASocketCanHave) {
   EXPECT_EQ(CheckOwnAddress("not a host").code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(Address, LoopbackIsWhatOnlyThisMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.8.9.1", "::1", "localhost"}) {
+    EXPECT_TRUE(IsLoopback({host, 7777})) << host;
+  }
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "127.0.0.1.example", "::ffff:10.0.0.1", "host"}) {
+    EXPECT_FALSE(IsLoopback({host, 7777})) << host;
+  }
+}
+
 }  // namespace
 }  // namespace fsdpd

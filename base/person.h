@@ -1,0 +1,34 @@
+// Who people are to a coordinator: a name and a role, as a token file has them and a client writes them.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+
+#include <optional>
+#include <string>
+
+namespace fsdpd {
+
+// Each may do what those before it may.
+enum class PersonRole {
+  kViewer,     // Sees jobs, nodes and logs.
+  kSubmitter,  // Runs jobs, and ends those that are its own.
+  kOperator,   // Ends anybody's, and says which nodes take jobs.
+  kAdmin,      // Everything.
+};
+
+constexpr PersonRole kPersonRoles[] = {PersonRole::kViewer, PersonRole::kSubmitter, PersonRole::kOperator,
+                                       PersonRole::kAdmin};
+
+const char* NameOf(PersonRole role);
+std::optional<PersonRole> RoleNamed(absl::string_view name);
+
+struct Person {
+  std::string name;
+  PersonRole role = PersonRole::kViewer;
+};
+
+// A word that is safe in logs and files: 1-64 letters, digits, '.', '_', '@' and '-'.
+absl::Status CheckPersonName(absl::string_view name);
+
+}  // namespace fsdpd

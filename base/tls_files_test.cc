@@ -1,0 +1,119 @@
+// The certificates are made by OpenSSL's own program, as those of an installation are.
+#include "base/tls_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TlsFilesTest : public ::testing::Test {
+ protected:
+  // A certificate of its own authority.
+  void Make(const std::string& name, const std::string& subject, const std::string& more = "") {
+    const std::string command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '" + subject +
+        "' -keyout " + dir_.File(name + ".key") + " -out " + dir_.File(name + ".crt") + " " + more +
+        " 2>/dev/null";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  void Write(const std::string& name, const std::string& text, mode_t mode = 0600) {
+    std::ofstream(dir_.File(name)) << text;
+    ASSERT_EQ(chmod(dir_.File(name).c_str(), mode), 0);
+  }
+  absl::StatusOr<TlsIdentity> Read(const std::string& name, const std::string& key) {
+    return ReadTlsFiles({dir_.File("ca.crt"), dir_.File(name + ".crt"), dir_.File(key + ".key")}, now_);
+  }
+  std::string WhyNot(const std::string& name, const std::string& key) {
+    return std::string(Read(name, key).status().message());
+  }
+
+  const TempDir dir_;
+  absl::Time now_ = absl::Now();
+};
+
+TEST_F(TlsFilesTest, ReadsWhatBelongsTogether) {
+  Make("ca", "/CN=authority");
+  Make("own", "/CN=other", "-addext subjectAltName=DNS:Node-0.Example,DNS:node-0,IP:10.0.0.1");
+  const absl::StatusOr<TlsIdentity> read = Read("own", "own");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->names, ElementsAre("node-0.example", "node-0"))
+      << "in lower case, and DNS names hide the other";
+  EXPECT_LT(read->not_after, now_ + absl::Hours(24 * 31));
+  EXPECT_GT(read->not_after, now_ + absl::Hours(24 * 29));
+  EXPECT_THAT(read->key, HasSubstr("PRIVATE KEY"));
+}
+
+TEST_F(TlsFilesTest, ANameMayBeTheCommonNameWhereThereIsNoOther) {
+  Make("ca", "/CN=Node-7");
+  const absl::StatusOr<TlsIdentity> read = Read("ca", "ca");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->names, ElementsAre("node-7"));
+}
+
+TEST_F(TlsFilesTest, TrustAloneNeedsNoCertificate) {
+  Make("ca", "/CN=authority");
+  const absl::StatusOr<TlsIdentity> read = ReadTlsFiles({dir_.File("ca.crt"), "", ""}, now_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->certificate, "");
+}
+
+TEST_F(TlsFilesTest, RefusesTheKeyOfAnotherWithBothPaths) {
+  Make("ca", "/CN=authority");
+  Make("own", "/CN=own");
+  EXPECT_EQ(WhyNot("own", "ca"),
+            dir_.File("ca.key") + ": is not the key of the certificate in " + dir_.File("own.crt"));
+}
+
+TEST_F(TlsFilesTest, RefusesWhatHasExpiredOrIsNotYetValidWithTheDate) {
+  Make("ca", "/CN=authority");
+  now_ += absl::Hours(24 * 31);
+  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate has expired, on 20"));
+  now_ -= absl::Hours(24 * 62);
+  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate is valid only from 20"));
+}
+
+TEST_F(TlsFilesTest, RefusesWhatIsNoCertificateOrKey) {
+  Make("ca", "/CN=authority");
+  Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");
+  Write("half.key", "");
+  EXPECT_EQ(WhyNot("half", "ca"), dir_.File("half.crt") + ": holds no certificate in PEM");
+  EXPECT_THAT(WhyNot("ca", "half"), HasSubstr("half.key: holds no private key in PEM"));
+  EXPECT_THAT(WhyNot("missing", "ca"), HasSubstr("missing.crt: No such file"));
+}
+
+TEST_F(TlsFilesTest, RefusesAKeyThatEverybodyMayRead) {
+  Make("ca", "/CN=authority");
+  ASSERT_EQ(chmod(dir_.File("ca.key").c_str(), 0644), 0);
+  EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("every user of this machine may read it"));
+}
+
+TEST_F(TlsFilesTest, ASecretIsOneLine) {
+  Write("token", "abc\n");
+  EXPECT_EQ(*ReadSecretLine(dir_.File("token")), "abc");
+  Write("token", "\n");
+  EXPECT_THAT(std::string(ReadSecretLine(dir_.File("token")).status().message()), HasSubstr("is empty"));
+  Write("token", "abc def\n");
+  EXPECT_THAT(std::string(ReadSecretLine(dir_.File("token")).status().message()), HasSubstr("one line"));
+  Write("token", "abc\n", 0644);
+  EXPECT_THAT(std::string(ReadSecretLine(dir_.File("token")).status().message()), HasSubstr("chmod 600"));
+}
+
+TEST(CheckNodeInNames, SaysBothNames) {
+  EXPECT_TRUE(CheckNodeInNames("node-0", {"node-1", "node-0"}).ok());
+  EXPECT_EQ(CheckNodeInNames("node-0", {"node-1", "*.example"}).message(),
+            "this node is 'node-0', and its certificate is for node-1, *.example");
+  EXPECT_THAT(std::string(CheckNodeInNames("node-0", {}).message()), HasSubstr("nobody"));
+}
+
+}  // namespace
+}  // namespace fsdpd
