@@ -76,7 +76,7 @@ absl::Status Agent::StartParts() {
                          }));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
-  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real());
+  link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real(), options_.tls);
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
       [this](absl::Duration lost) { metrics_->AddLogLoss(lost); });

@@ -31,6 +31,7 @@ namespace fsdpd {
 struct AgentOptions {
   std::string coordinator;  // HOST:PORT
   std::string node;         // Unique among the coordinator's nodes.
+  TlsFiles tls;             // Of the way to the coordinator; not given: plaintext.
   DeviceOffer offer;
   // Asked for the memory at every registration; without it, and where it fails, the offer's stands.
   std::function<absl::StatusOr<DeviceOffer>()> probe;

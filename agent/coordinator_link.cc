@@ -20,28 +20,11 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-constexpr int kKeepaliveMs = 3000;  // Finds a dead coordinator, or a dead network, within two of them.
-constexpr int kMaxMetadataBytes = 64 << 10;  // Of an error's details.
-constexpr int kMaxWaitingLogs = 16;          // Messages of a quarter MiB.
-
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
-  arguments.SetMaxSendMessageSize(kMaxRpcBytes);
-  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Between connects the channel waits by itself, with jitter too; the link waits between streams.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
+constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
 
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status);
+  return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
 }
 
 std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
@@ -63,12 +46,12 @@ struct CoordinatorLink::Session {
   absl::Time welcome_deadline;
 };
 
-CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, int max_lifecycle)
+CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls,
+                                 int max_lifecycle)
     : address_(std::move(address)),
       handler_(handler),
       clock_(clock),
-      channel_(Connect(address_)),
-      stub_(v1::AgentLink::NewStub(channel_)),
+      channel_(address_, std::move(tls), clock),
       outbox_(kMaxBufferedReports, max_lifecycle) {}
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
@@ -148,8 +131,10 @@ void CoordinatorLink::Run() {
   absl::Duration wait;
   do {
     const bool before = ever_attached_;
-    const bool reached = AwaitChannel();
-    const absl::Status status = RunStream();
+    bool reached = false;
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_.Current();
+    if (channel.ok()) reached = AwaitChannel(channel->get());
+    const absl::Status status = channel.ok() ? RunStream(*channel) : channel.status();
     bool attached = false;
     {
       MutexLock lock(&mutex_);
@@ -204,17 +189,18 @@ v1::AgentMessage CoordinatorLink::Registration() {
 
 // A call on a channel that is between two connects would fail at once and cost a whole back-off, so wait for
 // the channel first. When it does not connect in time, the call that follows says why.
-bool CoordinatorLink::AwaitChannel() {
+bool CoordinatorLink::AwaitChannel(grpc::Channel* channel) {
   const absl::Time until = clock_->Now() + kConnectTimeout;
   while (clock_->Now() < until) {
-    if (channel_->WaitForConnected(std::chrono::system_clock::now() + kConnectSlice)) return true;
+    if (channel->WaitForConnected(std::chrono::system_clock::now() + kConnectSlice)) return true;
     MutexLock lock(&mutex_);
     if (stopping_) break;
   }
   return false;
 }
 
-absl::Status CoordinatorLink::RunStream() {
+absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& channel) {
+  const std::unique_ptr<v1::AgentLink::Stub> stub = v1::AgentLink::NewStub(channel);
   const v1::AgentMessage registration = Registration();
   Session session;
   {
@@ -225,8 +211,8 @@ absl::Status CoordinatorLink::RunStream() {
     ++streams_;
     outbox_.NewStream();
   }
-  session.stream = stub_->Attach(&session.context);  // Waits for the connection.
-  session.stream->Write(registration);  // When it fails, the read fails too, and Finish says why.
+  session.stream = stub->Attach(&session.context);  // Waits for the connection.
+  session.stream->Write(registration);              // When it fails, the read fails too, and Finish says why.
   std::thread reader([this, &session] { ReadAll(&session); });
   WriteAll(&session);
   AwaitEnd(&session);

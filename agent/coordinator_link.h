@@ -7,9 +7,9 @@
 //
 // What the agent has to say is queued in an Outbox, whose contract says what survives the loss of a stream.
 // When it has no room, the coordinator is not read: its orders wait until what they led to so far has been
-// told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT)
-// goes to Refused and is not tried again; later refusals are retried, as a coordinator may still hold the old
-// stream.
+// told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT;
+// UNAUTHENTICATED and PERMISSION_DENIED: its certificate is not this node's) goes to Refused and is not tried
+// again; later refusals are retried, as a coordinator may still hold the old stream, and files be replaced.
 //
 // Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
 // block on the link. Thread safety: all methods.
@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/coordinator_channel.h"
 #include "agent/outbox.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -42,7 +43,7 @@ class CoordinatorLink {
   };
 
   // Both pointers outlive the link.
-  CoordinatorLink(std::string address, Handler* handler, Clock* clock,
+  CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls = {},
                   int max_lifecycle = Outbox::kMaxLifecycle);
   ~CoordinatorLink();
 
@@ -66,8 +67,8 @@ class CoordinatorLink {
   struct Session;
 
   void Run();
-  bool AwaitChannel();
-  absl::Status RunStream();
+  bool AwaitChannel(grpc::Channel* channel);
+  absl::Status RunStream(const std::shared_ptr<grpc::Channel>& channel);
   void ReadAll(Session* session);
   bool Take(Session* session, const v1::CoordinatorMessage& message);
   bool AwaitRoom(Session* session);
@@ -80,8 +81,7 @@ class CoordinatorLink {
   const std::string address_;
   Handler* const handler_;
   Clock* const clock_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::AgentLink::Stub> stub_;
+  CoordinatorChannel channel_;  // The thread's own, once there is one.
 
   Mutex mutex_;
   CondVar changed_;

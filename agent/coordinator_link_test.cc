@@ -76,7 +76,7 @@ struct ThreeOrders {
   ScriptedCoordinator coordinator;
   LinkClock clock;
   Answering handler{&clock};
-  CoordinatorLink link{coordinator.address(), &handler, &clock, /*max_lifecycle=*/2};
+  CoordinatorLink link{coordinator.address(), &handler, &clock, /*tls=*/{}, /*max_lifecycle=*/2};
 };
 
 TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {

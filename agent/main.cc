@@ -1,5 +1,6 @@
 // fsdpd-agent: hosts the ranks of one node. Exit 0 after SIGTERM or SIGINT and a clean stop, 1 for what the
 // machine or the coordinator refuses, 2 for a wrong command line.
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/time/time.h>
 #include <limits.h>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "agent/agent.h"
 #include "agent/plugin_check.h"
@@ -26,6 +28,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/quiet_grpc.h"
 #include "base/rank_cores.h"
 #include "base/rank_env.h"
 #include "base/version.h"
@@ -46,6 +49,7 @@ struct Flags {
   int64_t grace_ms = 5000;
   std::string rank_cores = kNearCores;
   std::string port_file;
+  bool insecure = false;
 };
 
 // Checks say what is wrong, or "".
@@ -78,6 +82,47 @@ std::string CheckPluginDir(const std::string& dir) {
 std::string DefaultNode() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, sizeof name - 1) == 0 ? NodeNameOf(name) : "";
+}
+
+void DeclareSecurity(CLI::App* app, Flags* flags) {
+  TlsFiles& tls = flags->agent.tls;
+  CLI::Option* insecure = app->add_flag("--insecure", flags->insecure,
+                                        "Plaintext, to a coordinator with --insecure on this machine only");
+  const auto file = [&](const char* name, std::string* path, const char* about) {
+    app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
+  };
+  file("--coordinator-ca", &tls.trusted, "Authorities of the coordinator's certificate, in PEM");
+  file("--tls-cert", &tls.certificate,
+       "This node's certificate, which names the node, and those up to its authority");
+  file("--tls-key", &tls.key, "Key of --tls-cert; these three are read again when the agent connects");
+}
+
+// What the flags lack together, or "".
+std::string WhyNotSecure(const Flags& flags) {
+  const TlsFiles& tls = flags.agent.tls;
+  if (flags.insecure) {
+    const absl::StatusOr<HostPort> coordinator = ParseHostPort(flags.agent.coordinator);
+    if (coordinator.ok() && IsLoopback(*coordinator)) return "";
+    return absl::StrCat("--insecure: the coordinator ", flags.agent.coordinator,
+                        " is not on this machine; use TLS");
+  }
+  for (const auto& [flag, value] :
+       {std::pair("--coordinator-ca", &tls.trusted), std::pair("--tls-cert", &tls.certificate),
+        std::pair("--tls-key", &tls.key)}) {
+    if (value->empty()) {
+      return absl::StrCat(flag, " is required, or --insecure for a coordinator on this machine");
+    }
+  }
+  return "";
+}
+
+// Before anybody is asked: what the coordinator would refuse, with the reason that it would give.
+absl::Status CheckCertificate(const AgentOptions& options) {
+  if (!options.tls.given()) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(const TlsIdentity own, ReadTlsFiles(options.tls, Clock::Real()->Wall()));
+  const absl::Status named = CheckNodeInNames(options.node, own.names);
+  if (named.ok()) return named;
+  return absl::PermissionDeniedError(absl::StrCat(options.tls.certificate, ": ", named.message()));
 }
 
 void Declare(CLI::App* app, Flags* flags) {
@@ -124,6 +169,7 @@ void Declare(CLI::App* app, Flags* flags) {
                   "or a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();
+  DeclareSecurity(app, flags);
 }
 
 std::string DefaultRankBinary() {
@@ -194,6 +240,8 @@ int Serve(Flags flags, int signals) {
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
   }
+  if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok())
+    return Fail(certificate);
   const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;
@@ -240,6 +288,10 @@ int Main(int argc, char** argv) {
     std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
     return kUsageError;
   }
+  if (const std::string wrong = WhyNotSecure(flags); !wrong.empty()) {
+    std::cerr << wrong << "\n";
+    return kUsageError;
+  }
   SetLogName("agent " + flags.agent.node);
   // Before any thread exists, so that all inherit the mask and the signals are read in one place.
   sigset_t handled;
@@ -248,6 +300,7 @@ int Main(int argc, char** argv) {
   sigaddset(&handled, SIGINT);
   FSDPD_CHECK(pthread_sigmask(SIG_BLOCK, &handled, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
+  QuietGrpc();
   const UniqueFd signals(signalfd(-1, &handled, SFD_CLOEXEC));
   FSDPD_CHECK(signals.valid());
   return Serve(std::move(flags), signals.get());

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/person.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
 #include "base/trace_file.h"
@@ -38,9 +39,12 @@ Exit codes:
   9 damaged checkpoint   10 checkpoints differ   130 interrupted
 
 Environment:
-  FSDPD_SERVER  the coordinator's HOST:PORT, where --server is not given
-  NO_COLOR      any value: no colors
-  COLUMNS       width of the screen, where the terminal does not say)";
+  FSDPD_SERVER          the coordinator's HOST:PORT, where --server is not given
+  FSDPD_COORDINATOR_CA  as --coordinator-ca
+  FSDPD_TOKEN_FILE      as --token-file
+  FSDPD_TOKEN           the token itself, where no file is named; it is sent over TLS only
+  NO_COLOR              any value: no colors
+  COLUMNS               width of the screen, where the terminal does not say)";
 
 constexpr int kMostProfiled = 1024;  // Ranks are threads that all measure at once.
 constexpr int kMostSeconds = 24 * 60 * 60;
@@ -327,6 +331,37 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
 }
 
+std::string CheckPerson(std::string& name) { return std::string(CheckPersonName(name).message()); }
+
+void AddTokenCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* token =
+      AddCommand(app, "token", "Make the tokens by which a coordinator knows people.",
+                 "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
+  token->require_subcommand(1);
+  CLI::App* make =
+      AddCommand(token, "new",
+                 "Write a new token to a file for its owner, and print the line for the coordinator's "
+                 "--tokens file, which "
+                 "has only its hash.",
+                 "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
+  make->add_option("NAME", line->person, "Whose it is; the same name twice while one replaces another")
+      ->required()
+      ->check(CLI::Validator(CheckPerson, ""))
+      ->type_name("");
+  std::vector<std::string> roles;
+  for (const PersonRole role : kPersonRoles) roles.push_back(NameOf(role));
+  make->add_option("--role", line->role,
+                   "viewer (sees jobs, nodes, logs), submitter (runs jobs and ends its own), operator (ends "
+                   "anybody's) or admin")
+      ->required()
+      ->check(CLI::IsMember(roles))
+      ->type_name("ROLE");
+  make->add_option("--out", line->out, "File for the token, made for its owner's eyes; not there yet")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("FILE");
+}
+
 void AddOtherCommands(CLI::App* app, CommandLine* line) {
   CLI::App* logs = AddCommand(app, "logs", "Print what a job's ranks wrote to stdout and stderr.",
                               "  fsdpctl logs tiny-llama-k3x9q2 --tail 20\n"
@@ -375,6 +410,7 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(0))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");
+  AddTokenCommand(app, line);
   AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
 }
 
@@ -400,6 +436,16 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->type_name("HOST:PORT")
       ->capture_default_str()
       ->check(CLI::Validator(CheckServer, ""));
+  app->add_option(
+         "--coordinator-ca", line->coordinator_ca,
+         "Authorities of the coordinator's certificate, in PEM; without it the connection is plaintext")
+      ->envname("FSDPD_COORDINATOR_CA")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  app->add_option("--token-file", line->token_file, "File with the token that says who you are")
+      ->envname("FSDPD_TOKEN_FILE")
+      ->check(NotEmpty())
+      ->type_name("FILE");
   app->add_option("-o,--output", line->output, "Form of the data: table, json or yaml")
       ->check(CLI::IsMember({"table", "json", "yaml"}))
       ->type_name("FORM")

@@ -12,10 +12,14 @@ namespace fsdpd {
 
 struct CommandLine {
   std::string command;  // "submit", "get", ...
-  std::string action;   // ckpt; "inspect", "verify", "convert", "diff"
+  std::string action;   // ckpt; "inspect", "verify", "convert", "diff". token; "new"
   std::string server = "127.0.0.1:7777";
   std::string output = "table";  // table, json, yaml
   double timeout_seconds = 10;   // Of a unary call.
+  std::string coordinator_ca;    // A file; empty: plaintext.
+  std::string token_file;        // Empty: by the environment, or none.
+  std::string trusted;           // What is in coordinator_ca: ReadCredentials().
+  std::string token;             // What is in token_file: likewise.
 
   std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
   std::string target;                     // ckpt convert; ckpt diff: the second folder
@@ -53,12 +57,15 @@ struct CommandLine {
 
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.
-  std::string out;       // trace; a file, or empty: by the job.
+  std::string out;       // trace; a file, or empty: by the job. token new
 
   std::string node;                      // cordon, uncordon
   std::string reason;                    // cancel, cordon
   std::optional<int64_t> grace_seconds;  // cancel
   bool wait = false;                     // cancel
+
+  std::string person;  // token new
+  std::string role;    // token new
 };
 
 // An exit code when the program ends here (help, or wrong usage, which is explained on console->err).

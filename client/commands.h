@@ -25,6 +25,9 @@ int RunProfileCommand(const CommandLine& line, Console* console);
 // Reads checkpoints, without a coordinator: ckpt.
 int RunCkptCommand(const CommandLine& line, Console* console);
 
+// Makes a token, without a coordinator: token.
+int RunTokenCommand(const CommandLine& line, Console* console);
+
 // Has a job's steps traced, and writes the traces as one: trace.
 int RunTrace(Session* session);
 

@@ -50,7 +50,18 @@ absl::Duration PauseAfter(const absl::Status& status, absl::Duration otherwise) 
   return absl::Seconds(retry.retry_delay().seconds()) + absl::Nanoseconds(retry.retry_delay().nanos());
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+// gRPC itself sends call credentials over nothing but TLS.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const CoordinatorClient::Options& options) {
+  if (options.trusted.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = options.trusted;
+  const std::shared_ptr<grpc::ChannelCredentials> channel = grpc::SslCredentials(ssl);
+  if (options.token.empty()) return channel;
+  return grpc::CompositeChannelCredentials(channel, grpc::AccessTokenCredentials(options.token));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const CoordinatorClient::Options& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
@@ -63,12 +74,22 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   // An address on a command line is meant as it stands; no proxy stands between the parts of one cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, CredentialsOf(options), arguments);
 }
 
 // gRPC wraps the reason: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1:
 // Connection refused". The end of it is what a person needs.
-std::string ShortReason(const std::string& message) {
+std::string ShortReason(const std::string& message, bool tls) {
+  if (tls && absl::StrContains(message, "wrong version number")) {
+    return "it speaks no TLS; leave --coordinator-ca out, if that is meant";
+  }
+  if (tls && absl::StrContains(message, "certificate verify failed")) {
+    return "its certificate is of no authority in --coordinator-ca, or not valid now";
+  }
+  if (!tls && (absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer"))) {
+    return "it ends the connection; one with TLS does so until --coordinator-ca or FSDPD_COORDINATOR_CA is "
+           "set";
+  }
   if (absl::StartsWith(message, "DNS resolution failed")) return "the host's name is unknown";
   if (absl::StrContains(message, "HTTP/2")) return "what listens there is no coordinator";
   const size_t last = message.rfind(": ");
@@ -151,8 +172,8 @@ Violations FieldViolationsOf(const absl::Status& status) {
 
 CoordinatorClient::CoordinatorClient(std::string address, Options options)
     : address_(std::move(address)),
-      options_(options),
-      channel_(MakeChannel(address_)),
+      options_(std::move(options)),
+      channel_(MakeChannel(address_, options_)),
       stub_(v1::Coordinator::NewStub(channel_)) {}
 
 absl::Status CoordinatorClient::Connect() {
@@ -169,7 +190,8 @@ absl::Status CoordinatorClient::Connect() {
     const absl::Status status = FromGrpc(stub_->GetVersion(&context, {}, &response));
     // An answer of any kind is one: what it is will be told of the call that was meant.
     if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
-    if (!IsSilence(status)) return absl::UnavailableError(ShortReason(std::string(status.message())));
+    if (!IsSilence(status))
+      return absl::UnavailableError(ShortReason(std::string(status.message()), !options_.trusted.empty()));
     if (absl::Now() >= deadline) return Silence(status);
   }
 }

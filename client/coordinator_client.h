@@ -43,6 +43,8 @@ class CoordinatorClient {
   struct Options {
     absl::Duration call_timeout = absl::Seconds(10);
     absl::Duration connect_timeout = absl::Milliseconds(2500);
+    std::string trusted = "";  // PEM of the authorities of the coordinator's certificate; empty: plaintext.
+    std::string token = "";    // Says who calls; goes over TLS only. May be empty.
   };
 
   CoordinatorClient(std::string address, Options options);  // "HOST:PORT"

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/quiet_grpc.h"
 #include "client/commands.h"
 #include "client/outcome.h"
 
@@ -69,6 +70,7 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
 
 int main(int argc, char** argv) {
   KeepStandardStreams();
+  fsdpd::QuietGrpc();
   const bool terminal = CanDraw(STDOUT_FILENO);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.
   WatchSignals(&interrupt, terminal);

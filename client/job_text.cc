@@ -358,6 +358,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
+  if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
   if (job.has_last_step()) {
     absl::StrAppend(

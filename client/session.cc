@@ -1,15 +1,47 @@
 #include "client/session.h"
 
+#include <absl/strings/ascii.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/tls_files.h"
 #include "client/job_follow.h"
 #include "client/outcome.h"
 
 namespace fsdpd {
+namespace {
+
+CoordinatorClient::Options OptionsOf(const CommandLine& line) {
+  CoordinatorClient::Options options;
+  options.call_timeout = absl::Seconds(line.timeout_seconds);
+  options.trusted = line.trusted;
+  options.token = line.token;
+  return options;
+}
+
+}  // namespace
+
+absl::Status ReadCredentials(CommandLine* line) {
+  if (line->coordinator_ca.empty()) return absl::OkStatus();  // A token is sent over TLS only.
+  FSDPD_ASSIGN_OR_RETURN(const TlsIdentity read,
+                         ReadTlsFiles({line->coordinator_ca, "", ""}, Clock::Real()->Wall()));
+  line->trusted = read.trusted;
+  if (!line->token_file.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(line->token, ReadSecretLine(line->token_file));
+  } else if (const char* token = std::getenv("FSDPD_TOKEN"); token != nullptr) {
+    line->token = token;
+    if (!std::all_of(line->token.begin(), line->token.end(), absl::ascii_isgraph)) {
+      return absl::InvalidArgumentError("FSDPD_TOKEN is to be one word, without spaces or line ends");
+    }
+  }
+  return absl::OkStatus();
+}
 
 Session::Session(const CommandLine& line, Console* console)
-    : line_(line),
-      console_(*console),
-      client_(line.server, {absl::Seconds(line.timeout_seconds)}),
-      screen_(console, line.output) {}
+    : line_(line), console_(*console), client_(line.server, OptionsOf(line)), screen_(console, line.output) {}
 
 int Session::Fail(const absl::Status& status) { return ReportError(status, line_.server, &console_); }
 

@@ -12,6 +12,9 @@
 
 namespace fsdpd {
 
+// Reads what says who calls and whom to trust, from the files and the environment that `line` names.
+absl::Status ReadCredentials(CommandLine* line);
+
 class Session {
  public:
   Session(const CommandLine& line, Console* console);  // Both must outlive it.

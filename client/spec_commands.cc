@@ -246,6 +246,11 @@ int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
   if (line.command == "ckpt") return RunCkptCommand(line, console);
+  if (line.command == "token") return RunTokenCommand(line, console);
+  if (const absl::Status read = line.offline ? absl::OkStatus() : ReadCredentials(&line); !read.ok()) {
+    console->err << "fsdpctl: " << read.message() << "\n";
+    return kExitUsage;
+  }
   for (const char* command : {"submit", "validate", "plan"}) {
     if (line.command == command) return RunSpecCommand(line, console);
   }

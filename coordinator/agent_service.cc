@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/log.h"
 #include "coordinator/errors.h"
 
@@ -32,6 +33,7 @@ absl::Status AgentService::Serve(grpc::ServerContext* context, Stream* stream) {
   if (!first.has_register_())
     return absl::InvalidArgumentError("the first message of a stream must be Register");
   const v1::Register& info = first.register_();
+  FSDPD_RETURN_IF_ERROR(Admit(context, info.node()));
   const std::string address(absl::StripPrefix(context->peer(), "ipv4:"));
   FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<StreamOutbox> outbox,
                          parts_.nodes->Attach(info, address, [context] { context->TryCancel(); }));
@@ -54,6 +56,23 @@ absl::Status AgentService::Serve(grpc::ServerContext* context, Stream* stream) {
     LogInfo("agent detached node=%s", info.node());
   }
   return status;
+}
+
+absl::Status AgentService::Admit(grpc::ServerContext* context, const std::string& node) {
+  const absl::Status admitted = parts_.gate->AdmitNode(*context, node);
+  if (parts_.audit == nullptr) return admitted;
+  AuditRecord record;
+  record.time = parts_.clock->Wall();
+  if (admitted.ok() && !parts_.gate->open()) {
+    record.who = node;
+    record.role = "node";
+  }
+  record.from = context->peer();
+  record.method = "Attach";
+  record.object = CheckNodeName(node).ok() ? node : "(no node's name)";
+  record.outcome = absl::StatusCodeToString(admitted.code());
+  parts_.audit->Write(record);
+  return admitted;
 }
 
 absl::Status AgentService::ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,

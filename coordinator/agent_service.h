@@ -6,7 +6,12 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <string>
 
+#include "base/clock.h"
+#include "coordinator/audit_log.h"
+#include "coordinator/gate.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
@@ -27,6 +32,9 @@ class AgentService final : public v1::AgentLink::Service {
     Rendezvous* rendezvous;
     LogRelay* logs;
     TraceRelay* traces;
+    const Gate* gate;
+    AuditLog* audit;  // Null where no record is kept.
+    const Clock* clock;
   };
   using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>;
 
@@ -36,6 +44,7 @@ class AgentService final : public v1::AgentLink::Service {
 
  private:
   absl::Status Serve(grpc::ServerContext* context, Stream* stream);
+  absl::Status Admit(grpc::ServerContext* context, const std::string& node);
   absl::Status ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox, Stream* stream);
   absl::Status Handle(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,
                       v1::AgentMessage* message);

@@ -138,9 +138,12 @@ class SpecDetails {
 
 }  // namespace
 
-absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message) {
+absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                     const std::map<std::string, std::string>& metadata) {
   absl::Status status(code, message);
-  AttachInfo(reason, &status);
+  google::rpc::ErrorInfo info = InfoOf(reason);
+  info.mutable_metadata()->insert(metadata.begin(), metadata.end());
+  Attach(info, &status);
   return status;
 }
 

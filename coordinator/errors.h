@@ -12,6 +12,7 @@
 #include <absl/strings/string_view.h>
 #include <grpcpp/support/status.h>
 
+#include <map>
 #include <string>
 
 #include "base/violation.h"
@@ -20,8 +21,9 @@ namespace fsdpd {
 
 constexpr char kErrorDomain[] = "fsdpd";
 
-// `reason`: UPPER_SNAKE_CASE, stable, for programs. `message`: for people.
-absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message);
+// `reason`: UPPER_SNAKE_CASE, stable, for programs, as `metadata` is. `message`: for people.
+absl::Status Refusal(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                     const std::map<std::string, std::string>& metadata = {});
 
 // INVALID_ARGUMENT with the errors in `faults` as coordinator.proto says (warnings and adjustments are left
 // out). Bounded, however many they are and whatever they quote: the message has the first, the details what

@@ -71,7 +71,8 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   return query;
 }
 
-v1::Job NewJob(const v1::SubmitJobRequest& request, const Examined& examined, absl::Time now) {
+v1::Job NewJob(const std::string& submitter, const v1::SubmitJobRequest& request, const Examined& examined,
+               absl::Time now) {
   constexpr char kReason[] = "admitted; waits to be placed";
   v1::Job job;
   job.set_id(NewJobId(request.spec().name()));
@@ -82,6 +83,7 @@ v1::Job NewJob(const v1::SubmitJobRequest& request, const Examined& examined, ab
   job.set_create_unix_nanos(absl::ToUnixNanos(now));
   KeepPlan(examined.plan, examined.open, &job);
   job.set_request_id(request.request_id());
+  job.set_submitter(submitter);
   auto* event = job.add_events();
   event->set_unix_nanos(job.create_unix_nanos());
   event->set_state(job.state());
@@ -127,7 +129,8 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
 
 // --- Submitting --------------------------------------------------------------------------------------------
 
-absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJobRequest& request,
+                                v1::SubmitJobResponse* response) {
   FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
   FSDPD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   if (!request.request_id().empty()) {
@@ -142,7 +145,7 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
   if (!examined.plan.accepted()) return BadSpec(examined.plan.faults);
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kIdTries && (tries == 0 || absl::IsAlreadyExists(stored.status())); ++tries) {
-    stored = parts_.store->Insert(NewJob(request, examined, parts_.clock->Wall()));
+    stored = parts_.store->Insert(NewJob(submitter, request, examined, parts_.clock->Wall()));
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
@@ -157,11 +160,6 @@ absl::Status JobService::Submit(const v1::SubmitJobRequest& request, v1::SubmitJ
     *response->add_faults() = ToProto(warning);
   }
   return absl::OkStatus();
-}
-
-grpc::Status JobService::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
-                                   v1::SubmitJobResponse* response) {
-  return ToGrpc(Submit(*request, response));
 }
 
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
@@ -204,6 +202,12 @@ absl::StatusOr<v1::Job> JobService::Find(const std::string& id) {
   absl::StatusOr<v1::Job> stored = parts_.store->Get(id);
   if (absl::IsNotFound(stored.status())) return JobNotFound(id);
   return stored;
+}
+
+std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
+  const absl::StatusOr<v1::Job> job = Find(id);
+  if (absl::IsNotFound(job.status()) || absl::IsInvalidArgument(job.status())) return std::nullopt;
+  return job.ok() ? job->submitter() : "";
 }
 
 grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,

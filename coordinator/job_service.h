@@ -1,5 +1,6 @@
-// The public API (coordinator.proto): thin handlers that check, call, map and return. What a call means is
-// decided by the parts it calls; what an error looks like on the wire by errors.h.
+// What the public API (coordinator.proto) does for who may call it (guarded_api.h): thin handlers that check,
+// call, map and return. What a call means is decided by the parts it calls; what an error looks like on the
+// wire by errors.h.
 //
 // Unary handlers return within one tick of the reconciler plus one write. Streams (WatchJob, TailLogs,
 // TraceJob) hold a thread each and are bounded by kMaxReaderStreams; they look at their client and at the
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +49,12 @@ class JobService final : public v1::Coordinator::Service {
   // Streams end with UNAVAILABLE from now on. Idempotent.
   void Close() { closing_ = true; }
 
-  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest*, v1::SubmitJobResponse*) override;
+  // SubmitJob, by somebody of that name; "" where the coordinator asks nobody who he is.
+  absl::Status Submit(const std::string& submitter, const v1::SubmitJobRequest& request,
+                      v1::SubmitJobResponse* response);
+  // Of a job: nothing where there is none; "" where it says no submitter, or cannot be read now.
+  std::optional<std::string> SubmitterOf(const std::string& id);
+
   grpc::Status ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest*,
                            v1::ValidateJobResponse*) override;
   grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*, v1::PlanJobResponse*) override;
@@ -72,7 +79,6 @@ class JobService final : public v1::Coordinator::Service {
   using LogWriter = grpc::ServerWriter<v1::TailLogsResponse>;
   using TraceWriter = grpc::ServerWriter<v1::TraceJobResponse>;
 
-  absl::Status Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response);
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);

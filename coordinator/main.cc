@@ -1,6 +1,6 @@
 // fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
 // error.
-#include <grpc/support/log.h>
+#include <absl/strings/str_cat.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,10 +10,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <utility>
 
 #include "base/address.h"
 #include "base/log.h"
+#include "base/quiet_grpc.h"
 #include "base/version.h"
+#include "coordinator/audit_log.h"
 #include "coordinator/server.h"
 
 namespace fsdpd {
@@ -24,6 +27,8 @@ struct Flags {
   std::string port_file;
   int64_t tick_ms = 100;
   int64_t reattach_grace_ms = 15000;
+  bool insecure = false;
+  int64_t audit_log_mib = 64;
 };
 
 // Says what is wrong, or "".
@@ -31,9 +36,50 @@ std::string CheckListen(const std::string& address) {
   return std::string(ParseHostPort(address).status().message());
 }
 
-// gRPC prints what it cannot do, before it says so to its caller, who says it better.
-void SilenceGrpc() {
-  if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+void DescribeSecurity(CLI::App* app, Flags* flags) {
+  ServerOptions& server = flags->server;
+  CLI::Option* insecure =
+      app->add_flag("--insecure", flags->insecure,
+                    "Plaintext, and whoever connects may do everything: on a loopback address only");
+  const auto file = [&](const char* name, std::string* path, const char* about) {
+    app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
+  };
+  file("--tls-cert", &server.tls.certificate,
+       "This coordinator's certificate, in PEM, and those up to its authority");
+  file("--tls-key", &server.tls.key, "Key of --tls-cert; these three are read again at each connection");
+  file("--tls-client-ca", &server.tls.trusted, "Authorities of the agents' certificates");
+  file("--tokens", &server.tokens, "Who may call: lines of `fsdpctl token new`, read again when they change");
+  app->add_option("--health-listen", server.health_listen,
+                  "HOST:PORT for health checks alone, in plaintext, for probes that know no TLS")
+      ->check(CheckListen);
+  app->add_option("--audit-log", server.audit_log,
+                  "File that gets a line of JSON for each call that changes something")
+      ->type_name("FILE");
+  app->add_option(
+         "--audit-log-mib", flags->audit_log_mib,
+         absl::StrCat("Its size, at which it becomes FILE.1; the last ", kKeptAuditFiles, " are kept"))
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+// What the flags lack together, or "".
+std::string WhyNotSecure(const Flags& flags) {
+  const ServerOptions& server = flags.server;
+  if (flags.insecure) {
+    const absl::StatusOr<HostPort> listen = ParseHostPort(server.listen);
+    if (listen.ok() && IsLoopback(*listen)) return "";
+    return absl::StrCat("--insecure: ", server.listen,
+                        " is reached from other machines; listen on 127.0.0.1, or use TLS");
+  }
+  for (const auto& [flag, value] :
+       {std::pair("--tls-cert", &server.tls.certificate), std::pair("--tls-key", &server.tls.key),
+        std::pair("--tls-client-ca", &server.tls.trusted), std::pair("--tokens", &server.tokens)}) {
+    if (value->empty()) {
+      return absl::StrCat(flag,
+                          " is required, or --insecure for a coordinator that only this machine reaches");
+    }
+  }
+  return "";
 }
 
 void Describe(CLI::App* app, Flags* flags) {
@@ -52,6 +98,7 @@ void Describe(CLI::App* app, Flags* flags) {
                   "How long agents may take to come back after the coordinator restarted or stood still")
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
+  DescribeSecurity(app, flags);
 }
 
 // Readers see the whole line or no file.
@@ -75,7 +122,7 @@ sigset_t BlockStopSignals() {
 
 int Run(const Flags& flags) {
   const sigset_t signals = BlockStopSignals();
-  SilenceGrpc();
+  QuietGrpc();
   auto server = Server::Start(flags.server);
   if (!server.ok()) {
     LogError("cannot start: %s", server.status().ToString());
@@ -87,6 +134,7 @@ int Run(const Flags& flags) {
     return 1;
   }
   LogInfo("serving address=%s state_dir=%s version=%s", address, flags.server.state_dir, kVersion);
+  if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
   int signal = 0;
   sigwait(&signals, &signal);
   LogInfo("stopping signal=%d", signal);
@@ -103,6 +151,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (const std::string wrong = WhyNotSecure(flags); !wrong.empty()) {
+    fprintf(stderr, "%s\n", wrong.c_str());
+    return 2;
+  }
+  flags.server.audit_log_bytes = flags.audit_log_mib << 20;
   flags.server.reconciler.tick = absl::Milliseconds(flags.tick_ms);
   flags.server.reconciler.reattach_grace = absl::Milliseconds(flags.reattach_grace_ms);
   SetLogName("coordinator");

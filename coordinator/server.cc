@@ -7,12 +7,18 @@
 
 #include <mutex>
 
+#include "base/address.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "coordinator/agent_service.h"
+#include "coordinator/audit_log.h"
+#include "coordinator/gate.h"
+#include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
+#include "coordinator/people.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/sqlite_store.h"
+#include "coordinator/tls_port.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
@@ -24,11 +30,24 @@ constexpr int kMinPingIntervalMs = 1000;
 constexpr int kMaxThreads = 2 * kMaxAgentStreams + kMaxReaderStreams + 256;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
+absl::Status CannotListen(const std::string& address) {
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", address,
+                                             ": the address is in use, not of this machine, or malformed"));
+}
+
 }  // namespace
 
+// What decides who may do what, and keeps it on record. Null where the options ask for none.
+struct Server::Security {
+  std::shared_ptr<TlsPort> port;
+  std::unique_ptr<People> people;
+  std::unique_ptr<AuditLog> audit;
+};
+
 struct Server::Parts {
-  Parts(const ServerOptions& options, std::unique_ptr<SqliteStore> opened)
-      : store(std::move(opened)),
+  Parts(const ServerOptions& options, std::unique_ptr<SqliteStore> opened, Security given)
+      : security(std::move(given)),
+        store(std::move(opened)),
         nodes(store->generation(), options.clock),
         logs(&nodes),
         admission([this] { return IdleSlots(nodes.Snapshot()); }),
@@ -36,8 +55,12 @@ struct Server::Parts {
                    {store.get(), &nodes, &rendezvous, &board, options.clock,
                     [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
-        agents({&nodes, &reconciler, &rendezvous, &logs, &traces}) {}
+        gate(security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
+        api(&jobs, &gate, security.audit.get(), options.clock),
+        agents(
+            {&nodes, &reconciler, &rendezvous, &logs, &traces, &gate, security.audit.get(), options.clock}) {}
 
+  Security security;
   std::unique_ptr<SqliteStore> store;
   NodeRegistry nodes;
   Rendezvous rendezvous;
@@ -47,8 +70,11 @@ struct Server::Parts {
   Admission admission;
   Reconciler reconciler;
   JobService jobs;
+  Gate gate;
+  GuardedApi api;
   AgentService agents;
   std::unique_ptr<grpc::Server> grpc;
+  std::unique_ptr<grpc::Server> health;
   std::string address;
   std::once_flag stopped;
 };
@@ -57,9 +83,39 @@ Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Server::~Server() { Stop(); }
 
+absl::StatusOr<Server::Security> Server::Secure(const ServerOptions& options) {
+  Security security;
+  if (options.tls.given()) {
+    FSDPD_ASSIGN_OR_RETURN(security.port, TlsPort::Make(options.tls, options.clock));
+    FSDPD_ASSIGN_OR_RETURN(security.people, People::Open(options.tokens, options.clock));
+  } else {
+    FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+    if (!IsLoopback(listen)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+    }
+  }
+  if (!options.audit_log.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(security.audit, AuditLog::Open(options.audit_log, options.audit_log_bytes));
+  }
+  return security;
+}
+
+// gRPC adds health and reflection to every server by itself; this one has nothing else.
+absl::Status Server::ServeHealth(const std::string& listen, Parts* parts) {
+  if (listen.empty()) return absl::OkStatus();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  parts->health = builder.BuildAndStart();
+  return parts->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
+  FSDPD_ASSIGN_OR_RETURN(Security security, Secure(options));
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store, SqliteStore::Open(options.state_dir));
-  auto parts = std::make_unique<Parts>(options, std::move(store));
+  auto parts = std::make_unique<Parts>(options, std::move(store), std::move(security));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
 
   grpc::EnableDefaultHealthCheckService(true);
@@ -76,14 +132,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAgentLostAfterMs);
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&parts->jobs);
+  const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
+  builder.AddListeningPort(options.listen, parts->security.port ? parts->security.port : plaintext, &port);
+  builder.RegisterService(&parts->api);
   builder.RegisterService(&parts->agents);
   parts->grpc = builder.BuildAndStart();
   if (parts->grpc == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
-                                               ": the address is in use, not of this machine, or malformed"));
+    return CannotListen(options.listen);
   }
+  FSDPD_RETURN_IF_ERROR(ServeHealth(options.health_listen, parts.get()));
   // Health answers by service too, as gRPC's probes and load balancers ask.
   for (const char* service : {v1::Coordinator::service_full_name(), v1::AgentLink::service_full_name()}) {
     parts->grpc->GetHealthCheckService()->SetServingStatus(service, true);
@@ -103,6 +160,7 @@ void Server::Stop() {
     // reads.
     parts_->grpc->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     parts_->grpc->Wait();
+    if (parts_->health != nullptr) parts_->health->Shutdown();
     parts_->reconciler.Stop();
   });
 }

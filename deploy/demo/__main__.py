@@ -1,8 +1,10 @@
 """Builds fsdpd, trains a small Llama with it on this machine, and draws what was measured as one HTML page.
 
 A coordinator and two agents start on loopback, each agent with two CPU ranks (or, with --gpus, one agent with a rank
-on each GPU). The text is this repository's own documentation, a token per character. Everything is stopped at the
-end, on failure and on Ctrl-C, and that nothing is left is checked and printed. A failed run keeps its folder.
+on each GPU). They run with --insecure, without certificates and tokens: for these minutes whoever is on this machine
+may do everything with them. docs/deploy.md says what an installation has instead. The text is this repository's own
+documentation, a token per character. Everything is stopped at the end, on failure and on Ctrl-C, and that nothing is
+left is checked and printed. A failed run keeps its folder.
 """
 import argparse
 import contextlib
@@ -147,21 +149,23 @@ class Cluster:
     def __init__(self, folder, processes):
         self._folder, self._processes = folder, processes
         self._server = None
+        os.environ.pop("FSDPD_COORDINATOR_CA", None)  # Of a coordinator of the user's own, which is not asked here.
         # Four ranks share the cores; with a thread for each core in every rank, a step would be spent on switching.
         threads = str(max(1, (os.cpu_count() or 1) // (CPU_NODES * CPU_RANKS_PER_NODE)))
         self._env = {"OMP_NUM_THREADS": threads, **os.environ}
 
     def start(self, gpus):
-        self._server = self._daemon("coordinator", BIN / "coordinator/fsdpd-coordinator",
+        self._server = self._daemon("coordinator", BIN / "coordinator/fsdpd-coordinator", "--insecure",
                                     "--listen", "127.0.0.1:0", "--state-dir", self._folder / "state")
         device, slots, nodes = ("cuda", gpus, 1) if gpus else ("cpu", CPU_RANKS_PER_NODE, CPU_NODES)
         names = [f"node-{index}" for index in range(nodes)]
         for name in names:
-            self._daemon(name, BIN / "agent/fsdpd-agent", "--coordinator", self._server, "--node", name,
+            self._daemon(name, BIN / "agent/fsdpd-agent", "--insecure", "--coordinator", self._server, "--node", name,
                          "--device", device, "--slots", slots, "--metrics-listen", "127.0.0.1:0",
                          "--work-dir", self._folder / name)
         self._await_nodes(nodes)
-        say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each")
+        say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each; "
+                     "--insecure: whoever is on this machine may use them")
 
     def _daemon(self, name, binary, *flags):
         port_file = self._folder / f"{name}.port"

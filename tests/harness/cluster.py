@@ -46,12 +46,12 @@ class Result:
         return self
 
 
-def fsdpctl(*arguments, server=None, stdin=None, timeout_s=180, cwd=None):
+def fsdpctl(*arguments, server=None, stdin=None, timeout_s=180, cwd=None, env=None):
     command = [program("client/fsdpctl")]
     command += ["--server", server] if server else []
     command += [str(argument) for argument in arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, cwd=cwd,
-                          stdin=subprocess.DEVNULL if stdin is None else None)
+                          stdin=subprocess.DEVNULL if stdin is None else None, env={**os.environ, **(env or {})})
     return Result(["fsdpctl", *command[1:]], done.returncode, done.stdout, done.stderr)
 
 
@@ -65,7 +65,8 @@ def _port(address):
 
 
 class Cluster:
-    def __init__(self, folder, agents=2, slots=2, start=True):
+    def __init__(self, folder, agents=2, slots=2, start=True, security=None):
+        """`security` (harness.security): who asks and answers by TLS and tokens; without it nobody asks."""
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
@@ -75,6 +76,7 @@ class Cluster:
         self.agents = {}   # By node name.
         self.metrics = {}  # By node name: host:port.
         self._want = (agents, slots) if start else (0, 0)
+        self.security = security
         self._started = start
         self._ports = set()
         self._channel = None
@@ -155,7 +157,9 @@ class Cluster:
         port_file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
             program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
-            "--state-dir", self.state_dir, "--port-file", port_file], self.folder / "coordinator.log", self.mark)
+            "--state-dir", self.state_dir, "--port-file", port_file,
+            *(self.security.coordinator_flags() if self.security else ["--insecure"])],
+            self.folder / "coordinator.log", self.mark)
         if expect_serving:
             self.address = self._read_port_file(self.coordinator, port_file)
         return self.coordinator
@@ -165,10 +169,11 @@ class Cluster:
         port_file.unlink(missing_ok=True)
         flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
                  "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{name}.work",
-                 "rank_binary": program("fsdp/fsdpd-rank"), **flags}
+                 "rank_binary": program("fsdp/fsdpd-rank"),
+                 **(self.security.agent_flags(name) if self.security else {"insecure": True}), **flags}
         command = [program("agent/fsdpd-agent")]
         for flag, value in flags.items():
-            command += [f"--{flag.replace('_', '-')}", value]
+            command += [f"--{flag.replace('_', '-')}"] + ([] if value is True else [value])
         agent = Daemon(name, command, self.folder / f"{name}.log", self.mark)
         if not expect_serving:
             return agent
@@ -196,8 +201,9 @@ class Cluster:
 
     # --- the command line
 
-    def ctl(self, *arguments, **kwargs):
-        return fsdpctl(*arguments, server=self.address, **kwargs)
+    def ctl(self, *arguments, person="ada", **kwargs):
+        env = self.security.environment(person) if self.security else None
+        return fsdpctl(*arguments, server=self.address, env=env, **kwargs)
 
     def write_spec(self, spec, name="job.yaml"):
         path = self.folder / name
@@ -208,7 +214,8 @@ class Cluster:
 
     def api(self):
         if not self._channel:
-            self._channel = grpc.insecure_channel(self.address)
+            self._channel = (self.security.channel(self.address, token=self.security.token("ada"))
+                             if self.security else grpc.insecure_channel(self.address))
         return stubs.coordinator_grpc.CoordinatorStub(self._channel)
 
     def submit(self, spec):

@@ -19,11 +19,13 @@ def run(name, *arguments, code, timeout_s=60):
 
 
 def coordinator(folder, *arguments, code):
-    return run("coordinator/fsdpd-coordinator", "--state-dir", folder / "state", *arguments, code=code)
+    return run("coordinator/fsdpd-coordinator", "--state-dir", folder / "state", "--insecure", *arguments,
+               code=code)
 
 
 def agent(folder, *arguments, code):
-    return run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--work-dir", folder / "work", *arguments, code=code)
+    return run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--insecure", "--work-dir", folder / "work",
+               *arguments, code=code)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nonsense", "::1:7777", ":7777", "127.0.0.1:-1"])
@@ -67,3 +69,32 @@ def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
 def test_a_plugin_dir_that_is_none_is_a_usage_error(tmp_path):
     assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", "--plugin-dir", "/no/such/folder", code=2)
     assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", "--plugin-dir", "/etc/passwd", code=2)
+
+
+TLS = ["--tls-cert", "c", "--tls-key", "k"]
+
+
+def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
+    def said(name, *arguments):
+        return run(name, *arguments, code=2).strip()
+
+    folder = ["--state-dir", tmp_path / "state"]
+    assert "--tls-cert is required, or --insecure" in said("coordinator/fsdpd-coordinator", *folder)
+    assert "--tls-client-ca is required" in said("coordinator/fsdpd-coordinator", *folder, *TLS)
+    assert "--tokens is required" in said("coordinator/fsdpd-coordinator", *folder, *TLS, "--tls-client-ca", "a")
+    assert "excludes" in said("coordinator/fsdpd-coordinator", *folder, *TLS, "--insecure")
+    for listen in ("0.0.0.0:7777", "[::]:7777", "10.0.0.1:7777"):
+        assert f"--insecure: {listen} is reached from other machines" in said(
+            "coordinator/fsdpd-coordinator", *folder, "--insecure", "--listen", listen)
+    work = ["--work-dir", tmp_path / "work", "--node", "n"]
+    assert "--coordinator-ca is required, or --insecure" in said("agent/fsdpd-agent", *work, "--coordinator", "h:1")
+    assert "--insecure: the coordinator h:1 is not on this machine" in said(
+        "agent/fsdpd-agent", *work, "--coordinator", "h:1", "--insecure")
+    assert not list(tmp_path.iterdir()), "nothing is made for a wrong command line"
+
+
+def test_tls_files_that_cannot_serve_are_one_line(tmp_path):
+    (tmp_path / "tokens").write_text("alice\n")
+    flags = [*TLS, "--tls-client-ca", tmp_path / "none", "--tokens", tmp_path / "tokens"]
+    said = run("coordinator/fsdpd-coordinator", "--state-dir", tmp_path / "state", *flags, code=1).splitlines()
+    assert len(said) == 1 and f"{tmp_path / 'none'}: No such file" in said[0], said

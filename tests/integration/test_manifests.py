@@ -171,6 +171,17 @@ def test_selectors_find_the_pods(render, overlay):
 
 
 @each_rendering
+def test_every_secret_that_is_mounted_is_made_as_documented(render, overlay):
+    documented = (ROOT / "docs/deploy.md").read_text()
+    made = re.findall(r"^kubectl -n fsdpd create secret generic (\S+)", documented, re.MULTILINE)
+    mounted = {volume["secret"]["secretName"]: volume["secret"] for spec in pod_specs(render(overlay)).values()
+               for volume in spec["volumes"] if "secret" in volume}
+    assert set(mounted) == set(made) and len(made) == 3
+    # The daemons refuse keys that every user may read.
+    assert all(secret["defaultMode"] & 0o007 == 0 for secret in mounted.values())
+
+
+@each_rendering
 def test_variables_in_arguments_are_defined(render, overlay):
     for spec in pod_specs(render(overlay)).values():
         for container in spec["containers"]:

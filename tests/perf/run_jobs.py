@@ -49,15 +49,15 @@ def cluster(folder, device, agents, slots):
     """Yields the coordinator's address and the agents' metrics addresses."""
     daemons = []
     try:
-        coordinator, server = start([BIN / "coordinator/fsdpd-coordinator", "--listen", "127.0.0.1:0", "--state-dir",
-                                     folder / "state"], folder, "coordinator")
+        coordinator, server = start([BIN / "coordinator/fsdpd-coordinator", "--insecure", "--listen", "127.0.0.1:0",
+                                     "--state-dir", folder / "state"], folder, "coordinator")
         daemons.append(coordinator)
         metrics = []
         for index in range(agents):
             own = ",".join(str(index * slots + slot) for slot in range(slots))
             env = {"CUDA_VISIBLE_DEVICES": own} if device == "cuda" and agents > 1 else {}
-            agent, address = start([BIN / "agent/fsdpd-agent", "--coordinator", server, "--node", f"node-{index}",
-                                    "--device", device, "--slots", slots, "--work-dir", folder / f"node-{index}.work",
+            agent, address = start([BIN / "agent/fsdpd-agent", "--insecure", "--coordinator", server, "--node",
+                                    f"node-{index}", "--device", device, "--slots", slots, "--work-dir", folder / f"node-{index}.work",
                                     "--rank-binary", BIN / "fsdp/fsdpd-rank"], folder, f"node-{index}", env)
             daemons.append(agent)
             metrics.append(address)

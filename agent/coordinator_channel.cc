@@ -1,0 +1,62 @@
+#include "agent/coordinator_channel.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "base/limits.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kKeepaliveMs = 3000;  // Finds a dead coordinator, or a dead network, within two of them.
+constexpr int kMaxMetadataBytes = 64 << 10;  // Of an error's details.
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address,
+                                       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  arguments.SetMaxSendMessageSize(kMaxRpcBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Between connects the channel waits by itself, with jitter too; the link waits between streams.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
+  if (!tls_.given()) {
+    if (channel_ == nullptr) channel_ = Connect(address_, grpc::InsecureChannelCredentials());
+    return channel_;
+  }
+  absl::StatusOr<TlsIdentity> read = ReadTlsFiles(tls_, clock_->Wall());
+  if (!read.ok()) {
+    if (channel_ == nullptr) return read.status();
+    std::string fault(read.status().message());
+    if (std::exchange(last_fault_, fault) != fault) {
+      LogError("TLS files cannot be used, those before stay in use: %s", fault);
+    }
+    return channel_;
+  }
+  last_fault_.clear();
+  if (used_.has_value() && used_->SameAs(*read)) return channel_;
+  LogInfo("TLS certificate=%s expires=%s", tls_.certificate,
+          absl::FormatTime(read->not_after, absl::UTCTimeZone()));
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = read->trusted;
+  options.pem_private_key = read->key;
+  options.pem_cert_chain = read->certificate;
+  channel_ = Connect(address_, grpc::SslCredentials(options));
+  used_ = *std::move(read);
+  return channel_;
+}
+
+}  // namespace fsdpd

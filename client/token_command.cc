@@ -1,0 +1,46 @@
+// fsdpctl token new: the token goes to a file that its owner alone reads, the line with its hash to stdout.
+// Nothing that is a secret is printed, or stands on a command line.
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/bearer_token.h"
+#include "base/json_quote.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+
+namespace fsdpd {
+namespace {
+
+// 0, or the number of the error.
+int WriteSecret(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  const ssize_t written = write(fd, text.data(), text.size());
+  const int error = written < 0 ? errno : written < static_cast<ssize_t>(text.size()) ? ENOSPC : 0;
+  close(fd);
+  if (error != 0) unlink(path.c_str());
+  return error;
+}
+
+}  // namespace
+
+int RunTokenCommand(const CommandLine& line, Console* console) {
+  const std::string token = NewBearerToken(), hash = HashOfToken(token);
+  if (const int error = WriteSecret(line.out, absl::StrCat(token, "\n")); error != 0) {
+    console->err << "fsdpctl: cannot write " << line.out << ": " << std::strerror(error) << "\n";
+    return kExitUsage;
+  }
+  if (line.output == "table") {
+    console->out << line.person << " " << line.role << " " << hash << "\n";
+  } else {  // JSON is YAML.
+    console->out << "{\"name\": " << JsonQuoted(line.person) << ", \"role\": " << JsonQuoted(line.role)
+                 << ", \"hash\": " << JsonQuoted(hash) << "}\n";
+  }
+  return kExitOk;
+}
+
+}  // namespace fsdpd

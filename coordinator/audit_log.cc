@@ -1,0 +1,149 @@
+#include "coordinator/audit_log.h"
+
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/json_quote.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxWaiting = 10'000;  // Lines of some 300 bytes.
+
+std::string DateText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+}
+
+int OpenToAppend(const std::string& path) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+}
+
+int64_t SizeOf(int fd) {
+  struct stat stat = {};
+  return fstat(fd, &stat) == 0 ? stat.st_size : 0;
+}
+
+}  // namespace
+
+std::string ToJsonLine(const AuditRecord& record) {
+  return absl::StrCat("{\"time\":\"", DateText(record.time), "\",\"who\":", JsonQuoted(record.who),
+                      ",\"role\":", JsonQuoted(record.role), ",\"from\":", JsonQuoted(record.from),
+                      ",\"method\":", JsonQuoted(record.method), ",\"object\":", JsonQuoted(record.object),
+                      ",\"outcome\":", JsonQuoted(record.outcome), "}\n");
+}
+
+absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path, int64_t max_bytes) {
+  const int fd = OpenToAppend(path);
+  if (fd < 0) return ErrnoStatus(path);
+  return std::unique_ptr<AuditLog>(new AuditLog(path, max_bytes, fd, SizeOf(fd)));
+}
+
+AuditLog::AuditLog(std::string path, int64_t max_bytes, int fd, int64_t bytes)
+    : path_(std::move(path)), max_bytes_(max_bytes), fd_(fd), bytes_(bytes), thread_([this] { Run(); }) {}
+
+AuditLog::~AuditLog() {
+  {
+    MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  changed_.SignalAll();
+  thread_.join();
+  if (fd_ >= 0) close(fd_);
+}
+
+void AuditLog::Write(const AuditRecord& record) {
+  std::string line = ToJsonLine(record);
+  MutexLock lock(&mutex_);
+  if (waiting_.size() < kMaxWaiting) {
+    waiting_.push_back(std::move(line));
+  } else {
+    ++overflowed_;
+    ++lost_;
+  }
+  changed_.SignalAll();
+}
+
+int64_t AuditLog::lost() const {
+  MutexLock lock(&mutex_);
+  return lost_;
+}
+
+void AuditLog::Run() {
+  for (;;) {
+    std::deque<std::string> lines;
+    int64_t overflowed = 0;
+    {
+      MutexLock lock(&mutex_);
+      while (waiting_.empty() && !closing_) changed_.Wait(&mutex_);
+      if (waiting_.empty()) return;
+      lines.swap(waiting_);
+      overflowed = std::exchange(overflowed_, 0);
+    }
+    for (const std::string& line : lines) Append(line);
+    // Those came after these.
+    if (overflowed > 0) Lost(overflowed, "lines come faster than they can be written");
+    if (fd_ >= 0) fdatasync(fd_);
+  }
+}
+
+void AuditLog::Append(const std::string& line) {
+  absl::Status status =
+      bytes_ > 0 && bytes_ + static_cast<int64_t>(line.size()) > max_bytes_ ? Rotate() : absl::OkStatus();
+  if (status.ok() && missing_ > 0) {
+    status = WriteWhole(absl::StrCat("{\"lost_lines\":", missing_, "}\n"));
+    if (status.ok()) missing_ = 0;
+  }
+  if (status.ok()) status = WriteWhole(line);
+  if (status.ok()) {
+    if (!std::exchange(last_fault_, "").empty()) LogInfo("the audit log is written again path=%s", path_);
+    return;
+  }
+  {
+    MutexLock lock(&mutex_);
+    ++lost_;
+  }
+  Lost(1, std::string(status.message()));
+}
+
+void AuditLog::Lost(int64_t lines, const std::string& why) {
+  missing_ += lines;
+  if (std::exchange(last_fault_, why) != why) LogError("the audit log loses lines: %s", why);
+}
+
+// Half a line is taken back: what follows would be lost with it.
+absl::Status AuditLog::WriteWhole(const std::string& line) {
+  if (fd_ < 0) fd_ = OpenToAppend(path_);
+  if (fd_ < 0) return ErrnoStatus(path_);
+  const ssize_t written = write(fd_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) {
+    bytes_ += written;
+    return absl::OkStatus();
+  }
+  const absl::Status status = ErrnoStatus(path_, written < 0 ? errno : ENOSPC);
+  if (written > 0 && ftruncate(fd_, bytes_) != 0) bytes_ += written;
+  return status;
+}
+
+absl::Status AuditLog::Rotate() {
+  const auto name = [this](int number) { return number == 0 ? path_ : absl::StrCat(path_, ".", number); };
+  for (int number = kKeptAuditFiles - 1; number >= 0; --number) {
+    if (rename(name(number).c_str(), name(number + 1).c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(absl::StrCat("rename ", name(number)));
+    }
+  }
+  if (fd_ >= 0) close(fd_);
+  fd_ = OpenToAppend(path_);
+  if (fd_ < 0) return ErrnoStatus(path_);
+  bytes_ = SizeOf(fd_);
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

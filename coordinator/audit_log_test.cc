@@ -1,0 +1,109 @@
+#include "coordinator/audit_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+AuditRecord Record(const std::string& object) {
+  return {absl::FromUnixMillis(1'000'000'000'123),
+          "alice",
+          "submitter",
+          "ipv4:10.0.0.7:51234",
+          "CancelJob",
+          object,
+          "OK"};
+}
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::unique_ptr<AuditLog> OpenOrDie(const std::string& path, int64_t max_bytes) {
+  auto log = AuditLog::Open(path, max_bytes);
+  EXPECT_TRUE(log.ok()) << log.status();
+  return *std::move(log);
+}
+
+TEST(AuditLog, ACallIsOneLineOfJson) {
+  EXPECT_EQ(ToJsonLine(Record("tiny-k3x9q2")),
+            "{\"time\":\"2001-09-09T01:46:40.123Z\",\"who\":\"alice\",\"role\":\"submitter\","
+            "\"from\":\"ipv4:10.0.0.7:51234\",\"method\":\"CancelJob\",\"object\":\"tiny-k3x9q2\","
+            "\"outcome\":\"OK\"}\n");
+  const std::string hostile = ToJsonLine(Record("a\nb\"c"));
+  EXPECT_THAT(hostile, HasSubstr("\"a\\nb\\\"c\""));
+  EXPECT_EQ(hostile.find('\n'), hostile.size() - 1) << "a caller cannot write lines of its own";
+}
+
+TEST(AuditLog, KeepsLinesInOrderAndThoseOfBefore) {
+  const TempDir dir;
+  std::string expected;
+  for (int round = 0; round < 2; ++round) {
+    const auto log = OpenOrDie(dir.File("audit"), 1 << 20);
+    for (int i = 0; i < 50; ++i) {
+      log->Write(Record(std::to_string(i)));
+      expected += ToJsonLine(Record(std::to_string(i)));
+    }
+  }
+  EXPECT_EQ(TextOf(dir.File("audit")), expected);
+}
+
+TEST(AuditLog, AFileThatIsFullGivesWayToAnotherAndTheOldestGoes) {
+  const TempDir dir;
+  const int64_t two_lines = 2 * static_cast<int64_t>(ToJsonLine(Record("00")).size());
+  {
+    const auto log = OpenOrDie(dir.File("audit"), two_lines);
+    for (int i = 10; i < 10 + 2 * (kKeptAuditFiles + 3); ++i) log->Write(Record(std::to_string(i)));
+  }
+  EXPECT_EQ(TextOf(dir.File("audit")), ToJsonLine(Record("22")) + ToJsonLine(Record("23")));
+  EXPECT_EQ(TextOf(dir.File("audit.1")), ToJsonLine(Record("20")) + ToJsonLine(Record("21")));
+  EXPECT_EQ(TextOf(dir.File("audit.4")), ToJsonLine(Record("14")) + ToJsonLine(Record("15")));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("audit.5")));
+}
+
+TEST(AuditLog, AFullDiskCostsLinesThatAreCounted) {
+  const auto log = OpenOrDie("/dev/full", 1 << 20);
+  log->Write(Record("a"));
+  log->Write(Record("b"));
+  while (log->lost() < 2) std::this_thread::yield();
+  EXPECT_EQ(log->lost(), 2);
+}
+
+TEST(AuditLog, WhatIsMissingStandsInTheFileOnceItCanBeWritten) {
+  const TempDir dir;
+  const std::string line = ToJsonLine(Record("aa"));
+  {
+    // Its second line needs another file, and those before cannot make room: two folders are in the way.
+    const auto log = OpenOrDie(dir.File("audit"), static_cast<int64_t>(line.size()));
+    for (const char* name : {"audit.3", "audit.4"})
+      std::filesystem::create_directories(dir.File(name) + "/full");
+    log->Write(Record("aa"));
+    log->Write(Record("bb"));
+    while (log->lost() < 1) std::this_thread::yield();
+    for (const char* name : {"audit.3", "audit.4"}) std::filesystem::remove_all(dir.File(name));
+    log->Write(Record("cc"));
+  }
+  EXPECT_EQ(TextOf(dir.File("audit.1")), line);
+  EXPECT_EQ(TextOf(dir.File("audit")), "{\"lost_lines\":1}\n" + ToJsonLine(Record("cc")));
+}
+
+TEST(AuditLog, AFileThatCannotBeMadeIsAnError) {
+  const TempDir dir;
+  const auto log = AuditLog::Open(dir.File("none") + "/audit", 1 << 20);
+  EXPECT_THAT(std::string(log.status().message()), HasSubstr("No such file"));
+}
+
+}  // namespace
+}  // namespace fsdpd

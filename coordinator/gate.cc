@@ -1,0 +1,82 @@
+#include "coordinator/gate.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include <vector>
+
+#include "base/tls_files.h"
+#include "coordinator/errors.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kHeader[] = "authorization";
+constexpr char kScheme[] = "Bearer ";
+constexpr char kPemProperty[] = "x509_pem_cert";
+
+absl::Status Nobody(absl::string_view reason, absl::string_view message) {
+  return Refusal(absl::StatusCode::kUnauthenticated, reason, message);
+}
+
+std::string WithArticle(PersonRole role) {
+  const std::string name = NameOf(role);
+  return absl::StrCat(absl::StrContains("aeiou", name.substr(0, 1)) ? "an " : "a ", name);
+}
+
+}  // namespace
+
+absl::StatusOr<Caller> Gate::Identify(const grpc::ServerContextBase& context) const {
+  if (open()) return Caller{};
+  const auto header = context.client_metadata().find(kHeader);
+  if (header == context.client_metadata().end()) {
+    return Nobody("NO_TOKEN",
+                  "the call brings no token; fsdpctl takes one from FSDPD_TOKEN, or from the file that "
+                  "--token-file names");
+  }
+  absl::string_view token(header->second.data(), header->second.size());
+  if (!absl::ConsumePrefix(&token, kScheme)) {
+    return Nobody("NO_TOKEN", "the metadata 'authorization' is to be 'Bearer ' and a token");
+  }
+  const std::optional<Person> person = people_->Find(token);
+  if (!person.has_value()) {
+    return Nobody("UNKNOWN_TOKEN",
+                  "the token is none that this coordinator knows; it may have been replaced");
+  }
+  return Caller{person->name, person->role};
+}
+
+absl::Status Gate::Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const {
+  const Permission& permission = PermissionOf(method);
+  if (caller.role >= permission.role) return absl::OkStatus();
+  if (caller.role >= permission.own && !job_id.empty()) {
+    const std::optional<std::string> submitter = submitter_of_(job_id);
+    if (!submitter.has_value() || *submitter == caller.name) return absl::OkStatus();
+  }
+  const std::string what = permission.own == permission.role
+                               ? std::string(method)
+                               : absl::StrCat(method, " of a job that ", caller.name, " did not submit");
+  return Refusal(absl::StatusCode::kPermissionDenied, "ROLE_NEEDED",
+                 absl::StrCat(what, " needs ", WithArticle(permission.role), ", and ", caller.name, " is ",
+                              WithArticle(caller.role)),
+                 {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
+}
+
+absl::Status Gate::AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const {
+  if (open()) return absl::OkStatus();
+  const std::vector<grpc::string_ref> shown = context.auth_context()->FindPropertyValues(kPemProperty);
+  if (shown.empty()) {
+    return Nobody(
+        "NO_CERTIFICATE",
+        absl::StrCat("node '", node, "' shows no certificate: agents need --tls-cert and --tls-key"));
+  }
+  const absl::StatusOr<std::vector<std::string>> names =
+      CertificateNames(absl::string_view(shown.front().data(), shown.front().size()));
+  if (!names.ok()) return Nobody("NO_CERTIFICATE", names.status().message());
+  const absl::Status named = CheckNodeInNames(node, *names);
+  if (named.ok()) return named;
+  return Refusal(absl::StatusCode::kPermissionDenied, "WRONG_NODE", named.message());
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,51 @@
+// Who calls, and may it? People show a token of the token file, agents a certificate with their node's name.
+// A coordinator that was told to ask nobody lets everybody do everything; it listens on loopback alone.
+//
+// Refusals: UNAUTHENTICATED (NO_TOKEN, UNKNOWN_TOKEN, NO_CERTIFICATE) for who is nobody, PERMISSION_DENIED
+// (ROLE_NEEDED with both roles, WRONG_NODE with both names) for who is somebody else.
+//
+// Thread-safe. Borrows what it is made of.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <grpcpp/server_context.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "coordinator/people.h"
+#include "coordinator/permissions.h"
+
+namespace fsdpd {
+
+struct Caller {
+  std::string name;  // Empty where nobody is asked.
+  PersonRole role = PersonRole::kAdmin;
+};
+
+class Gate {
+ public:
+  // Of a job: nothing where there is none, and "" where it is not known.
+  using SubmitterOf = std::function<std::optional<std::string>(const std::string& job_id)>;
+
+  // `people`: null where nobody is asked.
+  Gate(People* people, SubmitterOf submitter_of) : people_(people), submitter_of_(std::move(submitter_of)) {}
+
+  // Who it is, whatever it wants.
+  absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
+  // `job_id`: empty where the method is of no job. One that is not there is for the method to tell.
+  absl::Status Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const;
+
+  // An agent that says that it is `node`.
+  absl::Status AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const;
+
+  bool open() const { return people_ == nullptr; }
+
+ private:
+  People* const people_;
+  const SubmitterOf submitter_of_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,106 @@
+// SubmitJob here: the gate says who calls and whether it may, JobService::Submit does it, and what came of it
+// goes on record. So it is for every method; what differs is the object that is named in the record.
+#include "coordinator/guarded_api.h"
+
+#include <absl/status/status.h>
+
+#include "coordinator/errors.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxObject = 253;  // A node's name; a job's id is shorter.
+
+// What a request names: a job by `id`, or a node. Empty where it names nothing.
+std::string Named(const google::protobuf::Message& request, const char* field_name) {
+  const auto* field = request.GetDescriptor()->FindFieldByName(field_name);
+  if (field == nullptr || field->is_repeated() ||
+      field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
+    return "";
+  }
+  return request.GetReflection()->GetString(request, field);
+}
+
+}  // namespace
+
+grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std::string& job_id,
+                                 const std::string* object,
+                                 const std::function<grpc::Status(const Caller&)>& handle) {
+  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
+  const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, job_id) : caller.status();
+  const grpc::Status status = permitted.ok() ? handle(*caller) : ToGrpc(permitted);
+  if (audit_ == nullptr || (permitted.ok() && !PermissionOf(method).changes)) return status;
+  AuditRecord record;
+  record.time = clock_->Wall();
+  if (caller.ok() && !caller->name.empty()) {
+    record.who = caller->name;
+    record.role = NameOf(caller->role);
+  }
+  record.from = context->peer();
+  record.method = method;
+  record.object = object->size() <= kMaxObject ? *object : "(too long)";
+  record.outcome = absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
+  audit_->Write(record);
+  return status;
+}
+
+template <typename Request, typename Answer>
+grpc::Status GuardedApi::Call(const char* method, Handler<Request, Answer> handler, Context* context,
+                              const Request* request, Answer* answer) {
+  const std::string job_id = Named(*request, "id");
+  const std::string object = job_id.empty() ? Named(*request, "node") : job_id;
+  return Guarded(method, context, job_id, &object,
+                 [&](const Caller&) { return (jobs_->*handler)(context, request, answer); });
+}
+
+grpc::Status GuardedApi::SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) {
+  std::string submitted;
+  return Guarded("SubmitJob", c, "", &submitted, [&](const Caller& caller) {
+    const absl::Status status = jobs_->Submit(caller.name, *q, a);
+    submitted = a->job().id();
+    return ToGrpc(status);
+  });
+}
+grpc::Status GuardedApi::ValidateJob(Context* c, const v1::ValidateJobRequest* q,
+                                     v1::ValidateJobResponse* a) {
+  return Call("ValidateJob", &JobService::ValidateJob, c, q, a);
+}
+grpc::Status GuardedApi::PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
+  return Call("PlanJob", &JobService::PlanJob, c, q, a);
+}
+grpc::Status GuardedApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
+  return Call("GetJob", &JobService::GetJob, c, q, a);
+}
+grpc::Status GuardedApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
+  return Call("ListJobs", &JobService::ListJobs, c, q, a);
+}
+grpc::Status GuardedApi::WatchJob(Context* c, const v1::WatchJobRequest* q,
+                                  grpc::ServerWriter<v1::WatchJobResponse>* a) {
+  return Call("WatchJob", &JobService::WatchJob, c, q, a);
+}
+grpc::Status GuardedApi::CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
+  return Call("CancelJob", &JobService::CancelJob, c, q, a);
+}
+grpc::Status GuardedApi::TailLogs(Context* c, const v1::TailLogsRequest* q,
+                                  grpc::ServerWriter<v1::TailLogsResponse>* a) {
+  return Call("TailLogs", &JobService::TailLogs, c, q, a);
+}
+grpc::Status GuardedApi::TraceJob(Context* c, const v1::TraceJobRequest* q,
+                                  grpc::ServerWriter<v1::TraceJobResponse>* a) {
+  return Call("TraceJob", &JobService::TraceJob, c, q, a);
+}
+grpc::Status GuardedApi::ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
+  return Call("ListNodes", &JobService::ListNodes, c, q, a);
+}
+grpc::Status GuardedApi::CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) {
+  return Call("CordonNode", &JobService::CordonNode, c, q, a);
+}
+grpc::Status GuardedApi::UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
+                                      v1::UncordonNodeResponse* a) {
+  return Call("UncordonNode", &JobService::UncordonNode, c, q, a);
+}
+grpc::Status GuardedApi::GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) {
+  return Call("GetVersion", &JobService::GetVersion, c, q, a);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,63 @@
+// The public API as it is served: in front of every method stands the question of who calls and may it
+// (gate.h), behind it the record of who did what (audit_log.h). A method that is not named here is not
+// served: it answers UNIMPLEMENTED to everybody.
+//
+// Thread-safe. Borrows what it is made of.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "coordinator/audit_log.h"
+#include "coordinator/gate.h"
+#include "coordinator/job_service.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+
+class GuardedApi final : public v1::Coordinator::Service {
+ public:
+  // `audit`: null where no record is kept.
+  GuardedApi(JobService* jobs, const Gate* gate, AuditLog* audit, const Clock* clock)
+      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock) {}
+
+  using Context = grpc::ServerContext;
+  grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
+  grpc::Status ValidateJob(Context* c, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
+  grpc::Status PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
+  grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
+  grpc::Status ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
+  grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
+                        grpc::ServerWriter<v1::WatchJobResponse>* a) override;
+  grpc::Status CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
+  grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
+                        grpc::ServerWriter<v1::TailLogsResponse>* a) override;
+  grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,
+                        grpc::ServerWriter<v1::TraceJobResponse>* a) override;
+  grpc::Status ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
+  grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
+  grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
+                            v1::UncordonNodeResponse* a) override;
+  grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
+
+ private:
+  template <typename Request, typename Answer>
+  using Handler = grpc::Status (JobService::*)(Context*, const Request*, Answer*);
+
+  // `object`: what is acted on, read when the call has ended.
+  grpc::Status Guarded(const char* method, Context* context, const std::string& job_id,
+                       const std::string* object, const std::function<grpc::Status(const Caller&)>& handle);
+  template <typename Request, typename Answer>
+  grpc::Status Call(const char* method, Handler<Request, Answer> handler, Context* context,
+                    const Request* request, Answer* answer);
+
+  JobService* const jobs_;
+  const Gate* const gate_;
+  AuditLog* const audit_;
+  const Clock* const clock_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,62 @@
+// Whose tokens the coordinator knows: a file of one line for each, NAME ROLE HASH, with '#' comments, that an
+// operator edits while the coordinator runs. `fsdpctl token new` makes a token and its line.
+//
+// The file is looked at with every call, so a line that is taken out counts at once; streams that are open go
+// on. A file with a fault is said in the log with its line, once, and what was read before stays.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+#include <absl/time/time.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/person.h"
+
+namespace fsdpd {
+
+struct KnownToken {
+  Person person;
+  std::string hash;
+};
+
+// INVALID_ARGUMENT with the line of the first fault. Names may stand twice: while a token is replaced by
+// another.
+absl::StatusOr<std::vector<KnownToken>> ParseTokens(absl::string_view text);
+
+// Thread-safe.
+class People {
+ public:
+  // Fails for a file that cannot be read, or has a fault.
+  static absl::StatusOr<std::unique_ptr<People>> Open(const std::string& path, Clock* clock);
+
+  // Whose it is; nobody's is no person's.
+  std::optional<Person> Find(absl::string_view token);
+
+ private:
+  using Tokens = std::shared_ptr<const std::vector<KnownToken>>;
+  // What of a file tells that it is another, or has been written.
+  struct Stamp {
+    int64_t device = 0, inode = 0, bytes = 0, modified_ns = 0, changed_ns = 0;
+    bool operator==(const Stamp& other) const;
+  };
+
+  People(std::string path, Clock* clock) : path_(std::move(path)), clock_(clock) {}
+  absl::Status Reread();
+  absl::StatusOr<Stamp> Look() const;
+
+  const std::string path_;
+  Clock* const clock_;
+  Mutex mutex_;
+  Tokens tokens_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of what was read last, faults included.
+  std::string last_fault_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace fsdpd

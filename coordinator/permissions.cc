@@ -1,0 +1,45 @@
+#include "coordinator/permissions.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr PersonRole kViewer = PersonRole::kViewer, kSubmitter = PersonRole::kSubmitter,
+                     kOperator = PersonRole::kOperator;
+
+constexpr Permission kTable[] = {
+    {"GetVersion", kViewer, kViewer, false},
+    {"GetJob", kViewer, kViewer, false},
+    {"ListJobs", kViewer, kViewer, false},
+    {"WatchJob", kViewer, kViewer, false},
+    {"TailLogs", kViewer, kViewer, false},
+    {"ListNodes", kViewer, kViewer, false},
+    // They change nothing, and a large plan takes seconds of the coordinator's time.
+    {"ValidateJob", kSubmitter, kSubmitter, false},
+    {"PlanJob", kSubmitter, kSubmitter, false},
+    {"SubmitJob", kSubmitter, kSubmitter, true},
+    {"CancelJob", kOperator, kSubmitter, true},
+    // Ranks trace, and write files on their nodes.
+    {"TraceJob", kOperator, kSubmitter, true},
+    {"CordonNode", kOperator, kOperator, true},
+    {"UncordonNode", kOperator, kOperator, true},
+};
+
+constexpr Permission kUnlisted = {"", PersonRole::kAdmin, PersonRole::kAdmin, true};
+
+const Permission* Find(absl::string_view method) {
+  for (const Permission& row : kTable) {
+    if (row.method == method) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Permission& PermissionOf(absl::string_view method) {
+  const Permission* row = Find(method);
+  return row == nullptr ? kUnlisted : *row;
+}
+
+bool IsListed(absl::string_view method) { return Find(method) != nullptr; }
+
+}  // namespace fsdpd

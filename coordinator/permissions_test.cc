@@ -1,0 +1,51 @@
+#include "coordinator/permissions.h"
+
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+namespace {
+
+const google::protobuf::ServiceDescriptor& Api() {
+  return *v1::Job::descriptor()->file()->FindServiceByName("Coordinator");
+}
+
+TEST(Permissions, EveryMethodOfTheApiHasARow) {
+  ASSERT_GT(Api().method_count(), 0);
+  for (int i = 0; i < Api().method_count(); ++i) {
+    EXPECT_TRUE(IsListed(Api().method(i)->name()))
+        << Api().method(i)->name()
+        << " is for admins alone until coordinator/permissions.cc says who may call it";
+  }
+}
+
+TEST(Permissions, WhatIsNotListedIsForAdminsAndPutOnRecord) {
+  const Permission& unknown = PermissionOf("FormatAllDisks");
+  EXPECT_FALSE(IsListed("FormatAllDisks"));
+  EXPECT_EQ(unknown.role, PersonRole::kAdmin);
+  EXPECT_EQ(unknown.own, PersonRole::kAdmin);
+  EXPECT_TRUE(unknown.changes);
+}
+
+TEST(Permissions, NobodyNeedsMoreForAJobOfHisOwn) {
+  for (int i = 0; i < Api().method_count(); ++i) {
+    const Permission& row = PermissionOf(Api().method(i)->name());
+    EXPECT_LE(row.own, row.role) << row.method;
+    if (row.own != row.role) {
+      EXPECT_NE(Api().method(i)->input_type()->FindFieldByName("id"), nullptr)
+          << row.method << " names no job whose submitter could be asked for";
+    }
+  }
+}
+
+TEST(Permissions, WhatChangesSomethingIsNotForViewers) {
+  for (int i = 0; i < Api().method_count(); ++i) {
+    const Permission& row = PermissionOf(Api().method(i)->name());
+    EXPECT_TRUE(!row.changes || row.own > PersonRole::kViewer) << row.method;
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

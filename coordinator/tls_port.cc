@@ -1,0 +1,57 @@
+#include "coordinator/tls_port.h"
+
+#include <absl/strings/str_join.h>
+#include <grpc/grpc.h>
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace fsdpd {
+
+absl::StatusOr<std::shared_ptr<TlsPort>> TlsPort::Make(const TlsFiles& files, Clock* clock) {
+  if (const auto read = ReadTlsFiles(files, clock->Wall()); !read.ok()) return read.status();
+  return std::shared_ptr<TlsPort>(new TlsPort(files, clock));
+}
+
+TlsPort::TlsPort(const TlsFiles& files, Clock* clock)
+    : files_(files),
+      clock_(clock),
+      credentials_(grpc_ssl_server_credentials_create_with_options(
+          grpc_ssl_server_credentials_create_options_using_config_fetcher(
+              GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY, &TlsPort::Fetch, this))) {}
+
+TlsPort::~TlsPort() { grpc_server_credentials_release(credentials_); }
+
+int TlsPort::AddPortToServer(const std::string& address, grpc_server* server) {
+  return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+}
+
+grpc_ssl_certificate_config_reload_status TlsPort::Fetch(void* self,
+                                                         grpc_ssl_server_certificate_config** config) {
+  const std::optional<TlsIdentity> another = static_cast<TlsPort*>(self)->Another();
+  if (!another.has_value()) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+  const grpc_ssl_pem_key_cert_pair pair = {another->key.c_str(), another->certificate.c_str()};
+  *config = grpc_ssl_server_certificate_config_create(another->trusted.c_str(), &pair, 1);
+  return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+}
+
+std::optional<TlsIdentity> TlsPort::Another() {
+  absl::StatusOr<TlsIdentity> read = ReadTlsFiles(files_, clock_->Wall());
+  MutexLock lock(&mutex_);
+  if (!read.ok()) {
+    std::string fault(read.status().message());
+    if (std::exchange(last_fault_, fault) != fault) {
+      LogError("TLS files cannot be used, those before stay in use: %s", fault);
+    }
+    return std::nullopt;
+  }
+  last_fault_.clear();
+  if (used_.has_value() && used_->SameAs(*read)) return std::nullopt;
+  LogInfo("TLS certificate=%s names=%s expires=%s", files_.certificate, absl::StrJoin(read->names, ","),
+          absl::FormatTime(read->not_after, absl::UTCTimeZone()));
+  used_ = *std::move(read);
+  return used_;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,67 @@
+"""Certificates and tokens of a cluster that asks who calls: made as the docs say, by deploy/certificates and fsdpctl."""
+
+import os
+import pathlib
+import subprocess
+
+import grpc
+
+from harness.programs import ROOT, program
+
+
+def certificates(folder, *arguments, days=90):
+    subprocess.run([ROOT / "deploy/certificates", folder, *arguments], check=True,
+                   env={**os.environ, "FSDPD_CERTIFICATE_DAYS": str(days)})
+
+
+def new_token(folder, name, role):
+    """(its line for the coordinator, the file with the token)"""
+    path = pathlib.Path(folder) / f"{name}-{len(list(pathlib.Path(folder).glob('*.token')))}.token"
+    done = subprocess.run([program("client/fsdpctl"), "token", "new", name, "--role", role, "--out", path], check=True,
+                          capture_output=True, text=True)
+    return done.stdout, path
+
+
+class Security:
+    """What lies where an operator puts it: `pki` by deploy/certificates, `tokens` for the coordinator."""
+
+    PEOPLE = {"vera": "viewer", "sam": "submitter", "sue": "submitter", "olga": "operator", "ada": "admin"}
+
+    def __init__(self, folder):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True)
+        self.pki, self.tokens, self.audit = folder / "pki", folder / "tokens", folder / "audit.jsonl"
+        self._files, lines = {}, []
+        certificates(self.pki, "coordinator", "localhost", "127.0.0.1")
+        for name, role in self.PEOPLE.items():
+            line, self._files[name] = new_token(folder, name, role)
+            lines.append(line)
+        self.tokens.write_text("".join(lines))
+
+    def coordinator_flags(self):
+        return ["--tls-cert", self.pki / "coordinator.crt", "--tls-key", self.pki / "coordinator.key",
+                "--tls-client-ca", self.pki / "ca.crt", "--tokens", self.tokens, "--audit-log", self.audit]
+
+    def agent_flags(self, node):
+        if not (self.pki / f"nodes/{node}.crt").exists():
+            certificates(self.pki, "node", node)
+        return {"coordinator_ca": self.pki / "ca.crt", "tls_cert": self.pki / f"nodes/{node}.crt",
+                "tls_key": self.pki / f"nodes/{node}.key"}
+
+    def token_file(self, name):
+        return self._files[name]
+
+    def token(self, name):
+        return self._files[name].read_text().strip()
+
+    def environment(self, name):
+        """With which fsdpctl is that person."""
+        return {"FSDPD_COORDINATOR_CA": str(self.pki / "ca.crt"), "FSDPD_TOKEN_FILE": str(self.token_file(name))}
+
+    def channel(self, address, token=None, node=None):
+        """To the coordinator, as who has that token, or the certificate of that node, or neither."""
+        own = [(self.pki / f"nodes/{node}.{kind}").read_bytes() for kind in ("key", "crt")] if node else [None, None]
+        credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), *own)
+        if token:
+            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
+        return grpc.secure_channel(address, credentials)

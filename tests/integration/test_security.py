@@ -1,0 +1,389 @@
+"""Who may do what, with real certificates, tokens and processes: docs/deploy.md says what is promised."""
+
+import contextlib
+import json
+import ssl
+import threading
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from harness.cluster import Cluster, fsdpctl
+from harness.security import Security, certificates, new_token
+from harness.specs import ENDLESS, one_rank
+from harness.stubs import agent as agent_pb, agent_grpc, coordinator as api, coordinator_grpc, job as job_pb
+from harness.wait import wait_until
+
+SERVICE = api.DESCRIPTOR.services_by_name["Coordinator"]
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    """One agent and the people of harness.security; tests leave it as it was."""
+    folder = tmp_path_factory.mktemp("secure")
+    with Cluster(folder, agents=1, security=Security(folder / "security")) as cluster:
+        yield cluster
+
+
+def info_of(error):
+    raw = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    info = error_details_pb2.ErrorInfo()
+    assert status_pb2.Status.FromString(raw).details[0].Unpack(info)
+    return info
+
+
+def refusal(call):
+    with pytest.raises(grpc.RpcError) as raised:
+        call()
+    return raised.value
+
+
+def records(cluster):
+    return [json.loads(line) for line in cluster.security.audit.read_text().splitlines()]
+
+
+def recorded(cluster, **wanted):
+    """The audit's records with these values, once there is one: a thread of its own writes them."""
+    def found():
+        return [each for each in records(cluster) if wanted.items() <= each.items()]
+    return wait_until(f"the audit log has {wanted}", found)
+
+
+def submitted(cluster, person, steps=ENDLESS):
+    path = cluster.write_spec(one_rank(steps=steps))
+    return json.loads(cluster.ctl("submit", "-f", path, "-o", "json", person=person).expect(0).out)["id"]
+
+
+# People --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_runs_and_says_who_submitted_it(secure):
+    job_id = submitted(secure, "sam", steps=3)
+    assert secure.wait_state(job_id, "SUCCEEDED").submitter == "sam"
+    assert "submitter: sam\n" in secure.ctl("describe", job_id, person="vera").expect(0).out
+    record, = recorded(secure, method="SubmitJob", object=job_id)
+    assert (record["who"], record["role"], record["outcome"]) == ("sam", "submitter", "OK")
+    assert record["from"].startswith("ipv4:127.0.0.1:") and record["time"].endswith("Z")
+    attached, = recorded(secure, method="Attach", object="node-0")
+    assert (attached["who"], attached["role"], attached["outcome"]) == ("node-0", "node", "OK")
+
+
+@pytest.mark.parametrize("token, reason", [(None, "NO_TOKEN"), ("fsdpd_" + "0" * 64, "UNKNOWN_TOKEN")])
+@pytest.mark.parametrize("method", [method.name for method in SERVICE.methods])
+def test_no_method_answers_nobody(secure, method, token, reason):
+    with secure.security.channel(secure.address, token) as channel:
+        call = channel.unary_stream(f"/{SERVICE.full_name}/{method}")
+        error = refusal(lambda: list(call(b"", timeout=60)))
+    assert error.code() == grpc.StatusCode.UNAUTHENTICATED, error
+    assert info_of(error).reason == reason and info_of(error).domain == "fsdpd"
+    assert not token or token not in error.details()
+
+
+def test_a_certificate_of_a_node_is_no_token(secure):
+    with secure.security.channel(secure.address, node="node-0") as channel:
+        stub = coordinator_grpc.CoordinatorStub(channel)
+        assert refusal(lambda: stub.ListJobs(api.ListJobsRequest(), timeout=60)).code() == \
+            grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_roles_are_asked_for(secure):
+    path = secure.write_spec(one_rank())
+    refused = secure.ctl("submit", "-f", path, person="vera").expect(7)
+    assert "SubmitJob needs a submitter, and vera is a viewer [ROLE_NEEDED]" in refused.err, refused
+    recorded(secure, method="SubmitJob", who="vera", outcome="PERMISSION_DENIED")
+    job_id = submitted(secure, "sam")
+    secure.ctl("get", job_id, person="vera").expect(0)
+    refused = secure.ctl("cancel", job_id, person="sue").expect(7)
+    assert "CancelJob of a job that sue did not submit needs an operator, and sue is a submitter" in refused.err, refused
+    assert secure.ctl("cancel", "nobody-000000", person="sue").expect(4), "what is not there is nobody's"
+    secure.ctl("cancel", job_id, "--wait", person="sam").expect(0)
+    job_id = submitted(secure, "sam")
+    secure.ctl("cancel", job_id, "--wait", person="olga").expect(0)
+    recorded(secure, method="CancelJob", object=job_id, who="olga", outcome="OK")
+
+
+def test_what_a_role_lacks_is_data_too(secure):
+    with secure.security.channel(secure.address, secure.security.token("vera")) as channel:
+        stub = coordinator_grpc.CoordinatorStub(channel)
+        error = refusal(lambda: stub.CancelJob(api.CancelJobRequest(id="x"), timeout=60))
+    assert error.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert dict(info_of(error).metadata) == {"needed": "operator", "role": "viewer"}
+
+
+def test_health_needs_no_token(secure):
+    with secure.security.channel(secure.address) as channel:
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
+
+
+def test_fsdpctl_says_what_is_missing(secure):
+    ca, address = secure.security.pki / "ca.crt", secure.address
+    result = fsdpctl("get", server=address).expect(5)
+    assert "FSDPD_COORDINATOR_CA" in result.err, result
+    result = fsdpctl("get", "--coordinator-ca", ca, server=address).expect(7)
+    assert "FSDPD_TOKEN" in result.err and "[NO_TOKEN]" in result.err, result
+    fsdpctl("get", "--coordinator-ca", ca, server=address, env={"FSDPD_TOKEN": secure.security.token("vera")}).expect(0)
+    fsdpctl("get", "--coordinator-ca", ca, "--token-file", secure.security.token_file("vera"), server=address).expect(0)
+
+
+def test_fsdpctl_talks_to_no_coordinator_of_another_authority(secure, tmp_path):
+    certificates(tmp_path / "other", "coordinator", "127.0.0.1")
+    result = fsdpctl("get", "--coordinator-ca", tmp_path / "other/ca.crt", server=secure.address,
+                     env={"FSDPD_TOKEN": secure.security.token("vera")}).expect(5)
+    assert "its certificate is of no authority in --coordinator-ca" in result.err, result
+    assert len(result.err.splitlines()) == 1, result
+
+
+def test_fsdpctl_refuses_files_that_cannot_serve(secure, tmp_path):
+    ca = secure.security.pki / "ca.crt"
+    assert "No such file" in fsdpctl("get", "--coordinator-ca", tmp_path / "none").expect(2).err
+    (tmp_path / "token").write_text("x y\n")
+    (tmp_path / "token").chmod(0o600)
+    for name, said in [("none", "No such file"), ("token", "one line without spaces")]:
+        assert said in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / name).expect(2).err
+    (tmp_path / "token").chmod(0o644)
+    assert "chmod 600" in fsdpctl("get", "--coordinator-ca", ca, "--token-file", tmp_path / "token").expect(2).err
+
+
+def test_a_new_token_is_shown_to_its_owner_alone(tmp_path):
+    line, path = new_token(tmp_path, "alice", "admin")
+    assert oct(path.stat().st_mode)[-3:] == "600"
+    assert line.startswith("alice admin sha256:") and path.read_text().strip() not in line
+    again = fsdpctl("token", "new", "alice", "--role", "admin", "--out", path).expect(2)
+    assert "File exists" in again.err and not again.out
+    assert "submitter" in fsdpctl("token", "new", "alice", "--role", "root", "--out", tmp_path / "x").expect(2).err
+
+
+def test_tokens_are_replaced_under_load(own, tmp_path):
+    security = Security(tmp_path / "security")
+    with own(agents=0, security=security) as cluster:
+        line, path = new_token(tmp_path, "rob", "viewer")
+        fresh, rounds, faults, stop = path.read_text().strip(), 200, [], threading.Event()
+
+        def ask():
+            with security.channel(cluster.address, security.token("vera")) as channel:
+                stub = coordinator_grpc.CoordinatorStub(channel)
+                while not stop.is_set():
+                    try:
+                        stub.GetVersion(api.GetVersionRequest(), timeout=60)
+                    except grpc.RpcError as error:
+                        faults.append(error)
+
+        askers = [threading.Thread(target=ask) for _ in range(3)]
+        for each in askers:
+            each.start()
+        without = security.tokens.read_text()
+        with security.channel(cluster.address, fresh) as channel:
+            stub = coordinator_grpc.CoordinatorStub(channel)
+            for number in range(rounds):
+                half = tmp_path / "tokens.new"
+                half.write_text(without + (line if number % 2 == 0 else ""))
+                half.rename(security.tokens)
+                if number % 2 == 0:
+                    stub.GetVersion(api.GetVersionRequest(), timeout=60)
+                else:
+                    error = refusal(lambda: stub.GetVersion(api.GetVersionRequest(), timeout=60))
+                    assert info_of(error).reason == "UNKNOWN_TOKEN", "one that was taken out counts no more at once"
+        stop.set()
+        for each in askers:
+            each.join()
+        assert not faults, faults[0]
+        security.tokens.write_text(without + "rob viewer\n")
+        cluster.ctl("get").expect(0)
+        last = len(without.splitlines()) + 1
+        assert cluster.coordinator.text().count(f"line {last}: has 2 words") == 1, cluster.coordinator.text()
+
+
+# Nodes ---------------------------------------------------------------------------------------------------------------
+
+
+def attach(channel, node):
+    """How the coordinator ends the stream of who says that it is `node`; None when it lets it in."""
+    message = agent_pb.AgentMessage()
+    message.register.MergeFrom(agent_pb.Register(node=node, slots=1, instance="test", device=job_pb.DEVICE_CPU))
+    done = threading.Event()
+
+    def messages():
+        yield message
+        done.wait(60)
+
+    stream = agent_grpc.AgentLinkStub(channel).Attach(messages(), timeout=60)
+    try:
+        assert next(iter(stream)).HasField("welcome")
+        return None
+    except grpc.RpcError as error:
+        return error
+    finally:
+        done.set()
+        stream.cancel()
+
+
+def test_a_node_is_whom_its_certificate_names(secure):
+    long = ".".join(["n" * 60] * 4)
+    certificates(secure.security.pki, "node", "other-node", long)
+    with secure.security.channel(secure.address, node="other-node") as channel:
+        error = attach(channel, "node-0")
+        assert error.code() == grpc.StatusCode.PERMISSION_DENIED and info_of(error).reason == "WRONG_NODE"
+        assert "this node is 'node-0', and its certificate is for other-node" in error.details()
+        assert attach(channel, "other-node") is None
+    with secure.security.channel(secure.address, node=long) as channel:
+        assert attach(channel, long) is None
+    with secure.security.channel(secure.address, secure.security.token("ada")) as channel:
+        error = attach(channel, "node-0")
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED and info_of(error).reason == "NO_CERTIFICATE"
+    recorded(secure, method="Attach", object="node-0", outcome="PERMISSION_DENIED", who="")
+    assert [node.connected for node in secure.nodes() if node.name == "node-0"] == [True], "the real one is untouched"
+
+
+@pytest.mark.parametrize("case", ["another authority", "expired", "the coordinator's own"])
+def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path, case):
+    pki = secure.security.pki
+    if case == "another authority":
+        certificates(tmp_path / "pki", "node", "node-7")
+        own = tmp_path / "pki/nodes/node-7"
+    elif case == "expired":
+        certificates(pki, "node", "node-8", days=-1)
+        own = pki / "nodes/node-8"
+    else:  # It is for serving alone: who holds it cannot pass for a node.
+        own = pki / "coordinator"
+    credentials = grpc.ssl_channel_credentials((pki / "ca.crt").read_bytes(), own.with_suffix(".key").read_bytes(),
+                                               own.with_suffix(".crt").read_bytes())
+    with grpc.secure_channel(secure.address, credentials) as channel:
+        error = attach(channel, own.name)
+        assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+
+
+def agent_of(secure, folder, **flags):
+    """An agent that is expected to end by itself, or to be stopped: its daemon."""
+    return secure.start_agent("node-9", expect_serving=False, work_dir=folder / "work", **flags)
+
+
+def test_an_agent_with_a_wrong_certificate_says_so_and_ends(secure, tmp_path):
+    pki = secure.security.pki
+    certificates(pki, "node", "node-9", "node-x")
+    other = {"tls_cert": pki / "nodes/node-x.crt", "tls_key": pki / "nodes/node-x.key"}
+    mixed = {"tls_cert": pki / "nodes/node-9.crt", "tls_key": pki / "nodes/node-x.key"}
+    for flags, said in [(other, "this node is 'node-9', and its certificate is for node-x"),
+                        (mixed, "node-x.key: is not the key of the certificate in"),
+                        ({"tls_key": tmp_path / "none"}, "none: No such file")]:
+        daemon = agent_of(secure, tmp_path, **flags)
+        assert daemon.wait() == 1 and said in daemon.text(), daemon.text()
+    certificates(pki, "node", "node-9", days=-1)
+    daemon = agent_of(secure, tmp_path)
+    assert daemon.wait() == 1 and "the certificate has expired, on 20" in daemon.text(), daemon.text()
+
+
+def test_an_agent_serves_no_coordinator_of_another_authority(secure, tmp_path):
+    certificates(tmp_path / "pki", "node", "node-9")
+    certificates(secure.security.pki, "node", "node-9")
+    daemon = agent_of(secure, tmp_path, coordinator_ca=tmp_path / "pki/ca.crt")
+    wait_until("the agent says why", lambda: "certificate verify failed" in daemon.text())
+    assert daemon.stop() == 0
+    assert "node-9" not in {node.name for node in secure.nodes()}
+
+
+def served_certificate(address):
+    host, port = address.rsplit(":", 1)
+    return ssl.get_server_certificate((host, int(port)))
+
+
+def move_in(source, target):
+    """As an operator does: a whole file in place of another."""
+    half = target.with_suffix(".half")
+    half.write_bytes(source.read_bytes())
+    half.chmod(source.stat().st_mode)
+    half.rename(target)
+
+
+def test_certificates_and_authority_are_replaced_under_a_running_job(own, tmp_path):
+    security = Security(tmp_path / "security")
+    with own(agents=1, security=security) as cluster:
+        job_id = submitted(cluster, "sam")
+        cluster.wait_step(job_id, 2)
+        updates, ended = [], []
+
+        def watch():
+            with contextlib.suppress(grpc.RpcError):
+                for update in cluster.api().WatchJob(api.WatchJobRequest(id=job_id)):
+                    updates.append(update)
+            ended.append(True)
+
+        cluster.api()
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        wait_until("the watch tells of steps", lambda: updates)
+        before = served_certificate(cluster.address)
+        # A key without its certificate: said once, and the pair before it serves on.
+        other = tmp_path / "other"
+        certificates(other, "coordinator", "localhost", "127.0.0.1")
+        certificates(other, "node", "node-0")
+        move_in(other / "coordinator.key", security.pki / "coordinator.key")
+        assert served_certificate(cluster.address) == before and served_certificate(cluster.address) == before
+        assert cluster.coordinator.text().count("is not the key of the certificate") == 1
+        # Another authority: both are trusted until everybody has the new pair.
+        both = tmp_path / "both.crt"
+        both.write_bytes((security.pki / "ca.crt").read_bytes() + (other / "ca.crt").read_bytes())
+        move_in(both, security.pki / "ca.crt")
+        move_in(other / "coordinator.crt", security.pki / "coordinator.crt")
+        for kind in ("key", "crt"):
+            move_in(other / f"nodes/node-0.{kind}", security.pki / f"nodes/node-0.{kind}")
+        after = served_certificate(cluster.address)
+        assert after == (other / "coordinator.crt").read_text() != before
+        cluster.ctl("get", job_id, person="vera").expect(0)
+        seen = len(updates)
+        wait_until("the stream of before goes on", lambda: len(updates) > seen and not ended)
+        assert cluster.agents["node-0"].text().count("attached coordinator=") == 1, "so does the agent's"
+        # What connects anew needs the new authority alone.
+        move_in(other / "ca.crt", security.pki / "ca.crt")
+        cluster.coordinator.kill()
+        watcher.join()
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(1)
+        assert cluster.agents["node-0"].text().count("attached coordinator=") == 2
+        assert cluster.job(job_id).attempt == 1 and cluster.job(job_id).submitter == "sam"
+        assert cluster.cancel(job_id).state == api.JOB_STATE_CANCELLED
+
+
+# Secrets and records -------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_is_in_logs_listings_or_the_record(secure):
+    security = secure.security
+    secure.ctl("get", "-o", "json", person="ada").expect(0)
+    wrong = "fsdpd_" + "1" * 64
+    with security.channel(secure.address, wrong) as channel:
+        refusal(lambda: coordinator_grpc.CoordinatorStub(channel).ListJobs(api.ListJobsRequest(), timeout=60))
+    recorded(secure, method="ListJobs", outcome="UNAUTHENTICATED")
+    secrets = [security.token(name) for name in security.PEOPLE] + [wrong]
+    secrets += [path.read_text().splitlines()[1] for path in security.pki.rglob("*.key")]
+    kept = {security.token_file(name) for name in security.PEOPLE} | set(security.pki.rglob("*.key"))
+    for path in secure.folder.rglob("*"):
+        if path.is_file() and path not in kept:
+            data = path.read_bytes()
+            assert not [secret for secret in secrets if secret.encode() in data], path
+    for daemon in [secure.coordinator, *secure.agents.values()]:
+        with open(f"/proc/{daemon.pid}/cmdline", "rb") as line:
+            assert not [secret for secret in secrets if secret.encode() in line.read()]
+
+
+def test_a_record_that_cannot_be_written_holds_up_nobody(own, tmp_path):
+    security = Security(tmp_path / "security")
+    security.audit = "/dev/full"
+    with own(agents=0, security=security) as cluster:
+        job_id = submitted(cluster, "sam")
+        cluster.ctl("cancel", job_id, person="sam").expect(0)
+        wait_until("the log says it", lambda: "the audit log loses lines: /dev/full" in cluster.coordinator.text())
+        assert cluster.coordinator.text().count("loses lines") == 1
+
+
+def test_a_coordinator_without_security_keeps_a_record_too(tmp_path, own):
+    with own(agents=0) as cluster:
+        assert "--insecure" in cluster.coordinator.text()
+        job_id = cluster.submit(one_rank())
+        assert cluster.job(job_id).submitter == ""
+        assert "submitter" not in cluster.ctl("describe", job_id).expect(0).out
+        result = fsdpctl("get", server=cluster.address, env={"FSDPD_TOKEN": "fsdpd_x", "FSDPD_TOKEN_FILE": "/none"})
+        result.expect(0)  # They are for TLS only, and nobody asks for them here.
+        certificates(tmp_path / "pki", "coordinator", "127.0.0.1")
+        result = fsdpctl("get", "--coordinator-ca", tmp_path / "pki/ca.crt", server=cluster.address).expect(5)
+        assert "it speaks no TLS" in result.err, result
