@@ -8,8 +8,9 @@
 //   * Where checkpoints are on, three attempts in a row that came no further than the one before end the job,
 //     however many it may have. Attempts that a node spoiled say nothing of the job, and are not among them.
 //   * A node is to blame where the job had no part in it: it was lost, or its agent was; a device did not
-//     answer, or a rank could not be started, at a launch; the kernel does not let a rank go. A rank that crashes, or that somebody kills, is not
-//     its node's fault: a job that crashes by itself does so on every node.
+//     answer, or a rank could not be started, at a launch; the kernel does not let a rank go. A rank that
+//     crashes, or that somebody kills, is not its node's fault: a job that crashes by itself does so on every
+//     node.
 //
 // Pure. Nothing depends on a clock.
 #pragma once

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/failure_policy.h"
+#include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 
