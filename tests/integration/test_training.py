@@ -66,7 +66,7 @@ def test_ranks_that_share_samples_give_the_losses_of_one(cluster):
 def test_ranks_that_share_matrices_give_the_losses_of_one(cluster):
     train = {"global_batch": 4, "micro_batch": 1}
     one = losses(cluster, one_rank(steps=6, train=train))
-    for parallel in ({"tensor": 2}, {"tensor": 4}, {"tensor": 2, "context": 2}):
+    for parallel in ({"tensor": 2}, {"tensor": 2, "context": 2}):
         other = losses(cluster, spec(steps=6, train=train, parallel=parallel))
         assert other[6] == pytest.approx(one[6], rel=1e-5), parallel
 
@@ -78,7 +78,7 @@ KINDS = {
                                  "kv_heads": 2, "tied_embeddings": True, "qk_norm": True}}},
     "fp16": {"precision": {"compute": "fp16"}},
     "samples over all ranks": {"parallel": {"context": 4}},
-    "matrices over all ranks": {"parallel": {"tensor": 4}},
+    "matrices over a node's ranks": {"parallel": {"tensor": 2}},
     "bf16 wire": {"precision": {"compute": "bf16", "grad_comm": "bf16", "main_grads": "bf16", "moments": "bf16"}},
 }
 

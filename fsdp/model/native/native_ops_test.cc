@@ -1,6 +1,7 @@
 #include "fsdp/model/native/native_ops.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
@@ -205,6 +206,40 @@ TEST(CrossEntropy, EqualsLibTorchsForwardAndAutograd) {
   CrossEntropyBackward(chunk.log_sum_exp, targets, at::full({}, 3.0), &logits);
   ExpectNear(logits, leaf.grad());
   EXPECT_TRUE(logits[2].eq(0).all().item<bool>());
+}
+
+TEST(OwnWords, AreThoseOfOnePartAndNoIgnoredTarget) {
+  const at::Tensor tokens = at::arange(12, at::kLong);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    const OwnWords own = OwnWordsOf(tokens, 4, rank);
+    EXPECT_TRUE(own.words.equal(tokens % 4));
+    EXPECT_TRUE(own.elsewhere.logical_not().equal((tokens >= 4 * rank).logical_and(tokens < 4 * rank + 4)));
+    EXPECT_TRUE(OwnWordsOf(at::full({1}, kIgnoredTarget, at::kLong), 4, rank).elsewhere.all().item<bool>());
+  }
+}
+
+// Three parts of nine words: each gives the loss of its own targets, and of all rows the gradient of its
+// words.
+TEST(CrossEntropy, OfPartsOfTheWordsIsThatOfAllOfThem) {
+  const at::Tensor logits = at::randn({6, 9}) * 5;
+  at::Tensor targets = at::randint(9, {6}, at::kLong);
+  targets[2] = kIgnoredTarget;
+  at::Tensor whole_grad = logits.clone();
+  const ChunkLoss whole = CrossEntropyForward(logits, targets);
+  CrossEntropyBackward(whole.log_sum_exp, targets, at::full({}, 3.0), &whole_grad);
+  double loss = 0;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    at::Tensor part = logits.narrow(1, 3 * rank, 3).contiguous();
+    const OwnWords own = OwnWordsOf(targets, 3, rank);
+    at::Tensor own_targets = own.words.masked_fill(own.elsewhere, kTargetElsewhere);
+    own_targets.masked_fill_(targets == kIgnoredTarget, kIgnoredTarget);
+    const ChunkLoss here = CrossEntropyForward(part, own_targets);
+    const at::Tensor added = (whole.log_sum_exp - here.log_sum_exp).squeeze(-1);
+    loss += (here.loss + added.masked_fill(own.elsewhere, 0).sum()).item<double>();
+    CrossEntropyBackward(whole.log_sum_exp, own_targets, at::full({}, 3.0), &part);
+    ExpectNear(part, whole_grad.narrow(1, 3 * rank, 3));
+  }
+  EXPECT_NEAR(loss, whole.loss.item<double>(), 1e-5 * whole.loss.item<double>());
 }
 
 // p - 1 at the target is -4.5e-5, which bf16 arithmetic would give as 0 or -0.0039.
