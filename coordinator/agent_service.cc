@@ -16,6 +16,10 @@
 namespace fsdpd {
 
 grpc::Status AgentService::Attach(grpc::ServerContext* context, Stream* stream) {
+  if (const absl::Status shown = parts_.gate->AskForCertificate(*context); !shown.ok()) {
+    PutOnRecord(*context, "", shown);
+    return ToGrpc(shown);
+  }
   if (streams_.fetch_add(1) >= kMaxAgentStreams) {
     --streams_;
     return ToGrpc(
@@ -60,19 +64,24 @@ absl::Status AgentService::Serve(grpc::ServerContext* context, Stream* stream) {
 
 absl::Status AgentService::Admit(grpc::ServerContext* context, const std::string& node) {
   const absl::Status admitted = parts_.gate->AdmitNode(*context, node);
-  if (parts_.audit == nullptr) return admitted;
+  PutOnRecord(*context, node, admitted);
+  return admitted;
+}
+
+void AgentService::PutOnRecord(const grpc::ServerContext& context, const std::string& node,
+                               const absl::Status& admitted) {
+  if (parts_.audit == nullptr) return;
   AuditRecord record;
   record.time = parts_.clock->Wall();
   if (admitted.ok() && !parts_.gate->open()) {
     record.who = node;
     record.role = "node";
   }
-  record.from = context->peer();
+  record.from = context.peer();
   record.method = "Attach";
-  record.object = CheckNodeName(node).ok() ? node : "(no node's name)";
+  record.object = node.empty() || CheckNodeName(node).ok() ? node : "(no node's name)";
   record.outcome = absl::StatusCodeToString(admitted.code());
   parts_.audit->Write(record);
-  return admitted;
 }
 
 absl::Status AgentService::ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,

@@ -45,6 +45,8 @@ class AgentService final : public v1::AgentLink::Service {
  private:
   absl::Status Serve(grpc::ServerContext* context, Stream* stream);
   absl::Status Admit(grpc::ServerContext* context, const std::string& node);
+  // `node`: as it says; empty before it has said so.
+  void PutOnRecord(const grpc::ServerContext& context, const std::string& node, const absl::Status& admitted);
   absl::Status ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox, Stream* stream);
   absl::Status Handle(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,
                       v1::AgentMessage* message);

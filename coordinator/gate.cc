@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "base/tls_files.h"
 #include "coordinator/errors.h"
 
@@ -63,16 +64,18 @@ absl::Status Gate::Permit(const Caller& caller, absl::string_view method, const 
                  {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
 }
 
+absl::Status Gate::AskForCertificate(const grpc::ServerContextBase& context) const {
+  if (open() || !context.auth_context()->FindPropertyValues(kPemProperty).empty()) return absl::OkStatus();
+  return Nobody("NO_CERTIFICATE",
+                "an agent shows a certificate with its node's name: --tls-cert and --tls-key");
+}
+
 absl::Status Gate::AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const {
   if (open()) return absl::OkStatus();
-  const std::vector<grpc::string_ref> shown = context.auth_context()->FindPropertyValues(kPemProperty);
-  if (shown.empty()) {
-    return Nobody(
-        "NO_CERTIFICATE",
-        absl::StrCat("node '", node, "' shows no certificate: agents need --tls-cert and --tls-key"));
-  }
+  FSDPD_RETURN_IF_ERROR(AskForCertificate(context));
+  const grpc::string_ref shown = context.auth_context()->FindPropertyValues(kPemProperty).front();
   const absl::StatusOr<std::vector<std::string>> names =
-      CertificateNames(absl::string_view(shown.front().data(), shown.front().size()));
+      CertificateNames(absl::string_view(shown.data(), shown.size()));
   if (!names.ok()) return Nobody("NO_CERTIFICATE", names.status().message());
   const absl::Status named = CheckNodeInNames(node, *names);
   if (named.ok()) return named;

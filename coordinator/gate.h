@@ -38,6 +38,8 @@ class Gate {
   // `job_id`: empty where the method is of no job. One that is not there is for the method to tell.
   absl::Status Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const;
 
+  // An agent, before it has said a word: who shows no certificate is to hold no stream.
+  absl::Status AskForCertificate(const grpc::ServerContextBase& context) const;
   // An agent that says that it is `node`.
   absl::Status AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const;
 

@@ -31,6 +31,7 @@ class Security:
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True)
         self.pki, self.tokens, self.audit = folder / "pki", folder / "tokens", folder / "audit.jsonl"
+        self.more_flags = []  # Of the coordinator.
         self._files, lines = {}, []
         certificates(self.pki, "coordinator", "localhost", "127.0.0.1")
         for name, role in self.PEOPLE.items():
@@ -40,7 +41,8 @@ class Security:
 
     def coordinator_flags(self):
         return ["--tls-cert", self.pki / "coordinator.crt", "--tls-key", self.pki / "coordinator.key",
-                "--tls-client-ca", self.pki / "ca.crt", "--tokens", self.tokens, "--audit-log", self.audit]
+                "--tls-client-ca", self.pki / "ca.crt", "--tokens", self.tokens, "--audit-log", self.audit,
+                *self.more_flags]
 
     def agent_flags(self, node):
         if not (self.pki / f"nodes/{node}.crt").exists():

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import ssl
 import threading
 
@@ -114,6 +115,17 @@ def test_what_a_role_lacks_is_data_too(secure):
 def test_health_needs_no_token(secure):
     with secure.security.channel(secure.address) as channel:
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
+
+
+def test_a_kubelet_asks_for_health_in_plaintext_and_gets_nothing_else(own, tmp_path):
+    security = Security(tmp_path / "security")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = "127.0.0.1:%d" % free.getsockname()[1]
+    security.more_flags = ["--health-listen", address]
+    with own(agents=0, security=security), grpc.insecure_channel(address) as channel:
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
+        error = refusal(lambda: coordinator_grpc.CoordinatorStub(channel).ListJobs(api.ListJobsRequest(), timeout=60))
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_fsdpctl_says_what_is_missing(secure):
