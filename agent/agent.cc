@@ -71,6 +71,12 @@ absl::Status Agent::StartParts() {
   }
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
+  if (options_.tls.given()) {
+    metrics_->WatchCertificate([tls = options_.tls]() -> absl::StatusOr<absl::Time> {
+      FSDPD_ASSIGN_OR_RETURN(const TlsIdentity shown, ReadTlsFiles(tls, Clock::Real()->Wall()));
+      return shown.not_after;
+    });
+  }
   FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
                            return prometheus::TextSerializer().Serialize(metrics->Collect());
                          }));

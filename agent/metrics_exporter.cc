@@ -131,7 +131,11 @@ void MetricsExporter::DropEnded() const {
 }
 
 std::vector<MetricFamily> MetricsExporter::Collect() const {
+  // It reads files: without the lock.
+  const absl::StatusOr<absl::Time> expiry =
+      expiry_of_ ? expiry_of_() : absl::StatusOr<absl::Time>(absl::NotFoundError("no certificate"));
   MutexLock lock(&mutex_);
+  if (expiry.ok()) expiry_ = *expiry;
   DropEnded();
   std::vector<const RankSeries*> series;
   int live_ranks = 0;
@@ -153,6 +157,11 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   families.push_back(Single("fsdpd_agent_ranks", "Rank processes that run on this node.", live_ranks));
   families.push_back(
       Single("fsdpd_agent_connected", "1 while the agent is attached to its coordinator.", connected_));
+  if (expiry_.has_value()) {
+    families.push_back(Single("fsdpd_agent_certificate_expiry_timestamp_seconds",
+                              "When the certificate that the agent shows its coordinator expires.",
+                              static_cast<double>(absl::ToUnixSeconds(*expiry_))));
+  }
   families.push_back(
       SingleCounter("fsdpd_log_loss_seconds_total",
                     "Time in which the work folder's disk took nothing while ranks ran, so that "

@@ -5,11 +5,15 @@
 // Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
 #pragma once
 
+#include <absl/status/statusor.h>
 #include <absl/time/time.h>
 #include <prometheus/metric_family.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/attempt.h"
@@ -37,6 +41,11 @@ class MetricsExporter {
   void AddLogLoss(absl::Duration time);
   void AddHang();
   void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
+  // `expiry`: of the certificate that would be shown now; an error where it cannot be used, and the one
+  // before stays. Asked at each scrape; set before others may scrape.
+  void WatchCertificate(std::function<absl::StatusOr<absl::Time>()> expiry) {
+    expiry_of_ = std::move(expiry);
+  }
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -59,6 +68,8 @@ class MetricsExporter {
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
+  std::function<absl::StatusOr<absl::Time>()> expiry_of_;
+  mutable std::optional<absl::Time> expiry_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

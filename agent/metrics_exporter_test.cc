@@ -239,6 +239,17 @@ TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
   EXPECT_FALSE(Mentions("fsdpd_rank_failed"));
 }
 
+TEST_F(MetricsExporterTest, SaysWhenItsCertificateExpiresAlsoOnceThatHasHappened) {
+  EXPECT_FALSE(Mentions("fsdpd_agent_certificate_expiry_timestamp_seconds")) << "where none is shown";
+  absl::StatusOr<absl::Time> expiry = absl::FromUnixSeconds(1'800'000'000);
+  exporter_.WatchCertificate([&] { return expiry; });
+  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1800000000"));
+  expiry = absl::InvalidArgumentError("the certificate has expired");
+  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1800000000"));
+  expiry = absl::FromUnixSeconds(1'900'000'000);
+  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1900000000"));
+}
+
 TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {
   exporter_.RankEnded(kFirst, /*failed=*/false);  // Of a launch that was refused.
   exporter_.RankStepped(kFirst, 1, Step(1));

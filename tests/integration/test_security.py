@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import re
 import socket
 import ssl
+import subprocess
 import threading
 
 import grpc
@@ -96,7 +98,7 @@ def test_roles_are_asked_for(secure):
     job_id = submitted(secure, "sam")
     secure.ctl("get", job_id, person="vera").expect(0)
     refused = secure.ctl("cancel", job_id, person="sue").expect(7)
-    assert "CancelJob of a job that sue did not submit needs an operator, and sue is a submitter" in refused.err, refused
+    assert "CancelJob of a job that sue did not submit needs an operator, and sue is a submitter" in refused.err
     assert secure.ctl("cancel", "nobody-000000", person="sue").expect(4), "what is not there is nobody's"
     secure.ctl("cancel", job_id, "--wait", person="sam").expect(0)
     job_id = submitted(secure, "sam")
@@ -263,6 +265,14 @@ def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path,
     with grpc.secure_channel(secure.address, credentials) as channel:
         error = attach(channel, own.name)
         assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+
+
+def test_an_agent_says_when_its_certificate_expires(secure):
+    value, = re.findall(r"^fsdpd_agent_certificate_expiry_timestamp_seconds (\S+)$", secure.scrape("node-0"),
+                        re.MULTILINE)
+    end = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", secure.security.pki / "nodes/node-0.crt"],
+                         check=True, capture_output=True, text=True).stdout.strip().removeprefix("notAfter=")
+    assert float(value) == ssl.cert_time_to_seconds(end)
 
 
 def agent_of(secure, folder, **flags):
