@@ -95,6 +95,11 @@ absl::Status Agent::StartParts() {
   ranks.allowed_env = options_.allowed_env;
   ranks.plugin_dirs = plugin_dirs_;
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), events, Clock::Real());
+  folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
+    std::set<std::string> jobs;
+    for (const v1::HostedAttempt& attempt : supervisor_->Hosted()) jobs.insert(attempt.job_id());
+    return jobs;
+  });
   std::vector<v1::AgentMessage> untold = TakeUntold(options_.work_dir, options_.node);
   if (!untold.empty()) LogInfo("an agent before left messages to be told messages=%d", untold.size());
   for (v1::AgentMessage& message : untold) {
@@ -274,6 +279,8 @@ void Agent::Received(const v1::CoordinatorMessage& message) {
       return logs_->Read(message.read_logs());
     case v1::CoordinatorMessage::kLogGrant:
       return logs_->Grant(message.log_grant());
+    case v1::CoordinatorMessage::kForget:
+      return folders_->Forget(message.forget().job_id());
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::BODY_NOT_SET:
       LogWarning("a message of the coordinator is not understood kind=%d",

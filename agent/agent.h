@@ -21,6 +21,7 @@
 
 #include "agent/coordinator_link.h"
 #include "agent/device_probe.h"
+#include "agent/job_folders.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
 #include "agent/metrics_server.h"
@@ -42,6 +43,7 @@ struct AgentOptions {
   absl::Duration grace = absl::Seconds(5);  // What ranks have to leave, when a Stop names no time.
   std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
   std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
+  JobFoldersOptions folders;                // Which logs of jobs stay.
 };
 
 class Agent : private RankEvents, private CoordinatorLink::Handler {
@@ -103,6 +105,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<LogKeeper> logs_;
   std::unique_ptr<RankSupervisor> supervisor_;
+  std::unique_ptr<JobFolders> folders_;
 };
 
 }  // namespace fsdpd

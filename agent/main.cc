@@ -47,6 +47,7 @@ struct Flags {
   std::string device = "auto";
   int slots = 0;
   int64_t grace_ms = 5000;
+  int64_t keep_days = 0;
   std::string rank_cores = kNearCores;
   std::string port_file;
   bool insecure = false;
@@ -164,6 +165,15 @@ void Declare(CLI::App* app, Flags* flags) {
          "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
          "none is loaded: a plug-in runs as this program's user")
       ->check(CheckPluginDir);
+  app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
+                  "Of how many jobs logs and traces are kept, those written to last; what runs keeps its own")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->capture_default_str();
+  app->add_option(
+         "--keep-days", flags->keep_days,
+         "For how long after something was written there, at most; 0: as long as --keep-jobs lets them")
+      ->check(CLI::Range(int64_t{0}, int64_t{36500}))
+      ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
                   "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
                   "or a stop names no time")
@@ -249,6 +259,7 @@ int Serve(Flags flags, int signals) {
     return DecideOffer(device, slots, ProbeMachine());
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
+  if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
   if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
   FSDPD_CHECK(refusal.valid());

@@ -313,9 +313,9 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->delimiter(',')
       ->type_name("STATE")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember(
-          {"queued", "starting", "running", "cancelling", "stopping", "succeeded", "failed", "cancelled"},
-          CLI::ignore_case));
+      ->check(CLI::IsMember({"queued", "starting", "running", "cancelling", "stopping", "pausing", "paused",
+                             "succeeded", "failed", "cancelled"},
+                            CLI::ignore_case));
   CLI::App* describe =
       AddCommand(app, "describe",
                  "Show everything about a job: state and reason, placement, memory planned and "
@@ -400,18 +400,54 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   trace->add_option("--out", line->out, "Where to write it; default: JOB.trace.json")
       ->check(NotEmpty())
       ->type_name("FILE");
+  AddTokenCommand(app, line);
+  AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
+}
+
+void AddReason(CLI::App* command, CommandLine* line) {
+  command->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
+}
+
+void AddLifeCommands(CLI::App* app, CommandLine* line) {
   CLI::App* cancel = AddCommand(
       app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
       "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
   AddJobArgument(cancel, line);
-  cancel->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
+  AddReason(cancel, line);
   cancel->add_option("--grace", line->grace_seconds, "Until SIGKILL; default 10. 0: at once, without saving")
       ->check(WholeNumber(0))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");
-  AddTokenCommand(app, line);
-  AddCommand(app, "version", "Print the versions of fsdpctl and of the coordinator.", "  fsdpctl version");
+  CLI::App* pause = AddCommand(
+      app, "pause",
+      "Have a job save, leave its slots to others, and wait for `resume`. One that is queued is held.",
+      "  fsdpctl pause tiny-llama-k3x9q2 --wait\n"
+      "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
+  AddJobArgument(pause, line);
+  AddReason(pause, line);
+  pause
+      ->add_option("--grace", line->grace_seconds,
+                   "Until SIGKILL of ranks that have not saved; default 600. 0: at once, and what came after "
+                   "the newest checkpoint is lost")
+      ->check(WholeNumber(0))
+      ->type_name("SECONDS");
+  pause->add_flag("--wait", line->wait,
+                  "Return when it is paused, with the step; the exit code is 7 where steps were lost");
+  CLI::App* resume = AddCommand(app, "resume", "Have a paused job go on where it was paused.",
+                                "  fsdpctl resume tiny-llama-k3x9q2");
+  AddJobArgument(resume, line);
+  AddReason(resume, line);
+  CLI::App* retry =
+      AddCommand(app, "retry",
+                 "Have a failed or cancelled job go on, as the same job: from its newest checkpoint "
+                 "where it has one, with as many attempts as at first.",
+                 "  fsdpctl retry tiny-llama-k3x9q2");
+  AddJobArgument(retry, line);
+  AddReason(retry, line);
+  CLI::App* remove = AddCommand(app, "delete", "Forget ended jobs and their logs. Checkpoints stay on disk.",
+                                "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
+  remove->add_option("JOB", line->jobs, "Ids of jobs")->required()->check(NotEmpty())->type_name("");
 }
 
 void AddNodeCommands(CLI::App* app, CommandLine* line) {
@@ -523,6 +559,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   AddWatchCommands(&app, line);
   AddOtherCommands(&app, line);
   AddNodeCommands(&app, line);
+  AddLifeCommands(&app, line);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {

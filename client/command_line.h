@@ -47,9 +47,9 @@ struct CommandLine {
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 
-  std::vector<std::string> jobs;    // get
+  std::vector<std::string> jobs;    // get, delete
   std::vector<std::string> states;  // get; short names
-  std::string job;                  // describe, watch, logs, trace, cancel
+  std::string job;                  // describe, watch, logs, trace, cancel, pause, resume, retry
 
   std::optional<int> rank;     // logs, trace
   std::optional<int> attempt;  // logs, trace
@@ -60,9 +60,9 @@ struct CommandLine {
   std::string out;       // trace; a file, or empty: by the job. token new
 
   std::string node;                      // cordon, uncordon
-  std::string reason;                    // cancel, cordon
-  std::optional<int64_t> grace_seconds;  // cancel
-  bool wait = false;                     // cancel
+  std::string reason;                    // cancel, pause, resume, retry, cordon
+  std::optional<int64_t> grace_seconds;  // cancel, pause
+  bool wait = false;                     // cancel, pause
 
   std::string person;  // token new
   std::string role;    // token new

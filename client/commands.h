@@ -1,6 +1,7 @@
 // The commands of fsdpctl: each maps its flags to calls and the answers to text and an exit code.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ int RunTokenCommand(const CommandLine& line, Console* console);
 
 // Has a job's steps traced, and writes the traces as one: trace.
 int RunTrace(Session* session);
+
+// What becomes of a job: cancel, pause, resume, retry, delete. Empty for another command.
+std::optional<int> RunLifeCommand(Session* session);
 
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);

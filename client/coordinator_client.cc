@@ -222,6 +222,22 @@ absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const v1::Can
   return Call(stub_.get(), &v1::Coordinator::Stub::CancelJob, request, options_.call_timeout, true);
 }
 
+absl::StatusOr<v1::PauseJobResponse> CoordinatorClient::PauseJob(const v1::PauseJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::PauseJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::ResumeJobResponse> CoordinatorClient::ResumeJob(const v1::ResumeJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::ResumeJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::RetryJobResponse> CoordinatorClient::RetryJob(const v1::RetryJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::RetryJob, request, options_.call_timeout, true);
+}
+
+absl::StatusOr<v1::DeleteJobResponse> CoordinatorClient::DeleteJob(const v1::DeleteJobRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::DeleteJob, request, options_.call_timeout, true);
+}
+
 absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::ListNodesRequest& request) {
   return Call(stub_.get(), &v1::Coordinator::Stub::ListNodes, request, options_.call_timeout, true);
 }

@@ -59,6 +59,10 @@ class CoordinatorClient {
   absl::StatusOr<v1::GetJobResponse> GetJob(const v1::GetJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::PauseJobResponse> PauseJob(const v1::PauseJobRequest& request);
+  absl::StatusOr<v1::ResumeJobResponse> ResumeJob(const v1::ResumeJobRequest& request);
+  absl::StatusOr<v1::RetryJobResponse> RetryJob(const v1::RetryJobRequest& request);
+  absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request);
   absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
   absl::StatusOr<v1::CordonNodeResponse> CordonNode(const v1::CordonNodeRequest& request);
   absl::StatusOr<v1::UncordonNodeResponse> UncordonNode(const v1::UncordonNodeRequest& request);

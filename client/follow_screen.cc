@@ -30,6 +30,8 @@ const char* ColorOf(v1::JobState state) {
       return "\x1b[31m";
     case v1::JOB_STATE_CANCELLED:
     case v1::JOB_STATE_CANCELLING:
+    case v1::JOB_STATE_PAUSING:
+    case v1::JOB_STATE_PAUSED:
       return "\x1b[33m";
     default:
       return "\x1b[36m";

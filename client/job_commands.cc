@@ -6,7 +6,6 @@
 #include "client/commands.h"
 #include "client/coordinator_client.h"
 #include "client/follow_screen.h"
-#include "client/job_follow.h"
 #include "client/job_text.h"
 #include "client/log_follow.h"
 #include "client/message_output.h"
@@ -110,37 +109,6 @@ int RunLogs(Session* session) {
   return status.ok() ? kExitOk : session->Fail(status);
 }
 
-// Says nothing but connection trouble: for `cancel --wait`.
-class QuietObserver : public JobObserver {
- public:
-  void OnJob(const v1::Job&) override {}
-  void OnStep(const v1::StepReport&) override {}
-  void OnConnectionLost(const absl::Status&) override {}
-  void OnConnectionBack() override {}
-};
-
-int RunCancel(Session* session) {
-  const CommandLine& line = session->line();
-  v1::CancelJobRequest request;
-  request.set_id(line.job);
-  request.set_reason(line.reason);
-  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
-  if (!response.ok()) return session->Fail(response.status());
-  v1::Job job = response->job();
-  if (line.wait && !IsEnded(job.state())) {
-    QuietObserver quiet;
-    const absl::StatusOr<v1::Job> ended =
-        FollowJob(&session->client(), job.id(), {}, session->console().interrupt, &quiet);
-    if (!ended.ok()) return session->Fail(ended.status());
-    job = *ended;
-  }
-  session->console().out << (line.output == "table"
-                                 ? absl::StrCat(job.id(), " ", StateName(job.state()), "\n")
-                                 : Rendered(job, line.output));
-  return kExitOk;
-}
-
 int RunNodes(Session* session) {
   const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
   if (!response.ok()) return session->Fail(response.status());
@@ -203,7 +171,7 @@ int RunJobCommand(const CommandLine& line, Console* console) {
   if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);
   if (line.command == "logs") return RunLogs(&session);
   if (line.command == "trace") return RunTrace(&session);
-  if (line.command == "cancel") return RunCancel(&session);
+  if (const std::optional<int> code = RunLifeCommand(&session)) return *code;
   if (line.command == "nodes") return RunNodes(&session);
   if (line.command == "cordon") return RunCordon(&session);
   if (line.command == "uncordon") return RunUncordon(&session);

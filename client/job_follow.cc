@@ -56,13 +56,21 @@ class Cursor {
 absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,
                                   const FollowOptions& options, Interrupt* interrupt, JobObserver* observer) {
   Cursor cursor(observer);
+  const auto is_done = [&] {
+    return IsEnded(cursor.job().state()) || (options.until && options.until(cursor.job()));
+  };
+  // Ends a stream: for the caller, and when what it waits for is there.
+  Interrupt enough;
+  const Interrupt::Scope scope(interrupt, [&enough] { enough.Fire(); });
   while (true) {
     v1::WatchJobRequest request;
     request.set_id(id);
     request.set_after_revision(cursor.job().revision());
-    absl::Status status =
-        client->WatchJob(request, interrupt, [&](const auto& update) { cursor.Take(update); });
-    if (IsEnded(cursor.job().state())) return cursor.job();
+    absl::Status status = client->WatchJob(request, &enough, [&](const auto& update) {
+      cursor.Take(update);
+      if (is_done() && !IsEnded(cursor.job().state())) enough.Fire();
+    });
+    if (is_done()) return cursor.job();
     if (interrupt->fired()) return absl::CancelledError("interrupted");
     // A coordinator that stops may close the stream in an orderly way, or cancel it.
     const bool went_away = status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status);

@@ -1,10 +1,11 @@
-// Follows one job to its end across lost connections and coordinator restarts: by revision, so that no change
-// is seen twice, and by attempt and step, so that no step is.
+// Follows one job to its end, or to what else is waited for, across lost connections and coordinator
+// restarts: by revision, so that no change is seen twice, and by attempt and step, so that no step is.
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
+#include <functional>
 #include <string>
 
 #include "client/coordinator_client.h"
@@ -26,10 +27,12 @@ class JobObserver {
 struct FollowOptions {
   absl::Duration reconnect_for = absl::Seconds(60);  // From the last thing heard.
   absl::Duration pause = absl::Milliseconds(500);    // Between attempts to reconnect.
+  // Whether the job is as the caller wants it, which ends the following too. Default: only an end does.
+  std::function<bool(const v1::Job&)> until = nullptr;
 };
 
-// The job as it ended. UNAVAILABLE: the connection stayed lost. CANCELLED: `interrupt` fired. Any other error
-// is the coordinator's.
+// The job as it was then. UNAVAILABLE: the connection stayed lost. CANCELLED: `interrupt` fired. Any other
+// error is the coordinator's.
 absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,
                                   const FollowOptions& options, Interrupt* interrupt, JobObserver* observer);
 

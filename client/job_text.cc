@@ -74,11 +74,20 @@ std::string ExportText(const v1::SavedCheckpoint& exported) {
 // False of one that is known only since an attempt went on from it.
 bool WasTold(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 
+// "#2 (behind): ...": its place, and the code by its short name.
+std::string WaitingText(const v1::Job& job) {
+  const v1::Job::Waiting& waiting = job.waiting();
+  if (job.state() != v1::JOB_STATE_QUEUED || waiting.code() == v1::Job::Waiting::CODE_UNSPECIFIED) return "";
+  const std::string place = waiting.place() > 0 ? absl::StrCat("#", waiting.place(), " ") : "";
+  return absl::StrCat(place, "(", ShortEnumName(waiting.code()), ") ");
+}
+
 // A stall is the news, whatever was said before it; then that nothing is saved, which a failure would cost.
 std::string ReasonText(const v1::Job& job, absl::Time now) {
   if (job.stalled_since_unix_nanos() == 0) {
     const bool told = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
-    return told ? FailedCheckpointText(job.failed_checkpoint()) : ManyLines(job.reason());
+    return told ? FailedCheckpointText(job.failed_checkpoint())
+                : absl::StrCat(WaitingText(job), ManyLines(job.reason()));
   }
   const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
   if (!job.has_last_step()) return quiet;
@@ -359,6 +368,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
+  if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
+  if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
   if (job.has_last_step()) {
     absl::StrAppend(

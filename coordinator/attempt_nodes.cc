@@ -22,7 +22,7 @@ std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t ra
 }
 
 bool AttemptIsOver(const v1::Job& job, int32_t attempt) {
-  return IsEnded(job.state()) || job.attempt() != attempt || job.state() == v1::JOB_STATE_QUEUED;
+  return !HasAttempt(job.state()) || job.attempt() != attempt;
 }
 
 }  // namespace fsdpd

@@ -81,6 +81,18 @@ grpc::Status GuardedApi::WatchJob(Context* c, const v1::WatchJobRequest* q,
 grpc::Status GuardedApi::CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
   return Call("CancelJob", &JobService::CancelJob, c, q, a);
 }
+grpc::Status GuardedApi::PauseJob(Context* c, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) {
+  return Call("PauseJob", &JobService::PauseJob, c, q, a);
+}
+grpc::Status GuardedApi::ResumeJob(Context* c, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) {
+  return Call("ResumeJob", &JobService::ResumeJob, c, q, a);
+}
+grpc::Status GuardedApi::RetryJob(Context* c, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) {
+  return Call("RetryJob", &JobService::RetryJob, c, q, a);
+}
+grpc::Status GuardedApi::DeleteJob(Context* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) {
+  return Call("DeleteJob", &JobService::DeleteJob, c, q, a);
+}
 grpc::Status GuardedApi::TailLogs(Context* c, const v1::TailLogsRequest* q,
                                   grpc::ServerWriter<v1::TailLogsResponse>* a) {
   return Call("TailLogs", &JobService::TailLogs, c, q, a);

@@ -33,6 +33,10 @@ class GuardedApi final : public v1::Coordinator::Service {
   grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
                         grpc::ServerWriter<v1::WatchJobResponse>* a) override;
   grpc::Status CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
+  grpc::Status PauseJob(Context* c, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) override;
+  grpc::Status ResumeJob(Context* c, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) override;
+  grpc::Status RetryJob(Context* c, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) override;
+  grpc::Status DeleteJob(Context* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) override;
   grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
                         grpc::ServerWriter<v1::TailLogsResponse>* a) override;
   grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,

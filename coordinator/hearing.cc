@@ -1,6 +1,6 @@
 // Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
-// and facts. Only a cancel and a registration are acted on at once; what follows from the rest is the tick's
-// to ask.
+// and facts. Only a cancel (what else people ask is in wishes.cc) and a registration are acted on at once;
+// what follows from the rest is the tick's to ask.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -19,20 +19,19 @@ namespace fsdpd {
 
 void Reconciler::Submitted(v1::Job job) {
   events_.Push([this, job = std::move(job)] {
-    queue_.emplace(job.create_unix_nanos(), job.id());
+    queue_.insert(PlaceInQueue(job));
     jobs_[job.id()].job = job;
     LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
   });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
-                                           int64_t grace_ms) {
+absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<void(const Answer&)> take) {
   auto answer = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
   std::future<absl::StatusOr<v1::Job>> decided = answer->get_future();
   const absl::Status stopping =
-      absl::UnavailableError("the coordinator is stopping; the job was not cancelled");
-  const bool pushed = events_.Push([this, id, reason, grace_ms, answer] {
-    TakeCancel(id, reason, grace_ms, [&](absl::StatusOr<v1::Job> job) { answer->set_value(std::move(job)); });
+      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done));
+  const bool pushed = events_.Push([take = std::move(take), answer] {
+    take([&](absl::StatusOr<v1::Job> job) { answer->set_value(std::move(job)); });
   });
   if (!pushed) return stopping;
   answer
@@ -44,8 +43,13 @@ absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::str
   }
 }
 
+absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
+                                           int64_t grace_ms) {
+  return Ask("cancelled", [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
+}
+
 void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
-                            const std::function<void(absl::StatusOr<v1::Job>)>& answer) {
+                            const Answer& answer) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
@@ -55,15 +59,17 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     job->mutable_cancellation()->set_grace_ms(grace_ms);
   };
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
-    const bool queued = live.job.state() == v1::JOB_STATE_QUEUED;
+    const bool idle = !HasAttempt(live.job.state());
     const std::string words =
-        absl::StrCat(queued  ? "cancelled before it was launched"
+        absl::StrCat(live.job.state() == v1::JOB_STATE_PAUSED ? "cancelled while it was paused"
+                     : idle                                   ? "cancelled before it was launched"
                      : saves ? "stopping the ranks, which save first if they have the time"
                              : "stopping the ranks",
                      reason.empty() ? "" : ": ", reason);
     absl::Status cancelled = Commit(&live, JobEvent::kCancel, words, keep_grace);
-    // A queued job has nothing to stop, and would be launched by a coordinator that forgot the cancel.
-    if (!cancelled.ok() && !queued)
+    // A queued or paused job has nothing to stop, and would be launched by a coordinator that forgot the
+    // cancel.
+    if (!cancelled.ok() && !idle)
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
   }

@@ -20,6 +20,7 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_QUEUED, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
     {v1::JOB_STATE_QUEUED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
     {v1::JOB_STATE_QUEUED, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
+    {v1::JOB_STATE_QUEUED, JobEvent::kPause, v1::JOB_STATE_PAUSED},
     {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
 
     {v1::JOB_STATE_STARTING, JobEvent::kReady, v1::JOB_STATE_RUNNING},
@@ -27,20 +28,36 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_STARTING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
     {v1::JOB_STATE_STARTING, JobEvent::kFail, v1::JOB_STATE_STOPPING},
     {v1::JOB_STATE_STARTING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_STARTING, JobEvent::kPause, v1::JOB_STATE_PAUSING},
     {v1::JOB_STATE_STARTING, JobEvent::kNote, v1::JOB_STATE_STARTING},
 
     {v1::JOB_STATE_RUNNING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
     {v1::JOB_STATE_RUNNING, JobEvent::kFail, v1::JOB_STATE_STOPPING},
     {v1::JOB_STATE_RUNNING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_RUNNING, JobEvent::kPause, v1::JOB_STATE_PAUSING},
     {v1::JOB_STATE_RUNNING, JobEvent::kNote, v1::JOB_STATE_RUNNING},
 
     {v1::JOB_STATE_STOPPING, JobEvent::kRetry, v1::JOB_STATE_QUEUED},
     {v1::JOB_STATE_STOPPING, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
     {v1::JOB_STATE_STOPPING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_STOPPING, JobEvent::kPause, v1::JOB_STATE_PAUSING},
     {v1::JOB_STATE_STOPPING, JobEvent::kNote, v1::JOB_STATE_STOPPING},
 
     {v1::JOB_STATE_CANCELLING, JobEvent::kGone, v1::JOB_STATE_CANCELLED},
     {v1::JOB_STATE_CANCELLING, JobEvent::kNote, v1::JOB_STATE_CANCELLING},
+
+    {v1::JOB_STATE_PAUSING, JobEvent::kGone, v1::JOB_STATE_PAUSED},
+    // Its last step was done before it could leave.
+    {v1::JOB_STATE_PAUSING, JobEvent::kFinish, v1::JOB_STATE_SUCCEEDED},
+    {v1::JOB_STATE_PAUSING, JobEvent::kCancel, v1::JOB_STATE_CANCELLING},
+    {v1::JOB_STATE_PAUSING, JobEvent::kNote, v1::JOB_STATE_PAUSING},
+
+    {v1::JOB_STATE_PAUSED, JobEvent::kResume, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_PAUSED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_PAUSED, JobEvent::kNote, v1::JOB_STATE_PAUSED},
+
+    {v1::JOB_STATE_FAILED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_CANCELLED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
 };
 
 // Steps, and where ranks stood, belong to an attempt. The first loss stays where the next one may go on from
@@ -80,7 +97,10 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   job->set_revision(job->revision() + 1);
   if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
-  if (event == JobEvent::kRetry) ForgetSteps(job);
+  if (event == JobEvent::kRetry || event == JobEvent::kAgain || *next == v1::JOB_STATE_PAUSED)
+    ForgetSteps(job);
+  if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
+  if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(reason, now, job);
   return absl::OkStatus();
@@ -100,9 +120,14 @@ bool IsEnded(JobState state) {
          state == v1::JOB_STATE_CANCELLED;
 }
 
+bool HasAttempt(JobState state) {
+  return !IsEnded(state) && state != v1::JOB_STATE_QUEUED && state != v1::JOB_STATE_PAUSED;
+}
+
 std::vector<JobState> AllJobStates() {
   return {v1::JOB_STATE_QUEUED,    v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,   v1::JOB_STATE_CANCELLING,
-          v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,   v1::JOB_STATE_CANCELLED, v1::JOB_STATE_STOPPING};
+          v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,   v1::JOB_STATE_CANCELLED, v1::JOB_STATE_STOPPING,
+          v1::JOB_STATE_PAUSING,   v1::JOB_STATE_PAUSED};
 }
 
 std::string ShortName(JobState state) {
@@ -131,6 +156,12 @@ const char* NameOf(JobEvent event) {
       return "gone";
     case JobEvent::kNote:
       return "note";
+    case JobEvent::kPause:
+      return "pause";
+    case JobEvent::kResume:
+      return "resume";
+    case JobEvent::kAgain:
+      return "again";
   }
   return "?";
 }

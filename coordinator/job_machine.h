@@ -7,7 +7,12 @@
 //                             STOPPING -give up-> FAILED
 //   QUEUED -cancel-> CANCELLED
 //   QUEUED -give up-> FAILED
-//   STARTING, RUNNING, STOPPING -cancel-> CANCELLING -gone-> CANCELLED
+//   STARTING, RUNNING, STOPPING, PAUSING -cancel-> CANCELLING -gone-> CANCELLED
+//   QUEUED -pause-> PAUSED -resume-> QUEUED
+//   STARTING, RUNNING, STOPPING -pause-> PAUSING -gone-> PAUSED
+//                                        PAUSING -finish-> SUCCEEDED
+//   PAUSED -cancel-> CANCELLED
+//   FAILED, CANCELLED -again-> QUEUED
 //
 // Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
 // Errors: FAILED_PRECONDITION when the state does not allow the event; the job is unchanged.
@@ -32,10 +37,13 @@ enum class JobEvent {
   kRetry,   // The attempt is gone, another one is allowed.
   kGiveUp,  // The attempt is gone, no other one is allowed; or none is possible.
   kCancel,  // A person asked for the end.
-  kGone,    // Every rank of a cancelled job is gone.
+  kGone,    // Every rank of a job that was cancelled or paused is gone.
   kNote,    // Same state, another reason.
+  kPause,   // A person wants its slots back, and the job later.
+  kResume,  // A person wants a paused job to go on.
+  kAgain,   // A person wants a job that has failed, or was cancelled, to go on.
 };
-constexpr int kJobEvents = 9;
+constexpr int kJobEvents = 12;
 
 // Events kept in a job; the first one and the newest stay, the middle goes.
 constexpr int kMaxJobEvents = 64;
@@ -43,14 +51,15 @@ constexpr int kMaxJobEvents = 64;
 absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 
 // Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1; a
-// retry and a launch clear what the attempt before had reached (steps, mallocs, peak), and a launch what it
-// started from. Placements are the caller's to set.
+// retry, a pause and a launch clear what the attempt before had reached (steps, mallocs, peak), and a launch
+// what it started from. Placements are the caller's to set.
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
 // What happened without a change of state, among the job's events. No revision.
 void AddEvent(absl::string_view message, absl::Time now, v1::Job* job);
 
 bool IsEnded(v1::JobState state);
+bool HasAttempt(v1::JobState state);        // Some of its ranks may be there, or are about to be.
 std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.
 std::string ShortName(v1::JobState state);  // "RUNNING"
 const char* NameOf(JobEvent event);

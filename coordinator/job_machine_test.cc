@@ -31,10 +31,14 @@ v1::StepReport Step(int64_t step, double loss, int64_t mallocs, int64_t peak) {
   return report;
 }
 
-TEST(JobMachine, NoEventLeavesAnEndedState) {
+TEST(JobMachine, NothingButAPersonsWishLeavesAnEndedStateAndNothingLeavesSuccess) {
   for (const v1::JobState state : AllJobStates()) {
     if (!IsEnded(state)) continue;
     for (const JobEvent event : AllEvents()) {
+      if (event == JobEvent::kAgain && state != v1::JOB_STATE_SUCCEEDED) {
+        EXPECT_EQ(*NextState(state, event), v1::JOB_STATE_QUEUED);
+        continue;
+      }
       EXPECT_EQ(NextState(state, event).status().code(), absl::StatusCode::kFailedPrecondition)
           << ShortName(state) << " " << NameOf(event);
     }
@@ -125,6 +129,36 @@ TEST(JobMachine, RelaunchStartsTheNextAttemptWithoutTheOldOnesSteps) {
   EXPECT_EQ(job.attempt(), 2);
   EXPECT_FALSE(job.has_last_step());
   EXPECT_EQ(job.peak_bytes(), 0);
+}
+
+TEST(JobMachine, AJobThatIsLaunchedIsPausedOnlyOnceItsRanksAreGone) {
+  for (const v1::JobState state : AllJobStates()) {
+    const auto next = NextState(state, JobEvent::kPause);
+    if (next.ok()) {
+      EXPECT_EQ(*next, HasAttempt(state) ? v1::JOB_STATE_PAUSING : v1::JOB_STATE_PAUSED) << ShortName(state);
+    }
+  }
+  EXPECT_EQ(*NextState(v1::JOB_STATE_PAUSING, JobEvent::kGone), v1::JOB_STATE_PAUSED);
+}
+
+TEST(JobMachine, APausedJobShowsNoStepsThatItWillNotHave) {
+  v1::Job job = QueuedJob();
+  ASSERT_TRUE(Apply(JobEvent::kLaunch, "", At(1), &job).ok());
+  ASSERT_TRUE(Apply(JobEvent::kReady, "", At(1), &job).ok());
+  ASSERT_TRUE(TakeStep(Step(7, 5.5, 3, 100), &job));
+  ASSERT_TRUE(Apply(JobEvent::kPause, "", At(2), &job).ok());
+  EXPECT_TRUE(job.has_last_step());
+  ASSERT_TRUE(Apply(JobEvent::kGone, "", At(3), &job).ok());
+  EXPECT_FALSE(job.has_last_step());
+  EXPECT_EQ(job.attempt(), 1);
+}
+
+TEST(JobMachine, AJobThatGoesOnAfterItsEndHasNoEnd) {
+  v1::Job job = QueuedJob();
+  ASSERT_TRUE(Apply(JobEvent::kCancel, "", At(1), &job).ok());
+  EXPECT_NE(job.end_unix_nanos(), 0);
+  ASSERT_TRUE(Apply(JobEvent::kAgain, "", At(2), &job).ok());
+  EXPECT_EQ(job.end_unix_nanos(), 0);
 }
 
 TEST(TakeStep, CountsMallocsFromStepTwoOn) {

@@ -29,17 +29,8 @@ constexpr int kMaxPage = 500;
 // A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
 constexpr size_t kMaxPageBytes = 8 << 20;
 constexpr size_t kMaxRequestId = 64;
-constexpr size_t kMaxReason = 1024;
 // A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
 constexpr int kIdTries = 3;
-constexpr int64_t kDefaultGraceSeconds = 10;
-constexpr int64_t kMaxGraceSeconds = 3600;
-
-absl::Status CheckId(const std::string& id) {
-  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
-  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
-  return absl::OkStatus();
-}
 
 absl::Status CheckRequestId(const std::string& id) {
   if (std::any_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
@@ -126,6 +117,12 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
 }
 
 }  // namespace
+
+absl::Status JobService::CheckId(const std::string& id) {
+  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
+  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
+  return absl::OkStatus();
+}
 
 // --- Submitting --------------------------------------------------------------------------------------------
 
@@ -215,6 +212,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   absl::StatusOr<v1::Job> job = Find(request->id());
   if (!job.ok()) return ToGrpc(job.status());
   *response->mutable_job() = *std::move(job);
+  parts_.board->AddWaiting(response->mutable_job());
   return grpc::Status::OK;
 }
 
@@ -225,7 +223,10 @@ absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsRe
   FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
   ShownPage page = AsShown(query, std::move(stored), live);
   if (page.more) response->set_next_page_token(EncodePageToken(page.end));
-  for (v1::Job& job : page.jobs) *response->add_jobs() = std::move(job);
+  for (v1::Job& job : page.jobs) {
+    parts_.board->AddWaiting(&job);
+    *response->add_jobs() = std::move(job);
+  }
   return absl::OkStatus();
 }
 
@@ -237,25 +238,6 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsReques
 grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                                     v1::GetVersionResponse* response) {
   response->set_version(kVersion);
-  return grpc::Status::OK;
-}
-
-// --- Cancelling --------------------------------------------------------------------------------------------
-
-grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
-                                   v1::CancelJobResponse* response) {
-  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultGraceSeconds;
-  if (const absl::Status id = CheckId(request->id()); !id.ok()) return ToGrpc(id);
-  if (grace < 0 || grace > kMaxGraceSeconds) {
-    return ToGrpc(BadField("grace_seconds", absl::StrCat(grace, " is not within 0..", kMaxGraceSeconds)));
-  }
-  if (request->reason().size() > kMaxReason) {
-    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters")));
-  }
-  absl::StatusOr<v1::Job> job = parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000);
-  if (absl::IsNotFound(job.status())) return ToGrpc(JobNotFound(request->id()));
-  if (!job.ok()) return ToGrpc(job.status());
-  *response->mutable_job() = *std::move(job);
   return grpc::Status::OK;
 }
 

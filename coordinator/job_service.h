@@ -63,6 +63,10 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest*,
                         grpc::ServerWriter<v1::WatchJobResponse>*) override;
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::CancelJobResponse*) override;
+  grpc::Status PauseJob(grpc::ServerContext*, const v1::PauseJobRequest*, v1::PauseJobResponse*) override;
+  grpc::Status ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest*, v1::ResumeJobResponse*) override;
+  grpc::Status RetryJob(grpc::ServerContext*, const v1::RetryJobRequest*, v1::RetryJobResponse*) override;
+  grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest*, v1::DeleteJobResponse*) override;
   grpc::Status TailLogs(grpc::ServerContext*, const v1::TailLogsRequest*,
                         grpc::ServerWriter<v1::TailLogsResponse>*) override;
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
@@ -82,6 +86,7 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
+  static absl::Status CheckId(const std::string& id);
   absl::StatusOr<v1::Job> Find(const std::string& id);
   std::vector<v1::Node> Nodes() const;  // By name.
   v1::Node NodeNamed(const std::string& name) const;

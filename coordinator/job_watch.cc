@@ -75,6 +75,25 @@ void JobBoard::Replace(const v1::Job& job) {
   if (it != entries_.end()) it->second.job = std::make_shared<const v1::Job>(job);
 }
 
+void JobBoard::SetWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
+  MutexLock lock(&mutex_);
+  waiting_ = std::move(waiting);
+}
+
+// Whoever was launched since, or has ended, waits no more.
+void JobBoard::AddWaiting(v1::Job* job) const {
+  if (job->state() != v1::JOB_STATE_QUEUED && job->state() != v1::JOB_STATE_PAUSED) return;
+  MutexLock lock(&mutex_);
+  const auto it = waiting_.find(job->id());
+  if (it != waiting_.end()) {
+    *job->mutable_waiting() = it->second;
+  } else if (job->state() == v1::JOB_STATE_QUEUED) {
+    job->mutable_waiting()->set_code(v1::Job::Waiting::CODE_ADMITTED);
+  } else {
+    job->mutable_waiting()->set_code(v1::Job::Waiting::CODE_PAUSED);
+  }
+}
+
 std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
   std::shared_ptr<const v1::Job> job;
   {

@@ -53,6 +53,10 @@ class JobBoard {
   // Something of `job` is new that no watch tells of; its revision is unchanged.
   void Replace(const v1::Job& job);
 
+  // Why jobs wait, by id: all that do. No change that a watch tells of.
+  void SetWaiting(std::map<std::string, v1::Job::Waiting> waiting);
+  void AddWaiting(v1::Job* job) const;  // What was set of it; nothing for a job that does not wait.
+
   std::optional<v1::Job> Get(const std::string& id) const;
   std::vector<std::shared_ptr<const v1::Job>> Live() const;
   // Starts with the job as it is unless `after_revision` is its own: a higher one is of before the state was
@@ -70,6 +74,7 @@ class JobBoard {
 
   mutable Mutex mutex_;
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Job::Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

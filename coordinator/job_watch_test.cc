@@ -93,5 +93,21 @@ TEST(JobBoard, CloseEndsWatchesNowAndLater) {
   EXPECT_EQ(Take(after.get(), &update), Got::kEnd);
 }
 
+TEST(JobBoard, WhoeverWaitsSaysWhyBeforeAnybodyHasLookedToo) {
+  JobBoard board;
+  board.SetWaiting({{"known", v1::Job::Waiting()}});
+  const auto code_of = [&](const char* id, v1::JobState state) {
+    v1::Job job;
+    job.set_id(id);
+    job.set_state(state);
+    board.AddWaiting(&job);
+    return job.has_waiting() ? job.waiting().code() : -1;
+  };
+  EXPECT_EQ(code_of("known", v1::JOB_STATE_QUEUED), v1::Job::Waiting::CODE_UNSPECIFIED);
+  EXPECT_EQ(code_of("new", v1::JOB_STATE_QUEUED), v1::Job::Waiting::CODE_ADMITTED);
+  EXPECT_EQ(code_of("held", v1::JOB_STATE_PAUSED), v1::Job::Waiting::CODE_PAUSED);
+  EXPECT_EQ(code_of("known", v1::JOB_STATE_RUNNING), -1);
+}
+
 }  // namespace
 }  // namespace fsdpd

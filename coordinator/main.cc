@@ -29,6 +29,8 @@ struct Flags {
   int64_t reattach_grace_ms = 15000;
   bool insecure = false;
   int64_t audit_log_mib = 64;
+  int64_t keep_ended_jobs = Retention().jobs;
+  int64_t keep_ended_days = 0;
 };
 
 // Says what is wrong, or "".
@@ -99,6 +101,15 @@ void Describe(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
   DescribeSecurity(app, flags);
+  app->add_option(
+         "--keep-ended-jobs", flags->keep_ended_jobs,
+         "How many ended jobs are kept, those that ended last; the others are forgotten, with their logs")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000000));
+  app->add_option("--keep-ended-days", flags->keep_ended_days,
+                  "For how long after their end, at most; 0: as long as there is room for them by number")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 36500));
 }
 
 // Readers see the whole line or no file.
@@ -158,6 +169,9 @@ int Main(int argc, char** argv) {
   flags.server.audit_log_bytes = flags.audit_log_mib << 20;
   flags.server.reconciler.tick = absl::Milliseconds(flags.tick_ms);
   flags.server.reconciler.reattach_grace = absl::Milliseconds(flags.reattach_grace_ms);
+  flags.server.reconciler.retention.jobs = flags.keep_ended_jobs;
+  if (flags.keep_ended_days > 0)
+    flags.server.reconciler.retention.time = absl::Hours(24 * flags.keep_ended_days);
   SetLogName("coordinator");
   return Run(flags);
 }

@@ -18,6 +18,10 @@ constexpr Permission kTable[] = {
     {"PlanJob", kSubmitter, kSubmitter, false},
     {"SubmitJob", kSubmitter, kSubmitter, true},
     {"CancelJob", kOperator, kSubmitter, true},
+    {"PauseJob", kOperator, kSubmitter, true},
+    {"ResumeJob", kOperator, kSubmitter, true},
+    {"RetryJob", kOperator, kSubmitter, true},
+    {"DeleteJob", kOperator, kSubmitter, true},
     // Ranks trace, and write files on their nodes.
     {"TraceJob", kOperator, kSubmitter, true},
     {"CordonNode", kOperator, kOperator, true},

@@ -185,8 +185,11 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
   return decision;
 }
 
-std::string BehindReason(const PlaceRequest& request, const std::string& ahead) {
-  return absl::StrCat(Needs(request), "; waits behind job ", ahead, ", which was submitted first");
+std::string BehindReason(const PlaceRequest& request, const v1::Job& ahead, const v1::Job& job) {
+  const int64_t priority = ahead.spec().priority();
+  return absl::StrCat(Needs(request), "; waits behind job ", ahead.id(), ", which ",
+                      priority > job.spec().priority() ? absl::StrCat("has priority ", priority)
+                                                       : std::string("was submitted first"));
 }
 
 }  // namespace fsdpd

@@ -8,8 +8,9 @@
 // failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
 // that falls free helps who waits for it.
 // Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
-// first come, first served per device kind (BehindReason() words that case), but for jobs that no slot which
-// falls free could help (PlaceDecision::possible): those are gone round until there are nodes for them.
+// by priority, then first come, first served, per device kind (BehindReason() words that case), but for jobs
+// that no slot which falls free could help (PlaceDecision::possible): those are gone round until there are
+// nodes for them.
 #pragma once
 
 #include <optional>
@@ -70,8 +71,8 @@ MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& n
 // `nodes`: those connected or away, in any order.
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
-// Why `request` waits although slots may be free: `ahead` was submitted before it and waits for the same
+// Why `request`, of `job`, waits although slots may be free: `ahead` goes before it and waits for the same
 // kind.
-std::string BehindReason(const PlaceRequest& request, const std::string& ahead);
+std::string BehindReason(const PlaceRequest& request, const v1::Job& ahead, const v1::Job& job);
 
 }  // namespace fsdpd

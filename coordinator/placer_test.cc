@@ -257,7 +257,12 @@ TEST(Placer, DefaultsOfAnEmptySpecAreOneCudaRank) {
 }
 
 TEST(Placer, BehindReasonNamesTheJobAhead) {
-  EXPECT_THAT(BehindReason(Request(1, 2), "big-1"), HasSubstr("waits behind job big-1"));
+  v1::Job ahead, job;
+  ahead.set_id("big-1");
+  EXPECT_THAT(BehindReason(Request(1, 2), ahead, job),
+              HasSubstr("behind job big-1, which was submitted first"));
+  ahead.mutable_spec()->set_priority(3);
+  EXPECT_THAT(BehindReason(Request(1, 2), ahead, job), HasSubstr("behind job big-1, which has priority 3"));
 }
 
 TEST(Placer, AJobWithAPlugInGoesOnlyWhereOneIsLoaded) {

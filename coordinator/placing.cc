@@ -7,6 +7,7 @@
 #include "coordinator/job_plan.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/slot_count.h"
+#include "coordinator/waiting.h"
 
 namespace fsdpd {
 namespace {
@@ -28,16 +29,23 @@ PlaceRequest RequestAgain(const v1::Job& job) {
 
 void Reconciler::PlaceQueued() {
   std::map<v1::Device, std::string> ahead;  // The first job of each kind that has to wait.
+  std::map<v1::Device, int> places;
+  std::map<std::string, v1::Job::Waiting> waits;
   std::vector<NodeSlots> slots = SlotsNow();
   int notes = 0, plans = 0;
   const auto queue = queue_;
-  for (const auto& [create_nanos, id] : queue) {
+  for (const auto& [order, create_nanos, id] : queue) {
     LiveJob& live = jobs_.at(id);
-    if (lease_.now() < live.not_before) continue;  // It holds no place while it waits for its next attempt.
+    if (lease_.now() < live.not_before) {  // It holds no place while it waits for its next attempt.
+      waits[id] = WaitingForTime(parts_.clock->WallOf(live.not_before));
+      continue;
+    }
     const PlaceRequest request = RequestAgain(live.job);
     std::string reason;
     if (const auto it = ahead.find(request.device); it != ahead.end()) {
-      reason = BehindReason(request, it->second);
+      reason = BehindReason(request, jobs_.at(it->second).job, live.job);
+      waits[id] = WaitingBehind(it->second);
+      waits[id].set_place(++places[request.device]);
     } else {
       const PlaceDecision decision = Decide(&live, slots, &plans);
       if (live.job.state() != v1::JOB_STATE_QUEUED) {
@@ -49,18 +57,28 @@ void Reconciler::PlaceQueued() {
         continue;
       }
       reason = decision.reason;
+      waits[id] = reason.empty() ? WaitingForPlan() : WaitingToBePlaced(RequestOf(live.job), slots);
       // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
       // nobody passes it any more.
       if (decision.possible || !lease_.Settled()) {
         ahead[request.device] = id;
+        waits[id].set_place(++places[request.device]);
       } else {
         reason += "; jobs behind it go first meanwhile";
       }
     }
     if (reason.empty() || reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
     ++notes;
-    if (!Commit(&live, JobEvent::kNote, reason).ok()) return;
+    if (!Commit(&live, JobEvent::kNote, reason).ok()) break;
   }
+  ShowWaiting(std::move(waits));
+}
+
+void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
+  for (const auto& [id, live] : jobs_) {
+    if (live.job.state() == v1::JOB_STATE_PAUSED) waiting[id] = WaitingToBeResumed(id);
+  }
+  parts_.board->SetWaiting(std::move(waiting));
 }
 
 // Where the job goes, or why it waits. A plan that is still open is made first, once there are nodes to make

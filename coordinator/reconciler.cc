@@ -17,6 +17,7 @@
 #include "coordinator/failure_policy.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 
 namespace fsdpd {
@@ -38,12 +39,11 @@ bool WritesItsResult(const v1::Job& job) {
   return writes && job.last_step().step() == spec.train().steps();
 }
 
-// Of a cancel that an earlier life of the coordinator took. Somebody may have set the date since: it is never
-// more than was given.
-int64_t GraceLeftMs(const v1::Job& job, absl::Time wall) {
-  const v1::Job::Cancellation& given = job.cancellation();
-  const int64_t passed_ms = (absl::ToUnixNanos(wall) - given.unix_nanos()) / 1'000'000;
-  return std::max<int64_t>(0, given.grace_ms() - std::max<int64_t>(0, passed_ms));
+// Of a cancel or a pause that an earlier life of the coordinator took. Somebody may have set the date since:
+// it is never more than was given.
+int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
+  const int64_t passed_ms = (absl::ToUnixNanos(wall) - at_unix_nanos) / 1'000'000;
+  return std::max<int64_t>(0, given_ms - std::max<int64_t>(0, passed_ms));
 }
 
 }  // namespace
@@ -60,23 +60,11 @@ Reconciler::~Reconciler() { Stop(); }
 absl::Status Reconciler::Load() {
   FSDPD_RETURN_IF_ERROR(cordons_.Load());
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
+  old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
   for (v1::Job& job : jobs) {
     parts_.board->Publish(job);
-    if (job.state() == v1::JOB_STATE_QUEUED) {
-      queue_.emplace(job.create_unix_nanos(), job.id());
-    } else {
-      const AttemptRef ref = {job.id(), job.attempt()};
-      AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
-      facts.pace.WaitFrom(lease_.now());
-      const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING;
-      const int64_t grace_ms =
-          cancelling && job.has_cancellation() ? GraceLeftMs(job, parts_.clock->Wall()) : kStopGraceMs;
-      // Its ranks may be in the middle of that: another word would have agents end them.
-      const bool saves = cancelling && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
-      const bool stopping = cancelling || job.state() == v1::JOB_STATE_STOPPING;
-      if (!stopping || saves) parts_.rendezvous->Open(ref);
-      if (stopping) BeginStop(&facts, grace_ms, job.reason(), saves);
-    }
+    if (job.state() == v1::JOB_STATE_QUEUED) queue_.insert(PlaceInQueue(job));
+    if (HasAttempt(job.state())) LoadAttempt(job);
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
     if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
@@ -84,6 +72,25 @@ absl::Status Reconciler::Load() {
     live.job = std::move(job);
   }
   return absl::OkStatus();
+}
+
+void Reconciler::LoadAttempt(const v1::Job& job) {
+  const AttemptRef ref = {job.id(), job.attempt()};
+  AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
+  facts.pace.WaitFrom(lease_.now());
+  const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING && job.has_cancellation();
+  const bool pausing = job.state() == v1::JOB_STATE_PAUSING;
+  int64_t grace_ms = kStopGraceMs;
+  if (cancelling)
+    grace_ms =
+        GraceLeftMs(job.cancellation().grace_ms(), job.cancellation().unix_nanos(), parts_.clock->Wall());
+  if (pausing) grace_ms = GraceLeftMs(job.pause().grace_ms(), job.pause().unix_nanos(), parts_.clock->Wall());
+  // Its ranks may be in the middle of that: another word would have agents end them.
+  const bool leaves = pausing || job.state() == v1::JOB_STATE_CANCELLING;
+  const bool saves = leaves && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
+  const bool stopping = leaves || job.state() == v1::JOB_STATE_STOPPING;
+  if (!stopping || saves) parts_.rendezvous->Open(ref);
+  if (stopping) BeginStop(&facts, grace_ms, job.reason(), saves);
 }
 
 void Reconciler::Start() {
@@ -109,6 +116,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   TendStops();
   PlaceQueued();
   SaveRest();
+  ForgetOldJobs();
   std::map<std::string, int> free_slots;
   for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());
   parts_.nodes->SetFreeSlots(free_slots);
@@ -148,8 +156,10 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
 
 void Reconciler::AdvanceJobs() {
   std::vector<std::string> launched;
-  for (const auto& [id, live] : jobs_) {
-    if (live.job.state() != v1::JOB_STATE_QUEUED) launched.push_back(id);
+  for (auto& [id, live] : jobs_) {
+    if (HasAttempt(live.job.state())) launched.push_back(id);
+    // What cannot be stored is tried again in the next tick.
+    if (live.job.state() == v1::JOB_STATE_PAUSED && live.job.pause().resumes()) GoOn(&live, "").IgnoreError();
   }
   for (const std::string& id : launched) Advance(id);
 }
@@ -169,6 +179,7 @@ void Reconciler::Advance(const std::string& id) {
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+    if (verdict.pause.has_value()) KeepPause(*verdict.pause, job);
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (verdict.failure.has_value()) KeepFailedAttempt(job);
     NumberAfter(verdict.number_after, job);
@@ -318,7 +329,7 @@ v1::Job Reconciler::Shown(const LiveJob& live) {
 }
 
 void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk) {
-  const std::pair<int64_t, std::string> place = {next.create_unix_nanos(), next.id()};
+  const QueuePlace place = PlaceInQueue(next);
   if (next.state() == v1::JOB_STATE_QUEUED) {
     queue_.insert(place);
   } else {
@@ -387,10 +398,13 @@ int64_t Reconciler::EndOf(const v1::Job& job, const AttemptFacts& facts) const {
   return std::max(job.start_unix_nanos(), absl::ToUnixNanos(parts_.clock->WallOf(ended)));
 }
 
+Reconciler::QueuePlace Reconciler::PlaceInQueue(const v1::Job& job) {
+  return {-job.spec().priority(), job.create_unix_nanos(), job.id()};
+}
+
 bool Reconciler::IsCurrent(const AttemptRef& ref) const {
   const auto it = jobs_.find(ref.job);
-  return it != jobs_.end() && it->second.job.attempt() == ref.attempt &&
-         it->second.job.state() != v1::JOB_STATE_QUEUED;
+  return it != jobs_.end() && it->second.job.attempt() == ref.attempt && HasAttempt(it->second.job.state());
 }
 
 }  // namespace fsdpd

@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,6 +43,7 @@ struct ReconcilerOptions {
   absl::Duration reattach_grace =
       absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
+  Retention retention;  // Of ended jobs.
 };
 
 class Reconciler {
@@ -66,7 +68,12 @@ class Reconciler {
   void Submitted(v1::Job job);
   // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
-  // Blocks likewise. NOT_FOUND for a node of which nothing is known.
+  // Likewise (wishes.cc); FAILED_PRECONDITION where the job's state does not allow it.
+  absl::StatusOr<v1::Job> Pause(const std::string& id, const std::string& reason, int64_t grace_ms);
+  absl::StatusOr<v1::Job> Resume(const std::string& id, const std::string& reason);
+  absl::StatusOr<v1::Job> Retry(const std::string& id, const std::string& reason);
+  absl::StatusOr<v1::Job> Delete(const std::string& id);  // As it was.
+  // Likewise. NOT_FOUND for a node of which nothing is known.
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
   const Cordons& cordons() const { return cordons_; }
@@ -96,16 +103,22 @@ class Reconciler {
     std::string refusal;
   };
   using Jobs = std::map<std::string, LiveJob>;
+  // In the order of the queue: less priority is later, then who came later.
+  using QueuePlace = std::tuple<int64_t, int64_t, std::string>;
+  static QueuePlace PlaceInQueue(const v1::Job& job);
 
   // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
   static constexpr int64_t kStopGraceMs = 10000;
   static constexpr int64_t kUnknownGraceMs = 60000;  // To save in what is not known here.
 
   using Edit = std::function<void(v1::Job*)>;
+  using Answer = std::function<void(absl::StatusOr<v1::Job>)>;
+
+  // Has `take` answer on the reconciler's thread, and waits for that. `done`: what is not, where it stops.
+  absl::StatusOr<v1::Job> Ask(const std::string& done, std::function<void(const Answer&)> take);
 
   // Hearing (hearing.cc).
-  void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
-                  const std::function<void(absl::StatusOr<v1::Job>)>& answer);
+  void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
@@ -116,6 +129,16 @@ class Reconciler {
   bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   bool TakeNewerAttempt(const std::string& node, const AttemptRef& ref);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves);
+
+  // Wishes (wishes.cc).
+  void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
+  void TakeResume(const std::string& id, const std::string& reason, const Answer& answer);
+  void TakeRetry(const std::string& id, const std::string& reason, const Answer& answer);
+  absl::StatusOr<v1::Job> TakeDelete(const std::string& id);
+  void ForgetOldJobs();
+  void SendForget(const std::string& id);
+  absl::Status GoOn(LiveJob* live, const std::string& reason);
+  absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
 
   // A tick's parts.
   void BeginTick();
@@ -139,6 +162,7 @@ class Reconciler {
 
   // Placing (placing.cc).
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
+  void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
   void SendLaunch(const v1::Job& job, NodePart* part);
@@ -158,6 +182,7 @@ class Reconciler {
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
+  void LoadAttempt(const v1::Job& job);
   void ForgetLostNodes();
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
@@ -170,14 +195,15 @@ class Reconciler {
   std::thread thread_;
 
   // Below: the reconciler's thread alone.
-  Jobs jobs_;                                        // Live ones.
-  std::set<std::pair<int64_t, std::string>> queue_;  // (create time, id) of QUEUED jobs.
-  std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
-  std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
-  std::map<std::string, NodeView> views_;            // As of this tick.
+  Jobs jobs_;                                    // Live ones.
+  std::set<QueuePlace> queue_;                   // Of QUEUED jobs.
+  std::map<AttemptRef, AttemptFacts> attempts_;  // Until no node has anything left of them.
+  std::map<std::string, int64_t> attached_;      // Node -> epoch of the stream that TakeAttached() saw.
+  std::map<std::string, NodeView> views_;        // As of this tick.
   NodeStrikes strikes_;
   AgentLease lease_;  // And the tick's time.
   absl::Time rest_saved_ = absl::InfinitePast();
+  absl::Time old_forgotten_ = absl::InfinitePast();
   std::string last_store_error_;
 };
 

@@ -22,7 +22,7 @@
 namespace fsdpd {
 namespace {
 
-// Three values each; a statement may bind 32,766.
+// Four values each; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
 // What makes each schema of the one before; the first of an empty file.
 constexpr const char* kSchemas[] = {
@@ -44,8 +44,13 @@ constexpr const char* kSchemas[] = {
     node TEXT PRIMARY KEY NOT NULL,
     cordon BLOB NOT NULL      -- fsdpd.v1.Cordon
   );
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN end_nanos INTEGER NOT NULL DEFAULT 0;  -- 0 while it has not ended.
+  CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
+constexpr int64_t kSchemaOfEnds = 3;  // Of jobs that were stored before.
 
 // A quota, a limit of this process and the shared memory beside a full file are a full disk too.
 bool IsFull(sqlite3* db, int rc) {
@@ -172,6 +177,47 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
       absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
 }
 
+// One that says nothing of it has ended long ago.
+int64_t EndOf(const v1::Job& job) {
+  return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
+}
+
+std::string InStates(const std::vector<v1::JobState>& states) {
+  return absl::StrJoin(states, ",",
+                       [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
+}
+
+// REQUIRES: within a transaction.
+absl::Status AddEnds(sqlite3* db) {
+  std::vector<v1::JobState> ended;
+  for (const v1::JobState state : AllJobStates()) {
+    if (IsEnded(state)) ended.push_back(state);
+  }
+  std::vector<std::pair<std::string, int64_t>> ends;
+  Statement select(db, absl::StrCat("SELECT job FROM jobs WHERE state IN (", InStates(ended), ")"));
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, ParseJob(select.Blob(0)));
+    ends.emplace_back(job.id(), EndOf(job));
+  }
+  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
+  for (const auto& [id, end_nanos] : ends) {
+    Statement update(db, "UPDATE jobs SET end_nanos = ? WHERE id = ?");
+    update.BindInt(end_nanos);
+    update.BindText(id);
+    if (rc = update.Step(); rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("add the end of ", id));
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: within a transaction.
+absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
+  for (int64_t from = version; from < kSchemaVersion; ++from)
+    FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
+  return version < kSchemaOfEnds ? AddEnds(db) : absl::OkStatus();
+}
+
+// All of it or nothing.
 absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const int64_t version,
                          QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
@@ -181,15 +227,13 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
                                                       ": use the newer fsdpd-coordinator"));
   }
   if (version == kSchemaVersion) return absl::OkStatus();
-  std::string steps = "BEGIN IMMEDIATE;";
-  for (int64_t from = version; from < kSchemaVersion; ++from) steps += kSchemas[from];
-  return Execute(db, absl::StrCat(steps, "PRAGMA user_version=", kSchemaVersion, ";COMMIT;"),
-                 absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path));
-}
-
-std::string InStates(const std::vector<v1::JobState>& states) {
-  return absl::StrJoin(states, ",",
-                       [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
+  const std::string doing = absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path);
+  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
+  absl::Status done = MakeSchemas(db, version, doing);
+  if (done.ok()) done = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT;"), doing);
+  if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
+  if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
+  return done;
 }
 
 }  // namespace
@@ -288,21 +332,23 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
 absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   {
-    Statement insert(handle_->db,
-                     "INSERT INTO jobs (id, state, create_nanos, request_id, job) VALUES (?,?,?,?,?)");
+    Statement insert(
+        handle_->db,
+        "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos) VALUES (?,?,?,?,?,?)");
     insert.BindText(job.id());
     insert.BindInt(job.state());
     insert.BindInt(job.create_unix_nanos());
     insert.BindTextOrNull(job.request_id());
     insert.BindBlob(job.SerializeAsString());
+    insert.BindInt(EndOf(job));
     const int rc = insert.Step();
     if (rc == SQLITE_DONE) return Inserted{job, true};
     if (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty()) {
       return StatusOf(handle_->db, rc, absl::StrCat("insert job ", job.id()));
     }
   }
-  // The unique request id decided, in the insert's own transaction; rows are never removed, so reading now is
-  // safe.
+  // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
+  // caller's next try finds nobody in its way.
   FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
   if (!stored.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
   return Inserted{std::move(*stored), false};
@@ -311,9 +357,10 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
 absl::Status SqliteStore::Update(const v1::Job& job) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
-  Statement update(handle_->db, "UPDATE jobs SET state = ?, job = ? WHERE id = ? RETURNING 1");
+  Statement update(handle_->db, "UPDATE jobs SET state = ?, job = ?, end_nanos = ? WHERE id = ? RETURNING 1");
   update.BindInt(job.state());
   update.BindBlob(job.SerializeAsString());
+  update.BindInt(EndOf(job));
   update.BindText(job.id());
   int rc = update.Step();
   if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
@@ -327,20 +374,62 @@ absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
     const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
-    std::string rows = "(?,?,?)";
-    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?)";
-    Statement update(handle_->db,
-                     absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3 FROM (VALUES ",
-                                  rows, ") AS new WHERE jobs.id = new.column1"));
+    std::string rows = "(?,?,?,?)";
+    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?,?)";
+    Statement update(
+        handle_->db,
+        absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 "
+                     "FROM (VALUES ",
+                     rows, ") AS new WHERE jobs.id = new.column1"));
     for (size_t i = begin; i < end; ++i) {
       update.BindText(jobs[i]->id());
       update.BindInt(jobs[i]->state());
       update.BindBlob(jobs[i]->SerializeAsString());
+      update.BindInt(EndOf(*jobs[i]));
     }
     const int rc = update.Step();
     if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
   }
   return absl::OkStatus();
+}
+
+absl::Status SqliteStore::Delete(const std::string& id) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1");
+  remove.BindText(id);
+  int rc = remove.Step();
+  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (rc == SQLITE_ROW) rc = remove.Step();
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("delete job ", id));
+}
+
+absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retention& retention, absl::Time now,
+                                                                  int limit) {
+  // Asked first: what changes nothing needs no room on the disk.
+  const int64_t before =
+      retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
+  std::vector<std::string> ids;
+  {
+    Statement old(
+        handle_->db,
+        "SELECT id FROM jobs WHERE end_nanos > 0 AND (end_nanos < ? OR id IN (SELECT id FROM jobs WHERE "
+        "end_nanos > 0 ORDER BY end_nanos DESC, id DESC LIMIT -1 OFFSET ?)) ORDER BY end_nanos, id LIMIT ?");
+    old.BindInt(before);
+    old.BindInt(retention.jobs);
+    old.BindInt(limit);
+    int rc;
+    while ((rc = old.Step()) == SQLITE_ROW) ids.push_back(old.Blob(0));
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "look for old jobs");
+  }
+  if (ids.empty()) return ids;
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  std::string places = "?";
+  for (size_t i = 1; i < ids.size(); ++i) places += ",?";
+  Statement remove(handle_->db, absl::StrCat("DELETE FROM jobs WHERE id IN (", places, ")"));
+  for (const std::string& id : ids) remove.BindText(id);
+  const int rc = remove.Step();
+  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "forget old jobs");
+  return ids;
 }
 
 absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {

@@ -15,7 +15,7 @@
 // Then everything can be read, a write is refused as the contract says, and the first for which there is room
 // counts the generation first. Until one has, the generation may be that of an earlier life which could write
 // nothing either: there is nothing of it that could be taken for this one's, as streams end with their
-// process. A new state needs room.
+// process. A new state needs room, and so does one of an older schema, which is brought to this one.
 //
 // Thread-safe without a lock of its own: every call is one statement, and SQLite serializes them (FULLMUTEX).
 #pragma once
@@ -39,6 +39,9 @@ class SqliteStore : public StateStore {
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
   absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
+  absl::Status Delete(const std::string& id) override;
+  absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                       int limit) override;
   absl::StatusOr<v1::Job> Get(const std::string& id) override;
   absl::StatusOr<JobPage> List(const JobQuery& query) override;
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;

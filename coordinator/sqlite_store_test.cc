@@ -360,5 +360,95 @@ TEST(SqliteStore, TakesNothingIntoAFileThatNobodyWillFind) {
   EXPECT_TRUE(store->Insert(MakeJob("kept", 3)).ok());
 }
 
+v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
+  v1::Job job = MakeJob(id, create, v1::JOB_STATE_FAILED);
+  job.set_end_unix_nanos(end);
+  return job;
+}
+
+TEST(SqliteStore, ForgetsThoseThatEndedFirstWhenTheyCame) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  // The one that came first ended last, as one that trains for a month does.
+  ASSERT_TRUE(store->Insert(Ended("month", 1, 90)).ok());
+  ASSERT_TRUE(store->Insert(Ended("short", 2, 10)).ok());
+  ASSERT_TRUE(store->Insert(Ended("shorter", 3, 20)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("runs", 0, v1::JOB_STATE_RUNNING)).ok());
+  const absl::Time now = absl::FromUnixNanos(100);
+  EXPECT_THAT(*store->ForgetEnded({3, absl::InfiniteDuration()}, now, 10), ::testing::IsEmpty());
+  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 1), ::testing::ElementsAre("short"));
+  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 10), ::testing::ElementsAre("shorter"));
+  EXPECT_THAT(*store->ForgetEnded({9, absl::Nanoseconds(9)}, now, 10), ::testing::ElementsAre("month"));
+  EXPECT_TRUE(store->Get("runs").ok());
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
+}
+
+TEST(SqliteStore, WhatGoesOnAfterItsEndIsNotForgotten) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(Ended("a", 1, 10)).ok());
+  ASSERT_TRUE(store->Insert(Ended("b", 2, 10)).ok());
+  ASSERT_TRUE(store->Update(MakeJob("a", 1)).ok());
+  const v1::Job b = MakeJob("b", 2, v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(store->UpdateAll({&b}).ok());
+  EXPECT_THAT(*store->ForgetEnded({0, absl::Nanoseconds(1)}, absl::FromUnixNanos(100), 10),
+              ::testing::IsEmpty());
+}
+
+TEST(SqliteStore, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
+  const TempDir dir;
+  auto store = OpenOrDie(dir.path());
+  v1::Job job = MakeJob("a", 1);
+  job.set_request_id("r");
+  ASSERT_TRUE(store->Insert(job).ok());
+  ASSERT_TRUE(store->Delete("a").ok());
+  EXPECT_EQ(store->Delete("a").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->Get("a").status().code(), absl::StatusCode::kNotFound);
+  job.set_id("b");
+  EXPECT_TRUE(store->Insert(job)->created);
+}
+
+// As the releases before this one made it.
+constexpr char kFirstSchema[] = R"sql(
+  CREATE TABLE jobs (id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL, create_nanos INTEGER NOT NULL,
+                     request_id TEXT UNIQUE, job BLOB NOT NULL);
+  CREATE INDEX jobs_by_time ON jobs (create_nanos, id);
+  CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
+  CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
+  INSERT INTO counters VALUES ('generation', 7);
+  PRAGMA user_version = 1;
+)sql";
+
+TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsOfItsJobs) {
+  const TempDir dir;
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, kFirstSchema, nullptr, nullptr, nullptr), SQLITE_OK);
+  for (const v1::Job& job : {Ended("late", 1, 90), Ended("early", 2, 10), MakeJob("waits", 3)}) {
+    sqlite3_stmt* insert = nullptr;
+    ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO jobs VALUES (?,?,?,NULL,?)", -1, &insert, nullptr),
+              SQLITE_OK);
+    const std::string bytes = job.SerializeAsString();
+    sqlite3_bind_text(insert, 1, job.id().c_str(), -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(insert, 2, job.state());
+    sqlite3_bind_int64(insert, 3, job.create_unix_nanos());
+    sqlite3_bind_blob(insert, 4, bytes.data(), static_cast<int>(bytes.size()), SQLITE_TRANSIENT);
+    ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
+    sqlite3_finalize(insert);
+  }
+  sqlite3_close(db);
+  for (int life = 0; life < 2; ++life) {
+    auto store = OpenOrDie(dir.path());
+    EXPECT_EQ(store->generation(), 8 + life);
+    EXPECT_EQ(store->List(JobQuery())->jobs.size(), 3u - life);
+    const auto forgotten = store->ForgetEnded({9, absl::Nanoseconds(50)}, absl::FromUnixNanos(100), 10);
+    EXPECT_EQ(forgotten->size(), life == 0 ? 1u : 0u);
+    if (life == 0) {
+      EXPECT_EQ(forgotten->at(0), "early");
+    }
+    EXPECT_EQ(store->LiveJobs()->size(), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace fsdpd

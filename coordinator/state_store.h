@@ -3,7 +3,7 @@
 //
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
-//   * A request id names at most one job for ever; the check and the insert are one step.
+//   * A request id names at most one job, for as long as that is stored; check and insert are one step.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <absl/time/time.h>
 
 #include <cstdint>
 #include <map>
@@ -42,6 +43,12 @@ struct JobPage {
   bool more = false;
 };
 
+// Which ended jobs are kept: the `jobs` that ended last, and those of them that ended in the last `time`.
+struct Retention {
+  int64_t jobs = 10'000;
+  absl::Duration time = absl::InfiniteDuration();
+};
+
 struct Inserted {
   v1::Job job;
   bool created = false;  // False: `job` is the one that the same request made before.
@@ -62,6 +69,10 @@ class StateStore {
   virtual absl::Status Update(const v1::Job& job) = 0;
   // Of jobs that are stored, together: one transaction, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
+  virtual absl::Status Delete(const std::string& id) = 0;
+  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; their ids. `now`: the date.
+  virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                               int limit) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
   virtual absl::StatusOr<JobPage> List(const JobQuery& query) = 0;
   // All that have not ended, oldest first.

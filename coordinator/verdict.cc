@@ -14,6 +14,7 @@
 #include "coordinator/failure_policy.h"
 #include "coordinator/hang.h"
 #include "coordinator/job_checkpoints.h"
+#include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 
 namespace fsdpd {
@@ -458,6 +459,27 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   return verdict;
 }
 
+std::string WhyLost(const AttemptFacts& facts, const PresenceOf& presence) {
+  const std::string why = WhyNothingIsSaved(facts, presence);
+  if (!why.empty()) return why;
+  for (const RankFacts& rank : facts.ranks()) {
+    if (rank.exit.has_value() && !rank.exit->error().empty())
+      return absl::StrCat("rank ", rank.exit->rank(), " ended as ", rank.exit->error());
+  }
+  return "nobody said why they were not saved";
+}
+
+Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+  if (facts.AllSucceeded() && !NothingCounted(job))
+    return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
+  Verdict verdict;
+  if (!IsGone(facts, presence)) return verdict;
+  verdict.event = JobEvent::kGone;
+  verdict.pause = PauseOf(job, WhyLost(facts, presence));
+  verdict.reason = absl::StrCat(PausedWords(*verdict.pause), LostNodes(facts, presence));
+  return verdict;
+}
+
 }  // namespace
 
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
@@ -491,6 +513,8 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
       return {JobEvent::kGone,
               absl::StrCat("cancelled, all ranks are gone", LostNodes(facts, presence), WhatIsSaved(job)),
               std::nullopt};
+    case v1::JOB_STATE_PAUSING:
+      return JudgePausing(job, facts, presence);
     default:
       FSDPD_CHECK(false);
   }

@@ -24,6 +24,7 @@
 //     (bad_steps.h).
 //   * An attempt of which nothing moves any more, on any rank, has failed by the rank that the others wait
 //     for (hang.h). Failures come first, since they end that wait.
+//   * A job that was paused is PAUSED whatever becomes of its ranks (job_pause.h), unless all have finished.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 #pragma once
 
@@ -54,15 +55,16 @@ struct VerdictOptions {
 struct Verdict {
   std::optional<JobEvent> event;  // Nothing to do when empty.
   std::string reason;
-  std::optional<v1::Job::Failure> failure;            // To be kept in the job.
-  bool refused = false;                               // kFail: the attempt is one more of refused_launches.
-  int number_after = 0;                               // kRetry: not 0: what NumberAfter() takes.
-  bool goes_back = false;                             // kRetry: as GoBack() of bad_steps.h has it.
-  bool drained = false;                               // kRetry: one more of drains_since_checkpoint.
+  std::optional<v1::Job::Failure> failure;   // To be kept in the job.
+  bool refused = false;                      // kFail: the attempt is one more of refused_launches.
+  int number_after = 0;                      // kRetry: not 0: what NumberAfter() takes.
+  bool goes_back = false;                    // kRetry: as GoBack() of bad_steps.h has it.
+  bool drained = false;                      // kRetry: one more of drains_since_checkpoint.
+  std::optional<v1::Job::Pause> pause = {};  // kGone of a job that was paused: as KeepPause() has it.
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
-// REQUIRES: job.state() is STARTING, RUNNING, STOPPING or CANCELLING, and `facts` are of its attempt.
+// REQUIRES: HasAttempt(job.state()), and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
               const VerdictOptions& options);
 

@@ -69,6 +69,18 @@ grpc::Status ScriptedApi::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJo
 grpc::Status ScriptedApi::ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
   return on_list(*q, a);
 }
+grpc::Status ScriptedApi::PauseJob(Context*, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) {
+  return on_pause(*q, a);
+}
+grpc::Status ScriptedApi::ResumeJob(Context*, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) {
+  return on_resume(*q, a);
+}
+grpc::Status ScriptedApi::RetryJob(Context*, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) {
+  return on_retry(*q, a);
+}
+grpc::Status ScriptedApi::DeleteJob(Context*, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) {
+  return on_delete(*q, a);
+}
 grpc::Status ScriptedApi::CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
   return on_cancel(*q, a);
 }

@@ -67,6 +67,10 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::GetJobRequest, v1::GetJobResponse> on_get;
   Hook<v1::ListJobsRequest, v1::ListJobsResponse> on_list;
   Hook<v1::CancelJobRequest, v1::CancelJobResponse> on_cancel;
+  Hook<v1::PauseJobRequest, v1::PauseJobResponse> on_pause;
+  Hook<v1::ResumeJobRequest, v1::ResumeJobResponse> on_resume;
+  Hook<v1::RetryJobRequest, v1::RetryJobResponse> on_retry;
+  Hook<v1::DeleteJobRequest, v1::DeleteJobResponse> on_delete;
   Hook<v1::ListNodesRequest, v1::ListNodesResponse> on_nodes;
   Hook<v1::CordonNodeRequest, v1::CordonNodeResponse> on_cordon;
   Hook<v1::UncordonNodeRequest, v1::UncordonNodeResponse> on_uncordon;
@@ -91,6 +95,10 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
   grpc::Status ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
   grpc::Status CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
+  grpc::Status PauseJob(Context*, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) override;
+  grpc::Status ResumeJob(Context*, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) override;
+  grpc::Status RetryJob(Context*, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) override;
+  grpc::Status DeleteJob(Context*, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) override;
   grpc::Status ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
   grpc::Status CordonNode(Context*, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
   grpc::Status UncordonNode(Context*, const v1::UncordonNodeRequest* q, v1::UncordonNodeResponse* a) override;

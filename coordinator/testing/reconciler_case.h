@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -32,7 +33,7 @@ class ReconcilerCase : public ::testing::Test {
     rendezvous_ = std::make_unique<Rendezvous>();
     board_ = std::make_unique<JobBoard>();
     reconciler_ = std::make_unique<Reconciler>(
-        ReconcilerOptions(),
+        options_,
         Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
                           [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); }});
     ASSERT_TRUE(reconciler_->Load().ok());
@@ -162,7 +163,17 @@ class ReconcilerCase : public ::testing::Test {
   }
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason = "",
                                  int64_t grace_ms = 10000) {
-    auto answer = std::async(std::launch::async, [=] { return reconciler_->Cancel(id, reason, grace_ms); });
+    return Decided([=] { return reconciler_->Cancel(id, reason, grace_ms); });
+  }
+  absl::StatusOr<v1::Job> Pause(const std::string& id, int64_t grace_ms = 600000) {
+    return Decided([=] { return reconciler_->Pause(id, "", grace_ms); });
+  }
+  absl::StatusOr<v1::Job> Resume(const std::string& id) {
+    return Decided([=] { return reconciler_->Resume(id, ""); });
+  }
+  // What a thread asks for while ticks go on.
+  absl::StatusOr<v1::Job> Decided(const std::function<absl::StatusOr<v1::Job>()>& ask) {
+    auto answer = std::async(std::launch::async, ask);
     while (answer.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
       reconciler_->RunOnce(absl::Milliseconds(10));
     }
@@ -200,6 +211,7 @@ class ReconcilerCase : public ::testing::Test {
     plan.resolved = WithDefaults(spec, nullptr);
     return plan;
   };
+  ReconcilerOptions options_;
   TempDir dir_;
   FakeClock clock_;
   std::unique_ptr<SqliteStore> store_;

@@ -26,7 +26,7 @@ def spec(steps=5, name="tiny", **sections):
     made["name"] = name
     made["train"]["steps"] = steps
     for section, value in sections.items():
-        is_whole = value is None or isinstance(value, list)
+        is_whole = not isinstance(value, dict)
         made[section] = value if is_whole else _without_none({**made.get(section, {}), **value})
     return _without_none(made)
 

@@ -59,3 +59,30 @@ def test_a_waiting_job_starts_when_an_agent_joins(own, late):
         assert cluster.state(job_id) == "QUEUED"
         cluster.start_agent("late")
         cluster.wait_state(job_id, "SUCCEEDED")
+
+
+def test_a_higher_priority_goes_first_and_each_that_waits_says_why(cluster):
+    first = cluster.submit(spec(steps=ENDLESS, name="first"))
+    cluster.wait_step(first, 1)
+    plain = cluster.submit(spec(steps=2, name="plain"))
+    urgent = cluster.submit(spec(steps=2, name="urgent", priority=7))
+    codes = coordinator.Job.Waiting
+    wait_until("both say in which place they wait", lambda: [
+        (cluster.job(each).waiting.code, cluster.job(each).waiting.place) for each in (urgent, plain)
+    ] == [(codes.CODE_RANKS, 1), (codes.CODE_BEHIND, 2)])
+    assert list(cluster.job(urgent).waiting.jobs) == [first]
+    assert list(cluster.job(plain).waiting.jobs) == [urgent]
+    wait_until("the reason names the priority", lambda: f"behind job {urgent}, which has priority 7" in cluster.job(plain).reason)
+    table = cluster.ctl("get", "--state", "queued").expect(0).out
+    assert "#1 (ranks) " in table and "#2 (behind) " in table, table
+    assert f"waits for: the end or a pause of {first}" in cluster.ctl("describe", urgent).expect(0).out
+    cluster.cancel(first)
+    started = [cluster.wait_state(each, "SUCCEEDED").start_unix_nanos for each in (urgent, plain)]
+    assert started == sorted(started)
+    assert not cluster.job(urgent).HasField("waiting")
+
+
+def test_a_priority_beyond_its_bounds_is_refused_with_its_field(cluster):
+    path = cluster.write_spec(spec(priority=1001))
+    refused = cluster.ctl("submit", "-f", path).expect(3)
+    assert "error: priority is 1001" in refused.err and "[priority_range]" in refused.err

@@ -69,7 +69,7 @@ struct Rule {
 const std::vector<Rule>& ModelRules();       // name, model
 const std::vector<Rule>& PluginRules();      // model.plugin
 const std::vector<Rule>& DataRules();        // data
-const std::vector<Rule>& RuntimeRules();     // resources, fsdp, restart, telemetry
+const std::vector<Rule>& RuntimeRules();     // resources, fsdp, priority, restart, telemetry
 const std::vector<Rule>& ParallelRules();    // parallel
 const std::vector<Rule>& TrainRules();       // train, schedule
 const std::vector<Rule>& CheckpointRules();  // checkpoint

@@ -481,6 +481,8 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_restart()->set_hang_seconds(4); }},
       {"hang_seconds_range", "restart.hang_seconds",
        [](v1::JobSpec* j) { j->mutable_restart()->set_hang_seconds(-1); }},
+      {"priority_range", "priority", [](v1::JobSpec* j) { j->set_priority(1001); }},
+      {"priority_range", "priority", [](v1::JobSpec* j) { j->set_priority(-1001); }},
       {"restart_without_checkpoint", "restart.max_attempts",
        [](v1::JobSpec* j) { j->mutable_restart()->set_max_attempts(3); }},
       {"restart_without_checkpoint", "restart.max_attempts",

@@ -1,4 +1,4 @@
-// fsdp, resources, restart and telemetry.
+// fsdp, resources, priority, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
 #include "base/limits.h"
@@ -15,6 +15,7 @@ constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 constexpr int64_t kMaxAttempts = 100;
+constexpr int64_t kMaxPriority = 1000;
 constexpr int64_t kMinHangSeconds = 5;
 constexpr int64_t kMaxHangSeconds = 86400;
 
@@ -188,6 +189,14 @@ const Rule kRules[] = {
                          "busy for longer with something else"),
             absl::StrCat("write between ", kMinHangSeconds, " and ", kMaxHangSeconds,
                          ", 0 to leave a job alone that hangs, or leave it out for 30")}};
+     }},
+    {"priority_range", kError, "priority", "the priority is between -1000 and 1000",
+     [](const Facts& f) -> Findings {
+       const int64_t priority = f.job.priority();
+       if (priority >= -kMaxPriority && priority <= kMaxPriority) return {};
+       return {{absl::StrCat("priority is ", priority, ", and jobs are ordered between -", kMaxPriority,
+                             " and ", kMaxPriority),
+                "write a number between them: a higher one goes first, and 0 is what others have"}};
      }},
     {"restart_without_checkpoint", kWarn, "restart.max_attempts", "a job that restarts has checkpoints",
      [](const Facts& f) -> Findings {

@@ -1,0 +1,128 @@
+#include "agent/job_folders.h"
+
+#include <absl/strings/match.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/attempt.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  std::string job_id;
+  fs::file_time_type written;
+};
+
+// When something was written there last; nothing for what is no folder of a job's. A file that goes meanwhile
+// is passed over.
+bool Look(const fs::directory_entry& entry, Folder* folder) {
+  std::error_code error;
+  folder->job_id = entry.path().filename().string();
+  if (entry.is_symlink(error) || !entry.is_directory(error) || !CheckJobId(folder->job_id).ok()) return false;
+  folder->written = entry.last_write_time(error);
+  bool has_attempt = false;
+  for (fs::directory_iterator attempt(entry.path(), error), end; !error && attempt != end;
+       attempt.increment(error)) {
+    if (!absl::StartsWith(attempt->path().filename().string(), "attempt-")) continue;
+    has_attempt = true;
+    std::error_code passed;
+    for (fs::directory_iterator file(attempt->path(), passed); !passed && file != end;
+         file.increment(passed)) {
+      std::error_code gone;
+      const fs::file_time_type written = file->last_write_time(gone);
+      if (!gone) folder->written = std::max(folder->written, written);
+    }
+  }
+  return has_attempt;
+}
+
+std::vector<Folder> NewestFirst(const std::string& work_dir) {
+  std::vector<Folder> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(work_dir, error), end; !error && entry != end; entry.increment(error)) {
+    Folder folder;
+    if (Look(*entry, &folder)) folders.push_back(std::move(folder));
+  }
+  std::sort(folders.begin(), folders.end(), [](const Folder& a, const Folder& b) {
+    return std::tie(a.written, a.job_id) > std::tie(b.written, b.job_id);
+  });
+  return folders;
+}
+
+}  // namespace
+
+JobFolders::JobFolders(std::string work_dir, JobFoldersOptions options, Hosted hosted)
+    : work_dir_(std::move(work_dir)), options_(options), hosted_(std::move(hosted)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+JobFolders::~JobFolders() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  thread_.join();
+}
+
+void JobFolders::Forget(const std::string& job_id) {
+  if (!CheckJobId(job_id).ok()) return LogWarning("told to forget a job whose id is none job=%s", job_id);
+  MutexLock lock(&mutex_);
+  forgotten_.insert(job_id);
+  changed_.Signal();
+}
+
+void JobFolders::Run() {
+  for (;;) {
+    Prune(fs::file_time_type::clock::now());
+    MutexLock lock(&mutex_);
+    if (forgotten_.empty() && !stopping_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPruneEvery));
+    if (stopping_) return;
+  }
+}
+
+std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
+  std::set<std::string> forgotten;
+  {
+    MutexLock lock(&mutex_);
+    forgotten.swap(forgotten_);
+  }
+  const std::vector<Folder> folders = NewestFirst(work_dir_);
+  // After the folders were looked at: what is launched since has a newer one.
+  const std::set<std::string> hosted = hosted_();
+  std::vector<std::string> removed;
+  int64_t kept = 0;
+  for (const Folder& folder : folders) {
+    if (hosted.count(folder.job_id) != 0) {
+      ++kept;
+      continue;
+    }
+    const bool old = options_.keep_for != absl::InfiniteDuration() &&
+                     now - folder.written > absl::ToChronoNanoseconds(options_.keep_for);
+    const bool told = forgotten.count(folder.job_id) != 0;
+    if (!told && !old && kept < options_.keep_jobs) {
+      ++kept;
+    } else if (Remove(folder.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
+      removed.push_back(folder.job_id);
+    }
+  }
+  return removed;
+}
+
+bool JobFolders::Remove(const std::string& job_id, const char* why) {
+  std::error_code error;
+  fs::remove_all(fs::path(work_dir_) / job_id, error);
+  if (error) {
+    LogWarning("the logs of a job cannot be removed job=%s error=%s", job_id, error.message());
+    return false;
+  }
+  LogInfo("the logs of a job are removed, as %s job=%s", why, job_id);
+  return true;
+}
+
+}  // namespace fsdpd

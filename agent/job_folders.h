@@ -1,0 +1,58 @@
+// Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, traces
+// and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written there
+// last; a job of which something runs here keeps its own whatever its age. One that the coordinator was told
+// to delete goes at once.
+//
+// A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
+// when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,
+// and what is no folder of a job's, stay.
+//
+// Thread safety: all methods. `hosted` is called on that thread and may wait.
+#pragma once
+
+#include <absl/time/time.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace fsdpd {
+
+struct JobFoldersOptions {
+  int64_t keep_jobs = 1000;
+  absl::Duration keep_for = absl::InfiniteDuration();  // Since something was written there last.
+};
+
+class JobFolders {
+ public:
+  using Hosted = std::function<std::set<std::string>()>;  // Ids of jobs of which something runs here.
+
+  static constexpr absl::Duration kPruneEvery = absl::Minutes(10);
+
+  JobFolders(std::string work_dir, JobFoldersOptions options, Hosted hosted);
+  ~JobFolders();
+
+  void Forget(const std::string& job_id);
+  // One round, with what it was told to forget; the ids of what was removed. For the thread, and for tests.
+  std::vector<std::string> Prune(std::filesystem::file_time_type now);
+
+ private:
+  void Run();
+  bool Remove(const std::string& job_id, const char* why);
+
+  const std::string work_dir_;
+  const JobFoldersOptions options_;
+  const Hosted hosted_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace fsdpd

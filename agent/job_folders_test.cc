@@ -1,0 +1,107 @@
+#include "agent/job_folders.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class JobFoldersTest : public ::testing::Test {
+ protected:
+  // A log of a job, written so many hours ago.
+  void Write(const std::string& job_id, int hours_ago, int attempt = 1) {
+    const fs::path folder = fs::path(dir_.path()) / job_id / ("attempt-" + std::to_string(attempt));
+    fs::create_directories(folder);
+    const fs::path log = folder / "rank-0.log";
+    std::ofstream(log) << "a line\n";
+    const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
+    for (const fs::path& path : {log, folder, folder.parent_path()}) fs::last_write_time(path, when);
+  }
+  bool Has(const std::string& job_id) { return fs::exists(fs::path(dir_.path()) / job_id); }
+  // Its thread's first round is over before a file is written.
+  std::unique_ptr<JobFolders> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
+    auto folders = std::make_unique<JobFolders>(dir_.path(), JobFoldersOptions{jobs, time}, [this] {
+      ++rounds_;
+      return hosted_;
+    });
+    while (rounds_ == 0) std::this_thread::yield();
+    return folders;
+  }
+
+  TempDir dir_;
+  const fs::file_time_type now_ = fs::file_time_type::clock::now();
+  std::set<std::string> hosted_;
+  std::atomic<int> rounds_{0};
+};
+
+TEST_F(JobFoldersTest, TheOldestGoWhenThereAreTooMany) {
+  const auto folders = Keep(2);
+  Write("old", 3);
+  Write("new", 1);
+  Write("middle", 2);
+  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_TRUE(Has("new"));
+  EXPECT_TRUE(Has("middle"));
+  EXPECT_FALSE(Has("old"));
+}
+
+TEST_F(JobFoldersTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
+  const auto folders = Keep(1);
+  Write("long-ago", 50);
+  Write("recent", 5);
+  Write("long-ago", 1, /*attempt=*/2);
+  fs::last_write_time(fs::path(dir_.path()) / "long-ago", now_ - std::chrono::hours(50));
+  EXPECT_THAT(folders->Prune(now_), ElementsAre("recent"));
+}
+
+TEST_F(JobFoldersTest, WhatIsTooOldGoesHoweverFewThereAre) {
+  const auto folders = Keep(10, absl::Hours(24));
+  Write("old", 25);
+  Write("new", 23);
+  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+}
+
+TEST_F(JobFoldersTest, WhatRunsStaysWhateverIsTold) {
+  hosted_ = {"runs"};
+  const auto folders = Keep(1, absl::Hours(1));
+  Write("runs", 30);
+  Write("new", 0);
+  folders->Forget("runs");
+  folders->Prune(now_);
+  EXPECT_TRUE(Has("runs"));
+}
+
+TEST_F(JobFoldersTest, ADeletedJobGoesAtOnce) {
+  const auto folders = Keep(10);
+  Write("deleted", 0);
+  Write("other", 0);
+  folders->Forget("deleted");
+  // By its thread or by this round, whichever is first.
+  folders->Prune(now_);
+  while (Has("deleted")) std::this_thread::yield();
+  EXPECT_TRUE(Has("other"));
+}
+
+TEST_F(JobFoldersTest, NothingElseIsTouched) {
+  const auto folders = Keep(0);
+  fs::create_directories(fs::path(dir_.path()) / "no-job");
+  fs::create_directories(fs::path(dir_.path()) / "Not_An_Id" / "attempt-1");
+  std::ofstream(dir_.File("LOCK")) << "7";
+  const TempDir elsewhere;
+  fs::create_directories(fs::path(elsewhere.path()) / "attempt-1");
+  fs::create_directory_symlink(elsewhere.path(), fs::path(dir_.path()) / "a-link");
+  folders->Forget("../" + fs::path(elsewhere.path()).filename().string());
+  EXPECT_THAT(folders->Prune(now_), IsEmpty());
+  EXPECT_TRUE(fs::exists(fs::path(elsewhere.path()) / "attempt-1"));
+}
+
+}  // namespace
+}  // namespace fsdpd

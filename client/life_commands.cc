@@ -1,0 +1,141 @@
+// What becomes of a job: cancel, pause, resume, retry, delete. Each is one call, and with --wait the wait for
+// what it asks.
+#include <absl/strings/str_cat.h>
+
+#include "client/commands.h"
+#include "client/coordinator_client.h"
+#include "client/job_follow.h"
+#include "client/job_text.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/spec_print.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+// Says nothing: who waits is told the end.
+class QuietObserver : public JobObserver {
+ public:
+  void OnJob(const v1::Job&) override {}
+  void OnStep(const v1::StepReport&) override {}
+  void OnConnectionLost(const absl::Status&) override {}
+  void OnConnectionBack() override {}
+};
+
+absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job,
+                                 std::function<bool(const v1::Job&)> until) {
+  FollowOptions options;
+  options.until = std::move(until);
+  QuietObserver quiet;
+  return FollowJob(&session->client(), job.id(), options, session->console().interrupt, &quiet);
+}
+
+// `words`: what has become of it, for people.
+int Print(Session* session, const v1::Job& job, const std::string& words) {
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table" ? absl::StrCat(job.id(), " ", words, "\n")
+                                               : Rendered(job, output));
+  return kExitOk;
+}
+
+int RunCancel(Session* session) {
+  const CommandLine& line = session->line();
+  v1::CancelJobRequest request;
+  request.set_id(line.job);
+  request.set_reason(line.reason);
+  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
+  if (!response.ok()) return session->Fail(response.status());
+  v1::Job job = response->job();
+  if (line.wait && !IsEnded(job.state())) {
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
+    if (!ended.ok()) return session->Fail(ended.status());
+    job = *ended;
+  }
+  return Print(session, job, StateName(job.state()));
+}
+
+// What was waited for is that nothing is lost.
+int PrintPaused(Session* session, const v1::Job& job) {
+  std::ostream& err = session->console().err;
+  if (job.state() != v1::JOB_STATE_PAUSED) {
+    Print(session, job, StateName(job.state()));
+    if (job.state() == v1::JOB_STATE_SUCCEEDED) return kExitOk;
+    err << "fsdpctl: " << job.id() << " is not paused: " << OneLine(job.reason()) << "\n";
+    return kExitFailed;
+  }
+  Print(
+      session, job,
+      absl::StrCat("paused", job.pause().step() > 0 ? absl::StrCat(" after step ", job.pause().step()) : ""));
+  if (job.pause().lost_steps() == 0) return kExitOk;
+  err << "fsdpctl: " << OneLine(job.reason()) << "\n";
+  return kExitFailed;
+}
+
+int RunPause(Session* session) {
+  const CommandLine& line = session->line();
+  v1::PauseJobRequest request;
+  request.set_id(line.job);
+  request.set_reason(line.reason);
+  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
+  if (!response.ok()) return session->Fail(response.status());
+  if (!line.wait) return Print(session, response->job(), StateName(response->job().state()));
+  const absl::StatusOr<v1::Job> left = AwaitJob(
+      session, response->job(), [](const v1::Job& job) { return job.state() != v1::JOB_STATE_PAUSING; });
+  return left.ok() ? PrintPaused(session, *left) : session->Fail(left.status());
+}
+
+int RunResume(Session* session) {
+  v1::ResumeJobRequest request;
+  request.set_id(session->line().job);
+  request.set_reason(session->line().reason);
+  const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
+  if (!response.ok()) return session->Fail(response.status());
+  return Print(session, response->job(), StateName(response->job().state()));
+}
+
+int RunRetry(Session* session) {
+  v1::RetryJobRequest request;
+  request.set_id(session->line().job);
+  request.set_reason(session->line().reason);
+  const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
+  if (!response.ok()) return session->Fail(response.status());
+  return Print(session, response->job(), StateName(response->job().state()));
+}
+
+// Each by itself: those that are not there, or have not ended, do not keep the others.
+int RunDelete(Session* session) {
+  int code = kExitOk;
+  for (const std::string& id : session->line().jobs) {
+    v1::DeleteJobRequest request;
+    request.set_id(id);
+    const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);
+    if (!response.ok()) {
+      code = session->Fail(response.status());
+      if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) break;
+      continue;
+    }
+    const v1::Job& job = response->job();
+    const std::string dir = job.resolved().checkpoint().dir();
+    const bool saved = !dir.empty() && !job.checkpoints().empty();
+    Print(session, job, saved ? absl::StrCat("deleted; its checkpoints stay in ", OneLine(dir)) : "deleted");
+  }
+  return code;
+}
+
+}  // namespace
+
+std::optional<int> RunLifeCommand(Session* session) {
+  const std::string& command = session->line().command;
+  if (command == "cancel") return RunCancel(session);
+  if (command == "pause") return RunPause(session);
+  if (command == "resume") return RunResume(session);
+  if (command == "retry") return RunRetry(session);
+  if (command == "delete") return RunDelete(session);
+  return std::nullopt;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,165 @@
+// What becomes of a job, by fsdpctl against a real server on loopback.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "client/testing/scripted_api.h"
+
+namespace fsdpd {
+namespace {
+
+class LifeCommandsTest : public testing::Test {
+ protected:
+  void SetUp() override { server_.Start(); }
+
+  int Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", server_.address()});
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+  // The job is PAUSING when it is paused, and a watch shows it so, and then in these states.
+  void Becomes(const v1::Job& then) {
+    server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
+      EXPECT_EQ(request.id(), "j");
+      response->mutable_job()->set_id("j");
+      response->mutable_job()->set_state(v1::JOB_STATE_PAUSING);
+      return grpc::Status::OK;
+    };
+    server_.on_watch = [then](const v1::WatchJobRequest&, grpc::ServerContext* context,
+                              grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+      v1::WatchJobResponse update;
+      update.mutable_job()->set_id("j");
+      update.mutable_job()->set_revision(5);
+      update.mutable_job()->set_state(v1::JOB_STATE_PAUSING);
+      writer->Write(update);
+      *update.mutable_job() = then;
+      update.mutable_job()->set_id("j");
+      update.mutable_job()->set_revision(6);
+      writer->Write(update);
+      // A stream of a job that has not ended goes on until somebody ends it.
+      while (then.end_unix_nanos() == 0 && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+      return grpc::Status::OK;
+    };
+  }
+  static v1::Job InState(v1::JobState state) {
+    v1::Job job;
+    job.set_state(state);
+    return job;
+  }
+
+  std::string out_, err_;
+  Interrupt interrupt_;
+  ScriptedApi server_;  // Last: stops before what its hooks use goes.
+};
+
+TEST_F(LifeCommandsTest, PauseSaysTheStateAtOnceAndTheStepOnceItIsThere) {
+  v1::Job paused = InState(v1::JOB_STATE_PAUSED);
+  paused.mutable_pause()->set_step(120);
+  Becomes(paused);
+  EXPECT_EQ(Run({"pause", "j"}), kExitOk);
+  EXPECT_EQ(out_, "j pausing\n");
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitOk);
+  EXPECT_EQ(out_, "j paused after step 120\n");
+  EXPECT_EQ(Run({"pause", "j", "--wait", "-o", "json"}), kExitOk);
+  EXPECT_NE(out_.find("\"step\": 120"), std::string::npos) << out_;
+}
+
+TEST_F(LifeCommandsTest, PauseThatCostsStepsIsNotWhatWasAskedFor) {
+  v1::Job paused = InState(v1::JOB_STATE_PAUSED);
+  paused.mutable_pause()->set_step(100);
+  paused.mutable_pause()->set_lost_steps(20);
+  paused.set_reason("paused after step 100, which is saved; 20 steps after it are lost: the disk is full");
+  Becomes(paused);
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
+  EXPECT_EQ(out_, "j paused after step 100\n");
+  EXPECT_EQ(err_,
+            "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full\n");
+}
+
+TEST_F(LifeCommandsTest, AJobThatEndsFirstIsDoneOrTold) {
+  v1::Job ended = InState(v1::JOB_STATE_SUCCEEDED);
+  ended.set_end_unix_nanos(1);
+  Becomes(ended);
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitOk);
+  EXPECT_EQ(out_, "j succeeded\n");
+  ended.set_state(v1::JOB_STATE_CANCELLED);
+  ended.set_reason("cancelled, all ranks are gone");
+  Becomes(ended);
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
+  EXPECT_EQ(err_, "fsdpctl: j is not paused: cancelled, all ranks are gone\n");
+}
+
+TEST_F(LifeCommandsTest, PauseAndResumePassOnWhatTheyAreGiven) {
+  server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
+    EXPECT_EQ(request.reason(), "a new disk");
+    EXPECT_TRUE(request.has_grace_seconds());
+    EXPECT_EQ(request.grace_seconds(), 0);
+    response->mutable_job()->set_state(v1::JOB_STATE_PAUSED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"pause", "j", "--reason", "a new disk", "--grace", "0"}), kExitOk);
+  server_.on_resume = [](const v1::ResumeJobRequest& request, v1::ResumeJobResponse* response) {
+    EXPECT_EQ(request.reason(), "it is there");
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"resume", "j", "--reason", "it is there"}), kExitOk);
+  EXPECT_EQ(out_, "j queued\n");
+}
+
+TEST_F(LifeCommandsTest, DeleteSaysWhatStaysAndGoesOnToTheNext) {
+  server_.on_delete = [](const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) {
+    if (request.id() == "gone")
+      return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'gone'", "JOB_NOT_FOUND");
+    response->mutable_job()->set_id(request.id());
+    if (request.id() == "saved") {
+      response->mutable_job()->mutable_resolved()->mutable_checkpoint()->set_dir("/runs/7");
+      response->mutable_job()->add_checkpoints()->set_step(5);
+    }
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"delete", "saved", "gone", "plain"}), kExitNotFound);
+  EXPECT_EQ(out_, "saved deleted; its checkpoints stay in /runs/7\nplain deleted\n");
+  EXPECT_NE(err_.find("no job 'gone'"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"delete"}), kExitUsage);
+}
+
+TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
+  server_.on_retry = [](const v1::RetryJobRequest& request, v1::RetryJobResponse* response) {
+    EXPECT_EQ(request.reason(), "the disk was full");
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"retry", "j", "--reason", "the disk was full"}), kExitOk);
+  EXPECT_EQ(out_, "j queued\n");
+}
+
+TEST_F(LifeCommandsTest, RefusalsAreTold) {
+  const auto refuses = [](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION,
+                              "job j cannot be paused: it is being cancelled", "JOB_NOT_PAUSABLE");
+  };
+  server_.on_pause = refuses;
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
+  EXPECT_NE(err_.find("it is being cancelled"), std::string::npos) << err_;
+}
+
+TEST_F(LifeCommandsTest, EachHasExamples) {
+  for (const char* command : {"cancel", "pause", "resume", "retry", "delete"}) {
+    EXPECT_EQ(Run({command, "--help"}), 0);
+    EXPECT_NE(out_.find(std::string("Examples:\n  fsdpctl ") + command), std::string::npos) << out_;
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

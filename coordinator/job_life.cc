@@ -1,0 +1,81 @@
+// JobService: what people ask of a job's life: cancel, pause, resume, retry, delete. Requests are checked
+// here; what they mean is the reconciler's.
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/errors.h"
+#include "coordinator/job_service.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxReason = 1024;
+constexpr int64_t kDefaultGraceSeconds = 10;
+// Ranks leave as soon as they have saved: this is for those that hang, or whose disk is slow.
+constexpr int64_t kDefaultPauseGraceSeconds = 600;
+constexpr int64_t kMaxGraceSeconds = 3600;
+
+absl::Status CheckReason(const std::string& reason) {
+  if (reason.size() <= kMaxReason) return absl::OkStatus();
+  return BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters"));
+}
+
+absl::Status CheckGrace(int64_t seconds) {
+  if (seconds >= 0 && seconds <= kMaxGraceSeconds) return absl::OkStatus();
+  return BadField("grace_seconds", absl::StrCat(seconds, " is not within 0..", kMaxGraceSeconds));
+}
+
+template <typename Response>
+grpc::Status Answer(const std::string& id, absl::StatusOr<v1::Job> job, Response* response) {
+  if (absl::IsNotFound(job.status())) return ToGrpc(JobNotFound(id));
+  if (!job.ok()) return ToGrpc(job.status());
+  *response->mutable_job() = *std::move(job);
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+                                   v1::CancelJobResponse* response) {
+  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultGraceSeconds;
+  absl::Status checked = CheckId(request->id());
+  checked.Update(CheckGrace(grace));
+  checked.Update(CheckReason(request->reason()));
+  if (!checked.ok()) return ToGrpc(checked);
+  return Answer(request->id(), parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000),
+                response);
+}
+
+grpc::Status JobService::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
+                                  v1::PauseJobResponse* response) {
+  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultPauseGraceSeconds;
+  absl::Status checked = CheckId(request->id());
+  checked.Update(CheckGrace(grace));
+  checked.Update(CheckReason(request->reason()));
+  if (!checked.ok()) return ToGrpc(checked);
+  return Answer(request->id(), parts_.reconciler->Pause(request->id(), request->reason(), grace * 1000),
+                response);
+}
+
+grpc::Status JobService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+                                   v1::ResumeJobResponse* response) {
+  absl::Status checked = CheckId(request->id());
+  checked.Update(CheckReason(request->reason()));
+  if (!checked.ok()) return ToGrpc(checked);
+  return Answer(request->id(), parts_.reconciler->Resume(request->id(), request->reason()), response);
+}
+
+grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobRequest* request,
+                                  v1::RetryJobResponse* response) {
+  absl::Status checked = CheckId(request->id());
+  checked.Update(CheckReason(request->reason()));
+  if (!checked.ok()) return ToGrpc(checked);
+  return Answer(request->id(), parts_.reconciler->Retry(request->id(), request->reason()), response);
+}
+
+grpc::Status JobService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+                                   v1::DeleteJobResponse* response) {
+  if (const absl::Status checked = CheckId(request->id()); !checked.ok()) return ToGrpc(checked);
+  return Answer(request->id(), parts_.reconciler->Delete(request->id()), response);
+}
+
+}  // namespace fsdpd

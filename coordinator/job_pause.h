@@ -1,0 +1,30 @@
+// What it means that a job is paused: which jobs may be, and what PAUSED promises. The ranks save after the
+// same step and leave, as those of a cancelled job do; PAUSED is said when all are gone, with the step of the
+// newest checkpoint that was committed, from which the job goes on. Nothing keeps ranks that cannot save in
+// time from leaving: steps that are lost so are counted, with the reason, in the same word.
+//
+// An attempt that was paused counts against nothing; one that had failed by itself before counts.
+//
+// Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Why the job may not be paused, and what would help; empty where it may be, and where it is already.
+// `grace_ms`: 0 asks for no save.
+std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms);
+
+// What a job that is PAUSING comes to once its ranks are gone. `why`: nothing was saved, as far as somebody
+// knows; of no interest where all was.
+v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why);
+std::string PausedWords(const v1::Job::Pause& pause);
+
+// Edits of a transition to PAUSED: of a job whose ranks are gone, and of one that had none.
+void KeepPause(const v1::Job::Pause& pause, v1::Job* job);
+void KeepHold(v1::Job* job);
+
+}  // namespace fsdpd

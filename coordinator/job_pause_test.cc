@@ -1,0 +1,93 @@
+#include "coordinator/job_pause.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// One that has made 12 steps, and saved 10 of them.
+v1::Job Training() {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(2);
+  job.mutable_spec()->mutable_train()->set_steps(100);
+  job.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
+  job.mutable_last_step()->set_step(12);
+  job.add_checkpoints()->set_step(10);
+  return job;
+}
+
+TEST(JobPause, AJobThatTrainsIsPausedOnlyIfItSaves) {
+  v1::Job job = Training();
+  EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty());
+  job.mutable_spec()->mutable_checkpoint()->clear_dir();
+  EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("checkpoint.dir"));
+  EXPECT_THAT(WhyNotPaused(job, 0), HasSubstr("checkpoint.dir"));
+  job.set_state(v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(WhyNotPaused(job, 1000), IsEmpty()) << "nothing is lost of one that holds nothing";
+}
+
+TEST(JobPause, AJobWhoseDiskIsFullTrainsOnUnlessSomebodyWouldRatherLoseSteps) {
+  v1::Job job = Training();
+  job.mutable_failed_checkpoint()->set_step(12);
+  job.mutable_failed_checkpoint()->set_error("no space left");
+  EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("no space left"));
+  EXPECT_THAT(WhyNotPaused(job, 1000), HasSubstr("to go on after step 10"));
+  EXPECT_THAT(WhyNotPaused(job, 0), IsEmpty());
+}
+
+TEST(JobPause, EveryStateIsPausedOrSaysWhyNot) {
+  for (const v1::JobState state : AllJobStates()) {
+    v1::Job job = Training();
+    job.set_state(state);
+    const bool there = state == v1::JOB_STATE_PAUSING || state == v1::JOB_STATE_PAUSED;
+    EXPECT_EQ(WhyNotPaused(job, 1000).empty(), there || NextState(state, JobEvent::kPause).ok())
+        << ShortName(state);
+  }
+}
+
+TEST(JobPause, WhatIsSavedIsWhereItGoesOn) {
+  v1::Job job = Training();
+  job.add_checkpoints()->set_step(12);
+  const v1::Job::Pause pause = PauseOf(job, "the disk was full");
+  EXPECT_EQ(pause.step(), 12);
+  EXPECT_EQ(pause.lost_steps(), 0);
+  EXPECT_EQ(PausedWords(pause), "paused after step 12, which is saved");
+}
+
+TEST(JobPause, WhatIsLostIsSaidWithItsReason) {
+  const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left");
+  EXPECT_EQ(PausedWords(pause),
+            "paused after step 10, which is saved; 2 steps after it are lost: rank 1 left");
+  v1::Job failed = Training();
+  failed.mutable_failed_checkpoint()->set_step(12);
+  failed.mutable_failed_checkpoint()->set_error("no space left");
+  EXPECT_EQ(PauseOf(failed, "rank 1 left").why_lost(),
+            "the checkpoint of step 12 could not be written: no space left");
+}
+
+TEST(JobPause, AJobThatWasStartedFromAnotherLosesOnlyItsOwnSteps) {
+  v1::Job job = Training();
+  job.clear_checkpoints();
+  job.mutable_restored()->set_step(11);
+  const v1::Job::Pause pause = PauseOf(job, "somebody was in a hurry");
+  EXPECT_EQ(PausedWords(pause), "paused; it will begin anew; 1 step is lost: somebody was in a hurry");
+}
+
+TEST(JobPause, AnAttemptThatWasPausedDoesNotCountAndOneThatHadFailedDoes) {
+  v1::Job job = Training();
+  KeepPause(PauseOf(job, ""), &job);
+  EXPECT_EQ(job.drains_since_checkpoint(), 1);
+  job.mutable_failure()->set_attempt(2);
+  KeepPause(PauseOf(job, ""), &job);
+  EXPECT_EQ(job.drains_since_checkpoint(), 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

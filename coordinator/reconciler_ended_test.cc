@@ -1,0 +1,133 @@
+// Jobs after their end: tried again, deleted, and forgotten in time.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ReconcilerEndedTest : public ReconcilerCase {
+ protected:
+  absl::StatusOr<v1::Job> Retry(const std::string& id) {
+    return Decided([=] { return reconciler_->Retry(id, ""); });
+  }
+  absl::StatusOr<v1::Job> Delete(const std::string& id) {
+    return Decided([=] { return reconciler_->Delete(id); });
+  }
+  void Fail(int attempt) {
+    Exit("a", "j", 0, 1, attempt);
+    Advance(absl::Seconds(1));
+    Stopped("a", "j", attempt);
+  }
+  std::vector<std::string> Forgotten(const std::string& node) {
+    std::vector<std::string> jobs;
+    for (const auto& message : Sent(node)) {
+      if (message.has_forget()) jobs.push_back(message.forget().job_id());
+    }
+    return jobs;
+  }
+};
+
+TEST_F(ReconcilerEndedTest, AFailedJobThatIsTriedAgainGoesOnAsItselfWithAllItsAttempts) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  v1::RankUpdate saved = Update("j", 0);
+  saved.mutable_saved()->set_step(5);
+  reconciler_->Told("a", saved, 0);
+  Fail(1);
+  Advance(absl::Seconds(5));
+  Fail(2);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  Sent("a");
+  ASSERT_TRUE(Retry("j").ok());
+  reconciler_->RunOnce();
+  const std::vector<v1::Launch> launches = LaunchesSent("a");
+  ASSERT_EQ(launches.size(), 1U);
+  EXPECT_EQ(launches[0].attempt(), 3);
+  EXPECT_EQ(launches[0].checkpoint_step(), 5);
+  EXPECT_EQ(Job("j").end_unix_nanos(), 0);
+  Fail(3);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "one attempt of two";
+  Advance(absl::Seconds(5));
+  Fail(4);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerEndedTest, ACoordinatorThatRestartsKnowsThatItIsToGoOn) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Fail(1);
+  Detach("a");
+  outboxes_.erase("a");
+  ASSERT_TRUE(Retry("j").ok());
+  Restart();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Attach("a", 1);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerEndedTest, WhatHasNotEndedIsLeftAloneAndSuccessIsFinal) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  EXPECT_EQ(Retry("j")->state(), v1::JOB_STATE_STARTING);
+  Cancel("j").IgnoreError();
+  EXPECT_EQ(Retry("j").status().code(), absl::StatusCode::kFailedPrecondition);
+  Exit("a", "j", 0, 143);
+  Stopped("a", "j");
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Retry("j")->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_FALSE(Job("j").has_cancellation());
+  reconciler_->RunOnce();
+  Exit("a", "j", 0, 0, 2);
+  Stopped("a", "j", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(Retry("j").status().message(), HasSubstr("submit --from"));
+  EXPECT_EQ(Retry("nobody").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 1, 1);
+  EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kFailedPrecondition);
+  Exit("a", "j", 0, 0);
+  Stopped("a", "j");
+  EXPECT_THAT(Forgotten("a"), IsEmpty());
+  ASSERT_TRUE(Delete("j").ok());
+  EXPECT_EQ(store_->Get("j").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Forgotten("a"), ElementsAre("j"));
+  EXPECT_THAT(Forgotten("b"), ElementsAre("j"));
+  EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ReconcilerEndedTest, APausedJobIsNotDeleted) {
+  Submit("j", 1, 1);
+  Pause("j").IgnoreError();
+  EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
+TEST_F(ReconcilerEndedTest, JobsThatEndedLongAgoAreForgottenAndOthersNot) {
+  options_.retention.jobs = 2;
+  Restart();
+  Attach("a", 1);
+  for (const char* id : {"one", "two", "three"}) {
+    Submit(id, 1, 1);
+    Exit("a", id, 0, 0);
+    Stopped("a", id);
+    Advance(absl::Seconds(1));
+  }
+  Submit("runs", 1, 1);
+  Sent("a");
+  Advance(absl::Seconds(11));
+  EXPECT_THAT(Forgotten("a"), ElementsAre("one"));
+  EXPECT_FALSE(store_->Get("one").ok());
+  EXPECT_TRUE(store_->Get("two").ok());
+  EXPECT_TRUE(store_->Get("runs").ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

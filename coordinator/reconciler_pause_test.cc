@@ -1,0 +1,281 @@
+// Jobs that are paused, and go on: what their ranks are told, what PAUSED says, and what a coordinator that
+// restarts still knows of it.
+#include "base/limits.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReconcilerPauseTest : public ReconcilerCase {
+ protected:
+  ReconcilerPauseTest() {
+    plan_ = [this](const v1::JobSpec& spec, int64_t) {
+      Plan plan;
+      plan.resolved = WithDefaults(spec, nullptr);
+      plan.resolved.mutable_train()->set_steps(100);
+      plan.resolved.mutable_checkpoint()->set_dir(saves_ ? "/runs/7" : "");
+      return plan;
+    };
+  }
+  void Stepped(const std::string& node, int64_t step, int attempt = 1) {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_step()->set_step(step);
+    Tell(node, update);
+  }
+  void Saved(const std::string& node, int64_t step, int attempt = 1, const std::string& error = "") {
+    v1::RankUpdate update = Update("j", 0, attempt);
+    update.mutable_saved()->set_step(step);
+    update.mutable_saved()->set_error(error);
+    update.mutable_saved()->set_path("/runs/7/iter_" + std::to_string(step));
+    Tell(node, update);
+  }
+  void Tell(const std::string& node, const v1::RankUpdate& update) {
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  // A rank that was told to leave has left.
+  void Left(const std::string& node, int rank, const std::string& word, int attempt = 1) {
+    v1::RankExit exit;
+    exit.set_exit_code(143);
+    exit.set_cancelled(true);
+    exit.set_error(word);
+    ExitWith(node, "j", rank, exit, attempt);
+    Stopped(node, "j", attempt);
+  }
+  bool Launched(const std::string& node) { return !LaunchesSent(node).empty(); }
+
+  bool saves_ = true;
+};
+
+TEST_F(ReconcilerPauseTest, RanksSaveAndLeaveAndTheJobIsPausedWhenAllAreGone) {
+  RunOn({"a", "b"});
+  Stepped("a", 7);
+  LaunchesSent("a");
+  const absl::StatusOr<v1::Job> pausing = Pause("j");
+  ASSERT_TRUE(pausing.ok()) << pausing.status();
+  EXPECT_EQ(pausing->state(), v1::JOB_STATE_PAUSING);
+  const std::vector<v1::Stop> stops = StopsSent("b");
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_TRUE(stops[0].save());
+  EXPECT_EQ(stops[0].grace_ms(), 600000);
+  Stepped("a", 9);
+  Saved("a", 9);
+  Left("b", 1, "left after step 9, which is saved");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING) << "a process is left";
+  Left("a", 0, "left after step 9, which is saved");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").pause().step(), 9);
+  EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
+}
+
+TEST_F(ReconcilerPauseTest, APausedJobHoldsNoSlotAndGoesOnWhenItIsResumed) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Saved("a", 9);
+  Left("a", 0, "left after step 9, which is saved");
+  Sent("a");
+  Submit("other", 1, 1);
+  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING);
+  Exit("a", "other", 0, 0);
+  Stopped("a", "other");
+  Sent("a");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  ASSERT_TRUE(Resume("j").ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  const std::vector<v1::Launch> launches = LaunchesSent("a");
+  ASSERT_EQ(launches.size(), 1U);
+  EXPECT_EQ(launches[0].attempt(), 2);
+  EXPECT_EQ(launches[0].checkpoint_step(), 9);
+  EXPECT_FALSE(Job("j").has_pause());
+}
+
+TEST_F(ReconcilerPauseTest, AnAttemptThatWasPausedCountsAgainstNothing) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Ready("a", "j", 0);
+  Pause("j").IgnoreError();
+  Left("a", 0, "left before the first step");
+  Resume("j").IgnoreError();
+  reconciler_->RunOnce();
+  for (const int attempt : {2, 3}) {
+    Ready("a", "j", 0, attempt);
+    Exit("a", "j", 0, 1, attempt);
+    Advance(absl::Seconds(1));
+    Stopped("a", "j", attempt);
+    Advance(absl::Seconds(5));
+  }
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED) << Job("j").reason();
+  EXPECT_EQ(Job("j").attempt(), 3) << "two that count, and the one that was paused";
+}
+
+TEST_F(ReconcilerPauseTest, StepsThatAreLostAreSaidWithTheRanksWord) {
+  RunOn({"a"});
+  Saved("a", 5);
+  Stepped("a", 7);
+  Pause("j", 1000).IgnoreError();
+  Left("a", 0, "left after step 7 without saving it: 0.2 s are too short");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").pause().step(), 5);
+  EXPECT_EQ(Job("j").pause().lost_steps(), 2);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("0.2 s are too short"));
+}
+
+TEST_F(ReconcilerPauseTest, WithoutARankNothingIsSavedAndTheOthersLeaveAtOnce) {
+  RunOn({"a", "b"});
+  Saved("a", 5);
+  Stepped("a", 7);
+  Pause("j").IgnoreError();
+  Sent("a");
+  Exit("b", "j", 1, 1);
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_FALSE(stops[0].save());
+  Stopped("b", "j");
+  Left("a", 0, "stopped");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("2 steps after it are lost: rank 1 on b failed"));
+}
+
+TEST_F(ReconcilerPauseTest, AJobThatWritesNoCheckpointsIsNotPaused) {
+  saves_ = false;
+  RunOn({"a"});
+  const absl::StatusOr<v1::Job> refused = Pause("j");
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr("checkpoint.dir"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(ReconcilerPauseTest, AQueuedJobIsHeld) {
+  saves_ = false;
+  Submit("j", 1, 1);
+  EXPECT_EQ(Pause("j")->state(), v1::JOB_STATE_PAUSED);
+  Attach("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  Resume("j").IgnoreError();
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPauseTest, BothWishesMayBeSaidTwice) {
+  RunOn({"a"});
+  ASSERT_TRUE(Resume("j").ok()) << "a job that runs is what was wished for";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Pause("j").IgnoreError();
+  Sent("a");
+  const int64_t revision = Job("j").revision();
+  EXPECT_EQ(Pause("j")->revision(), revision);
+  EXPECT_TRUE(StopsSent("a").empty());
+  Left("a", 0, "left before the first step");
+  const int64_t paused = Job("j").revision();
+  EXPECT_EQ(Pause("j")->revision(), paused);
+}
+
+TEST_F(ReconcilerPauseTest, AnotherPauseMayShortenTheTime) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Sent("a");
+  Pause("j", 2000).IgnoreError();
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1U);
+  EXPECT_EQ(stops[0].grace_ms(), 2000);
+}
+
+TEST_F(ReconcilerPauseTest, AJobThatIsWantedAgainWhileItLeavesGoesOnOnceItIsPaused) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  EXPECT_EQ(Resume("j")->state(), v1::JOB_STATE_PAUSING);
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Saved("a", 9);
+  Left("a", 0, "left after step 9, which is saved");
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+}
+
+TEST_F(ReconcilerPauseTest, TheLastWishCounts) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Resume("j").IgnoreError();
+  Pause("j").IgnoreError();
+  Left("a", 0, "left before the first step");
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
+TEST_F(ReconcilerPauseTest, AJobWhoseLastStepCameFirstHasSucceeded) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Exit("a", "j", 0, 0);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(ReconcilerPauseTest, ACoordinatorThatRestartsKeepsToThePauseAndToWhatIsLeftOfItsTime) {
+  RunOn({"a"});
+  Stepped("a", 7);
+  Pause("j", 60000).IgnoreError();
+  clock_.Advance(absl::Seconds(20));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_FALSE(stops.empty());
+  EXPECT_TRUE(stops[0].save());
+  EXPECT_EQ(stops[0].grace_ms(), 40000);
+  Saved("a", 9);
+  Left("a", 0, "left after step 9, which is saved");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  Restart();
+  Attach("a", 1);
+  Advance(absl::Seconds(30));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").pause().step(), 9);
+}
+
+TEST_F(ReconcilerPauseTest, ANodeThatIsLostKeepsNoJobFromBeingPaused) {
+  RunOn({"a", "b"});
+  Pause("j").IgnoreError();
+  Saved("a", 9);
+  Left("a", 0, "left after step 9, which is saved");
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node b is lost: what ran there could not be confirmed gone"));
+}
+
+TEST_F(ReconcilerPauseTest, APausedJobCanBeCancelledAndOneThatIsCancelledNotPaused) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  EXPECT_EQ(Cancel("j")->state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(Pause("j").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Resume("j").status().code(), absl::StatusCode::kFailedPrecondition);
+  Left("a", 0, "left before the first step");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  Submit("k", 2, 1);
+  Pause("k").IgnoreError();
+  EXPECT_EQ(Cancel("k")->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Pause("k").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Resume("k").status().message(), HasSubstr("cancelled while it was paused"));
+  EXPECT_EQ(Pause("nobody").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ReconcilerPauseTest, AJobThatHasFailedIsHeldInsteadOfLaunchedAgain) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/3);
+  Ready("a", "j", 0);
+  Saved("a", 5);
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Pause("j").IgnoreError();
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").pause().step(), 5);
+  EXPECT_EQ(Job("j").drains_since_checkpoint(), 0) << "it counts";
+}
+
+}  // namespace
+}  // namespace fsdpd

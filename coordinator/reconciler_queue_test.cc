@@ -1,0 +1,118 @@
+// The order in which jobs are launched, and what those that wait say of it.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Waiting = v1::Job::Waiting;
+
+class ReconcilerQueueTest : public ReconcilerCase {
+ protected:
+  std::string SubmitWith(int priority, const std::string& id, int nodes = 1, int max_attempts = 1) {
+    v1::Job job;
+    job.set_id(id);
+    job.set_state(v1::JOB_STATE_QUEUED);
+    job.set_revision(1);
+    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + ++submits_);
+    job.mutable_spec()->set_priority(priority);
+    job.mutable_spec()->mutable_resources()->set_nodes(nodes);
+    job.mutable_spec()->mutable_resources()->set_ranks_per_node(1);
+    job.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CPU);
+    job.mutable_spec()->mutable_restart()->set_max_attempts(max_attempts);
+    EXPECT_TRUE(store_->Insert(job).ok());
+    board_->Publish(job);
+    reconciler_->Submitted(job);
+    reconciler_->RunOnce();
+    return id;
+  }
+  Waiting WaitingOf(const std::string& id) {
+    v1::Job job = Job(id);
+    board_->AddWaiting(&job);
+    return job.waiting();
+  }
+  // Ends what runs on node "a", with one slot, and says what is launched there then.
+  std::string NextAfter(const std::string& id) {
+    Exit("a", id, 0, 0);
+    Stopped("a", id);
+    const std::vector<v1::Launch> launches = LaunchesSent("a");
+    return launches.empty() ? "" : launches.back().job_id();
+  }
+};
+
+TEST_F(ReconcilerQueueTest, AHigherPriorityGoesFirstAndEqualOnesInTheOrderOfTheirSubmits) {
+  Attach("a", 1);
+  SubmitWith(0, "first");
+  SubmitWith(0, "plain");
+  SubmitWith(-1, "patient");
+  SubmitWith(5, "urgent");
+  SubmitWith(5, "urgent-too");
+  Restart();  // The order is that of what is stored.
+  Attach("a", 1, {{"first", 1}});
+  Sent("a");
+  EXPECT_EQ(NextAfter("first"), "urgent");
+  EXPECT_EQ(NextAfter("urgent"), "urgent-too");
+  EXPECT_EQ(NextAfter("urgent-too"), "plain");
+  EXPECT_EQ(NextAfter("plain"), "patient");
+}
+
+TEST_F(ReconcilerQueueTest, EveryJobThatWaitsSaysWhyAndInWhichPlace) {
+  Attach("a", 1);
+  SubmitWith(0, "first");
+  SubmitWith(0, "next");
+  SubmitWith(0, "last");
+  EXPECT_EQ(WaitingOf("first").code(), Waiting::CODE_UNSPECIFIED) << "it does not wait";
+  EXPECT_EQ(WaitingOf("next").code(), Waiting::CODE_RANKS);
+  EXPECT_EQ(WaitingOf("next").place(), 1);
+  EXPECT_THAT(WaitingOf("next").jobs(), ElementsAre("first"));
+  EXPECT_EQ(WaitingOf("last").code(), Waiting::CODE_BEHIND);
+  EXPECT_EQ(WaitingOf("last").place(), 2);
+  EXPECT_THAT(WaitingOf("last").jobs(), ElementsAre("next"));
+  SubmitWith(1, "urgent");
+  EXPECT_EQ(WaitingOf("urgent").place(), 1);
+  EXPECT_EQ(WaitingOf("last").place(), 3);
+  EXPECT_THAT(Job("next").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
+  EXPECT_THAT(Job("last").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
+}
+
+TEST_F(ReconcilerQueueTest, WhoCannotBeHelpedByFreeSlotsHoldsNobodyUp) {
+  Attach("a", 1);
+  Advance(absl::Seconds(20));  // All agents have had their time to come back.
+  SubmitWith(9, "large", /*nodes=*/2);
+  EXPECT_EQ(WaitingOf("large").code(), Waiting::CODE_NODES);
+  EXPECT_EQ(WaitingOf("large").place(), 0);
+  SubmitWith(0, "small");
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerQueueTest, AJobOfALowerPriorityPassesNobodyThoughItWouldFit) {
+  Attach("a", 1);
+  Attach("b", 1);
+  SubmitWith(0, "one");
+  SubmitWith(1, "two", /*nodes=*/2);
+  SubmitWith(0, "small");
+  EXPECT_EQ(StateOf("one"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED)
+      << "one after the other they would keep the large one for ever";
+  EXPECT_EQ(WaitingOf("small").code(), Waiting::CODE_BEHIND);
+}
+
+TEST_F(ReconcilerQueueTest, AnAttemptThatWaitsForItsTimeAndAPausedJobHoldNoPlace) {
+  Attach("a", 1);
+  SubmitWith(0, "fails", 1, /*max_attempts=*/3);
+  Exit("a", "fails", 0, 1);
+  Advance(absl::Milliseconds(400));
+  Stopped("a", "fails");
+  EXPECT_EQ(WaitingOf("fails").code(), Waiting::CODE_BACKOFF);
+  EXPECT_GT(WaitingOf("fails").not_before_unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
+  SubmitWith(0, "next");
+  EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
+  Pause("fails").IgnoreError();
+  reconciler_->RunOnce();
+  EXPECT_EQ(WaitingOf("fails").code(), Waiting::CODE_PAUSED);
+  EXPECT_EQ(WaitingOf("fails").remedy(), "fsdpctl resume fails");
+}
+
+}  // namespace
+}  // namespace fsdpd

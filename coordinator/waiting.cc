@@ -1,0 +1,121 @@
+#include "coordinator/waiting.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <set>
+
+namespace fsdpd {
+namespace {
+
+using Waiting = v1::Job::Waiting;
+
+constexpr size_t kMaxJobs = 16;
+constexpr size_t kMaxNames = 8;  // In a sentence.
+
+Waiting Of(Waiting::Code code, const std::string& remedy) {
+  Waiting waiting;
+  waiting.set_code(code);
+  waiting.set_remedy(remedy);
+  return waiting;
+}
+
+void MakeIdle(NodeSlots* node) {
+  node->away = false;
+  node->free_devices.clear();
+  for (int device = 0; device < node->slots; ++device) node->free_devices.push_back(device);
+}
+
+std::vector<NodeSlots> AllIdle(std::vector<NodeSlots> nodes) {
+  for (NodeSlots& node : nodes) MakeIdle(&node);
+  return nodes;
+}
+
+std::vector<NodeSlots> AllBack(std::vector<NodeSlots> nodes) {
+  for (NodeSlots& node : nodes) {
+    if (node.away) MakeIdle(&node);
+  }
+  return nodes;
+}
+
+std::vector<std::string> Cordoned(const std::vector<NodeSlots>& nodes) {
+  std::vector<std::string> names;
+  for (const NodeSlots& node : nodes) {
+    if (node.cordon.has_value()) names.push_back(node.name);
+  }
+  return names;
+}
+
+std::vector<NodeSlots> AllOpen(std::vector<NodeSlots> nodes) {
+  for (NodeSlots& node : nodes) node.cordon.reset();
+  return nodes;
+}
+
+std::string Names(std::vector<std::string> names) {
+  const bool all = names.size() <= kMaxNames;
+  if (!all) names.resize(kMaxNames);
+  return absl::StrCat(absl::StrJoin(names, ", "), all ? "" : ", ...");
+}
+
+Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
+  std::set<std::string> holders;
+  for (const NodeSlots& node : nodes) holders.insert(node.jobs.begin(), node.jobs.end());
+  const std::vector<std::string> jobs(holders.begin(), holders.end());
+  Waiting waiting =
+      Of(Waiting::CODE_RANKS, jobs.empty() ? std::string("slots that are free")
+                                           : absl::StrCat("the end or a pause of ", Names(jobs)));
+  for (size_t i = 0; i < jobs.size() && i < kMaxJobs; ++i) waiting.add_jobs(jobs[i]);
+  return waiting;
+}
+
+}  // namespace
+
+Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
+  std::vector<NodeSlots> of_kind;
+  std::vector<std::string> away;
+  for (const NodeSlots& node : nodes) {
+    if (node.device != request.device) continue;
+    of_kind.push_back(node);
+    if (node.away) away.push_back(node.name);
+  }
+  const char* kind = request.device == v1::DEVICE_CPU ? "cpu" : "cuda";
+  if (of_kind.empty())
+    return Of(Waiting::CODE_NO_AGENT, absl::StrCat("an agent that is started with --device ", kind));
+  if (std::vector<std::string> cordoned = Cordoned(of_kind);
+      !cordoned.empty() && !Place(request, AllIdle(of_kind)).placed() &&
+      Place(request, AllIdle(AllOpen(of_kind))).placed())
+    return Of(Waiting::CODE_CORDONED, absl::StrCat("fsdpctl uncordon of ", Names(std::move(cordoned))));
+  PlaceRequest any_memory = request;
+  any_memory.bytes_per_rank = 0;
+  if (!Place(any_memory, AllIdle(of_kind)).placed())
+    return Of(Waiting::CODE_NODES, "more or larger agents, or such as allow what it asks for");
+  // One that could be placed is not since its plan does not fit.
+  if (!Place(request, AllIdle(of_kind)).placed() || Place(request, of_kind).placed())
+    return Of(Waiting::CODE_MEMORY,
+              "agents that offer a rank more memory; or submit it again, to have it planned for those that "
+              "are there");
+  if (Place(request, AllBack(of_kind)).placed())
+    return Of(Waiting::CODE_AWAY, absl::StrCat("the return of ", Names(away)));
+  return ForRanks(of_kind);
+}
+
+Waiting WaitingBehind(const std::string& ahead) {
+  Waiting waiting =
+      Of(Waiting::CODE_BEHIND, absl::StrCat("the launch of ", ahead, ", or that it is paused or cancelled"));
+  waiting.add_jobs(ahead);
+  return waiting;
+}
+
+Waiting WaitingForTime(absl::Time until) {
+  Waiting waiting = Of(Waiting::CODE_BACKOFF, "time");
+  waiting.set_not_before_unix_nanos(absl::ToUnixNanos(until));
+  return waiting;
+}
+
+Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being made"); }
+
+Waiting WaitingToBeResumed(const std::string& id) {
+  return Of(Waiting::CODE_PAUSED, absl::StrCat("fsdpctl resume ", id));
+}
+
+}  // namespace fsdpd

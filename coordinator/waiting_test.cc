@@ -1,0 +1,92 @@
+#include "coordinator/waiting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Waiting = v1::Job::Waiting;
+
+NodeSlots Node(const std::string& name, int slots, std::vector<int> free) {
+  NodeSlots node;
+  node.name = name;
+  node.slots = slots;
+  node.free_devices = std::move(free);
+  return node;
+}
+
+PlaceRequest Request(int64_t nodes, int64_t ranks) {
+  PlaceRequest request;
+  request.nodes = nodes;
+  request.ranks_per_node = ranks;
+  request.device = v1::DEVICE_CPU;
+  return request;
+}
+
+TEST(Waiting, NobodyOfItsKindIsThere) {
+  NodeSlots gpus = Node("gpu", 8, {0, 1});
+  gpus.device = v1::DEVICE_CUDA;
+  const Waiting waiting = WaitingToBePlaced(Request(1, 1), {gpus});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_NO_AGENT);
+  EXPECT_THAT(waiting.remedy(), HasSubstr("--device cpu"));
+}
+
+TEST(Waiting, TooFewNodesEvenWhenIdle) {
+  EXPECT_EQ(WaitingToBePlaced(Request(2, 2), {Node("a", 2, {0, 1}), Node("b", 1, {0})}).code(),
+            Waiting::CODE_NODES);
+}
+
+TEST(Waiting, WhatAgentsDoNotAllowIsALackOfNodes) {
+  PlaceRequest request = Request(1, 1);
+  request.plugin = true;
+  EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 2, {0, 1})}).code(), Waiting::CODE_NODES);
+}
+
+TEST(Waiting, ForMemoryAlone) {
+  PlaceRequest request = Request(1, 1);
+  request.bytes_per_rank = 100;
+  NodeSlots small = Node("a", 1, {});
+  small.bytes_per_slot = 99;
+  EXPECT_EQ(WaitingToBePlaced(request, {small}).code(), Waiting::CODE_MEMORY);
+  EXPECT_EQ(WaitingToBePlaced(Request(1, 1), {Node("a", 1, {0})}).code(), Waiting::CODE_MEMORY)
+      << "a plan that does not fit is refused before there is a number to compare";
+}
+
+TEST(Waiting, ForRanksThatOtherJobsHold) {
+  NodeSlots busy = Node("a", 2, {0});
+  busy.jobs = {"other-1"};
+  const Waiting waiting = WaitingToBePlaced(Request(1, 2), {busy});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_RANKS);
+  EXPECT_THAT(waiting.jobs(), ElementsAre("other-1"));
+  EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1");
+}
+
+TEST(Waiting, ForANodeThatIsAway) {
+  NodeSlots away = Node("b", 1, {});
+  away.away = true;
+  const Waiting waiting = WaitingToBePlaced(Request(2, 1), {Node("a", 1, {0}), away});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_AWAY);
+  EXPECT_EQ(waiting.remedy(), "the return of b");
+  EXPECT_EQ(WaitingToBePlaced(Request(2, 1), {Node("a", 1, {}), away}).code(), Waiting::CODE_RANKS)
+      << "its return alone would not help";
+}
+
+TEST(Waiting, OfManyHoldersTheFirstAreNamed) {
+  NodeSlots busy = Node("a", 100, {});
+  for (int i = 100; i < 140; ++i) busy.jobs.push_back("job-" + std::to_string(i));
+  const Waiting waiting = WaitingToBePlaced(Request(1, 100), {busy});
+  EXPECT_EQ(waiting.jobs_size(), 16);
+  EXPECT_THAT(waiting.remedy(), HasSubstr("job-107, ..."));
+}
+
+TEST(Waiting, ForSomethingElseThanNodes) {
+  EXPECT_THAT(WaitingBehind("big-1").jobs(), ElementsAre("big-1"));
+  EXPECT_EQ(WaitingForTime(absl::FromUnixNanos(5)).not_before_unix_nanos(), 5);
+  EXPECT_EQ(WaitingToBeResumed("j").remedy(), "fsdpctl resume j");
+}
+
+}  // namespace
+}  // namespace fsdpd

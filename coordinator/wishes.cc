@@ -1,0 +1,186 @@
+// Reconciler: what people ask of a job's life beside its end (hearing.cc has the cancel): pause, resume,
+// retry and delete, each decided within a tick. They are stored before they act: one that cannot be is
+// refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
+#include <absl/strings/str_cat.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_checkpoints.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_pause.h"
+#include "coordinator/job_plan.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kForgetEvery = absl::Seconds(10);
+// In one transaction, which must not hold up a tick.
+constexpr int kMaxForgotten = 256;
+
+std::string With(const std::string& words, const std::string& reason) {
+  return reason.empty() ? words : absl::StrCat(words, ": ", reason);
+}
+
+absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_view what,
+                     absl::string_view why) {
+  return WrongState(IsEnded(job.state()) ? "JOB_ENDED" : reason, absl::StrCat("jobs/", job.id()),
+                    absl::StrCat("job ", job.id(), " cannot be ", what, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Job> Reconciler::Pause(const std::string& id, const std::string& reason,
+                                          int64_t grace_ms) {
+  return Ask("paused", [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
+}
+
+absl::StatusOr<v1::Job> Reconciler::Resume(const std::string& id, const std::string& reason) {
+  return Ask("resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
+}
+
+absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::string& reason) {
+  return Ask("retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
+}
+
+absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id) {
+  return Ask("deleted", [=](const Answer& answer) { answer(TakeDelete(id)); });
+}
+
+// The job of an id that is not live, or why there is none.
+absl::Status Reconciler::RefuseEnded(const std::string& id, const char* what, const char* hint) {
+  const absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
+  if (!ended.ok()) return ended.status();
+  return Refused("JOB_ENDED", *ended, what,
+                 absl::StrCat("it is ", ShortName(ended->state()), ": ", ended->reason(), hint));
+}
+
+void Reconciler::TakePause(const std::string& id, const std::string& reason, int64_t grace_ms,
+                           const Answer& answer) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) return answer(RefuseEnded(id, "paused", ""));
+  LiveJob& live = it->second;
+  const v1::JobState before = live.job.state();
+  if (before == v1::JOB_STATE_PAUSED) return answer(Shown(live));
+  if (const std::string why = WhyNotPaused(live.job, grace_ms); !why.empty())
+    return answer(Refused("JOB_NOT_PAUSABLE", live.job, "paused", why));
+  const bool again = before == v1::JOB_STATE_PAUSING;
+  // Ranks of an attempt that has failed are leaving, and have nothing to save together any more.
+  const bool saves = grace_ms > 0 && before != v1::JOB_STATE_STOPPING;
+  const std::string words = With(
+      !HasAttempt(before) ? absl::StrCat("paused before ",
+                                         live.job.attempt() == 0 ? "it" : "its next attempt", " was launched")
+      : saves             ? std::string("the ranks save and leave")
+                          : std::string("the ranks leave"),
+      reason);
+  AttemptFacts* facts = HasAttempt(before) ? FactsOf(live.job) : nullptr;
+  // Another word may shorten the grace, never lengthen it.
+  const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
+  if (again && !shorter && !live.job.pause().resumes()) return answer(Shown(live));
+  const absl::Status stored =
+      Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
+        job->mutable_pause()->set_resumes(false);
+        if (again && !shorter) return;
+        job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+        job->mutable_pause()->set_grace_ms(grace_ms);
+        if (facts == nullptr) KeepHold(job);
+      });
+  if (!stored.ok()) return answer(stored);
+  answer(Shown(live));
+  if (shorter) BeginStop(facts, grace_ms, With("paused", reason), saves);
+}
+
+void Reconciler::TakeResume(const std::string& id, const std::string& reason, const Answer& answer) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end())
+    return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` has one that failed or was cancelled go on"));
+  LiveJob& live = it->second;
+  if (live.job.state() == v1::JOB_STATE_CANCELLING)
+    return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
+  absl::Status stored;
+  if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
+  if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes()) {
+    // Its ranks leave already, and could do so at different steps if some were called back.
+    stored = Commit(&live, JobEvent::kNote, With("goes on once it is paused", reason),
+                    [](v1::Job* job) { job->mutable_pause()->set_resumes(true); });
+  }
+  if (!stored.ok()) return answer(stored);
+  answer(Shown(live));
+}
+
+// REQUIRES: PAUSED.
+absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
+  const int64_t step = live->job.pause().step();
+  const std::string from =
+      step > 0 ? absl::StrCat("resumed, to go on after step ", step) : std::string("resumed");
+  live->not_before = absl::InfinitePast();
+  return Commit(live, JobEvent::kResume, With(from, reason));
+}
+
+// Under its own id: its checkpoints are in a folder that no other job may take, and its attempts and logs go
+// on being numbered.
+void Reconciler::TakeRetry(const std::string& id, const std::string& reason, const Answer& answer) {
+  if (const auto it = jobs_.find(id); it != jobs_.end()) {
+    const v1::Job& job = it->second.job;
+    if (job.state() == v1::JOB_STATE_CANCELLING)
+      return answer(
+          Refused("JOB_NOT_ENDED", job, "retried", "it is being cancelled; wait until it has ended"));
+    return answer(Shown(it->second));
+  }
+  absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
+  if (!ended.ok()) return answer(ended.status());
+  if (ended->state() == v1::JOB_STATE_SUCCEEDED)
+    return answer(
+        Refused("JOB_ENDED", *ended, "retried",
+                "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint"));
+  const int counted = CountedAttempts(*ended);
+  const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
+  const std::string words =
+      With(saved > 0 ? absl::StrCat("tried again, to go on after step ", saved) : std::string("tried again"),
+           reason);
+  LiveJob& live = jobs_[id];
+  live.job = *std::move(ended);
+  const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
+    // What it has had is not held against it, nor that it went back from steps.
+    job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
+    job->clear_rewinds();
+    job->clear_failed_attempts();
+    job->clear_cancellation();
+  });
+  if (stored.ok()) return answer(Shown(live));
+  jobs_.erase(id);
+  answer(stored);
+}
+
+absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
+  if (const auto it = jobs_.find(id); it != jobs_.end())
+    return Refused("JOB_NOT_ENDED", it->second.job, "deleted", "it has not ended; cancel it first");
+  FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
+  FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id));
+  LogInfo("job deleted job=%s", id);
+  SendForget(id);
+  return job;
+}
+
+void Reconciler::ForgetOldJobs() {
+  if (lease_.now() - old_forgotten_ < kForgetEvery) return;
+  old_forgotten_ = lease_.now();
+  const absl::StatusOr<std::vector<std::string>> forgotten =
+      parts_.store->ForgetEnded(options_.retention, parts_.clock->Wall(), kMaxForgotten);
+  if (!forgotten.ok()) return;  // The disk; what is written next says so.
+  for (const std::string& id : *forgotten) SendForget(id);
+  if (!forgotten->empty())
+    LogInfo("old jobs are forgotten jobs=%d first=%s", forgotten->size(), forgotten->front());
+}
+
+// Agents that are away keep its logs until their own bounds are reached.
+void Reconciler::SendForget(const std::string& id) {
+  v1::CoordinatorMessage message;
+  message.mutable_forget()->set_job_id(id);
+  for (const auto& [node, view] : views_) {
+    if (view.connected) parts_.nodes->Send(node, message);
+  }
+}
+
+}  // namespace fsdpd

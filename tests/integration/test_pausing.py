@@ -1,0 +1,157 @@
+"""Jobs that are paused: what they have trained is saved, nothing of them is left, and they go on as if nothing had been."""
+
+import contextlib
+import ctypes
+import os
+import signal
+
+import pytest
+
+from harness import checkpoints
+from harness.cluster import rank_of
+from harness.small_disk import fill, small_disk
+from harness.specs import spec
+from harness.training import STEPS, Record, messages, saving
+from harness.wait import wait_until
+
+ENDLESS = 1_000_000
+LONG = 120  # Seconds, of a grace that no machine is too slow for.
+PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
+
+
+def unsaved(folder, **arguments):
+    """A job that saves when it is asked to, and after its last step."""
+    return saving(folder, checkpoint={"every_steps": None}, **arguments)
+
+
+def assert_goes_on_as(whole, cluster, job_id, record, step, folder):
+    """After `step`, in the next attempt, with no step made twice and each number the same as without a pause."""
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.restored.step == step and not job.HasField("pause")
+    losses = record.losses()
+    steps = [at for at, _ in losses]
+    assert steps == sorted(set(steps)) and set(range(step + 1, STEPS + 1)) <= set(steps)
+    whole.assert_same(losses, folder)
+    return job
+
+
+def test_a_paused_job_is_saved_and_gone_and_goes_on_from_there(cluster, whole, tmp_path):
+    job_id = cluster.submit(unsaved(tmp_path / "job", name="paused", restart={"max_attempts": 1}))
+    record = Record(cluster, job_id)
+    cluster.wait_step(job_id, 7)
+    out = cluster.ctl("pause", job_id, "--wait", "--reason", "for lunch").expect(0).out
+    job = cluster.wait_state(job_id, "PAUSED")
+    step = job.pause.step
+    assert out == f"{job_id} paused after step {step}\n" and 7 <= step < STEPS
+    assert not cluster.all_ranks(), "PAUSED is said when no process is left"
+    assert checkpoints.assert_whole(tmp_path / "job" / "run") == [step]
+    assert any("for lunch" in text for text in messages(job)), messages(job)
+    cluster.wait_idle()
+    other = cluster.submit(spec(steps=2, name="other"))
+    cluster.wait_state(other, "SUCCEEDED")
+    assert cluster.state(job_id) == "PAUSED"
+    assert f"{step}/{STEPS}" in cluster.ctl("get", "--state", "paused").expect(0).out
+    assert cluster.ctl("resume", job_id).expect(0).out == f"{job_id} queued\n"
+    job = assert_goes_on_as(whole, cluster, job_id, record, step, tmp_path / "job" / "run")
+    assert job.attempt == 2, "of one that may have one attempt: a pause is none"
+
+
+def test_a_pause_outlives_the_coordinator(own, whole, tmp_path):
+    """Killed while ranks save, and again when the job is paused."""
+    with own() as cluster:
+        job_id = cluster.submit(unsaved(tmp_path / "job", name="paused"))
+        record = Record(cluster, job_id)
+        cluster.wait_step(job_id, 7)
+        ranks = cluster.all_ranks()
+        victim = next(each for each in ranks if rank_of(each) == 3)
+        # So that the coordinator ends before the ranks do: one of them cannot save until it is let go.
+        os.kill(victim.pid, signal.SIGSTOP)
+        cluster.ctl("pause", job_id, "--grace", LONG).expect(0)
+        cluster.coordinator.kill()
+        os.kill(victim.pid, signal.SIGCONT)
+        cluster.start_coordinator(listen=cluster.address)
+        step = cluster.wait_state(job_id, "PAUSED").pause.step
+        assert checkpoints.assert_whole(tmp_path / "job" / "run") == [step] and step >= 7
+        assert not cluster.all_ranks()
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        assert cluster.job(job_id).pause.step == step
+        cluster.ctl("resume", job_id).expect(0)
+        assert_goes_on_as(whole, cluster, job_id, record, step, tmp_path / "job" / "run")
+
+
+def test_a_job_whose_rank_hangs_is_paused_when_its_time_is_over_and_says_what_is_lost(cluster, tmp_path):
+    job_id = cluster.submit(unsaved(tmp_path, steps=ENDLESS))
+    cluster.wait_step(job_id, 3)
+    victim = next(each for each in cluster.all_ranks() if rank_of(each) == 3)
+    with frozen(victim.pid) as reap:
+        cluster.ctl("pause", job_id, "--grace", "4").expect(0)
+        wait_until("it is paused", lambda: reap() or cluster.state(job_id) == "PAUSED")
+    job = cluster.job(job_id)
+    assert not cluster.all_ranks()
+    assert job.pause.step == 0 and job.pause.lost_steps >= 3, job.pause
+    assert f"it will begin anew; {job.pause.lost_steps} steps are lost: rank " in job.reason
+    assert not checkpoints.steps_in(tmp_path / "run")
+    result = cluster.ctl("pause", job_id, "--wait").expect(7)
+    assert result.out == f"{job_id} paused\n" and "steps are lost" in result.err
+    assert cluster.ctl("cancel", job_id).expect(0).out == f"{job_id} cancelled\n"
+
+
+@contextlib.contextmanager
+def frozen(pid):
+    """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the end of
+    what is traced is seen by its parent only once the tracer has."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if ptrace(PTRACE_ATTACH, pid, None, None) != 0:
+        pytest.skip(f"may not trace a process here: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, WALL)
+    ended = []
+
+    def reap():
+        if not ended:
+            with contextlib.suppress(ChildProcessError):
+                found, status = os.waitpid(pid, WALL | os.WNOHANG)
+                if found and not os.WIFSTOPPED(status):
+                    ended.append(pid)
+    yield reap
+    if not ended:
+        ptrace(PTRACE_DETACH, pid, None, None)
+
+
+def test_a_pause_that_could_not_be_saved_is_refused_unless_steps_may_be_lost(own, tmp_path):
+    with small_disk(tmp_path / "disk", size="2m") as folder, own() as cluster:
+        job_id = cluster.submit(saving(folder, steps=ENDLESS))
+        wait_until("a checkpoint is known", lambda: cluster.job(job_id).checkpoints)
+        filler = fill(folder)
+        wait_until("one could not be written", lambda: cluster.job(job_id).HasField("failed_checkpoint"))
+        refused = cluster.ctl("pause", job_id, "--wait").expect(7)
+        assert "could not be written" in refused.err and "--grace 0" in refused.err
+        assert cluster.state(job_id) == "RUNNING", "it trains on"
+        result = cluster.ctl("pause", job_id, "--wait", "--grace", 0).expect(7)
+        job = cluster.job(job_id)
+        assert result.out == f"{job_id} paused after step {job.pause.step}\n"
+        assert f"{job.pause.lost_steps} step" in result.err and "could not be written" in result.err
+        assert checkpoints.steps_in(folder / "run")[-1] == job.pause.step > 0
+        filler.unlink()
+        cluster.ctl("resume", job_id).expect(0)
+        cluster.wait_step(job_id, job.pause.step + 1)
+        assert cluster.job(job_id).restored.step == job.pause.step
+        cluster.cancel(job_id)
+
+
+def test_a_queued_job_is_held_until_it_is_resumed_and_one_without_checkpoints_trains_on(cluster, tmp_path):
+    first = cluster.submit(spec(steps=ENDLESS, name="first"))
+    cluster.wait_step(first, 1)
+    held = cluster.submit(spec(steps=2, name="held"))
+    assert cluster.ctl("pause", held, "--wait").expect(0).out == f"{held} paused\n"
+    refused = cluster.ctl("pause", first).expect(7)
+    assert "checkpoint.dir" in refused.err and cluster.state(first) == "RUNNING"
+    cluster.cancel(first)
+    third = cluster.submit(spec(steps=2, name="third"))
+    cluster.wait_state(third, "SUCCEEDED")
+    assert cluster.state(held) == "PAUSED", "whoever comes after it passes it"
+    cluster.ctl("resume", held).expect(0)
+    cluster.wait_state(held, "SUCCEEDED")
+    assert "it is SUCCEEDED" in cluster.ctl("resume", held).expect(7).err
+    assert cluster.ctl("pause", "nobody").expect(4).err
