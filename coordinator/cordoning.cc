@@ -3,7 +3,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <future>
 
 #include "base/log.h"
 #include "coordinator/reconciler.h"
@@ -18,16 +17,9 @@ constexpr absl::Duration kSameOutage = absl::Seconds(30);
 
 // Waits for the reconciler's thread to do it.
 absl::Status Reconciler::Decided(const std::function<absl::Status()>& decide) {
-  auto answer = std::make_shared<std::promise<absl::Status>>();
-  std::future<absl::Status> decided = answer->get_future();
-  const absl::Status stopping = absl::UnavailableError("the coordinator is stopping; nothing was changed");
-  if (!events_.Push([decide, answer] { answer->set_value(decide()); })) return stopping;
-  answer.reset();  // An event that is dropped with the queue breaks the promise, as in Cancel().
-  try {
-    return decided.get();
-  } catch (const std::future_error&) {
-    return stopping;
-  }
+  return events_.Ask<absl::Status>(
+      [decide](const std::function<void(absl::Status)>& answer) { answer(decide()); },
+      absl::UnavailableError("the coordinator is stopping; nothing was changed"));
 }
 
 bool Reconciler::IsKnown(const std::string& node) const {

@@ -9,6 +9,9 @@
 
 #include <deque>
 #include <functional>
+#include <future>
+#include <memory>
+#include <utility>
 
 #include "base/mutex.h"
 
@@ -22,6 +25,23 @@ class EventQueue {
 
   // False, and the event is dropped, once closed.
   bool Push(Event event);
+  // Has `decide` run on the taking thread, and waits for what it gives to `answer`; `closed` where the queue
+  // was closed before.
+  template <typename T>
+  T Ask(std::function<void(const std::function<void(T)>& answer)> decide, T closed) {
+    auto promise = std::make_shared<std::promise<T>>();
+    std::future<T> decided = promise->get_future();
+    const bool pushed = Push([decide = std::move(decide), promise] {
+      decide([&promise](T answer) { promise->set_value(std::move(answer)); });
+    });
+    if (!pushed) return closed;
+    promise.reset();  // An event that is dropped with the queue breaks it instead of leaving us waiting.
+    try {
+      return decided.get();
+    } catch (const std::future_error&) {
+      return closed;
+    }
+  }
   // All events there are, after waiting at most `timeout` for the first.
   std::deque<Event> Take(absl::Duration timeout);
   void Close();

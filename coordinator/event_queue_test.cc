@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -42,6 +45,21 @@ TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
   std::thread taker([&] { EXPECT_TRUE(empty.Take(absl::InfiniteDuration()).empty()); });
   empty.Close();
   taker.join();
+}
+
+TEST(EventQueue, WhoAsksHearsTheAnswerOrThatNobodyWillGiveOne) {
+  auto queue = std::make_unique<EventQueue>(4);
+  const auto ask = [&queue] {
+    return queue->Ask<int>([](const std::function<void(int)>& answer) { answer(7); }, -1);
+  };
+  auto answered = std::async(std::launch::async, ask);
+  for (const EventQueue::Event& event : queue->Take(absl::InfiniteDuration())) event();
+  EXPECT_EQ(answered.get(), 7);
+  auto dropped = std::async(std::launch::async, ask);
+  queue->Take(absl::InfiniteDuration());  // And nobody runs it.
+  EXPECT_EQ(dropped.get(), -1);
+  queue->Close();
+  EXPECT_EQ(ask(), -1);
 }
 
 }  // namespace

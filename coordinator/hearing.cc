@@ -4,7 +4,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "base/log.h"
@@ -26,21 +25,9 @@ void Reconciler::Submitted(v1::Job job) {
 }
 
 absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<void(const Answer&)> take) {
-  auto answer = std::make_shared<std::promise<absl::StatusOr<v1::Job>>>();
-  std::future<absl::StatusOr<v1::Job>> decided = answer->get_future();
-  const absl::Status stopping =
-      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done));
-  const bool pushed = events_.Push([take = std::move(take), answer] {
-    take([&](absl::StatusOr<v1::Job> job) { answer->set_value(std::move(job)); });
-  });
-  if (!pushed) return stopping;
-  answer
-      .reset();  // An event that is dropped with the queue breaks the promise instead of leaving us waiting.
-  try {
-    return decided.get();
-  } catch (const std::future_error&) {
-    return stopping;
-  }
+  return events_.Ask<absl::StatusOr<v1::Job>>(
+      std::move(take),
+      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)));
 }
 
 absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
