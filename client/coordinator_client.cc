@@ -235,7 +235,7 @@ absl::StatusOr<v1::RetryJobResponse> CoordinatorClient::RetryJob(const v1::Retry
 }
 
 absl::StatusOr<v1::DeleteJobResponse> CoordinatorClient::DeleteJob(const v1::DeleteJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::DeleteJob, request, options_.call_timeout, true);
+  return Call(stub_.get(), &v1::Coordinator::Stub::DeleteJob, request, options_.call_timeout, false);
 }
 
 absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::ListNodesRequest& request) {

@@ -108,6 +108,7 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
   part->attached = true;
+  part->hosted |= !hosted.empty();
   stepped_since_attached = false;
   pace.WaitFrom(now);
   any_sign_ |= !hosted.empty();

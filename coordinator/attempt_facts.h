@@ -39,6 +39,7 @@ struct NodePart {
   std::vector<int> devices;
   bool launched = false;  // Launch was handed to a stream, or the agent said that it hosts the ranks.
   bool attached = false;  // The agent has registered in this life of the coordinator.
+  bool hosted = false;    // And had ranks of it then.
   bool stopped = false;   // No process is left there.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();

@@ -140,6 +140,7 @@ absl::Status AuditLog::Rotate() {
     }
   }
   if (fd_ >= 0) close(fd_);
+  bytes_ = 0;  // Of one that is to be made, whenever that succeeds: those that are kept move on once.
   fd_ = OpenToAppend(path_);
   if (fd_ < 0) return ErrnoStatus(path_);
   bytes_ = SizeOf(fd_);

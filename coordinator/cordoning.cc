@@ -61,7 +61,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   const std::string& node = job.failure().node();
   if (!over || job.failure().attempt() != job.attempt() || !job.failure().blames_node()) return;
   if (OthersFellSilentWith(node)) return;
-  const std::string reason = strikes_.Take(job, lease_.now());
+  const std::string reason = strikes_.Take(job, lease_.now(), parts_.clock->Wall());
   if (reason.empty() || cordons_.Find(node).has_value()) return;
   if (!MayBeCordoned(node))
     return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);

@@ -111,7 +111,10 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
 // from a backup. What it has trained since is saved, and the job goes on from there.
 bool Reconciler::TakeNewerAttempt(const std::string& node, const AttemptRef& ref) {
   const auto it = jobs_.find(ref.job);
-  if (it == jobs_.end()) return absl::IsNotFound(parts_.store->Get(ref.job).status());
+  if (it == jobs_.end()) {
+    const absl::StatusOr<v1::Job> ended = parts_.store->Get(ref.job);
+    return ended.ok() ? ref.attempt > ended->attempt() : absl::IsNotFound(ended.status());
+  }
   if (ref.attempt <= it->second.job.attempt()) return false;
   LiveJob& live = it->second;
   if (AttemptFacts* facts = FactsOf(live.job); facts != nullptr) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "coordinator/bad_steps.h"
+#include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 
@@ -73,7 +75,13 @@ std::string PausedWords(const v1::Job::Pause& pause) {
 
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   *job->mutable_pause() = pause;
-  if (!HasFailed(*job)) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+  const bool found = job->has_failure() && job->failure().attempt() == job->attempt();
+  if (found && job->failure().refused()) return;  // It is among those already that do not count.
+  if (WantsToGoBack(*job) && WhyNotBack(*job).empty()) return GoBack(job);
+  const int newer = found ? job->failure().newer_attempt() : 0;
+  if (newer == 0 && HasFailed(*job)) return;
+  job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+  NumberAfter(newer, job);
 }
 
 void KeepHold(v1::Job* job) { job->mutable_pause()->set_step(SavedStep(*job)); }

@@ -15,6 +15,8 @@ namespace {
 // Streams in one life of the coordinator.
 constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
+constexpr int kMaxHosted = 4096;  // That run, or ended of late.
+constexpr int kMaxAttempt = 1'000'000;
 
 absl::Status CheckInfo(const v1::Register& info) {
   if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {
@@ -26,6 +28,16 @@ absl::Status CheckInfo(const v1::Register& info) {
   if (info.slots() < 1 || info.slots() > kMaxSlots) {
     return absl::InvalidArgumentError(
         absl::StrCat("register.slots: ", info.slots(), " is not within 1..", kMaxSlots));
+  }
+  if (info.hosted_size() > kMaxHosted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("register.hosted: has more than ", kMaxHosted, " attempts"));
+  }
+  for (const v1::HostedAttempt& hosted : info.hosted()) {
+    if (hosted.attempt() < 1 || hosted.attempt() > kMaxAttempt) {
+      return absl::InvalidArgumentError(absl::StrCat("register.hosted: attempt ", hosted.attempt(), " of ",
+                                                     hosted.job_id(), " is not within 1..", kMaxAttempt));
+    }
   }
   if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
   return absl::OkStatus();

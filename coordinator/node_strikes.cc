@@ -24,7 +24,7 @@ bool FollowsItsJobs(const v1::Job& job) {
 
 }  // namespace
 
-std::string NodeStrikes::Take(const v1::Job& job, absl::Time now) {
+std::string NodeStrikes::Take(const v1::Job& job, absl::Time now, absl::Time wall) {
   for (auto it = strikes_.begin(); it != strikes_.end();)
     it = now - it->second.time > kStrikesWithin ? strikes_.erase(it) : std::next(it);
   if (FollowsItsJobs(job)) return "";
@@ -32,11 +32,13 @@ std::string NodeStrikes::Take(const v1::Job& job, absl::Time now) {
   const std::string what =
       absl::StrCat("attempt ", failure.attempt(), " of ", job.id(), ": ",
                    CutText(absl::StrReplaceAll(failure.error(), {{"\n", " "}}), kMaxWordsBytes));
-  const auto [strike, first] = strikes_.try_emplace(failure.node(), Strike{now, what});
-  if (first) return "";
+  const int64_t date = absl::ToUnixNanos(wall);
+  const auto [strike, first] = strikes_.try_emplace(failure.node(), Strike{now, date, what});
+  // One that ran when the node failed before is of the same event.
+  if (first || job.start_unix_nanos() < strike->second.unix_nanos) return "";
   const std::string reason =
       absl::StrCat("two attempts in a row failed by this node: ", strike->second.what, "; ", what);
-  strike->second = {now, what};  // Where it cannot be cordoned, the next one asks again.
+  strike->second = {now, date, what};  // Where it cannot be cordoned, the next one asks again.
   return reason;
 }
 

@@ -1,5 +1,6 @@
 // How often nodes were to blame for a failed attempt (failure_policy.h), of whichever job: two in a row
-// within an hour, with no job between them that ended well there, are one too many.
+// within an hour, with no job between them that ended well there, are one too many. What ran there when it
+// failed before, as other jobs' ranks did, is of the same event.
 //
 // A job that fails by one node after another without coming any further is the suspect itself, as one that
 // has the kernel kill agents is: what it brings about is held against no node.
@@ -25,13 +26,14 @@ class NodeStrikes {
  public:
   // The attempt of job.failure() is over. Why its node is to be cordoned; "" where nothing follows.
   // REQUIRES: the failure blames its node.
-  std::string Take(const v1::Job& job, absl::Time now);
+  std::string Take(const v1::Job& job, absl::Time now, absl::Time wall);
   // A job ended well there, or somebody says that the node is sound.
   void Forgive(const std::string& node) { strikes_.erase(node); }
 
  private:
   struct Strike {
     absl::Time time;
+    int64_t unix_nanos = 0;  // Its date, as jobs have one of their start.
     std::string what;
   };
   std::map<std::string, Strike> strikes_;  // The last one of each node, while it counts.

@@ -13,12 +13,15 @@ class NodeStrikesTest : public ::testing::Test {
   // The job's next attempt failed by that node.
   std::string Strike(v1::Job* job, const std::string& node) {
     job->set_attempt(job->attempt() + 1);
+    job->set_start_unix_nanos(absl::ToUnixNanos(launched_));
     v1::Job::Failure* failure = job->mutable_failure();
     failure->set_attempt(job->attempt());
     failure->set_node(node);
     failure->set_error("node " + node + " is lost");
     failure->set_blames_node(true);
-    const std::string reason = strikes_.Take(*job, now_);
+    const std::string reason = strikes_.Take(*job, now_, now_);
+    now_ += absl::Seconds(1);
+    launched_ = now_;
     v1::Job::FailedAttempt* kept = job->add_failed_attempts();
     kept->set_attempt(job->attempt());
     kept->set_cause(v1::FAILURE_CAUSE_NODE);
@@ -33,7 +36,7 @@ class NodeStrikesTest : public ::testing::Test {
   }
 
   NodeStrikes strikes_;
-  absl::Time now_ = absl::FromUnixSeconds(100);
+  absl::Time now_ = absl::FromUnixSeconds(100), launched_ = absl::FromUnixSeconds(90);
   v1::Job x_ = Named("x"), y_ = Named("y");
 };
 
@@ -46,6 +49,13 @@ TEST_F(NodeStrikesTest, TwoInARowAreOneTooManyOfWhicheverJob) {
       "two attempts in a row failed by this node: attempt 1 of y: node b is lost; attempt 2 of y: node b "
       "is lost");
   EXPECT_THAT(Strike(&x_, "a"), HasSubstr("attempt 1 of x"));
+}
+
+TEST_F(NodeStrikesTest, TwoJobsThatANodeTakesDownAtOnceAreOneEvent) {
+  EXPECT_EQ(Strike(&x_, "a"), "");
+  launched_ = absl::FromUnixSeconds(90);
+  EXPECT_EQ(Strike(&y_, "a"), "");
+  EXPECT_NE(Strike(&y_, "a"), "");
 }
 
 TEST_F(NodeStrikesTest, AnHourApartOrWithAJobBetweenThatEndedWellTheyAreNone) {
@@ -77,7 +87,8 @@ TEST_F(NodeStrikesTest, AReasonIsOneShortLine) {
   y_.mutable_failure()->set_attempt(1);
   y_.mutable_failure()->set_node("a");
   y_.mutable_failure()->set_error("first\n" + std::string(5000, 'x'));
-  const std::string reason = strikes_.Take(y_, now_);
+  y_.set_start_unix_nanos(absl::ToUnixNanos(launched_));
+  const std::string reason = strikes_.Take(y_, now_, now_);
   EXPECT_THAT(reason, HasSubstr("first x"));
   EXPECT_LT(reason.size(), 600u);
 }

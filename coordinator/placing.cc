@@ -114,9 +114,11 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
   }
   const std::string words = absl::StrCat("cannot be launched: ", why);
   return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
-    job->mutable_failure()->set_rank(-1);
-    job->mutable_failure()->set_error(words);
-    job->mutable_failure()->set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
+    v1::Job::Failure failure;
+    failure.set_rank(-1);
+    failure.set_error(words);
+    failure.set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
+    *job->mutable_failure() = failure;
   });
 }
 

@@ -140,7 +140,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (parts->grpc == nullptr || port == 0) {
     return CannotListen(options.listen);
   }
-  FSDPD_RETURN_IF_ERROR(ServeHealth(options.health_listen, parts.get()));
+  if (const absl::Status health = ServeHealth(options.health_listen, parts.get()); !health.ok()) {
+    parts->grpc->Shutdown(std::chrono::system_clock::now());  // Streams of agents do not end by themselves.
+    return health;
+  }
   // Health answers by service too, as gRPC's probes and load balancers ask.
   for (const char* service : {v1::Coordinator::service_full_name(), v1::AgentLink::service_full_name()}) {
     parts->grpc->GetHealthCheckService()->SetServingStatus(service, true);

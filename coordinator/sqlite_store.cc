@@ -194,11 +194,14 @@ absl::Status AddEnds(sqlite3* db) {
     if (IsEnded(state)) ended.push_back(state);
   }
   std::vector<std::pair<std::string, int64_t>> ends;
-  Statement select(db, absl::StrCat("SELECT job FROM jobs WHERE state IN (", InStates(ended), ")"));
+  Statement select(db, absl::StrCat("SELECT job, id FROM jobs WHERE state IN (", InStates(ended), ")"));
   int rc;
   while ((rc = select.Step()) == SQLITE_ROW) {
-    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, ParseJob(select.Blob(0)));
-    ends.emplace_back(job.id(), EndOf(job));
+    const std::string id = select.Blob(1);
+    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
+    // What is damaged keeps no coordinator from starting: it is told when it is asked for.
+    ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
+    if (!job.ok()) LogWarning("job=%s: %s", id, job.status().message());
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
   for (const auto& [id, end_nanos] : ends) {

@@ -95,7 +95,7 @@ v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, 
   const bool alone = std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& each) {
     return each.node == part.node || presence(each.node) == Presence::kConnected;
   });
-  failure.set_blames_node(alone && (part.attached || !facts.recovered));
+  failure.set_blames_node(alone && (part.hosted || !facts.recovered));
   return failure;
 }
 

@@ -130,6 +130,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   }
   absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
   if (!ended.ok()) return answer(ended.status());
+  if (!IsEnded(ended->state()))
+    return answer(Refused("JOB_NOT_ENDED", *ended, "retried", "it has only been submitted"));
   if (ended->state() == v1::JOB_STATE_SUCCEEDED)
     return answer(
         Refused("JOB_ENDED", *ended, "retried",
@@ -157,6 +159,8 @@ absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
   if (const auto it = jobs_.find(id); it != jobs_.end())
     return Refused("JOB_NOT_ENDED", it->second.job, "deleted", "it has not ended; cancel it first");
   FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
+  // Stored, and not heard of here yet: it is being submitted.
+  if (!IsEnded(job.state())) return Refused("JOB_NOT_ENDED", job, "deleted", "it has not ended");
   FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id));
   LogInfo("job deleted job=%s", id);
   SendForget(id);

@@ -412,8 +412,6 @@ TEST(PublishedRuns, BridgesLlama32Of1BIsCarriedOver) {
                                           .DebugString());
 }
 
-// Its Llama 3 8B is the same recipe but for the sizes, and spreads each sequence over two ranks.
-// A step's samples are shared by the ranks of both axes.
 TEST(PublishedRuns, TensorParallelismIsKept) {
   std::string text = kBridgeLlama;
   const std::string from = " tensor_model_parallel_size: 1", to = " tensor_model_parallel_size: 4";
@@ -424,6 +422,7 @@ TEST(PublishedRuns, TensorParallelismIsKept) {
   for (const std::string& line : Told(result)) EXPECT_FALSE(absl::StartsWith(line, "error")) << line;
 }
 
+// Its Llama 3 8B is the same recipe but for the sizes, and spreads each sequence over two ranks.
 TEST(PublishedRuns, BridgesLlama3Of8BKeepsItsContextParallelism) {
   std::string text = kBridgeLlama;
   for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{

@@ -13,7 +13,7 @@ namespace fsdpd {
 namespace {
 
 // Pairs of chunks that are compared, of all tensors together: seconds. Chunks that are no runs come from
-// tensor parallelism, a few hundred for a tensor.
+// tensor parallelism.
 constexpr int64_t kMaxPairs = 400'000'000;
 constexpr size_t kMaxTold = 1000;
 
@@ -75,14 +75,25 @@ std::string OverlapIn(const std::vector<int64_t>& shape, std::vector<const Recta
     }
     return "";
   }
-  const auto count = static_cast<int64_t>(chunks.size());
-  const int64_t pairs = count * (count - 1) / 2;
-  *pairs_left -= std::min(pairs, *pairs_left + 1);
-  if (pairs > 0 && *pairs_left < 0) {
-    return absl::StrCat("has ", count, " chunks that are no runs of numbers: too many to be compared");
+  // Those that have rows in common: of slices of columns, one from each rank that has a slice.
+  const auto row = [](const Rectangle* chunk) { return chunk->offsets[0]; };
+  std::sort(chunks.begin(), chunks.end(),
+            [&](const Rectangle* a, const Rectangle* b) { return row(a) < row(b); });
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const auto end = std::partition_point(
+        chunks.begin() + static_cast<std::ptrdiff_t>(i), chunks.end(),
+        [&](const Rectangle* each) { return row(each) < row(chunks[i]) + chunks[i]->sizes[0]; });
+    ends.push_back(static_cast<size_t>(end - chunks.begin()));
+    *pairs_left -= static_cast<int64_t>(ends[i] - i - 1);
+  }
+  if (*pairs_left < 0) {
+    *pairs_left = 0;
+    return absl::StrCat("has ", chunks.size(),
+                        " chunks that are no runs of numbers: too many to be compared");
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
-    for (size_t j = i + 1; j < chunks.size(); ++j) {
+    for (size_t j = i + 1; j < ends[i]; ++j) {
       if (Overlap(*chunks[i], *chunks[j])) return OverlapText(*chunks[i], *chunks[j]);
     }
   }

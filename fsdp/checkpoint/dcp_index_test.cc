@@ -130,6 +130,15 @@ TEST(DcpIndex, ChunksThatAreTooManyToBeComparedAreTold) {
             "w: has 40000 chunks that are no runs of numbers: too many to be compared");
   columns.resize(2000);
   EXPECT_EQ(FaultOf({2, 2000}, columns), "");
+  // As thousands of ranks write them: slices of columns, cut into rows again.
+  columns.clear();
+  for (int64_t row = 0; row < 40000; ++row) {
+    for (const int64_t column : {0, 4}) columns.push_back({{row, column}, {1, 4}});
+  }
+  EXPECT_EQ(FaultOf({40000, 8}, columns), "");
+  columns.back().sizes = {1, 3};
+  columns.push_back({{17, 3}, {1, 2}});
+  EXPECT_THAT(FaultOf({40000, 8}, columns), HasSubstr("lie over each other"));
 }
 
 TEST(DcpIndex, AnUnknownTypeIsTold) {

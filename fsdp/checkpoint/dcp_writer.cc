@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/ids.h"
+#include "base/log.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/torch_save.h"
@@ -191,7 +192,8 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
     }
     named[files[i]->name] = sums[i];
   }
-  FSDPD_RETURN_IF_ERROR(RemoveFilesBeside(folder, named));
+  if (const absl::Status left = RemoveFilesBeside(folder, named); !left.ok())
+    LogWarning("%s", left.message());  // They are in nobody's way.
   const std::string metadata = MetadataOf(index);
   const auto bytes = static_cast<int64_t>(metadata.size());
   named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};

@@ -89,7 +89,7 @@ void Describe(const Plan& plan, FlightPage* flight) {
   std::vector<FlightLane> lanes;
   for (int i = 0; i < kLanes; ++i) {
     const auto lane = static_cast<LaneId>(i);
-    // Where ranks share samples, their units exchange as they compute.
+    // Where ranks share samples or matrices, their units exchange as they compute.
     const bool units = lane == LaneId::kCompute && !plan.layout.exchanged_groups().empty();
     lanes.push_back({NameOf(lane), RunsExchanges(lane) || units});
   }

@@ -59,7 +59,11 @@ class Costs {
   }
 
  private:
-  bool OnOneNode(Group group) const { return spec_.mesh.SpanOf(group) <= ranks_per_node_; }
+  // Spans that do not divide a node lie over its end somewhere.
+  bool OnOneNode(Group group) const {
+    const int64_t span = spec_.mesh.SpanOf(group);
+    return span <= ranks_per_node_ && ranks_per_node_ % span == 0;
+  }
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 

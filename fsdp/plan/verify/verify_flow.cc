@@ -409,7 +409,23 @@ class Flow {
 
 }  // namespace
 
+namespace {
+
+// Gradients of what is whole are summed over other ranks than those of slices.
+absl::Status CheckSlices(const VerifyCase& verified) {
+  for (int b = 0; b < verified.buckets(); ++b) {
+    const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
+    const auto cuts = [](const ParamSlot& param) { return param.cut.cuts(); };
+    if (std::any_of(params.begin(), params.end(), cuts) != std::all_of(params.begin(), params.end(), cuts))
+      return Broken(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckShape(const VerifyCase& verified) {
+  FSDPD_RETURN_IF_ERROR(CheckSlices(verified));
   for (int i = 0; i < verified.count(); ++i) {
     const Instruction& at = verified.At(i);
     if (!Belongs(verified, at.op)) {

@@ -587,6 +587,13 @@ TEST(Verify, Rule6CatchesASnapshotThatDoesNotWaitForItsUpdate) {
                [](Compiled* c) { At(c, Op::kSnapshot, 2).after.clear(); });
 }
 
+TEST(Verify, Rule4CatchesWholeParametersBesideSlices) {
+  ExpectCaught("4", "bucket 1 has slices of parameters beside whole ones", [](Compiled* c) {
+    ASSERT_GT(c->layout.buckets[1].params.size(), 1u);
+    c->layout.buckets[1].params[0].cut = {0, 2};
+  });
+}
+
 TEST(Verify, Rule4CatchesASnapshotOnAnotherLane) {
   ExpectCaught(kSharded, Save, "4", "belongs on the copy lane",
                [](Compiled* c) { At(c, Op::kSnapshot, 1).lane = LaneId::kGather; });
