@@ -91,26 +91,34 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
   {
     MutexLock lock(&mutex_);
     forgotten.swap(forgotten_);
+    forgotten.merge(left_);
+    left_.clear();
   }
   const std::vector<Folder> folders = NewestFirst(work_dir_);
   // After the folders were looked at: what is launched since has a newer one.
   const std::set<std::string> hosted = hosted_();
   std::vector<std::string> removed;
+  std::set<std::string> left;
   int64_t kept = 0;
   for (const Folder& folder : folders) {
+    const bool told = forgotten.count(folder.job_id) != 0;
     if (hosted.count(folder.job_id) != 0) {
       ++kept;
+      if (told) left.insert(folder.job_id);
       continue;
     }
     const bool old = options_.keep_for != absl::InfiniteDuration() &&
                      now - folder.written > absl::ToChronoNanoseconds(options_.keep_for);
-    const bool told = forgotten.count(folder.job_id) != 0;
     if (!told && !old && kept < options_.keep_jobs) {
       ++kept;
     } else if (Remove(folder.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
       removed.push_back(folder.job_id);
+    } else if (told) {
+      left.insert(folder.job_id);
     }
   }
+  MutexLock lock(&mutex_);
+  left_.merge(left);
   return removed;
 }
 

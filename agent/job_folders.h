@@ -51,6 +51,7 @@ class JobFolders {
   Mutex mutex_;
   CondVar changed_;
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> left_ ABSL_GUARDED_BY(mutex_);  // Of those before, for the next round.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses all of the above.
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <mutex>
 
 #include "base/temp_dir.h"
 
@@ -30,6 +31,7 @@ class JobFoldersTest : public ::testing::Test {
   std::unique_ptr<JobFolders> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
     auto folders = std::make_unique<JobFolders>(dir_.path(), JobFoldersOptions{jobs, time}, [this] {
       ++rounds_;
+      const std::lock_guard<std::mutex> lock(hosting_);
       return hosted_;
     });
     while (rounds_ == 0) std::this_thread::yield();
@@ -38,6 +40,7 @@ class JobFoldersTest : public ::testing::Test {
 
   TempDir dir_;
   const fs::file_time_type now_ = fs::file_time_type::clock::now();
+  std::mutex hosting_;
   std::set<std::string> hosted_;
   std::atomic<int> rounds_{0};
 };
@@ -88,6 +91,20 @@ TEST_F(JobFoldersTest, ADeletedJobGoesAtOnce) {
   folders->Prune(now_);
   while (Has("deleted")) std::this_thread::yield();
   EXPECT_TRUE(Has("other"));
+}
+
+TEST_F(JobFoldersTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
+  const auto folders = Keep(9);
+  Write("stops", 1);
+  hosted_ = {"stops"};
+  folders->Forget("stops");
+  folders->Prune(now_);
+  EXPECT_TRUE(Has("stops"));
+  {
+    const std::lock_guard<std::mutex> lock(hosting_);
+    hosted_.clear();
+  }
+  while (Has("stops")) folders->Prune(now_);  // Its thread may be in a round of before.
 }
 
 TEST_F(JobFoldersTest, NothingElseIsTouched) {

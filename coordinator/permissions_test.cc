@@ -29,6 +29,23 @@ TEST(Permissions, WhatIsNotListedIsForAdminsAndPutOnRecord) {
   EXPECT_TRUE(unknown.changes);
 }
 
+// As docs/deploy.md has them.
+TEST(Permissions, WhoChangesAJobHasItOrIsAnOperatorAndNodesAreForOperators) {
+  EXPECT_EQ(PermissionOf("SubmitJob").role, PersonRole::kSubmitter);
+  for (const char* of_a_job : {"CancelJob", "PauseJob", "ResumeJob", "RetryJob", "DeleteJob", "TraceJob"}) {
+    const Permission& row = PermissionOf(of_a_job);
+    EXPECT_EQ(row.role, PersonRole::kOperator) << of_a_job;
+    EXPECT_EQ(row.own, PersonRole::kSubmitter) << of_a_job;
+    EXPECT_TRUE(row.changes) << of_a_job;
+  }
+  for (const char* of_a_node : {"CordonNode", "UncordonNode"}) {
+    const Permission& row = PermissionOf(of_a_node);
+    EXPECT_EQ(row.role, PersonRole::kOperator) << of_a_node;
+    EXPECT_EQ(row.own, PersonRole::kOperator) << of_a_node;
+    EXPECT_TRUE(row.changes) << of_a_node;
+  }
+}
+
 TEST(Permissions, NobodyNeedsMoreForAJobOfHisOwn) {
   for (int i = 0; i < Api().method_count(); ++i) {
     const Permission& row = PermissionOf(Api().method(i)->name());
