@@ -184,7 +184,9 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
     if (collected.ok()) weights = *std::move(collected);
     return collected.status();
   };
-  FSDPD_RETURN_IF_ERROR(RunRank(std::move(run)));
+  // What an error carries for agents is nothing to print.
+  if (const absl::Status trained = RunRank(std::move(run)); !trained.ok())
+    return absl::Status(trained.code(), trained.message());
   return weights;
 }
 

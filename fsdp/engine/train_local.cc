@@ -165,6 +165,6 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = fsdpd::Train(files, device == "cuda");
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::fprintf(stderr, "%s\n", status.ToString(absl::StatusToStringMode::kWithNoExtraData).c_str());
   return 1;
 }
