@@ -1,28 +1,75 @@
 """One rank of PyTorch FSDP2, timed (rival_rank.py): bf16 compute, fp32 main weights, gradients reduced in fp32 or bf16,
-clipping on, AdamW fused."""
+clipping on, AdamW fused. Matrices are shared by DTensor's tensor parallelism with sequence parallelism and the loss by words
+(JOB's "tensor"); "async_tensor" lets the compiler send parts of its exchanges beside products."""
+
+import contextlib
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
 
 import rival_rank
 
 
+def share_matrices(model, mesh, beside_products):
+    if beside_products:
+        from torch.distributed._symmetric_memory import enable_symm_mem_for_group  # Private, as its users' recipes have it.
+
+        torch._inductor.config._micro_pipeline_tp = True
+        enable_symm_mem_for_group(mesh.get_group().group_name)
+    whole, tokens = Replicate(), Shard(1)
+    parallelize_module(model, mesh, {
+        "embedding": RowwiseParallel(input_layouts=whole, output_layouts=tokens),
+        "norm": SequenceParallel(),
+        "output": ColwiseParallel(input_layouts=tokens, output_layouts=Shard(-1), use_local_output=False),
+    })
+    for layer in model.layers:
+        parallelize_module(layer, mesh, {
+            "attention_norm": SequenceParallel(),
+            "attention": PrepareModuleInput(input_layouts=(tokens, None, None), desired_input_layouts=(whole, None, None)),
+            "attention.wq": ColwiseParallel(),
+            "attention.wk": ColwiseParallel(),
+            "attention.wv": ColwiseParallel(),
+            "attention.wo": RowwiseParallel(output_layouts=tokens),
+            "ffn_norm": SequenceParallel(),
+            "ffn": PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(whole,)),
+            "ffn.w1": ColwiseParallel(),
+            "ffn.w3": ColwiseParallel(),
+            "ffn.w2": RowwiseParallel(output_layouts=tokens),
+        })
+
+
 def sharded(job, device):
+    mesh = init_device_mesh("cuda", (dist.get_world_size() // job["tensor"], job["tensor"]), mesh_dim_names=("shard", "tensor"))
     with torch.device("meta"):
         model = rival_rank.compiled(job)
+    if job["tensor"] > 1:
+        share_matrices(model, mesh["tensor"], job["async_tensor"])
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
+    options = {"mesh": mesh["shard"], "mp_policy": policy}
     for unit in (model.embedding, *model.layers):
-        fully_shard(unit, mp_policy=policy, reshard_after_forward=not job["keep_gathered"])
-    fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
-    fully_shard(model, mp_policy=policy)
+        fully_shard(unit, **options, reshard_after_forward=not job["keep_gathered"])
+    fully_shard([model.norm, model.output], **options, reshard_after_forward=False)
+    fully_shard(model, **options)
     return rival_rank.draw(model.to_empty(device=device))
 
 
 class Run:
     def __init__(self, job, device):
         self.count = job["accumulation"]
+        self.by_words = loss_parallel if job["tensor"] > 1 else contextlib.nullcontext
         self.model = sharded(job, device)
         self.adamw = rival_rank.adamw_over(self.model)
         self.batches = rival_rank.Batches(job, device)
@@ -31,7 +78,8 @@ class Run:
         self.adamw.zero_grad(set_to_none=True)
         for index in range(self.count):
             self.model.set_is_last_backward(index == self.count - 1)
-            loss = self.batches.backward(self.model)
+            with self.by_words():
+                loss = self.batches.backward(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         self.adamw.step()
         return loss * self.count

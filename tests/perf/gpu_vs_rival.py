@@ -41,13 +41,14 @@ def ours(spec_path, spec, world):
 
 def theirs(spec, world, options):
     who, program = RIVALS[options.rival]
-    train, context = spec["train"], spec.get("parallel", {}).get("context", 1)
-    fsdp = spec.get("fsdp", {})
+    train, fsdp, parallel = spec["train"], spec.get("fsdp", {}), spec.get("parallel", {})
+    context, tensor = parallel.get("context", 1), parallel.get("tensor", 1)
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
            "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
            "recompute": fsdp.get("recompute") == "full",
-           "context": context, "accumulation": train["global_batch"] * context // (train["micro_batch"] * world)}
+           "context": context, "tensor": tensor, "async_tensor": options.async_tensor,
+           "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
         path.write_text(json.dumps(job))
@@ -72,6 +73,7 @@ def main():
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of the rival's gradients on the wire")
+    parser.add_argument("--async-tensor", action="store_true", help="FSDP2's compiler sends parts of matrices' exchanges beside products")
     parser.add_argument("--rival", choices=RIVALS, default="fsdp2")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")

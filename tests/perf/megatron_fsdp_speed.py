@@ -13,7 +13,7 @@ from megatron_fsdp.mixed_precision import MixedPrecisionPolicy
 
 
 def sharded(job, device):
-    if job["keep_gathered"] or job["accumulation"] != 1 or job["context"] != 1:
+    if job["keep_gathered"] or job["accumulation"] != 1 or job["context"] * job["tensor"] != 1:
         raise SystemExit("megatron-fsdp is compared with one micro-batch a step, parameters resharded and samples whole")
     with device:
         model = rival_rank.draw(rival_rank.compiled(job).bfloat16())

@@ -4,8 +4,8 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
 JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
-keep_gathered (do not reshard after forward), context (ranks that share a sample), recompute (each
-block's forward runs again in backward).
+keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
+each matrix), recompute (each block's forward runs again in backward).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
@@ -30,28 +30,43 @@ def turn(x, cos, sin):
     return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
 
 
-class Block(nn.Module):
+class Attention(nn.Module):
     def __init__(self, m):
         super().__init__()
         hidden, heads, kv = m["hidden_size"], m["heads"], m["kv_heads"]
-        self.heads, self.kv, self.head = heads, kv, hidden // heads
-        self.attention_norm, self.ffn_norm = nn.RMSNorm(hidden, eps=1e-5), nn.RMSNorm(hidden, eps=1e-5)
+        self.grouped, self.head = kv != heads, hidden // heads
         self.wq = nn.Linear(hidden, heads * self.head, bias=False)
         self.wk = nn.Linear(hidden, kv * self.head, bias=False)
         self.wv = nn.Linear(hidden, kv * self.head, bias=False)
         self.wo = nn.Linear(heads * self.head, hidden, bias=False)
-        self.w1 = nn.Linear(hidden, m["intermediate_size"], bias=False)
-        self.w3 = nn.Linear(hidden, m["intermediate_size"], bias=False)
-        self.w2 = nn.Linear(m["intermediate_size"], hidden, bias=False)
 
     def forward(self, x, cos, sin):
-        y = self.attention_norm(x)
-        q, k, v = (each.unflatten(-1, (-1, self.head)).transpose(1, 2) for each in (self.wq(y), self.wk(y), self.wv(y)))
+        q, k, v = (each.unflatten(-1, (-1, self.head)).transpose(1, 2) for each in (self.wq(x), self.wk(x), self.wv(x)))
         mixed = F.scaled_dot_product_attention(turn(q, cos, sin), turn(k, cos, sin), v, is_causal=True,
-                                               enable_gqa=self.kv != self.heads)
-        x = x + self.wo(mixed.transpose(1, 2).flatten(2))
-        y = self.ffn_norm(x)
-        return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
+                                               enable_gqa=self.grouped)
+        return self.wo(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.w1 = nn.Linear(m["hidden_size"], m["intermediate_size"], bias=False)
+        self.w3 = nn.Linear(m["hidden_size"], m["intermediate_size"], bias=False)
+        self.w2 = nn.Linear(m["intermediate_size"], m["hidden_size"], bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Block(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.attention_norm, self.attention = nn.RMSNorm(m["hidden_size"], eps=1e-5), Attention(m)
+        self.ffn_norm, self.ffn = nn.RMSNorm(m["hidden_size"], eps=1e-5), FeedForward(m)
+
+    def forward(self, x, cos, sin):
+        x = x + self.attention(self.attention_norm(x), cos, sin)
+        return x + self.ffn(self.ffn_norm(x))
 
 
 class Llama(nn.Module):
@@ -108,8 +123,8 @@ class Batches:
     def __init__(self, job, device):
         self.job, self.device = job, device
         self.cos, self.sin = rotary(job["model"], job["sequence_length"], device)
-        mesh = init_device_mesh("cuda", (dist.get_world_size() // job["context"], job["context"]),
-                                mesh_dim_names=("data", "context"))
+        groups = dist.get_world_size() // (job["context"] * job["tensor"])
+        mesh = init_device_mesh("cuda", (groups, job["context"], job["tensor"]), mesh_dim_names=("data", "context", "tensor"))
         self.sharing = mesh["context"] if job["context"] > 1 else None
         self.generator = torch.Generator(device=device).manual_seed(mesh.get_local_rank("data"))
 
@@ -150,7 +165,7 @@ def measure(run, job):
     torch.cuda.synchronize()
     steps = [first.elapsed_time(second) for first, second in zip(marks, marks[1:])]
     median = sorted(steps)[len(steps) // 2]
-    tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"] / job["context"]
+    tokens = job["micro_batch"] * job["sequence_length"] * job["accumulation"] / (job["context"] * job["tensor"])
     return {"step_ms": median, "steps_ms": steps, "timed": len(steps), "began_ns": began, "ended_ns": time.time_ns(),
             "tokens_per_second_per_gpu": tokens / median * 1e3,
             "peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved(),
