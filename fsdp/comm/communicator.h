@@ -41,6 +41,7 @@ class Communicator {
   virtual absl::Status AllReduce(float* buffer, int64_t count) = 0;
 
   // Part p of `in` (count elements) goes to rank p, which has it in part rank() of `out`. Not in place.
+  // Nobody sends to itself: `out`'s own part is undefined.
   virtual absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) = 0;
 
   virtual absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) = 0;

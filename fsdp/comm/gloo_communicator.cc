@@ -68,10 +68,7 @@ class GlooCommunicator : public Communicator {
   absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
     return Run("all_to_all", [&] {
       if (count == 0) return;
-      const int64_t bytes = count * BytesOf(dtype);
-      ExchangeParts(in, out, bytes);
-      std::memcpy(static_cast<char*>(out) + rank() * bytes, static_cast<const char*>(in) + rank() * bytes,
-                  bytes);
+      ExchangeParts(in, out, count * BytesOf(dtype));
     });
   }
 

@@ -124,7 +124,8 @@ class LocalCommunicator : public Communicator {
     FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("all_to_all", count, dtype, const_cast<void*>(in)));
     const int64_t bytes = count * BytesOf(dtype);
     for (int r = 0; r < size_ && bytes > 0; ++r) {
-      std::memcpy(static_cast<char*>(out) + r * bytes, calls[r].buffer + rank_ * bytes, bytes);
+      if (r != rank_)
+        std::memcpy(static_cast<char*>(out) + r * bytes, calls[r].buffer + rank_ * bytes, bytes);
     }
     group_->Meet();
     return absl::OkStatus();

@@ -80,7 +80,7 @@ class NcclCommunicator : public Communicator {
                       ncclReduceScatter(in, out, count, ncclFloat32, ncclSum, communicator_, Stream()));
     }
     FSDPD_RETURN_IF_ERROR(ExchangeParts(kOperation, in, scratch, count, wire));
-    return SumParts(scratch, out, count, wire);
+    return SumParts(in, scratch, out, count, wire);
   }
 
   absl::Status AllReduce(float* buffer, int64_t count) override {
@@ -165,16 +165,32 @@ class NcclCommunicator : public Communicator {
     return StatusOfNccl(result, communicator_, Where(operation));
   }
 
-  // Part r of `in` goes to rank r, part r of `out` comes from it.
+  // Part r of `in` goes to rank r, part r of `out` comes from it. Copy engines are for NCCL's all-to-all
+  // alone, which copies the own part too.
   absl::Status ExchangeParts(const char* operation, const void* in, void* out, int64_t count, DType dtype) {
-    return Enqueued(operation, ncclAlltoAll(in, out, count, TypeOf(dtype), communicator_, Stream()));
+    if (!windows_.empty()) {
+      return Enqueued(operation, ncclAlltoAll(in, out, count, TypeOf(dtype), communicator_, Stream()));
+    }
+    ncclResult_t result = ncclGroupStart();
+    for (int r = 0; r < size() && result == ncclSuccess; ++r) {
+      if (r == rank()) continue;
+      const int64_t begin = r * count * BytesOf(dtype);
+      result =
+          ncclSend(static_cast<const char*>(in) + begin, count, TypeOf(dtype), r, communicator_, Stream());
+      if (result != ncclSuccess) break;
+      result = ncclRecv(static_cast<char*>(out) + begin, count, TypeOf(dtype), r, communicator_, Stream());
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return Enqueued(operation, result == ncclSuccess ? ended : result);
   }
 
-  // One kernel: reads each part once, adds in fp32, writes fp32.
-  absl::Status SumParts(const void* parts, float* out, int64_t count, DType type) const {
+  // One kernel: reads each part once, the own one from `in`, adds in fp32, writes fp32.
+  absl::Status SumParts(const void* in, const void* parts, float* out, int64_t count, DType type) const {
     return CatchTorch([&] {
       kernels::SumPartsArgs args = {};
       args.parts = parts;
+      args.own = static_cast<const char*>(in) + rank() * count * BytesOf(type);
+      args.rank = rank();
       args.sum = out;
       args.count = count;
       args.ranks = size();

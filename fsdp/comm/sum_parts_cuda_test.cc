@@ -59,7 +59,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
     args.squares = squares ? taken.mutable_data_ptr<float>() : nullptr;
     args.count = count;
     args.ranks = ranks;
-    args.accumulate = GetParam().accumulate;
+    args.addend = GetParam().accumulate ? args.sum : nullptr;
     args.type = GetParam().part;
     args.sum_type = GetParam().sum;
     kernels::SumParts(args, kernels::CurrentStream(0));
@@ -101,9 +101,16 @@ TEST_P(SumParts, SquaresAreTheSameBitsEachTime) {
   for (int run = 0; run < 5; ++run) {
     sum.zero_();
     const at::Tensor taken = at::zeros({kernels::SquaresOf(1'000'000)}, parts.options().dtype(at::kFloat));
-    kernels::SumParts({parts.const_data_ptr(), sum.mutable_data_ptr(), taken.mutable_data_ptr<float>(),
-                       1'000'000, 2, GetParam().accumulate, GetParam().part, GetParam().sum},
-                      kernels::CurrentStream(0));
+    kernels::SumPartsArgs args = {};
+    args.parts = parts.const_data_ptr();
+    args.addend = GetParam().accumulate ? sum.const_data_ptr() : nullptr;
+    args.sum = sum.mutable_data_ptr();
+    args.squares = taken.mutable_data_ptr<float>();
+    args.count = 1'000'000;
+    args.ranks = 2;
+    args.type = GetParam().part;
+    args.sum_type = GetParam().sum;
+    kernels::SumParts(args, kernels::CurrentStream(0));
     if (run == 0) first = taken;
     EXPECT_TRUE(taken.equal(first));
   }

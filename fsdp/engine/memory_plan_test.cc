@@ -44,7 +44,8 @@ class EchoCommunicator : public Communicator {
 
   absl::Status AllReduce(float* buffer, int64_t count) override { return absl::OkStatus(); }
   absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
-    return absl::UnimplementedError("no training step asks for it");
+    std::memcpy(out, in, size_ * count * BytesOf(dtype));
+    return absl::OkStatus();
   }
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     return absl::OkStatus();

@@ -1,6 +1,5 @@
 #include "fsdp/engine/mesh_context.h"
 
-#include <ATen/ops/empty_like.h>
 #include <absl/strings/str_cat.h>
 
 #include <string>
@@ -25,21 +24,24 @@ void MeshContext::AllGather(Group group, at::Tensor parts) {
                                       DTypeOf(parts.scalar_type()));
 }
 
-void MeshContext::ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) {
-  FSDPD_CHECK(sum.scalar_type() == at::kFloat && sum.is_contiguous());
-  status_.Update(Check(Exchange::kSumPart, group, parts));
-  if (!status_.ok()) return;
-  FSDPD_CHECK(parts.size(0) == SizeOf(group) && parts.numel() == sum.numel() * SizeOf(group));
-  if (SizeOf(group) == 1) {
-    sum.copy_(parts.view_as(sum));
-    return;
-  }
-  const DType wire = DTypeOf(parts.scalar_type());
-  const at::Tensor received = wire == DType::kFp32 ? at::Tensor() : at::empty_like(parts);
-  status_ = Between(group)->ReduceScatter(parts.mutable_data_ptr(),
-                                          received.defined() ? received.mutable_data_ptr() : nullptr,
-                                          sum.mutable_data_ptr<float>(), sum.numel(), wire);
+void MeshContext::SendParts(Group group, at::Tensor sent, at::Tensor received) {
+  status_.Update(Check(Exchange::kSumPart, group, sent));
+  if (!status_.ok() || SizeOf(group) == 1) return;
+  FSDPD_CHECK(sent.size(0) == SizeOf(group) && received.is_contiguous());
+  FSDPD_CHECK(received.sizes() == sent.sizes() && received.scalar_type() == sent.scalar_type());
+  status_ = Between(group)->AllToAll(sent.const_data_ptr(), received.mutable_data_ptr(),
+                                     sent.numel() / SizeOf(group), DTypeOf(sent.scalar_type()));
 }
+
+void MeshContext::Start(std::function<void()> exchanges) {
+  if (!status_.ok()) return;
+  status_.Update(aside_->Start([this, exchanges = std::move(exchanges)] {
+    exchanges();
+    return status_;
+  }));
+}
+
+void MeshContext::Await() { status_.Update(aside_->Await()); }
 
 absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& tensor) const {
   const auto refuse = [&](const std::string& why) {

@@ -1,12 +1,15 @@
 // What a unit's context is on a rank of a mesh: communicators of their own for what units exchange, on the
-// lane that the unit's instruction runs on.
+// lane that the unit's instruction runs on, or beside it.
 //
 // Call order: TakeStatus after each call of the unit. Thread safety: none.
 #pragma once
 
 #include <absl/status/status.h>
 
+#include <functional>
+
 #include "fsdp/comm/mesh.h"
+#include "fsdp/lane/aside.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/layout/layout.h"
 
@@ -14,14 +17,17 @@ namespace fsdpd {
 
 class MeshContext : public UnitContext {
  public:
-  // Both outlive the context.
-  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit) : mesh_(mesh), unit_(unit) {}
+  // All outlive the context.
+  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside)
+      : mesh_(mesh), unit_(unit), aside_(aside) {}
 
   int64_t SizeOf(Group group) const override { return mesh_->position().SizeOf(group); }
   int64_t IndexIn(Group group) const override { return mesh_->position().IndexIn(group); }
   void AllReduce(Group group, at::Tensor values) override;
   void AllGather(Group group, at::Tensor parts) override;
-  void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) override;
+  void SendParts(Group group, at::Tensor sent, at::Tensor received) override;
+  void Start(std::function<void()> exchanges) override;
+  void Await() override;
 
   // The first error since it was last asked: FAILED_PRECONDITION for what the unit's facts do not say, or
   // tensors of another kind; else the communicator's.
@@ -34,6 +40,7 @@ class MeshContext : public UnitContext {
 
   const ConnectedMesh* const mesh_;
   const UnitLayout* const unit_;
+  Aside* const aside_;
   absl::Status status_;
 };
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
@@ -83,6 +84,7 @@ Operations::Operations(const OperationParts& parts)
     : parts_(parts),
       optimizer_(MakeOptimizer(spec(), layout(), position(), parts.device)),
       buffers_(layout().buckets.size()),
+      aside_(MakeAside(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
       param_grads_(layout().units.size()),
       micro_batches_(spec().micro_batches_per_step()) {
   const at::NoGradGuard no_grad;
@@ -202,7 +204,7 @@ void Operations::BindUnit(int unit) {
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
     }
   }
-  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit]));
+  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit], aside_.get()));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -384,7 +386,9 @@ absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
   args.squares = buffers.squares.defined() ? buffers.squares.mutable_data_ptr<float>() : nullptr;
   args.count = grad.numel();
   args.ranks = static_cast<int>(bucket.shards);
-  args.accumulate = instruction.accumulate;
+  args.rank = GroupOf(instruction)->rank();
+  args.own = buffers.reduce.narrow(0, args.rank * args.count, args.count).const_data_ptr();
+  args.addend = instruction.accumulate ? args.sum : nullptr;
   args.type = bucket.types.wire;
   args.sum_type = bucket.types.gradient;
   kernels::SumParts(args, kernels::CurrentStream(grad.get_device()));

@@ -159,6 +159,7 @@ class Operations {
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<BucketBuffers> buffers_;                  // By bucket.
+  std::unique_ptr<Aside> aside_;                        // For what units exchange while they compute.
   std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
   GradSquares squares_;                                 // What the norm is made of.

@@ -267,8 +267,13 @@ void BenchSumParts(Bench* bench) {
   const at::Tensor parts = at::randn({4, kShard}, kBf16), sum = at::zeros({kShard}, kFp32);
   const at::Tensor want = Wide(parts).sum(0), squares = at::zeros({SquaresOf(kShard)}, kFp32);
   const auto bytes = static_cast<double>(parts.nbytes() + sum.nbytes());
-  SumPartsArgs args = {parts.data_ptr(),     sum.data_ptr(), nullptr,     kShard, 4,
-                       /*accumulate=*/false, DType::kBf16,   DType::kFp32};
+  SumPartsArgs args = {};
+  args.parts = parts.data_ptr();
+  args.sum = sum.data_ptr();
+  args.count = kShard;
+  args.ranks = 4;
+  args.type = DType::kBf16;
+  args.sum_type = DType::kFp32;
   const auto run = [&] { SumParts(args, CurrentStream()); };
   run();
   bench->Measure("sum of 4 parts", bytes, Difference(sum, want), run);
@@ -276,7 +281,7 @@ void BenchSumParts(Bench* bench) {
   run();
   const double difference = std::max(Difference(sum, want), Difference(squares.sum(), want.square().sum()));
   bench->Measure("sum of 4 parts with squares", bytes, difference, run);
-  args.accumulate = true;
+  args.addend = args.sum;
   sum.copy_(want);
   run();
   bench->Measure("sum of 4 parts added with squares", bytes + static_cast<double>(sum.nbytes()),

@@ -3,6 +3,7 @@
 #include "fsdp/kernels/adamw.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/join_attention.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
@@ -21,6 +22,7 @@ void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
+void JoinAttention(const JoinAttentionArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
 
 }  // namespace fsdpd::kernels

@@ -24,6 +24,8 @@ template <typename T, typename S, int N>
 __global__ void Sum(SumPartsArgs args) {
   constexpr int64_t kPacks = kSquaredTogether / N;
   const T* const parts = static_cast<const T*>(args.parts);
+  const T* const own = static_cast<const T*>(args.own);
+  const S* const addend = static_cast<const S*>(args.addend);
   S* const sum = static_cast<S*>(args.sum);
   float squares = 0;
 #pragma unroll
@@ -32,13 +34,14 @@ __global__ void Sum(SumPartsArgs args) {
     if (i >= args.count / N) break;
     Pack<float, N> total = {};
     for (int rank = 0; rank < args.ranks; ++rank) {
-      const auto part = Load<T, N>(parts + rank * args.count, i);
+      const bool is_own = rank == args.rank && own != nullptr;
+      const auto part = Load<T, N>(is_own ? own : parts + rank * args.count, i);
       for (int k = 0; k < N; ++k) total.at[k] += Wide(part.at[k]);
     }
     Pack<S, N> out;
-    if (args.accumulate) out = Load<S, N>(sum, i);
+    if (addend != nullptr) out = Load<S, N>(addend, i);
     for (int k = 0; k < N; ++k) {
-      out.at[k] = Narrow<S>(args.accumulate ? Wide(out.at[k]) + total.at[k] : total.at[k]);
+      out.at[k] = Narrow<S>(addend != nullptr ? Wide(out.at[k]) + total.at[k] : total.at[k]);
       squares += Wide(out.at[k]) * Wide(out.at[k]);
     }
     Store(sum, i, out);
@@ -51,7 +54,9 @@ void Launch(const SumPartsArgs& args, Stream stream) {
   const auto whole = [](const void* address, size_t bytes) {
     return reinterpret_cast<uintptr_t>(address) % (kNumbers * bytes) == 0;
   };
-  const bool packs = args.count % kNumbers == 0 && whole(args.parts, sizeof(T)) && whole(args.sum, sizeof(S));
+  const bool packs = args.count % kNumbers == 0 && whole(args.parts, sizeof(T)) &&
+                     whole(args.own, sizeof(T)) && whole(args.addend, sizeof(S)) &&
+                     whole(args.sum, sizeof(S));
   const auto kernel = packs ? Sum<T, S, kNumbers> : Sum<T, S, 1>;
   kernel<<<static_cast<unsigned>(SquaresOf(args.count)), kThreads, 0, stream>>>(args);
 }

@@ -1,5 +1,6 @@
-// MakeStreamLane and RecordGraph in a binary built without --config=cuda.
+// MakeStreamLane, MakeStreamAside and RecordGraph in a binary built without --config=cuda.
 #include "base/check.h"
+#include "fsdp/lane/aside.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/lane_graph.h"
 #include "fsdp/torch/cuda_device.h"
@@ -7,6 +8,11 @@
 namespace fsdpd {
 
 std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority) {
+  FSDPD_CHECK(CudaAvailable());
+  return nullptr;
+}
+
+std::unique_ptr<Aside> MakeStreamAside(int device_index) {
   FSDPD_CHECK(CudaAvailable());
   return nullptr;
 }

@@ -2,13 +2,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "fsdp/model/native/native_ops.h"
 #include "fsdp/plan/mesh/sequence_cut.h"
 
 namespace fsdpd {
@@ -27,45 +28,67 @@ class CutAttention {
     FSDPD_CHECK(input.causal && input.q.size(1) % SequenceCut::kHalves == 0);
   }
 
+  // Keys travel while the rank's own chunks attend to themselves.
   AttentionOutput Forward() const {
-    const at::Tensor all = GatherKeys();
+    at::Tensor parts = OwnKeys();
+    context_->Start([&] { context_->AllGather(Group::kContext, parts); });
+    std::vector<AttentionOutput> own;
+    for (int64_t half = 0; half < SequenceCut::kHalves; ++half) own.push_back(Attend(Own(half)));
+    context_->Await();
+    const at::Tensor all = InOrder(std::move(parts));
     AttentionOutput output;
     output.out = at::empty(input_.q.sizes(), input_.q.options());
     for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
-      AttentionOutput own = Attend(Own(half));
       AttentionOutput before;
-      if (const int64_t chunk = cut_.own_chunks()[half]; chunk > 0) {
+      if (cut_.own_chunks()[half] > 0) {
         before = Attend(Before(all, half));
-        Join(&own, &before);
+        JoinAttention(&own[half], &before, HalfOf(output.out, half));
+      } else {
+        HalfOf(output.out, half).copy_(own[half].out);
       }
-      HalfOf(output.out, half).copy_(own.out);
-      own.out = before.out = at::Tensor();
-      output.parts.push_back(std::move(own));
+      own[half].out = before.out = at::Tensor();
+      output.parts.push_back(std::move(own[half]));
       output.parts.push_back(std::move(before));
     }
     return output;
   }
 
+  // Keys travel beside the first chunk's own backward, what others are sent of their gradients beside the
+  // last's.
   AttentionInput Backward(const at::Tensor& grad_out, const AttentionOutput& output) const {
-    const at::Tensor all = GatherKeys();
+    const auto backward = [&](const AttentionInput& of, int64_t half, int64_t part) {
+      AttentionOutput attended = output.parts.at(SequenceCut::kHalves * half + part);
+      attended.out = HalfOf(output.out, half);
+      return AttentionBackward(HalfOf(grad_out, half), of, attended);
+    };
+    const int64_t last = SequenceCut::kHalves - 1;
+    at::Tensor parts = OwnKeys();
     const at::Tensor grad_q = at::empty(input_.q.sizes(), input_.q.options());
-    const at::Tensor grads = at::zeros(PartsShape(), input_.k.options().dtype(at::kFloat));
-    for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
-      const int64_t chunk = cut_.own_chunks()[half];
-      const auto backward = [&](const AttentionInput& of, AttentionOutput part) {
-        part.out = HalfOf(output.out, half);
-        return AttentionBackward(HalfOf(grad_out, half), of, part);
-      };
-      AttentionInput own = backward(Own(half), output.parts.at(2 * half));
-      AddGrads(own, chunk, 1, grads);
-      if (chunk > 0) {
-        const AttentionInput before = backward(Before(all, half), output.parts.at(2 * half + 1));
-        AddGrads(before, 0, chunk, grads);
-        own.q.add_(before.q);
+    const at::Tensor own_grads = at::empty(parts[cut_.rank].sizes(), parts.options());
+    context_->Start([&] { context_->AllGather(Group::kContext, parts); });
+    for (int64_t half = 0; half < last; ++half) Put(backward(Own(half), half, 0), half, grad_q, own_grads);
+    context_->Await();
+    at::Tensor all = InOrder(std::move(parts));
+    const at::Tensor sent = at::zeros(PartsShape(), input_.k.options());
+    at::Tensor last_before_q;
+    for (int64_t half = 0; half <= last; ++half) {
+      if (cut_.own_chunks()[half] == 0) continue;
+      AttentionInput before = backward(Before(all, half), half, 1);
+      AddGrads(before, cut_.own_chunks()[half], sent);
+      if (half == last) {
+        last_before_q = std::move(before.q);
+      } else {
+        HalfOf(grad_q, half).add_(before.q);
       }
-      HalfOf(grad_q, half).copy_(own.q);
     }
-    return WithKeys(grad_q, grads);
+    all = at::Tensor();
+    const at::Tensor received = at::empty_like(sent);
+    context_->Start([&] { context_->SendParts(Group::kContext, sent, received); });
+    Put(backward(Own(last), last, 0), last, grad_q, own_grads);
+    HalfOf(grad_q, last).add_(last_before_q);
+    context_->Await();
+    const at::Tensor both = SumOfParts(sent, received, cut_.rank, own_grads).flatten(1, 2);
+    return {grad_q, KeysOf(both), ValuesOf(both)};
   }
 
  private:
@@ -84,13 +107,17 @@ class CutAttention {
     return x.narrow(1, half * cut_.chunk_tokens(), cut_.chunk_tokens());
   }
 
-  // [micro_batch, chunk, chunk's tokens, 2 kv_heads, head_size], in the sequence's order.
-  at::Tensor GatherKeys() const {
-    const at::Tensor parts = at::empty(PartsShape(), input_.k.options());
+  // Everyone's, of which the own are there.
+  at::Tensor OwnKeys() const {
+    at::Tensor parts = at::empty(PartsShape(), input_.k.options());
     const at::Tensor own = parts[cut_.rank].flatten(1, 2);
     KeysOf(own).copy_(input_.k);
     ValuesOf(own).copy_(input_.v);
-    context_->AllGather(Group::kContext, parts);
+    return parts;
+  }
+
+  // [micro_batch, chunk, chunk's tokens, 2 kv_heads, head_size], in the sequence's order.
+  at::Tensor InOrder(at::Tensor parts) const {
     std::vector<int64_t> shape = PartsShape();
     shape.erase(shape.begin());
     shape[1] = cut_.chunks();
@@ -110,38 +137,21 @@ class CutAttention {
     return AttentionForward(input, ChooseAttentionKernel(input));
   }
 
-  // [micro_batch, heads, tokens], whatever shape the kernel has it in; one pads its rows.
-  at::Tensor LogSumExp(const AttentionOutput& of) const {
-    const at::Tensor rows = of.log_sum_exp.dim() == 4 ? of.log_sum_exp.squeeze(-1) : of.log_sum_exp;
-    return rows.narrow(2, 0, cut_.chunk_tokens());
+  // A chunk's gradients by its own queries, to where their sums over all queries are made.
+  void Put(const AttentionInput& grad, int64_t half, const at::Tensor& grad_q,
+           const at::Tensor& own_grads) const {
+    HalfOf(grad_q, half).copy_(grad.q);
+    KeysOf(own_grads.select(1, half)).copy_(grad.k);
+    ValuesOf(own_grads.select(1, half)).copy_(grad.v);
   }
 
-  // Each kernel's backward reads the log-sum-exp over all keys, and `own.out` is the result over all.
-  void Join(AttentionOutput* own, AttentionOutput* before) const {
-    const at::Tensor both = at::logaddexp(LogSumExp(*own), LogSumExp(*before));
-    const auto weighted = [&](const AttentionOutput& of) {
-      return of.out * (LogSumExp(of) - both).exp_().transpose(1, 2).unsqueeze(-1);  // In fp32.
-    };
-    own->out = weighted(*own).add_(weighted(*before));
-    LogSumExp(*own).copy_(both);
-    LogSumExp(*before).copy_(both);
-  }
-
-  // Of the keys and values of chunks [first, first + chunks).
-  void AddGrads(const AttentionInput& grad, int64_t first, int64_t chunks, const at::Tensor& into) const {
-    for (int64_t i = 0; i < chunks; ++i) {
-      const at::Tensor to = ChunkOf(into, first + i);
-      KeysOf(to).add_(HalfOf(grad.k, i));
-      ValuesOf(to).add_(HalfOf(grad.v, i));
+  // Of the keys and values of the first so many chunks.
+  void AddGrads(const AttentionInput& grad, int64_t chunks, const at::Tensor& into) const {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const at::Tensor to = ChunkOf(into, chunk);
+      KeysOf(to).add_(HalfOf(grad.k, chunk));
+      ValuesOf(to).add_(HalfOf(grad.v, chunk));
     }
-  }
-
-  AttentionInput WithKeys(at::Tensor grad_q, const at::Tensor& grads) const {
-    const at::Tensor sum = at::empty(grads[0].sizes(), grads.options());
-    context_->ReduceScatter(Group::kContext, grads, sum);
-    const auto of = [&](const at::Tensor& part) { return part.to(input_.k.scalar_type()).contiguous(); };
-    const at::Tensor both = sum.flatten(1, 2);
-    return {std::move(grad_q), of(KeysOf(both)), of(ValuesOf(both))};
   }
 
   const AttentionInput& input_;

@@ -12,6 +12,8 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -23,6 +25,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/kernels/join_attention.h"
+#include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
 namespace {
@@ -187,6 +191,24 @@ void ForEachDocument(const std::vector<int64_t>& starts, const at::Tensor& x, Ru
   }
 }
 
+// [micro_batch, heads, tokens], whatever shape the kernel has it in; one pads its rows.
+at::Tensor LogSumExpOf(const AttentionOutput& of, int64_t tokens) {
+  const at::Tensor rows = of.log_sum_exp.dim() == 4 ? of.log_sum_exp.squeeze(-1) : of.log_sum_exp;
+  return rows.narrow(2, 0, tokens);
+}
+
+void JoinByOperators(AttentionOutput* first, AttentionOutput* second, const at::Tensor& out) {
+  const int64_t tokens = out.size(1);
+  const at::Tensor of_first = LogSumExpOf(*first, tokens), of_second = LogSumExpOf(*second, tokens);
+  const at::Tensor both = at::logaddexp(of_first, of_second);
+  const auto weighted = [&](const AttentionOutput& of, const at::Tensor& log_sum_exp) {
+    return of.out * (log_sum_exp - both).exp_().transpose(1, 2).unsqueeze(-1);  // In fp32.
+  };
+  out.copy_(weighted(*first, of_first).add_(weighted(*second, of_second)));
+  of_first.copy_(both);
+  of_second.copy_(both);
+}
+
 }  // namespace
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
@@ -221,6 +243,34 @@ AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<
     output.parts.push_back(std::move(own));
   });
   return output;
+}
+
+void JoinAttention(AttentionOutput* first, AttentionOutput* second, const at::Tensor& out) {
+  const int64_t tokens = out.size(1);
+  const auto packed = [tokens](const at::Tensor& rows) {
+    return rows.is_contiguous() && rows.size(2) == tokens;
+  };
+  if (!out.is_cuda() || !packed(first->log_sum_exp) || !packed(second->log_sum_exp)) {
+    return JoinByOperators(first, second, out);
+  }
+  FSDPD_CHECK(first->out.is_contiguous() && second->out.is_contiguous() && out[0].is_contiguous());
+  at::Tensor both = at::empty_like(first->log_sum_exp);
+  kernels::JoinAttentionArgs args = {};
+  args.first = first->out.const_data_ptr();
+  args.second = second->out.const_data_ptr();
+  args.first_log_sum_exp = first->log_sum_exp.const_data_ptr<float>();
+  args.second_log_sum_exp = second->log_sum_exp.const_data_ptr<float>();
+  args.out = out.mutable_data_ptr();
+  args.log_sum_exp = both.mutable_data_ptr<float>();
+  args.samples = out.size(0);
+  args.tokens = tokens;
+  args.heads = out.size(2);
+  args.head_size = out.size(3);
+  args.out_stride = out.stride(0);
+  args.type = DTypeOf(out.scalar_type());
+  kernels::JoinAttention(args, kernels::CurrentStream(out.get_device()));
+  second->log_sum_exp = both.view(second->log_sum_exp.sizes());
+  first->log_sum_exp = std::move(both);
 }
 
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,

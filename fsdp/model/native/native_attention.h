@@ -56,6 +56,11 @@ AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel ke
 // kernel that takes it. `document_starts`: UnitInput's.
 AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<int64_t>& document_starts);
 
+// `out`: what the queries of both, which are the same, give attending to the keys of both; samples of it may
+// lie apart. The log-sum-exp of each becomes that over all keys, as the backwards of both want it, beside the
+// joint result.
+void JoinAttention(AttentionOutput* first, AttentionOutput* second, const at::Tensor& out);
+
 // The gradients of q, k and v, contiguous and in their shapes. `document_starts`: the forward's.
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                  const AttentionOutput& output,

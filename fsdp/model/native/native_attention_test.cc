@@ -78,6 +78,25 @@ INSTANTIATE_TEST_SUITE_P(Kernels, AttentionTest,
                                                               Sizes{1, 130, 8, 1, 16}, Sizes{2, 1, 4, 2, 6}),
                                             ::testing::Values(at::kFloat, at::kBFloat16)));
 
+// As a chunk of a cut sequence does: causal over its own keys, and over all keys before them.
+TEST(Attention, JoinedOverTwoSetsOfKeysIsAttentionOverAll) {
+  const int64_t chunk = 5;
+  const auto heads = [](int64_t count) { return at::randn({2, 2 * chunk, count, 8}); };
+  const AttentionInput all{heads(4), heads(2), heads(2)};
+  const auto half = [](const at::Tensor& x, int64_t of) { return x.narrow(1, of * chunk, chunk); };
+  const AttentionInput own{half(all.q, 1), half(all.k, 1), half(all.v, 1), /*causal=*/true};
+  const AttentionInput before{half(all.q, 1), half(all.k, 0), half(all.v, 0), /*causal=*/false};
+  AttentionOutput first = AttentionForward(own, AttentionKernel::kHost);
+  AttentionOutput second = AttentionForward(before, AttentionKernel::kHost);
+  const AttentionOutput whole = AttentionForward(all, AttentionKernel::kHost);
+  const at::Tensor out = at::full(all.q.sizes(), -1.0f);
+  JoinAttention(&first, &second, half(out, 1));
+  EXPECT_LT(RelativeError(half(out, 1), half(whole.out, 1).to(at::kDouble)), 1e-6);
+  EXPECT_TRUE(half(out, 0).eq(-1).all().item<bool>());
+  EXPECT_TRUE(first.log_sum_exp.equal(second.log_sum_exp));
+  EXPECT_TRUE(first.log_sum_exp.allclose(whole.log_sum_exp.narrow(2, chunk, chunk)));
+}
+
 TEST(Attention, TensorsOnTheCpuGoToTheHostKernel) {
   const at::Tensor x = at::randn({1, 4, 2, 8});
   EXPECT_EQ(ChooseAttentionKernel({x, x, x}), AttentionKernel::kHost);

@@ -1,6 +1,7 @@
 #include "fsdp/model/native/native_block.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -64,7 +65,35 @@ std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) c
 at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
   const TokenParts parts(&context());
   if (parts.ranks() == 1) return AddLinear(residual, x, param(matrix));
-  return parts.Sum(at::mm(x, param(matrix).t())).add_(residual).to(residual.scalar_type());
+  const at::Tensor products = at::empty({x.size(0), residual.size(1)}, x.options());
+  const auto make = [&](int64_t begin, int64_t rows) {
+    at::Tensor into = products.narrow(0, begin, rows);
+    at::mm_out(into, x.narrow(0, begin, rows), param(matrix).t());
+  };
+  return parts.Sum(products, make, residual);
+}
+
+at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd,
+                                      const std::vector<int>& matrices,
+                                      const std::vector<int>& biases) const {
+  const TokenParts parts(&context());
+  const at::Tensor all = parts.RoomFor(x);
+  *rstd = RmsNormForward(x, param(norm), config_.norm_epsilon, parts.Own(all)).rstd;
+  const Matrices of = ParamsOf(matrices), with = ParamsOf(biases);
+  at::Tensor outputs = at::empty({all.size(0), OutputsOf(of)}, x.options());
+  parts.Gather(all, [&](int64_t begin, int64_t rows) {
+    LinearForwardInto(all.narrow(0, begin, rows), of, with, outputs.narrow(0, begin, rows));
+  });
+  return outputs;
+}
+
+at::Tensor NativeBlock::ProductBackward(const at::Tensor& grad_sum, int matrix) const {
+  at::Tensor grad = at::empty({grad_sum.size(0), param(matrix).size(1)}, grad_sum.options());
+  TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
+    at::Tensor into = grad.narrow(0, begin, rows);
+    at::mm_out(into, grad_sum.narrow(0, begin, rows), param(matrix));
+  });
+  return grad;
 }
 
 AttentionInput NativeBlock::Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const {
@@ -112,11 +141,8 @@ AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& k
 }
 
 void NativeBlock::FillMiddle(Kept* kept) const {
-  Normed in = RmsNormForward(kept->x.flatten(0, 1), param(p_.attention_norm), config_.norm_epsilon);
-  kept->attention_rstd = std::move(in.rstd);
-  in.y = TokenParts(&context()).Gather(in.y);
-  kept->qkv = LinearForward(in.y, ParamsOf(Qkv()), ParamsOf(QkvBiases()));
-  in.y = at::Tensor();  // Attention needs its room.
+  kept->qkv =
+      NormedProduct(kept->x.flatten(0, 1), p_.attention_norm, &kept->attention_rstd, Qkv(), QkvBiases());
   if (config_.qk_norm) {
     FillQk(kept);
   } else {
@@ -128,9 +154,7 @@ void NativeBlock::FillMiddle(Kept* kept) const {
 }
 
 void NativeBlock::FillGateUp(Kept* kept) const {
-  Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
-  kept->ffn_rstd = std::move(in.rstd);
-  kept->gate_up = LinearForward(TokenParts(&context()).Gather(in.y), ParamsOf(GateUp()));
+  kept->gate_up = NormedProduct(kept->middle, p_.ffn_norm, &kept->ffn_rstd, GateUp(), /*biases=*/{});
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
@@ -204,6 +228,12 @@ void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
   call->later.push_back(std::move(product));
 }
 
+void NativeBlock::AddBeside(MatrixGrads product, BackwardCall* call) const {
+  const bool nothing_travels = TokenParts(&context()).ranks() == 1;
+  if (nothing_travels || call->when == WeightGrads::kLater) return Add(std::move(product), call);
+  call->beside.push_back(std::move(product));
+}
+
 at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                                  WeightGrads when) {
   const at::NoGradGuard no_grad;
@@ -211,7 +241,7 @@ at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const Par
   Kept kept = kept_.Take(slot);
   if (!kept.middle.defined()) FillMiddle(&kept);
   if (!kept.gate_up.defined()) FillGateUp(&kept);
-  BackwardCall call{grads, when, {}};
+  BackwardCall call{grads, when, {}, {}};
   const at::Tensor grad_middle = FfnBackward(grad_out.flatten(0, 1), &call, &kept);
   const at::Tensor grad_x = AttentionHalfBackward(grad_middle, &call, &kept).view_as(grad_out);
   if (when == WeightGrads::kLater) later_.Put(slot, std::move(call.later));
@@ -228,11 +258,11 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
 }
 
 at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  at::Tensor grad_sum = TokenParts(&context()).Gather(grad);
-  at::Tensor product = at::mm(grad_sum, param(p_.w2));  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(kept->gate_up);        // Their gradients after it.
+  at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
+  at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
+  at::Tensor gate_up = std::move(kept->gate_up);          // Their gradients after it.
   SwigluBackward(product, gate_up);
-  Add({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
+  AddBeside({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
   at::Tensor grad_middle = NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
                                           {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
   kept->middle = kept->ffn_rstd = at::Tensor();
@@ -240,11 +270,12 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, 
 }
 
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  at::Tensor grad_sum = TokenParts(&context()).Gather(grad);
-  Add({grad_sum, FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
+  at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
+  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(kept->attended.out.sizes());
+  AddBeside({std::move(grad_sum), FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
   FillQk(kept);
-  AttentionInput of = AttendBackward(at::mm(grad_sum, param(p_.wo)).view(kept->attended.out.sizes()), *kept);
-  grad_sum = at::Tensor();
+  AttentionInput of = AttendBackward(grad_out, *kept);
+  grad_out = at::Tensor();
   kept->attended = {};
   at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
   return NormedBackward(grad, std::move(grad_qkv), kept->x.flatten(0, 1), kept->attention_rstd,
@@ -256,12 +287,18 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, at::Tensor grad_o
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
   const TokenParts parts(&context());
-  at::Tensor normed = parts.Sum(LinearBackward(grad_outputs, ParamsOf(params.matrices)));  // Its gradient.
-  normed = normed.to(x.scalar_type());
-  at::Tensor grad_x = RmsNormBackward(normed, x, rstd, param(params.norm), /*residual=*/grad,
-                                      call->grads.accumulate, call->Into(params.norm), /*y_into=*/normed);
-  normed = parts.Gather(normed);
-  Add({std::move(grad_outputs), std::move(normed), params.matrices, params.biases}, call);
+  const Matrices matrices = ParamsOf(params.matrices);
+  at::Tensor all = at::empty({grad_outputs.size(0), x.size(1)}, x.options());
+  const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
+    LinearBackwardInto(grad_outputs.narrow(0, begin, rows), matrices, all.narrow(0, begin, rows));
+  });
+  at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
+                                      call->grads.accumulate, call->Into(params.norm), parts.Own(all));
+  parts.GatherWhile(all, [&] {
+    for (MatrixGrads& product : call->beside) Compute(product, call->grads);
+    call->beside.clear();
+  });
+  Add({std::move(grad_outputs), std::move(all), params.matrices, params.biases}, call);
   return grad_x;
 }
 

@@ -90,6 +90,7 @@ class NativeBlock : public NativeUnit {
     const ParamGrads& grads;
     WeightGrads when;
     std::vector<MatrixGrads> later;
+    std::vector<MatrixGrads> beside = {};  // Put off until something travels.
 
     at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : grads.into[index]; }
   };
@@ -104,6 +105,9 @@ class NativeBlock : public NativeUnit {
   bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
+  // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
+  at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
+                           const std::vector<int>& biases) const;
   // residual + x matrix^T, of all ranks' slices of both.
   at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const;
 
@@ -137,10 +141,13 @@ class NativeBlock : public NativeUnit {
   // `grad` is what comes back that way.
   at::Tensor NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
                             const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
+  // The gradient of x matrix^T's x, all tokens', of which `grad_sum` has this rank's and then has everyone's.
+  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;
   // From the gradients of q, k and v to those of qkv's rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
 
-  void Add(MatrixGrads product, BackwardCall* call) const;  // Now or later.
+  void Add(MatrixGrads product, BackwardCall* call) const;        // Now or later.
+  void AddBeside(MatrixGrads product, BackwardCall* call) const;  // When something travels, or later.
   void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
 
   const LlamaConfig config_;  // With the rank's own heads.

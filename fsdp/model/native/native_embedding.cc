@@ -20,7 +20,7 @@ UnitOutput NativeEmbedding::Forward(int slot, const UnitInput& input, Keep keep)
   const OwnWords own = OwnWordsOf(input.tokens.flatten(), param(0).size(0), parts.rank());
   const at::Tensor rows = at::embedding(param(0), own.words).masked_fill_(own.elsewhere.unsqueeze(-1), 0);
   // All but one of the addends are zero: the sum is exact in any type.
-  return {parts.Sum(rows).to(rows.scalar_type()).unsqueeze(0), at::Tensor()};
+  return {parts.Sum(rows).unsqueeze(0), at::Tensor()};
 }
 
 at::Tensor NativeEmbedding::Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,

@@ -102,7 +102,7 @@ Unit::LossAndGrad NativeHead::ForwardBackward(int /*slot*/, const UnitInput& inp
   LossAndGrad result =
       LossBackward(normed.y, input.targets.flatten(), grad_loss, grads.accumulate, grads.into[kOutput]);
   normed.y = at::Tensor();
-  result.grad_hidden = parts.Sum(result.grad_hidden).to(x.scalar_type());
+  result.grad_hidden = parts.Sum(result.grad_hidden);
   result.grad_hidden = RmsNormBackward(result.grad_hidden, x, normed.rstd, param(kNorm), /*residual=*/{},
                                        grads.accumulate, grads.into[kNorm])
                            .view_as(input.hidden);

@@ -20,12 +20,6 @@ bool Follows(const at::Tensor& before, const at::Tensor& next) {
          next.storage_offset() == before.storage_offset() + before.numel() && next.size(1) == before.size(1);
 }
 
-int64_t OutputsOf(const Matrices& matrices) {
-  int64_t outputs = 0;
-  for (const at::Tensor& matrix : matrices) outputs += matrix.size(0);
-  return outputs;
-}
-
 bool AnyDefined(const Matrices& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
 }
@@ -41,13 +35,22 @@ at::Tensor AsOne(const Matrices& matrices) {
   return matrices[0].as_strided({OutputsOf(matrices), inputs}, {inputs, 1});
 }
 
-at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases) {
+int64_t OutputsOf(const Matrices& matrices) {
+  int64_t outputs = 0;
+  for (const at::Tensor& matrix : matrices) outputs += matrix.size(0);
+  return outputs;
+}
+
+void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
+                       at::Tensor into) {
   const bool plain = !AnyDefined(biases);
-  if (const at::Tensor one = AsOne(matrices); plain && one.defined()) return at::mm(x, one.t());
-  at::Tensor y = at::empty({x.size(0), OutputsOf(matrices)}, x.options());
+  if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
+    at::mm_out(into, x, one.t());
+    return;
+  }
   int64_t begin = 0;
   for (size_t i = 0; i < matrices.size(); ++i) {
-    at::Tensor own = y.narrow(1, begin, matrices[i].size(0));
+    at::Tensor own = into.narrow(1, begin, matrices[i].size(0));
     begin += matrices[i].size(0);
     if (!plain && biases[i].defined()) {
       at::addmm_out(own, biases[i], x, matrices[i].t());
@@ -55,6 +58,11 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
       at::mm_out(own, x, matrices[i].t());
     }
   }
+}
+
+at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases) {
+  at::Tensor y = at::empty({x.size(0), OutputsOf(matrices)}, x.options());
+  LinearForwardInto(x, matrices, biases, y);
   return y;
 }
 
@@ -75,20 +83,27 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::
   return at::addmm(residual, x, matrix.t());
 }
 
-at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {
+void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into) {
   FSDPD_CHECK(grad_out.size(1) == OutputsOf(matrices));
-  if (const at::Tensor one = AsOne(matrices); one.defined()) return at::mm(grad_out, one);
-  at::Tensor grad;
+  if (const at::Tensor one = AsOne(matrices); one.defined()) {
+    at::mm_out(into, grad_out, one);
+    return;
+  }
   int64_t begin = 0;
   for (const at::Tensor& matrix : matrices) {
     const at::Tensor own = grad_out.narrow(1, begin, matrix.size(0));
-    begin += matrix.size(0);
-    if (grad.defined()) {
-      grad.addmm_(own, matrix);
+    if (begin == 0) {
+      at::mm_out(into, own, matrix);
     } else {
-      grad = at::mm(own, matrix);
+      into.addmm_(own, matrix);
     }
+    begin += matrix.size(0);
   }
+}
+
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {
+  at::Tensor grad = at::empty({grad_out.size(0), matrices[0].size(1)}, grad_out.options());
+  LinearBackwardInto(grad_out, matrices, grad);
   return grad;
 }
 

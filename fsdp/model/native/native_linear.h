@@ -18,13 +18,20 @@ using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 // The matrices' rows as one matrix; undefined where they are no neighbours.
 at::Tensor AsOne(const Matrices& matrices);
 
-// x: [rows x inputs]. `biases`: one for each matrix, undefined where it has none; or nothing at all.
+// `into`: the result, [rows x outputs] of all matrices, contiguous. x: [rows x inputs]. `biases`: one for
+// each matrix, undefined where it has none; or nothing at all.
+void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
+                       at::Tensor into);
+
+int64_t OutputsOf(const Matrices& matrices);
+
 at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
 
 // residual + x matrix^T, rounded once. Contiguous.
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix);
 
 // The gradient of x. `grad_out`: LinearForward's result's.
+void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each

@@ -27,6 +27,7 @@
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
 #include "fsdp/model/unit/unit.h"
 #include "fsdp/torch/scalar_type.h"
@@ -133,14 +134,17 @@ const void* AddressOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                            const at::Tensor& y_into) {
   const DType type = DTypeOf(x.scalar_type());
-  if (!kernels::TakesRmsNorm(x.size(1), type, {AddressOf(x), AddressOf(weight)})) {
+  if (!kernels::TakesRmsNorm(x.size(1), type, {AddressOf(x), AddressOf(weight), AddressOf(y_into)})) {
     auto [y, rstd] = at::_fused_rms_norm(x, weight.sizes(), weight, epsilon);
+    if (y_into.defined()) y = y_into.copy_(y);
     return {std::move(y), std::move(rstd)};
   }
-  FSDPD_CHECK(x.is_contiguous());
-  Normed normed = {at::empty_like(x), at::empty({x.size(0), 1}, x.options().dtype(at::kFloat))};
+  FSDPD_CHECK(x.is_contiguous() && (!y_into.defined() || y_into.is_contiguous()));
+  Normed normed = {y_into.defined() ? y_into : at::empty_like(x),
+                   at::empty({x.size(0), 1}, x.options().dtype(at::kFloat))};
   kernels::RmsNormForward({x.const_data_ptr(), weight.const_data_ptr(), normed.y.data_ptr(),
                            normed.rstd.data_ptr<float>(), x.size(0), x.size(1), epsilon, type},
                           StreamOf(x));
@@ -232,11 +236,14 @@ void EmbeddingGradInto(const at::Tensor& grad, const at::Tensor& tokens, bool ac
   }
 }
 
-Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  if (x.is_cuda()) return RmsNormForwardOnCuda(x, weight, epsilon);
+Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                      const at::Tensor& y_into) {
+  if (x.is_cuda()) return RmsNormForwardOnCuda(x, weight, epsilon, y_into);
   const at::Tensor wide = x.to(at::kFloat);
   at::Tensor rstd = wide.square().mean(-1, /*keepdim=*/true).add_(epsilon).rsqrt_();
-  return {at::mul(wide, rstd).mul_(weight).to(x.scalar_type()), std::move(rstd)};
+  const at::Tensor y = at::mul(wide, rstd).mul_(weight);
+  if (y_into.defined()) return {y_into.copy_(y), std::move(rstd)};
+  return {y.to(x.scalar_type()), std::move(rstd)};
 }
 
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
@@ -297,6 +304,32 @@ void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up) {
   grad_product.copy_(product);
 }
 
+at::Tensor SumOfParts(const at::Tensor& sent, const at::Tensor& received, int64_t rank,
+                      const at::Tensor& addend) {
+  const at::Tensor own = sent.select(0, rank);
+  if (sent.is_cuda()) {
+    FSDPD_CHECK(sent.is_contiguous() && received.is_contiguous() &&
+                (!addend.defined() || addend.is_contiguous()));
+    FSDPD_CHECK(!addend.defined() || addend.scalar_type() == sent.scalar_type());
+    at::Tensor sum = at::empty(own.sizes(), own.options());
+    kernels::SumPartsArgs args = {};
+    args.parts = received.const_data_ptr();
+    args.own = own.const_data_ptr();
+    args.addend = AddressOf(addend);
+    args.sum = sum.data_ptr();
+    args.count = own.numel();
+    args.ranks = static_cast<int>(sent.size(0));
+    args.rank = static_cast<int>(rank);
+    args.type = args.sum_type = DTypeOf(sent.scalar_type());
+    kernels::SumParts(args, StreamOf(sent));
+    return sum;
+  }
+  at::Tensor sum = at::zeros(own.sizes(), own.options().dtype(at::kFloat));
+  for (int64_t r = 0; r < sent.size(0); ++r) sum.add_(r == rank ? own : received.select(0, r));
+  if (addend.defined()) sum.add_(addend);
+  return sum.to(sent.scalar_type());
+}
+
 OwnWords OwnWordsOf(const at::Tensor& tokens, int64_t words, int64_t rank) {
   return {tokens.remainder(words), tokens.floor_divide(words).ne(rank)};
 }
@@ -327,7 +360,7 @@ void CrossEntropyBackward(const at::Tensor& log_sum_exp, const at::Tensor& targe
   // rest.
   at::Tensor grad = at::sub(*logits, log_sum_exp).exp_();
   const at::Tensor rows = targets.clamp_min(0).unsqueeze(-1);
-  grad.scatter_add_(-1, rows, (targets >= 0).to(at::kFloat).neg_().unsqueeze(-1));
+  grad.scatter_add_(-1, rows, (targets >= 0).to(grad.scalar_type()).neg_().unsqueeze(-1));
   const at::Tensor scale = (targets != kIgnoredTarget).unsqueeze(-1) * grad_loss;
   at::mul_out(*logits, grad, scale);
 }

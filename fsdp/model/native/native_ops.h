@@ -39,7 +39,9 @@ struct Normed {
   at::Tensor rstd;  // [rows x 1] fp32: 1 / rms.
 };
 
-Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+// `y_into`, where it is given, takes y.
+Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                      const at::Tensor& y_into = {});
 
 // Returns x's gradient and adds the weight's to its buffer. In a residual block x went past the norm too, and
 // `residual` is the gradient that comes back that way: it is added. May be undefined. `y_into`, where it is
@@ -79,6 +81,12 @@ at::Tensor SwigluForward(const at::Tensor& gate_up);
 // Overwrites gates and ups with their gradients, and `grad_product` with the product, which the gradient of
 // the matrix after it needs and nobody has kept.
 void SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up);
+
+// ---- Sums over ranks. Of `sent` and `received`, as UnitContext::SendParts has them, the sum over ranks in
+// their order and in fp32, and `addend` to it where it is given, rounded once to its type, which all have.
+
+at::Tensor SumOfParts(const at::Tensor& sent, const at::Tensor& received, int64_t rank,
+                      const at::Tensor& addend = {});
 
 // ---- Where ranks have parts of the vocabulary: which of the tokens, or targets, are words of the `rank`-th
 // part of so many words. The others stand for words spread over the part, and `elsewhere` is true of them.

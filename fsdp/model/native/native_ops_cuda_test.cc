@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
@@ -189,6 +191,7 @@ TEST_P(NativeOpsCuda, CrossEntropyEqualsItsTwin) {
     at::Tensor targets = at::randint(vocabulary, {6}, at::kLong);
     targets[2] = kIgnoredTarget;
     targets[3] = vocabulary - 1;
+    targets[4] = kTargetElsewhere;
     at::Tensor cuda = logits.cuda(), exact = Exact(logits);
     const ChunkLoss got = CrossEntropyForward(cuda, targets.cuda()),
                     want = CrossEntropyForward(exact, targets);
@@ -211,6 +214,54 @@ TEST_P(NativeOpsCuda, CrossEntropyDoesNotHideWhatIsNotFinite) {
     const at::Tensor targets = at::full({2}, 5, at::kLong);
     const ChunkLoss chunk = CrossEntropyForward(logits.cuda(), targets.cuda());
     EXPECT_FALSE(chunk.loss.isfinite().item<bool>());
+  }
+}
+
+// The own part from what is sent, not from what is received.
+TEST_P(NativeOpsCuda, SumOfPartsEqualsItsTwin) {
+  for (const Shape& shape : {Shape{2, 0}, Shape{1, 5}, Shape{2, 513}, Shape{4, 3, 4096}}) {
+    for (const bool adds : {false, true}) {
+      const at::Tensor sent = Random(shape), received = Random(shape);
+      const at::Tensor addend = adds ? Random(at::IntArrayRef(shape).slice(1)) : at::Tensor();
+      const at::Tensor sum =
+          SumOfParts(sent.cuda(), received.cuda(), shape[0] - 1, adds ? addend.cuda() : addend);
+      EXPECT_TRUE(sum.cpu().equal(SumOfParts(sent, received, shape[0] - 1, addend)));
+    }
+  }
+}
+
+// Outputs of two kernels' shapes of log-sum-exp, into samples that lie apart.
+TEST_P(NativeOpsCuda, JoinAttentionEqualsItsTwin) {
+  for (const int64_t head_size : {3, 8, 128}) {
+    const int64_t samples = 2, tokens = 37, heads = 3;
+    const auto attended = [&](bool column) {
+      AttentionOutput of;
+      of.out = Random({samples, tokens, heads, head_size});
+      of.log_sum_exp = at::randn({samples, heads, tokens}) * 3;
+      if (column) of.log_sum_exp = of.log_sum_exp.unsqueeze(-1);
+      return of;
+    };
+    const auto on = [](at::Device device, AttentionOutput of) {
+      of.out = of.out.to(device);
+      of.log_sum_exp = of.log_sum_exp.clone().to(device);
+      return of;
+    };
+    const AttentionOutput first = attended(true), second = attended(false);
+    const auto join = [&](at::Device device, AttentionOutput* a, AttentionOutput* b) {
+      *a = on(device, first);
+      *b = on(device, second);
+      const at::Tensor room = at::full({samples, 2 * tokens, heads, head_size}, -1, a->out.options());
+      JoinAttention(a, b, room.narrow(1, tokens, tokens));
+      return room;
+    };
+    AttentionOutput a, b, twin_a, twin_b;
+    const at::Tensor got = join(at::kCUDA, &a, &b), want = join(at::kCPU, &twin_a, &twin_b);
+    ExpectNear(got, Exact(want));
+    EXPECT_TRUE(got.narrow(1, 0, tokens).eq(-1).all().item<bool>());
+    for (const auto& [joined, twin] : {std::pair(a, twin_a), std::pair(b, twin_b)}) {
+      ASSERT_EQ(joined.log_sum_exp.sizes(), twin.log_sum_exp.sizes());
+      EXPECT_LE((joined.log_sum_exp.cpu() - twin.log_sum_exp).abs().max().item<double>(), 1e-5);
+    }
   }
 }
 

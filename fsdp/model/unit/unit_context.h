@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "fsdp/plan/mesh/mesh.h"
 
@@ -22,16 +23,22 @@ class UnitContext {
   // This rank's number in it.
   virtual int64_t IndexIn(Group group) const = 0;
 
-  // All three run in the order of the lane that the call runs on, on contiguous tensors. An error stays with
-  // the context and ends the step after the call; until then values are undefined.
+  // These run in the order of the lane that the call runs on, on contiguous tensors. An error stays with the
+  // context and ends the step after the call; until then values are undefined.
   //
   // Sums `values`, fp32, over the group in place.
   virtual void AllReduce(Group group, at::Tensor values) = 0;
   // `parts`: [SizeOf(group), ...], of which this rank has filled in its own, gets everyone's.
   virtual void AllGather(Group group, at::Tensor parts) = 0;
-  // `sum`: this rank's part of the sum of everyone's `parts`, [SizeOf(group), ...], which are undefined
-  // after. Summed in fp32 from whatever type `parts` have.
-  virtual void ReduceScatter(Group group, at::Tensor parts, at::Tensor sum) = 0;
+  // `sent`: [SizeOf(group), ...], a part for each rank. `received`, of that shape, gets what others sent this
+  // one, each in its place; the own part stays where it is, in `sent`. For sums over ranks, of which the
+  // facts say that each gets a part (SumOfParts adds them up).
+  virtual void SendParts(Group group, at::Tensor sent, at::Tensor received) = 0;
+
+  // `exchanges`, calls of the above, run beside what the unit gives the lane from now on, until Await: then
+  // their results are there, and what they read may be written. They make no tensors.
+  virtual void Start(std::function<void()> exchanges) = 0;
+  virtual void Await() = 0;
 };
 
 // Of a rank that shares its model with nobody.
@@ -41,7 +48,9 @@ class LoneContext : public UnitContext {
   int64_t IndexIn(Group /*group*/) const override { return 0; }
   void AllReduce(Group /*group*/, at::Tensor /*values*/) override {}
   void AllGather(Group /*group*/, at::Tensor /*parts*/) override {}
-  void ReduceScatter(Group /*group*/, at::Tensor parts, at::Tensor sum) override { sum.copy_(parts[0]); }
+  void SendParts(Group /*group*/, at::Tensor /*sent*/, at::Tensor /*received*/) override {}
+  void Start(std::function<void()> exchanges) override { exchanges(); }
+  void Await() override {}
 };
 
 }  // namespace fsdpd

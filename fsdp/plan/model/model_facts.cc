@@ -95,18 +95,21 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
   int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
-  // Where ranks part the tokens, the gradient that came in of all of them; and later, when products are gone,
-  // each rank's part of a sum, what of it others send where that is narrow, and the sum.
+  // Where ranks part the tokens, the gradient that came in of all of them, and beside it and the product
+  // (whose matrix's gradient is made while something travels) each rank's part of a sum, what of it others
+  // send, the sum, and the gradient that goes on; on the CPU the sum in fp32 as well.
   if (s.tensor > 1) {
-    const int64_t sums = (s.compute_bytes < kFp32Bytes ? 2 : 1) * s.Bytes(s.hidden) +
-                         s.own_tokens() * s.hidden * kFp32Bytes + s.HiddenBytes();
-    ffn = std::max(ffn + s.AllHiddenBytes(), sums);
+    const int64_t sums = 2 * s.Bytes(s.hidden) + 2 * s.HiddenBytes() +
+                         (s.host ? 2 * s.own_tokens() * s.hidden * kFp32Bytes : 0);
+    ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.Bytes(s.intermediate) + cast + sums);
   }
   if (s.context == 1) return ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
-  // values, the gradients of those that a chunk of queries sees, and their sums in fp32; and the gradients of
-  // what attention gave and of the queries. Gates, ups and the residual sum are gone by then.
-  const int64_t attention = s.AllKeys() * (2 * s.compute_bytes + kFp32Bytes) + s.Bytes(3 * s.query);
+  // values, the gradients of those that a chunk of queries sees, what is sent of them, and those of the own;
+  // and the gradients of what attention gave and of the queries. Gates, ups and the residual sum are gone by
+  // then.
+  const int64_t attention =
+      (3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query);
   return std::max(ffn, attention + s.AllHiddenBytes() - s.Bytes(2 * s.intermediate) - s.HiddenBytes());
 }
 
@@ -126,7 +129,7 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
   std::vector<UnitExchange> exchanges;
   if (s.context > 1) {
     exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
-                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, DType::kFp32}};
+                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, compute}};
   }
   AddStreamExchanges(s, compute, &exchanges);
   return exchanges;

@@ -1,0 +1,56 @@
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/lane/aside.h"
+#include "fsdp/lane/stream_lane.h"
+
+namespace fsdpd {
+namespace {
+
+// Two events are enough: each is waited for before it is recorded again. Where the lane is being recorded
+// into a graph, so is what runs beside it.
+class StreamAside : public Aside {
+ public:
+  explicit StreamAside(int device_index)
+      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
+                                             static_cast<c10::DeviceIndex>(device_index))) {
+    const c10::cuda::CUDAGuard guard(stream_.device_index());
+    for (cudaEvent_t* event : {&left_, &came_back_}) {
+      FSDPD_CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess);
+    }
+  }
+  ~StreamAside() override {
+    cudaEventDestroy(left_);
+    cudaEventDestroy(came_back_);
+  }
+
+  absl::Status Start(std::function<absl::Status()> work) override {
+    FSDPD_RETURN_IF_ERROR(Order(left_, Lane(), stream_.stream()));
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    return work();
+  }
+
+  absl::Status Await() override { return Order(came_back_, stream_.stream(), Lane()); }
+
+ private:
+  cudaStream_t Lane() const { return c10::cuda::getCurrentCUDAStream(stream_.device_index()).stream(); }
+
+  static absl::Status Order(cudaEvent_t event, cudaStream_t first, cudaStream_t second) {
+    FSDPD_RETURN_IF_ERROR(StatusOfCuda(cudaEventRecord(event, first), "cudaEventRecord"));
+    return StatusOfCuda(cudaStreamWaitEvent(second, event), "cudaStreamWaitEvent");
+  }
+
+  const c10::cuda::CUDAStream stream_;
+  cudaEvent_t left_ = nullptr, came_back_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Aside> MakeStreamAside(int device_index) {
+  return std::make_unique<StreamAside>(device_index);
+}
+
+}  // namespace fsdpd
