@@ -281,8 +281,8 @@ std::string Advice(const v1::JobSpec& job) {
 
 }  // namespace
 
-Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory) {
-  if (spec.memory_budget_bytes <= 0 || memory.peak_bytes <= spec.memory_budget_bytes) return {};
+std::optional<Violation> OverBudget(const Spec& spec, const StepMemory& memory) {
+  if (spec.memory_budget_bytes <= 0 || memory.peak_bytes <= spec.memory_budget_bytes) return std::nullopt;
   const MemoryComponent* overflows = &memory.components.back();
   int64_t sum = 0;
   for (const MemoryComponent& component : memory.components) {
@@ -304,10 +304,16 @@ Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemor
                    HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), ". Adding up, ", overflows->name,
                    " (", HumanBytes(overflows->bytes), ") is what no longer fits; the largest part is ",
                    largest.name, " (", HumanBytes(largest.bytes), ")");
+  return fault;
+}
+
+Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory) {
+  std::optional<Violation> fault = OverBudget(spec, memory);
+  if (!fault.has_value()) return {};
   v1::JobSpec budgeted = job;
   budgeted.mutable_resources()->set_memory_budget_bytes(spec.memory_budget_bytes);
-  fault.fix = Advice(budgeted);
-  return {fault};
+  fault->fix = Advice(budgeted);
+  return {*std::move(fault)};
 }
 
 }  // namespace fsdpd

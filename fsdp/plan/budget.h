@@ -5,6 +5,8 @@
 // Pure. It compiles up to some dozens of programs when a job does not fit, and none when it does.
 #pragma once
 
+#include <optional>
+
 #include "base/violation.h"
 #include "fsdp/plan/memory/memory.h"
 #include "proto/fsdpd/v1/job.pb.h"
@@ -19,5 +21,8 @@ constexpr char kMemoryOverBudget[] = "memory_over_budget";  // The rule of its f
 // each pass, more sharding, bf16 moments, more nodes; then together. None changes the samples of a step
 // without saying so.
 Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory);
+
+// The same fault without the change, for which nothing is compiled.
+std::optional<Violation> OverBudget(const Spec& spec, const StepMemory& memory);
 
 }  // namespace fsdpd

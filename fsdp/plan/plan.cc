@@ -66,6 +66,7 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
 
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
                    const std::vector<std::string>& unread);
+void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, Plan* plan);
 
 // A budget is no need: the job is placed where its plan fits, if there is such a node. So it is a warning.
 void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
@@ -104,20 +105,38 @@ Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
     }
     return plan;
   }
-  plan.resolved = Resolve(job, budget_bytes_per_rank, &plan.choices);
-  plan.spec = ToSpec(plan.resolved);
+  Compile(job, budget_bytes_per_rank, &plan);
   const Spec& spec = plan.spec;
-  plan.model = DescribeSpec(spec);
-  plan.layout = MakeLayout(plan.model, LayoutOptionsOf(spec));
-  plan.program = CompileProgram(spec, plan.model, plan.layout);
   plan.evaluation = CompileEvaluation(spec, plan.model, plan.layout, plan.program);
-  plan.memory = PlanMemory(spec, plan.model, plan.layout, plan.program);
   WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
   for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
   // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
   if (!plan.accepted()) return plan;
   FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
   FSDPD_CHECK_OK(Verify(plan.evaluation, plan.layout, spec));
+  return plan;
+}
+
+// From a spec that the rules accept to its program and memory.
+void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, Plan* plan) {
+  plan->resolved = Resolve(job, budget_bytes_per_rank, &plan->choices);
+  plan->spec = ToSpec(plan->resolved);
+  plan->model = DescribeSpec(plan->spec);
+  plan->layout = MakeLayout(plan->model, LayoutOptionsOf(plan->spec));
+  plan->program = CompileProgram(plan->spec, plan->model, plan->layout);
+  plan->memory = PlanMemory(plan->spec, plan->model, plan->layout, plan->program);
+}
+
+Plan WithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+  Plan plan;
+  plan.faults = CheckJob(job);
+  if (HasErrors(plan.faults)) return plan;
+  Compile(job, budget_bytes_per_rank, &plan);
+  if (std::optional<Violation> fault = OverBudget(plan.spec, plan.memory); fault.has_value()) {
+    plan.faults.push_back(*std::move(fault));
+  } else {
+    FSDPD_CHECK_OK(Verify(plan.program, plan.layout, plan.spec));
+  }
   return plan;
 }
 
@@ -139,6 +158,15 @@ Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::
   Plan plan;
   const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unread); });
   if (!guarded.ok()) plan.faults = {CompilerBug(job, guarded)};
+  return plan;
+}
+
+Plan PlanWithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
+  Plan plan;
+  const absl::Status guarded = GuardChecks([&] { plan = WithoutAdvice(job, budget_bytes_per_rank); });
+  if (guarded.ok()) return plan;
+  plan = {};
+  plan.faults = {CompilerBug(job, guarded)};
   return plan;
 }
 
@@ -169,8 +197,20 @@ v1::Plan ToProto(const Plan& plan) {
   *proto.mutable_memory() = ToProto(plan.memory);
   AddUnits(plan, &proto);
   AddInstructions(plan, &proto);
-  proto.set_program_hash(absl::StrFormat("%016x", plan.program.hash));
+  proto.set_program_hash(HashText(plan.program));
+  *proto.mutable_mesh() = ToProto(plan.spec.mesh);
   proto.set_flops_per_step(StepFlops(plan.spec, plan.model));
+  return proto;
+}
+
+std::string HashText(const Program& program) { return absl::StrFormat("%016x", program.hash); }
+
+v1::Mesh ToProto(const Mesh& mesh) {
+  v1::Mesh proto;
+  proto.set_replicate(mesh.size(Axis::kReplicate));
+  proto.set_shard(mesh.size(Axis::kShard));
+  proto.set_context(mesh.size(Axis::kContext));
+  proto.set_tensor(mesh.size(Axis::kTensor));
   return proto;
 }
 

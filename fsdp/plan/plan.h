@@ -35,6 +35,10 @@ struct Plan {
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
               const std::vector<std::string>& unread = {});
 
+// Of one of many ways to run a job: where it is over the budget the fault has no fix, whose search compiles
+// dozens of programs, and there is no evaluation.
+Plan PlanWithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
+
 // The plan of a job that is about to run here. INVALID_ARGUMENT lists every error of a spec that is refused,
 // one a line.
 absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job);
@@ -43,6 +47,8 @@ absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job);
 Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);
 
 v1::Plan ToProto(const Plan& plan);
+v1::Mesh ToProto(const Mesh& mesh);
+std::string HashText(const Program& program);
 v1::MemoryPlan ToProto(const StepMemory& memory);
 v1::Fault ToProto(const Violation& violation);
 

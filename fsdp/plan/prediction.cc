@@ -1,7 +1,9 @@
 #include "fsdp/plan/prediction.h"
 
+#include <absl/strings/str_cat.h>
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/check.h"
@@ -22,6 +24,49 @@ void AddTimeline(const Simulation& simulation, v1::Prediction::Timeline* timelin
     to->set_start_seconds(sample.start);
     for (const int64_t bytes : sample.bytes) to->add_bytes(bytes);
   }
+}
+
+// "0-7", "0,8", "0,8..504": members lie at equal distances.
+std::string MembersText(const std::vector<int64_t>& members) {
+  if (members.size() == 1) return absl::StrCat(members.front());
+  const int64_t distance = members[1] - members[0];
+  if (distance == 1) return absl::StrCat(members.front(), "-", members.back());
+  const std::string two = absl::StrCat(members[0], ",", members[1]);
+  return members.size() == 2 ? two : absl::StrCat(two, "..", members.back());
+}
+
+// The most nodes that one of the groups spans. Ranks are on nodes in order of their numbers.
+int64_t NodesOf(const Mesh& mesh, Group group, int64_t ranks_per_node) {
+  const int64_t groups = mesh.world() / mesh.SizeOf(group);
+  std::vector<int64_t> nodes(groups, 0), last(groups, -1);
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+    const int64_t number = mesh.NumberOf(group, rank), node = rank / ranks_per_node;
+    if (last[number] == node) continue;
+    last[number] = node;
+    ++nodes[number];
+  }
+  return *std::max_element(nodes.begin(), nodes.end());
+}
+
+void AddGroup(const Mesh& mesh, int64_t ranks_per_node, const SimulatedGroup& group,
+              v1::Prediction::GroupTraffic* to) {
+  to->set_group(NameOf(group.group));
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (mesh.size(axis) > 1 && Has(group.group, axis)) to->add_axes(NameOf(axis));
+  }
+  to->set_ranks(mesh.SizeOf(group.group));
+  to->set_groups(mesh.world() / mesh.SizeOf(group.group));
+  to->set_nodes(NodesOf(mesh, group.group, ranks_per_node));
+  std::vector<int64_t> members;
+  for (int64_t rank = 0; rank < mesh.world(); ++rank) {
+    if (mesh.NumberOf(group.group, rank) == mesh.NumberOf(group.group, 0)) members.push_back(rank);
+  }
+  to->set_members(MembersText(members));
+  to->set_count(group.count);
+  to->set_bytes(group.bytes);
+  to->set_seconds(group.seconds);
+  to->set_exposed_seconds(group.exposed_seconds);
 }
 
 // The message has the table's keys as names: its test says so.
@@ -57,6 +102,10 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
     to.set_count(to.count() + op.count);
   }
   for (const auto& entry : ops) *prediction->add_ops() = entry.second;
+  for (const SimulatedGroup& group : simulation.groups) {
+    AddGroup(plan.spec.mesh, plan.resolved.resources().ranks_per_node(), group, prediction->add_groups());
+  }
+  prediction->set_exchanged_seconds(simulation.exchanged_seconds);
   if (timeline) AddTimeline(simulation, prediction->mutable_timeline());
 }
 

@@ -27,6 +27,45 @@ TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
   }
 }
 
+const v1::Prediction::GroupTraffic* GroupNamed(const v1::Prediction& prediction, const std::string& name) {
+  for (const v1::Prediction::GroupTraffic& group : prediction.groups()) {
+    if (group.group() == name) return &group;
+  }
+  return nullptr;
+}
+
+TEST(Prediction, SaysWhoTalksToWhom) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_resources()->set_nodes(4);
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  job.mutable_parallel()->set_tensor(2);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted());
+  v1::Plan proto = ToProto(plan);
+  AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/false, &proto);
+  EXPECT_EQ(proto.mesh().replicate(), 2);
+  EXPECT_EQ(proto.mesh().shard(), 4);
+  EXPECT_EQ(proto.mesh().tensor(), 2);
+  const auto* shard = GroupNamed(proto.prediction(), "shard");
+  ASSERT_NE(shard, nullptr);
+  EXPECT_EQ(shard->members(), "0,2..6");
+  EXPECT_EQ(shard->ranks(), 4);
+  EXPECT_EQ(shard->groups(), 4);
+  EXPECT_EQ(shard->nodes(), 2);
+  EXPECT_GT(shard->bytes(), 0);
+  const auto* replicate = GroupNamed(proto.prediction(), "replicate");
+  ASSERT_NE(replicate, nullptr);
+  EXPECT_EQ(replicate->members(), "0,8");
+  const auto* tensor = GroupNamed(proto.prediction(), "tensor");
+  ASSERT_NE(tensor, nullptr);
+  EXPECT_EQ(tensor->members(), "0-1");
+  EXPECT_EQ(tensor->nodes(), 1);
+  EXPECT_EQ(tensor->axes_size(), 1);
+  EXPECT_GT(tensor->exposed_seconds(), 0);
+  EXPECT_NE(GroupNamed(proto.prediction(), "world"), nullptr) << "the norm is of all ranks";
+  EXPECT_EQ(GroupNamed(proto.prediction(), "context"), nullptr);
+}
+
 TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
   const Plan plan = MakePlan(TinyJob(), 0);
   ASSERT_TRUE(plan.accepted());

@@ -103,12 +103,14 @@ class Resolver {
       fsdp->set_prefetch_bytes(0);
       return;
     }
-    const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
-    const LargestUnit largest = FindLargestUnit(layout);
     if (!fsdp->has_prefetch_bytes() && spec.keeps_gathered()) {
       fsdp->set_prefetch_bytes(0);
       Chose("fsdp.prefetch_bytes", "0", "buckets are gathered once and stay: there is nothing to bound");
-    } else if (!fsdp->has_prefetch_bytes()) {
+      return;
+    }
+    const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
+    const LargestUnit largest = FindLargestUnit(layout);
+    if (!fsdp->has_prefetch_bytes()) {
       fsdp->set_prefetch_bytes(largest.bytes);
       Chose("fsdp.prefetch_bytes", HumanBytes(largest.bytes),
             absl::StrCat("the largest unit (", largest.name, ") waits gathered while another computes"));

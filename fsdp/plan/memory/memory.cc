@@ -87,6 +87,81 @@ ArenaShares SharesOf(const Spec& spec, const Program& program) {
   return shares;
 }
 
+// Bytes of a unit's buckets: gathered, and as gradients on their way, with what a narrow wire receives into.
+struct UnitBytes {
+  int64_t gathered = 0;
+  int64_t reduced = 0;
+};
+
+std::vector<UnitBytes> BytesByUnit(const Spec& spec, const Layout& layout) {
+  std::vector<UnitBytes> bytes(layout.units.size());
+  for (const Bucket& bucket : layout.buckets) {
+    bytes[bucket.unit].gathered += bucket.gathered_bytes();
+    if (!bucket.trainable) continue;
+    const bool narrow = bucket.types.wire != DType::kFp32;
+    bytes[bucket.unit].reduced +=
+        bucket.wire_bytes() + (narrow ? bucket.wire_bytes() + SumBytes(spec, bucket) : 0);
+  }
+  return bytes;
+}
+
+// What is gathered while a unit computes, where buckets are released: its own, its lender's, and of those
+// that come next (`step` further on) what prefetch lets wait.
+int64_t GatheredBeside(const Spec& spec, const Layout& layout, const std::vector<UnitBytes>& bytes, int unit,
+                       int step) {
+  const int lender = layout.units[unit].borrows;
+  int64_t waiting = 0;
+  for (int next = unit + step; next >= 0 && next < static_cast<int>(bytes.size()); next += step) {
+    if (waiting + bytes[next].gathered > spec.prefetch_bytes) break;
+    waiting += bytes[next].gathered;
+  }
+  return bytes[unit].gathered + (lender < 0 ? 0 : bytes[lender].gathered) + waiting;
+}
+
+// Without a program: of the pass at which most is live at once. Sharded gradients are written while those of
+// the unit before, in the order of backwards, are on their way; a lender's wait until its own backward.
+ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
+  const std::vector<UnitBytes> bytes = BytesByUnit(spec, layout);
+  ArenaShares shares;
+  int64_t gathered = 0, reduced = 0;
+  int lender = -1;
+  for (const UnitBytes& unit : bytes) {
+    gathered += unit.gathered;
+    reduced += unit.reduced;
+  }
+  for (const Bucket& bucket : layout.buckets) {
+    if (bucket.pieces > 1) shares.replica += bucket.gathered_shard_bytes();
+  }
+  for (const UnitLayout& unit : layout.units) lender = std::max(lender, unit.borrows);
+  if (!spec.shards_grads()) {
+    shares.gather = gathered;
+    shares.reduce = reduced;
+    return shares;
+  }
+  const auto at = [&](int64_t gather, int64_t reduce) {
+    if (gather + reduce <= shares.gather + shares.reduce) return;
+    shares.gather = gather;
+    shares.reduce = reduce;
+  };
+  const int last = static_cast<int>(bytes.size()) - 1;
+  const bool again = spec.micro_batches_per_step() > 1;
+  int64_t left = gathered;  // By the units whose last use is over.
+  const auto beside = [&](int unit, int step) {
+    if (!spec.keeps_gathered()) return GatheredBeside(spec, layout, bytes, unit, step);
+    return again || !spec.shards_params() ? gathered : left;
+  };
+  for (int u = last; u >= 0; --u) {
+    if (u < last && u + 1 != lender) left -= bytes[u + 1].gathered;
+    const int before = u < last ? u + 1 : again ? 0 : u;
+    int64_t reduce = bytes[u].reduced + (before == u ? 0 : bytes[before].reduced);
+    if (lender >= 0 && u != lender && before != lender) reduce += bytes[lender].reduced;
+    at(beside(u, -1), reduce);
+    // The last two of a micro-batch are on their way in the next one's forward.
+    if (again && u < last) at(beside(u, 1), bytes.front().reduced + bytes[std::min(1, last)].reduced);
+  }
+  return shares;
+}
+
 struct ComputePeak {
   int64_t activations = 0;
   int64_t workspace = 0;
@@ -157,6 +232,59 @@ std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std:
                       full ? ", selective on the others" : "");
 }
 
+StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFacts& model,
+                      const Layout& layout) {
+  const bool cuda = spec.device == DeviceKind::kCuda;
+  const ComputePeak compute = PeakOfCompute(spec, model);
+  const OwnedBytes owned = OwnedBy(layout);
+  const int64_t transient = compute.activations + compute.workspace;
+  const bool whole = !spec.shards_grads();
+  StepMemory memory;
+  memory.components = {
+      {"main_params", owned.main,
+       owned.parts == 1 ? "the model in fp32" : absl::StrCat("1/", owned.parts, " of the model in fp32")},
+      {"optimizer", owned.moment * spec.optimizer.moments(), OptimizerNote(spec)},
+      Gradients(spec, owned, arena.reduce),
+      {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
+      {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
+      {"reduce_buffers", whole ? 0 : arena.reduce,
+       whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
+      {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
+      {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
+      {"library", cuda ? kCudaLibraryBytes : GlooBytes(layout),
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
+      {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
+       cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
+  };
+  for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
+  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0});
+  return memory;
+}
+
+std::optional<RecomputeChoice> CheapestWith(const ArenaShares& arena, const Spec& spec,
+                                            const ModelFacts& model, const Layout& layout,
+                                            std::optional<int64_t> only_layers) {
+  Spec tried = spec;
+  const auto fits = [&](Recompute recompute, int64_t layers) {
+    tried.recompute = recompute;
+    tried.recompute_layers = layers;
+    return MemoryWith(arena, tried, model, layout).peak_bytes <= spec.memory_budget_bytes;
+  };
+  const int64_t blocks = BlocksOf(model);
+  if (fits(Recompute::kNone, 0)) return RecomputeChoice{Recompute::kNone, 0};
+  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+    int64_t enough = only_layers.value_or(blocks);
+    if (!fits(recompute, enough)) continue;
+    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;  // More layers never need more memory.
+    while (too_few + 1 < enough) {
+      const int64_t middle = too_few + (enough - too_few) / 2;
+      (fits(recompute, middle) ? enough : too_few) = middle;
+    }
+    return RecomputeChoice{recompute, enough};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int64_t BlocksOf(const ModelFacts& model) {
@@ -188,56 +316,22 @@ LargestUnit FindLargestUnit(const Layout& layout) {
 
 StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
                       const Program& program) {
-  const bool cuda = spec.device == DeviceKind::kCuda;
-  const ArenaShares arena = SharesOf(spec, program);
-  const ComputePeak compute = PeakOfCompute(spec, model);
-  const OwnedBytes owned = OwnedBy(layout);
-  const int64_t transient = compute.activations + compute.workspace;
-  const bool whole = !spec.shards_grads();
-  StepMemory memory;
-  memory.components = {
-      {"main_params", owned.main,
-       owned.parts == 1 ? "the model in fp32" : absl::StrCat("1/", owned.parts, " of the model in fp32")},
-      {"optimizer", owned.moment * spec.optimizer.moments(), OptimizerNote(spec)},
-      Gradients(spec, owned, arena.reduce),
-      {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
-      {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
-      {"reduce_buffers", whole ? 0 : arena.reduce,
-       whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
-      {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
-      {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
-      {"library", cuda ? kCudaLibraryBytes : GlooBytes(layout),
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
-      {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
-       cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
-  };
-  for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
-  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0});
-  return memory;
+  return MemoryWith(SharesOf(spec, program), spec, model, layout);
+}
+
+StepMemory EstimateMemory(const Spec& spec, const ModelFacts& model, const Layout& layout) {
+  return MemoryWith(EstimateShares(spec, layout), spec, model, layout);
 }
 
 std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFacts& model,
                                                  const Layout& layout, const Program& program,
                                                  std::optional<int64_t> only_layers) {
-  Spec tried = spec;
-  const auto fits = [&](Recompute recompute, int64_t layers) {
-    tried.recompute = recompute;
-    tried.recompute_layers = layers;
-    return PlanMemory(tried, model, layout, program).peak_bytes <= spec.memory_budget_bytes;
-  };
-  const int64_t blocks = BlocksOf(model);
-  if (fits(Recompute::kNone, 0)) return RecomputeChoice{Recompute::kNone, 0};
-  for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
-    int64_t enough = only_layers.value_or(blocks);
-    if (!fits(recompute, enough)) continue;
-    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;  // More layers never need more memory.
-    while (too_few + 1 < enough) {
-      const int64_t middle = too_few + (enough - too_few) / 2;
-      (fits(recompute, middle) ? enough : too_few) = middle;
-    }
-    return RecomputeChoice{recompute, enough};
-  }
-  return std::nullopt;
+  return CheapestWith(SharesOf(spec, program), spec, model, layout, only_layers);
+}
+
+std::optional<RecomputeChoice> EstimateRecompute(const Spec& spec, const ModelFacts& model,
+                                                 const Layout& layout) {
+  return CheapestWith(EstimateShares(spec, layout), spec, model, layout, std::nullopt);
 }
 
 }  // namespace fsdpd

@@ -37,6 +37,10 @@ struct StepMemory {
 StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& layout,
                       const Program& program);
 
+// The same without the program, in closed form: its arena is taken to be what is live at once where that is
+// most. Within some percent of the plan's, on either side.
+StepMemory EstimateMemory(const Spec& spec, const ModelFacts& model, const Layout& layout);
+
 // What one unit adds while its backward runs, beside what the units before it keep: all that a unit without
 // recompute keeps (with recompute it is there again, of selective not all at once), and its workspace.
 struct UnitPeak {
@@ -60,6 +64,10 @@ struct RecomputeChoice {
 std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFacts& model,
                                                  const Layout& layout, const Program& program,
                                                  std::optional<int64_t> only_layers = std::nullopt);
+
+// Likewise by EstimateMemory().
+std::optional<RecomputeChoice> EstimateRecompute(const Spec& spec, const ModelFacts& model,
+                                                 const Layout& layout);
 
 // The unit with the most gathered bytes: what prefetch is by default.
 struct LargestUnit {

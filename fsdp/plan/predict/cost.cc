@@ -19,8 +19,8 @@ double D(int64_t value) { return static_cast<double>(value); }
 
 class Costs {
  public:
-  Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
-        const DeviceProfile& profile, Placement placement)
+  Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const DeviceProfile& profile,
+        Placement placement)
       : spec_(spec),
         model_(model),
         layout_(layout),
@@ -58,7 +58,67 @@ class Costs {
     return 0;
   }
 
+  // Of a unit's forward, and of its backward, which may run the forward's again.
+  void AddExchanges(const Instruction& i, std::array<ExchangeCost, kGroups>* costs) const {
+    const bool both = i.op == Op::kForwardBackward;
+    const bool forward = both || i.op == Op::kForward, backward = both || i.op == Op::kBackward;
+    if (!forward && !backward) return;
+    const int64_t forwards = (forward ? 1 : 0) + (backward && i.recompute == Recompute::kFull ? 1 : 0);
+    for (const UnitExchange& exchange : model_.units[i.unit].exchanges) {
+      ExchangeCost& sum = (*costs)[static_cast<size_t>(exchange.group)];
+      const auto add = [&sum](const ExchangeCost& cost, int64_t times) {
+        sum.seconds += D(times) * cost.seconds;
+        sum.received_bytes += times * cost.received_bytes;
+        sum.count += times * cost.count;
+      };
+      add(Cost(exchange, exchange.forward_elements), forwards);
+      add(Cost(exchange, exchange.backward_elements), backward ? 1 : 0);
+    }
+  }
+
+  UnitSeconds OfUnit(int unit) const {
+    UnitSeconds seconds;
+    Instruction run;
+    run.unit = unit;
+    run.recompute = RecomputeOf(spec_, model_, unit);
+    const auto of = [&](Op op) {
+      run.op = op;
+      return Of(run);
+    };
+    seconds.forward = of(Op::kForward);
+    seconds.backward = of(Op::kBackward);
+    for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
+    return seconds;
+  }
+
+  double OfNorm() const {
+    Instruction norm;
+    norm.op = Op::kNorm;
+    norm.group = GroupOf(norm.op, nullptr);
+    return Of(norm);
+  }
+
  private:
+  void AddBucket(int bucket, UnitSeconds* seconds) const {
+    const Bucket& at = layout_.buckets[bucket];
+    const auto of = [&](Op op, bool accumulate = false) {
+      Instruction i;
+      i.op = op;
+      i.unit = at.unit;
+      i.bucket = bucket;
+      i.group = GroupOf(op, &at);
+      i.accumulate = accumulate;
+      return Of(i);
+    };
+    (at.groups.shard == Group::kSelf ? seconds->cast : seconds->gather) += of(Op::kGather);
+    if (at.pieces > 1) seconds->publish += of(Op::kPublish);
+    if (!at.trainable) return;
+    seconds->reduce_set += of(Op::kReduce);
+    seconds->reduce_add += of(Op::kReduce, /*accumulate=*/true);
+    if (at.groups.replicate != Group::kSelf) seconds->reduce_outer += of(Op::kReduceOuter);
+    seconds->update += of(Op::kUpdate);
+  }
+
   // Spans that do not divide a node lie over its end somewhere.
   bool OnOneNode(Group group) const {
     const int64_t span = spec_.mesh.SpanOf(group);
@@ -92,17 +152,20 @@ class Costs {
                                                 : profile_.network_gather_bytes_per_second);
   }
 
+  // Of so many numbers.
+  ExchangeCost Cost(const UnitExchange& exchange, int64_t elements) const {
+    if (spec_.mesh.SizeOf(exchange.group) == 1 || elements == 0) return {};
+    const double rate = Has(exchange.group, Axis::kReplicate) ? profile_.outer_reduce_bytes_per_second
+                        : OnOneNode(exchange.group)           ? profile_.node_reduce_bytes_per_second
+                                                              : profile_.network_reduce_bytes_per_second;
+    const int64_t bytes = ReceivedBytes(spec_.mesh, exchange, elements);
+    return {profile_.collective_latency_seconds + D(bytes) / rate, bytes, 1};
+  }
+
   // Within a unit, of so many numbers each.
   double Exchanges(const UnitFacts& unit, int64_t UnitExchange::*elements) const {
     double seconds = 0;
-    for (const UnitExchange& exchange : unit.exchanges) {
-      if (spec_.mesh.SizeOf(exchange.group) == 1 || exchange.*elements == 0) continue;
-      const double rate = Has(exchange.group, Axis::kReplicate) ? profile_.outer_reduce_bytes_per_second
-                          : OnOneNode(exchange.group)           ? profile_.node_reduce_bytes_per_second
-                                                                : profile_.network_reduce_bytes_per_second;
-      seconds += profile_.collective_latency_seconds +
-                 D(ReceivedBytes(spec_.mesh, exchange, exchange.*elements)) / rate;
-    }
+    for (const UnitExchange& exchange : unit.exchanges) seconds += Cost(exchange, exchange.*elements).seconds;
     return seconds;
   }
 
@@ -191,7 +254,7 @@ class Costs {
 std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model, const Layout& layout,
                                        const Program& program, const DeviceProfile& profile,
                                        Placement placement) {
-  const Costs costs(spec, model, layout, program, profile, placement);
+  const Costs costs(spec, model, layout, profile, placement);
   std::vector<double> seconds;
   for (const Instruction& i : program.instructions) seconds.push_back(costs.Of(i));
   return seconds;
@@ -209,6 +272,24 @@ std::vector<double> SnapshotSeconds(const Spec& spec, const Layout& layout, cons
   for (const Instruction& i : program.instructions) {
     seconds.push_back(i.op == Op::kSnapshot ? by_bucket[i.bucket] : 0);
   }
+  return seconds;
+}
+
+std::array<ExchangeCost, kGroups> ExchangeCosts(const Spec& spec, const ModelFacts& model,
+                                                const Layout& layout, const Program& program,
+                                                const DeviceProfile& profile, Placement placement) {
+  const Costs costs(spec, model, layout, profile, placement);
+  std::array<ExchangeCost, kGroups> sums;
+  for (const Instruction& i : program.instructions) costs.AddExchanges(i, &sums);
+  return sums;
+}
+
+StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                                  const DeviceProfile& profile, Placement placement) {
+  const Costs costs(spec, model, layout, profile, placement);
+  StepSeconds seconds;
+  for (size_t u = 0; u < model.units.size(); ++u) seconds.units.push_back(costs.OfUnit(static_cast<int>(u)));
+  seconds.norm = costs.OfNorm();
   return seconds;
 }
 

@@ -2,6 +2,9 @@
 // divided by a device's rates. Decides nothing about order; simulate.h puts the times together.
 #pragma once
 
+#include <array>
+#include <vector>
+
 #include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/plan/program/program.h"
 
@@ -21,6 +24,36 @@ std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model
 // InstructionSeconds() has 0 for them, as most steps save nothing.
 std::vector<double> SnapshotSeconds(const Spec& spec, const Layout& layout, const Program& program,
                                     const DeviceProfile& profile);
+
+// What the units of a step exchange within their instructions, by group: part of those instructions' time.
+struct ExchangeCost {
+  double seconds = 0;
+  int64_t received_bytes = 0;  // By one rank.
+  int64_t count = 0;
+};
+std::array<ExchangeCost, kGroups> ExchangeCosts(const Spec& spec, const ModelFacts& model,
+                                                const Layout& layout, const Program& program,
+                                                const DeviceProfile& profile, Placement placement);
+
+// What each instruction that there may be of one unit takes, all of its buckets together, without a program:
+// what estimate.h adds up.
+struct UnitSeconds {
+  double forward = 0;
+  double backward = 0;
+  double cast = 0;    // A gather that is one rank's own, and so is compute.
+  double gather = 0;  // All others.
+  double reduce_set = 0;
+  double reduce_add = 0;
+  double reduce_outer = 0;
+  double publish = 0;
+  double update = 0;
+};
+struct StepSeconds {
+  std::vector<UnitSeconds> units;
+  double norm = 0;
+};
+StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                                  const DeviceProfile& profile, Placement placement);
 
 // FLOPs of a step over all ranks: three times the forward's, causal attention counted half, recompute not
 // counted.

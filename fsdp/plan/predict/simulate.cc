@@ -25,8 +25,9 @@ double EndOfCompute(const Program& program, const LaneTimes& times, int step) {
 // Times of the reported step are relative to the end of the compute of the one before.
 class Report {
  public:
-  Report(const Program& program, std::vector<Traffic> traffic, LaneTimes times)
-      : program_(program), traffic_(std::move(traffic)), times_(std::move(times)) {
+  Report(const Program& program, std::vector<Traffic> traffic, std::array<ExchangeCost, kGroups> exchanges,
+         LaneTimes times)
+      : program_(program), traffic_(std::move(traffic)), exchanges_(exchanges), times_(std::move(times)) {
     begin_ = EndOfCompute(program_, times_, kReported - 1);
     end_ = EndOfCompute(program_, times_, kReported);
   }
@@ -37,8 +38,14 @@ class Report {
       simulation->spans.push_back({time.start - begin_, time.end - time.start});
     }
     std::map<Op, SimulatedOp> ops;
-    for (const LaneTimes::Piece& piece : times_.pieces) Add(piece, simulation, &ops);
+    std::map<Group, SimulatedGroup> groups;
+    for (const LaneTimes::Piece& piece : times_.pieces) Add(piece, simulation, &ops, &groups);
     for (size_t i = 0; i < traffic_.size(); ++i) {
+      if (traffic_[i].travels()) {
+        SimulatedGroup& group = groups[program_.instructions[i].group];
+        group.bytes += traffic_[i].received_bytes;
+        ++group.count;
+      }
       SimulatedOp& op = ops[program_.instructions[i].op];
       op.counted_as = traffic_[i].counted_as;
       op.bytes += traffic_[i].received_bytes;
@@ -47,6 +54,11 @@ class Report {
     for (auto& [op, sum] : ops) {
       sum.op = op;
       simulation->ops.push_back(sum);
+    }
+    AddExchanges(simulation, &groups);
+    for (auto& [group, sum] : groups) {
+      sum.group = group;
+      simulation->groups.push_back(sum);
     }
   }
 
@@ -99,7 +111,21 @@ class Report {
     int64_t bytes = 0;
   };
 
-  void Add(const LaneTimes::Piece& piece, Simulation* simulation, std::map<Op, SimulatedOp>* ops) const {
+  void AddExchanges(Simulation* simulation, std::map<Group, SimulatedGroup>* groups) const {
+    for (int g = 0; g < kGroups; ++g) {
+      const ExchangeCost& cost = exchanges_[g];
+      if (cost.count == 0) continue;
+      SimulatedGroup& group = (*groups)[static_cast<Group>(g)];
+      group.seconds += cost.seconds;
+      group.exposed_seconds += cost.seconds;
+      group.bytes += cost.received_bytes;
+      group.count += cost.count;
+      simulation->exchanged_seconds += cost.seconds;
+    }
+  }
+
+  void Add(const LaneTimes::Piece& piece, Simulation* simulation, std::map<Op, SimulatedOp>* ops,
+           std::map<Group, SimulatedGroup>* groups) const {
     const double seconds = std::min(piece.time.end, end_) - std::max(piece.time.start, begin_);
     if (seconds <= 0) return;
     const bool computes = piece.running[static_cast<size_t>(LaneId::kCompute)] >= 0;
@@ -112,13 +138,18 @@ class Report {
       op.seconds += seconds;
       if (!traffic_[running].travels()) continue;
       communicates = true;
-      if (!computes) op.exposed_seconds += seconds;
+      SimulatedGroup& group = (*groups)[i.group];
+      group.seconds += seconds;
+      if (computes) continue;
+      op.exposed_seconds += seconds;
+      group.exposed_seconds += seconds;
     }
     if (communicates && !computes) simulation->exposed_seconds += seconds;
   }
 
   const Program& program_;
   const std::vector<Traffic> traffic_;  // By instruction.
+  const std::array<ExchangeCost, kGroups> exchanges_;
   const LaneTimes times_;
   double begin_ = 0;
   double end_ = 0;
@@ -197,7 +228,8 @@ Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& lay
   std::vector<Traffic> traffic;
   for (const Instruction& i : program.instructions) traffic.push_back(TrafficOf(spec.mesh, layout, i));
   const Slowdown slowdown{profile.compute_slowdown, profile.communication_slowdown};
-  Report report(program, std::move(traffic), RunLanes(program, seconds, kSteps, slowdown));
+  Report report(program, std::move(traffic), ExchangeCosts(spec, model, layout, program, profile, placement),
+                RunLanes(program, seconds, kSteps, slowdown));
   Simulation simulation;
   report.Fill(&simulation);
   AddSnapshots(spec, layout, program, profile, seconds, slowdown, &simulation);

@@ -28,6 +28,16 @@ struct SimulatedOp {
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;  // Traffic's.
 };
 
+// All that travels over groups of one kind within a step, with what units exchange. That is within compute's
+// time, and nothing is computed meanwhile.
+struct SimulatedGroup {
+  Group group = Group::kSelf;
+  double seconds = 0;
+  double exposed_seconds = 0;
+  int64_t bytes = 0;  // Received by one rank.
+  int64_t count = 0;
+};
+
 // Bytes in use from this moment to the next sample, in SimulatedComponents()'s order.
 struct MemorySample {
   double start = 0;
@@ -37,11 +47,13 @@ struct MemorySample {
 struct Simulation {
   std::vector<SimulatedSpan> spans;  // By instruction index.
   double step_seconds = 0;
-  double compute_seconds = 0;    // The compute lane's busy time.
-  double exposed_seconds = 0;    // Compute idle and any communication under way.
-  std::vector<SimulatedOp> ops;  // Kinds that occur, in Op's order.
-  double tokens_per_second = 0;  // Over all ranks.
-  double mfu = 0;                // StepFlops over what the ranks' peak would do in the step's time.
+  double compute_seconds = 0;          // The compute lane's busy time.
+  double exposed_seconds = 0;          // Compute idle and any communication under way.
+  std::vector<SimulatedOp> ops;        // Kinds that occur, in Op's order.
+  std::vector<SimulatedGroup> groups;  // Over which anything travels, in Group's order.
+  double exchanged_seconds = 0;        // Of compute_seconds: units' exchanges.
+  double tokens_per_second = 0;        // Over all ranks.
+  double mfu = 0;                      // StepFlops over what the ranks' peak would do in the step's time.
   // The step above saves nothing. Where one does, its Snapshots take so long together, and the step after it,
   // whose Updates wait for them, is so much longer.
   double snapshot_seconds = 0;

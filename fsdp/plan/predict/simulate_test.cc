@@ -156,6 +156,30 @@ TEST(Simulate, CountsAndBytesAreTheProgramsOwn) {
   EXPECT_EQ(reduce->bytes, 2 * bytes) << "two micro-batches";
 }
 
+TEST(Simulate, GroupsHaveWhatOperationsAndUnitsSendBetweenThem) {
+  std::vector<Spec> specs = Specs();
+  specs.push_back(Small(4, Strategy::kOptimGradsParams));
+  specs.back().mesh = specs.back().mesh.WithContext(2).WithTensor(2);
+  for (const Spec& spec : specs) {
+    const Simulation r = SimulatedOf(spec, *FindProfile("cpu")).result;
+    int64_t ops = 0, groups = 0;
+    double exposed = 0;
+    for (const SimulatedOp& op : r.ops) ops += op.bytes;
+    for (const SimulatedGroup& group : r.groups) {
+      EXPECT_GT(spec.mesh.SizeOf(group.group), 1);
+      EXPECT_GT(group.count, 0);
+      EXPECT_LE(group.exposed_seconds, group.seconds * (1 + 1e-9));
+      groups += group.bytes;
+      exposed += group.exposed_seconds;
+    }
+    const bool shares = spec.mesh.SizeOf(Group::kSample) > 1;
+    EXPECT_EQ(r.exchanged_seconds > 0, shares);
+    EXPECT_EQ(groups > ops, shares) << "units exchange beside the operations";
+    EXPECT_LE(r.exchanged_seconds, r.compute_seconds);
+    EXPECT_GE(exposed, (r.exposed_seconds + r.exchanged_seconds) * (1 - 1e-9));
+  }
+}
+
 TEST(Simulate, RatesFollowFromTheStepsTime) {
   const Spec spec = Small(4, Strategy::kOptimGradsParams);
   const DeviceProfile& profile = *FindProfile("cpu");

@@ -1,0 +1,142 @@
+#include "fsdp/plan/predict/estimate.h"
+
+#include <algorithm>
+
+#include "fsdp/plan/program/residencies.h"
+
+namespace fsdpd {
+namespace {
+
+// A part of the step in which lanes run beside each other, each with as many seconds of work.
+struct Part {
+  double compute = 0;
+  double gather = 0;
+  double reduce = 0;
+  double outer = 0;
+};
+
+class Estimate {
+ public:
+  Estimate(const Spec& spec, const Layout& layout, StepSeconds seconds, const DeviceProfile& profile)
+      : spec_(spec),
+        layout_(layout),
+        seconds_(std::move(seconds)),
+        profile_(profile),
+        units_(static_cast<int>(layout.units.size())),
+        micro_batches_(spec.micro_batches_per_step()) {
+    SortGathers();
+  }
+
+  // All micro-batches but the first and the last are alike.
+  double Run() const {
+    double seconds = Seconds(Forward(/*first=*/true)) + Tail();
+    if (micro_batches_ > 1) {
+      seconds += Seconds(BackwardBetween(/*first=*/true));
+      seconds += static_cast<double>(micro_batches_ - 1) * Seconds(Forward(/*first=*/false));
+      seconds += static_cast<double>(micro_batches_ - 2) * Seconds(BackwardBetween(/*first=*/false));
+    }
+    return seconds + Seconds(LastBackward(/*first=*/micro_batches_ == 1));
+  }
+
+ private:
+  // Of two lanes that start together, until both are done. Both are slower while the other runs too.
+  double Beside(double compute, double communication) const {
+    const double hidden = communication * profile_.communication_slowdown;
+    const double exposed = compute * profile_.compute_slowdown;
+    if (hidden <= exposed) return compute + hidden * (1 - 1 / profile_.compute_slowdown);
+    return exposed + communication - exposed / profile_.communication_slowdown;
+  }
+
+  double Seconds(const Part& part) const {
+    return Beside(part.compute, std::max({part.gather, part.reduce, part.outer}));
+  }
+
+  // Units' gathers by the part of the step that first needs them: of the first two micro-batches, as all
+  // later ones are like the second.
+  void SortGathers() {
+    const int passes = 2 * units_ - 1;  // Of a micro-batch: the last unit's two are one.
+    const auto shown = static_cast<int>(std::min<int64_t>(micro_batches_, 2));
+    for (const Residency& stay :
+         ListResidencies(layout_, TrainingSchedule(units_, shown), spec_.keeps_gathered())) {
+      const bool backward = stay.first_pass % passes >= units_ - 1;
+      (backward ? gathers_back_ : gathers_)[stay.first_pass / passes] += seconds_.units[stay.unit].gather;
+    }
+  }
+
+  Part Forward(bool first) const {
+    Part part;
+    for (int u = 0; u + 1 < units_; ++u) part.compute += seconds_.units[u].forward;
+    part.gather = gathers_[first ? 0 : 1];
+    if (!first) {
+      if (spec_.shards_grads()) part.reduce = LastReduce(/*first=*/false);  // Of the micro-batch before.
+      return part;
+    }
+    part.gather -= std::min(part.gather, FirstGather());  // With the updates, in Tail().
+    for (const UnitSeconds& unit : seconds_.units) {
+      part.compute += unit.cast;
+      part.outer += unit.publish;
+    }
+    return part;
+  }
+
+  // Of a micro-batch that another one follows. Its last reduction runs beside the forward of that.
+  Part BackwardBetween(bool first) const {
+    Part part;
+    part.compute = seconds_.units.back().forward;
+    part.gather = gathers_back_[first ? 0 : 1];
+    for (const UnitSeconds& unit : seconds_.units) part.compute += unit.backward;
+    if (spec_.shards_grads()) part.reduce = ReducesBesideBackward(first);
+    return part;
+  }
+
+  // Of the last one, whose last reductions are the tail's. Gradients that are whole are reduced once.
+  Part LastBackward(bool first) const {
+    Part part = BackwardBetween(first);
+    part.reduce = ReducesBesideBackward(first);
+    for (int u = 1; u < units_; ++u) part.outer += seconds_.units[u].reduce_outer;
+    return part;
+  }
+
+  // All but the first unit's, which nothing of the backward is left for.
+  double ReducesBesideBackward(bool first) const {
+    double seconds = 0;
+    for (int u = 1; u < units_; ++u) seconds += ReduceOf(seconds_.units[u], first);
+    return seconds;
+  }
+
+  double ReduceOf(const UnitSeconds& unit, bool first) const {
+    return first || !spec_.shards_grads() ? unit.reduce_set : unit.reduce_add;
+  }
+  double LastReduce(bool first) const { return ReduceOf(seconds_.units.front(), first); }
+  double FirstGather() const { return seconds_.units.front().gather; }
+
+  // After the last backward: its reduction, the norm, and the updates, beside whose later ones the next
+  // step's first unit is gathered.
+  double Tail() const {
+    const UnitSeconds& unit = seconds_.units.front();
+    double updates = 0;
+    for (const UnitSeconds& each : seconds_.units) updates += each.update;
+    const double next = unit.publish + FirstGather();
+    return LastReduce(micro_batches_ == 1) + unit.reduce_outer + seconds_.norm + unit.update +
+           Beside(updates - unit.update, next);
+  }
+
+  const Spec& spec_;
+  const Layout& layout_;
+  const StepSeconds seconds_;
+  const DeviceProfile& profile_;
+  const int units_;
+  const int64_t micro_batches_;
+  double gathers_[2] = {0, 0};       // Of forwards, of the first micro-batch and of each later one.
+  double gathers_back_[2] = {0, 0};  // Of backwards, likewise.
+};
+
+}  // namespace
+
+double EstimateStepSeconds(const Spec& spec, const ModelFacts& model, const Layout& layout,
+                           const DeviceProfile& profile, Placement placement) {
+  const StepSeconds seconds = SecondsWithoutProgram(spec, model, layout, profile, placement);
+  return Estimate(spec, layout, seconds, profile).Run();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,90 @@
+#include "fsdp/plan/predict/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "fsdp/plan/predict/simulate.h"
+
+namespace fsdpd {
+namespace {
+
+Spec Small(Strategy strategy, int64_t micro_batches) {
+  Spec spec;
+  spec.model = LlamaConfig{32768, 2048, 8192, 16, 16, 4, 10000, 1e-5, 128};
+  spec.data.sequence_length = 4096;
+  spec.steps = 1;
+  spec.device = DeviceKind::kCuda;
+  spec.precision.compute = DType::kBf16;
+  spec.mesh = Mesh::DataParallel(1, 8);
+  spec.global_batch = 8 * micro_batches;
+  spec.strategy = strategy;
+  spec.prefetch_bytes = int64_t{200} << 20;
+  return spec;
+}
+
+struct Both {
+  double estimated = 0;
+  double simulated = 0;
+};
+
+Both SecondsOf(const Spec& spec, const DeviceProfile& profile) {
+  const ModelFacts model = DescribeSpec(spec);
+  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+  const Program program = CompileProgram(spec, model, layout);
+  return {EstimateStepSeconds(spec, model, layout, profile, {8}),
+          Simulate(spec, model, layout, program, profile, {8}).step_seconds};
+}
+
+constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
+                                    Strategy::kOptimGradsParams};
+
+TEST(Estimate, IsNearTheSimulationOfEachStrategyAndAccumulation) {
+  for (const Strategy strategy : kStrategies) {
+    for (const int64_t micro_batches : {1, 2, 5}) {
+      const Both both = SecondsOf(Small(strategy, micro_batches), *FindProfile("h200"));
+      EXPECT_NEAR(both.estimated / both.simulated, 1, 0.05) << NameOf(strategy) << " x " << micro_batches;
+    }
+  }
+}
+
+TEST(Estimate, IsNearTheSimulationWhereLinksDecide) {
+  DeviceProfile slow = *FindProfile("h200");
+  slow.node_gather_bytes_per_second /= 50;
+  slow.node_reduce_bytes_per_second /= 50;
+  for (const Strategy strategy : kStrategies) {
+    for (const int64_t micro_batches : {1, 2, 5}) {
+      const Both both = SecondsOf(Small(strategy, micro_batches), slow);
+      EXPECT_NEAR(both.estimated / both.simulated, 1, 0.15) << NameOf(strategy) << " x " << micro_batches;
+    }
+  }
+}
+
+TEST(Estimate, CountsReplicasAndWhatRanksShare) {
+  for (const Strategy outer : {Strategy::kNoShard, Strategy::kOptim}) {
+    Spec spec = Small(Strategy::kOptimGradsParams, 2);
+    spec.mesh = Mesh::DataParallel(2, 8);
+    spec.global_batch = 32;
+    spec.outer_strategy = outer;
+    const Both both = SecondsOf(spec, *FindProfile("h200"));
+    EXPECT_NEAR(both.estimated / both.simulated, 1, 0.05) << NameOf(outer);
+  }
+  Spec spec = Small(Strategy::kOptimGradsParams, 2);
+  const double whole = SecondsOf(spec, *FindProfile("h200")).estimated;
+  spec.mesh = spec.mesh.WithContext(2).WithTensor(2);
+  const Both both = SecondsOf(spec, *FindProfile("h200"));
+  EXPECT_NEAR(both.estimated / both.simulated, 1, 0.05);
+  EXPECT_GT(both.estimated, whole) << "a quarter of the ranks reads samples, and the batch is the same";
+}
+
+TEST(Estimate, KeptBucketsAreGatheredOnce) {
+  DeviceProfile slow = *FindProfile("h200");
+  slow.node_gather_bytes_per_second /= 50;
+  Spec spec = Small(Strategy::kOptimGradsParams, 4);
+  const Both each_pass = SecondsOf(spec, slow);
+  spec.keep_gathered = true;
+  const Both once = SecondsOf(spec, slow);
+  EXPECT_LT(once.estimated, each_pass.estimated / 2);
+  EXPECT_LT(once.simulated, each_pass.simulated / 2);
+}
+
+}  // namespace
+}  // namespace fsdpd

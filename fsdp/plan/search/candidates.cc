@@ -1,0 +1,201 @@
+#include "fsdp/plan/search/candidates.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/defaults.h"
+
+namespace fsdpd {
+namespace {
+
+using Jobs = std::vector<v1::JobSpec>;
+
+// What stays, whatever is tried.
+struct Fixed {
+  int64_t world = 1;
+  int64_t ranks_per_node = 1;
+  int64_t global_batch = 1;  // Samples.
+};
+
+// What ways can differ in. A value that is the default is left out, so that a spec says no more than it must.
+struct Dimension {
+  const char* field;
+  Jobs (*variants)(const Fixed& fixed, const v1::JobSpec& job);  // Of a job with those before it set.
+};
+
+std::vector<int64_t> DivisorsOf(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t low = 1; low * low <= number; ++low) {
+    if (number % low != 0) continue;
+    divisors.push_back(low);
+    if (low != number / low) divisors.push_back(number / low);
+  }
+  std::sort(divisors.begin(), divisors.end());
+  return divisors;
+}
+
+int64_t TensorOf(const v1::JobSpec& job) {
+  return job.parallel().has_tensor() ? std::max<int64_t>(job.parallel().tensor(), 1) : 1;
+}
+int64_t ContextOf(const v1::JobSpec& job) {
+  return job.parallel().has_context() ? std::max<int64_t>(job.parallel().context(), 1) : 1;
+}
+int64_t Sharing(const v1::JobSpec& job) { return TensorOf(job) * ContextOf(job); }
+
+// Neighbourhoods that neither share a node nor fill some lie over the ends of nodes: never better.
+bool FitsNodes(const Fixed& fixed, int64_t ranks) {
+  return fixed.ranks_per_node % ranks == 0 || ranks % fixed.ranks_per_node == 0;
+}
+
+Jobs Tensors(const Fixed& fixed, const v1::JobSpec& job) {
+  Jobs jobs;
+  for (const int64_t tensor : DivisorsOf(fixed.ranks_per_node)) {
+    jobs.push_back(job);
+    jobs.back().mutable_parallel()->clear_tensor();
+    if (tensor > 1) jobs.back().mutable_parallel()->set_tensor(tensor);
+  }
+  return jobs;
+}
+
+Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
+  Jobs jobs;
+  if (fixed.world % TensorOf(job) != 0) return jobs;
+  for (const int64_t context : DivisorsOf(fixed.world / TensorOf(job))) {
+    if (!FitsNodes(fixed, context * TensorOf(job))) continue;
+    jobs.push_back(job);
+    jobs.back().mutable_parallel()->clear_context();
+    if (context > 1) jobs.back().mutable_parallel()->set_context(context);
+  }
+  return jobs;
+}
+
+Jobs Strategies(const Fixed&, const v1::JobSpec& job) {
+  Jobs jobs;
+  const auto add = [&](v1::Strategy strategy, bool keep_gathered) {
+    jobs.push_back(job);
+    jobs.back().mutable_fsdp()->set_strategy(strategy);
+    jobs.back().mutable_fsdp()->set_keep_gathered(keep_gathered);
+  };
+  add(v1::STRATEGY_OPTIM_GRADS_PARAMS, false);
+  add(v1::STRATEGY_OPTIM_GRADS_PARAMS, true);
+  add(v1::STRATEGY_OPTIM_GRADS, false);
+  add(v1::STRATEGY_OPTIM, false);
+  add(v1::STRATEGY_NO_SHARD, false);
+  return jobs;
+}
+
+// Replicas of what ranks that do not share samples would shard.
+Jobs Outers(const Fixed& fixed, const v1::JobSpec& job) {
+  Jobs jobs = {job};
+  jobs.back().mutable_fsdp()->clear_outer();
+  if (fixed.world % Sharing(job) != 0) return jobs;
+  const int64_t most = fixed.world / Sharing(job);
+  for (const int64_t size : DivisorsOf(most)) {
+    if (size == 1 || !FitsNodes(fixed, fixed.world / size)) continue;
+    for (const v1::Strategy strategy : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM}) {
+      jobs.push_back(job);
+      jobs.back().mutable_fsdp()->mutable_outer()->set_size(size);
+      jobs.back().mutable_fsdp()->mutable_outer()->set_strategy(strategy);
+    }
+  }
+  return jobs;
+}
+
+Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
+  Jobs jobs;
+  const int64_t readers = fixed.world / std::min(Sharing(job), fixed.world);
+  if (fixed.global_batch % readers != 0) return jobs;
+  for (const int64_t size : DivisorsOf(fixed.global_batch / readers)) {
+    jobs.push_back(job);
+    jobs.back().mutable_train()->set_micro_batch(size);
+  }
+  return jobs;
+}
+
+// The last one's values of an otherwise equal job follow each other.
+constexpr Dimension kDimensions[] = {
+    {"parallel.tensor", Tensors}, {"parallel.context", Contexts},      {"fsdp.strategy", Strategies},
+    {"fsdp.outer", Outers},       {"train.micro_batch", MicroBatches},
+};
+constexpr size_t kLast = std::size(kDimensions) - 1;
+constexpr char kRecompute[] = "fsdp.recompute";
+
+class Walk {
+ public:
+  Walk(Fixed fixed, const std::vector<std::string>& held,
+       const std::function<Visit(const v1::JobSpec&)>& visit)
+      : fixed_(fixed), held_(held), visit_(visit) {}
+
+  // kStop when told so.
+  Visit From(size_t dimension, const v1::JobSpec& job) const {
+    if (dimension == std::size(kDimensions)) return visit_(job);
+    const Dimension& at = kDimensions[dimension];
+    const Jobs jobs = IsHeld(at.field, held_) ? Jobs{job} : at.variants(fixed_, job);
+    for (const v1::JobSpec& each : jobs) {
+      const Visit visit = From(dimension + 1, each);
+      if (visit == Visit::kStop) return visit;
+      if (visit == Visit::kNoMore && dimension == kLast) break;
+    }
+    return Visit::kGoOn;
+  }
+
+ private:
+  const Fixed fixed_;
+  const std::vector<std::string>& held_;
+  const std::function<Visit(const v1::JobSpec&)>& visit_;
+};
+
+}  // namespace
+
+std::vector<std::string> SearchedFields() {
+  std::vector<std::string> fields;
+  for (const Dimension& dimension : kDimensions) fields.emplace_back(dimension.field);
+  fields.emplace_back(kRecompute);
+  return fields;
+}
+
+Violations CheckHeld(const std::vector<std::string>& held) {
+  Violations faults;
+  const std::vector<std::string> fields = SearchedFields();
+  for (const std::string& field : held) {
+    const auto holds = [&](const std::string& searched) { return IsWithin(searched, field); };
+    if (std::any_of(fields.begin(), fields.end(), holds)) continue;
+    faults.push_back({"hold_unknown", FaultLevel::kError, "hold",
+                      absl::StrCat("'", field, "' is nothing that is searched"),
+                      absl::StrCat("hold ", absl::StrJoin(fields, ", "), ", or what is above them"), "", ""});
+  }
+  return faults;
+}
+
+bool IsHeld(const std::string& field, const std::vector<std::string>& held) {
+  return std::any_of(held.begin(), held.end(),
+                     [&](const std::string& each) { return IsWithin(field, each); });
+}
+
+int64_t GlobalBatchOf(const v1::JobSpec& job) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  if (filled.train().has_global_batch()) return filled.train().global_batch();
+  const int64_t world = filled.resources().nodes() * filled.resources().ranks_per_node();
+  const int64_t sharing = filled.parallel().context() * filled.parallel().tensor();
+  return filled.train().micro_batch() * std::max<int64_t>(world / sharing, 1);
+}
+
+void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
+                     const std::function<Visit(const v1::JobSpec&)>& visit) {
+  const v1::Resources resources = WithDefaults(job, nullptr).resources();
+  const Fixed fixed{resources.nodes() * resources.ranks_per_node(), resources.ranks_per_node(),
+                    GlobalBatchOf(job)};
+  v1::JobSpec open = job;
+  open.mutable_train()->set_global_batch(fixed.global_batch);
+  if (!IsHeld(kRecompute, held)) {
+    open.mutable_fsdp()->clear_recompute();
+    open.mutable_fsdp()->clear_recompute_layers();
+  }
+  Walk(fixed, held, visit).From(0, open);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,42 @@
+// The ways to run a job that train the same: its ranks on other meshes, other strategies and micro-batches.
+// Samples of a step, their length, precision and optimizer stay; micro-batches are such that the global batch
+// comes out exactly. What a way may be is a table of dimensions, one row for each; what the rules refuse is
+// among the ways, and theirs to say.
+//
+// Pure. Ways come in an order that depends on the job alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/violation.h"
+#include "proto/fsdpd/v1/job.pb.h"
+
+namespace fsdpd {
+
+// Fields that are tried, by which they can be held: "parallel.tensor", "train.micro_batch", ...
+std::vector<std::string> SearchedFields();
+
+// A fault for each of `held` that is neither such a field nor above one ("parallel").
+Violations CheckHeld(const std::vector<std::string>& held);
+
+// Whether a field keeps what the job says.
+bool IsHeld(const std::string& field, const std::vector<std::string>& held);
+
+// Samples of a step, as the job is written. REQUIRES: its resources and parallel are positive.
+int64_t GlobalBatchOf(const v1::JobSpec& job);
+
+enum class Visit {
+  kGoOn,
+  kNoMore,  // Of this way, with larger micro-batches.
+  kStop,
+};
+
+// Recompute is left to the plan (`auto`: the cheapest that fits), unless it is held. Micro-batches of
+// otherwise equal ways follow each other, the smallest first. REQUIRES: as GlobalBatchOf.
+void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
+                     const std::function<Visit(const v1::JobSpec&)>& visit);
+
+}  // namespace fsdpd

@@ -1,0 +1,105 @@
+#include "fsdp/plan/search/candidates.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec Job(int64_t nodes, int64_t ranks_per_node, int64_t global_batch) {
+  v1::JobSpec job;
+  job.set_name("job");
+  job.mutable_model()->set_preset("llama3-8b");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(8192);
+  job.mutable_train()->set_steps(1);
+  job.mutable_train()->set_global_batch(global_batch);
+  job.mutable_resources()->set_nodes(nodes);
+  job.mutable_resources()->set_ranks_per_node(ranks_per_node);
+  return job;
+}
+
+std::vector<v1::JobSpec> All(const v1::JobSpec& job, const std::vector<std::string>& held = {}) {
+  std::vector<v1::JobSpec> ways;
+  VisitCandidates(job, held, [&](const v1::JobSpec& way) {
+    ways.push_back(way);
+    return Visit::kGoOn;
+  });
+  return ways;
+}
+
+TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
+  std::set<std::string> seen;
+  std::set<int64_t> tensors, contexts, outers;
+  std::set<v1::Strategy> strategies;
+  for (const v1::JobSpec& way : All(Job(2, 4, 16))) {
+    EXPECT_TRUE(seen.insert(way.SerializeAsString()).second) << way.ShortDebugString();
+    tensors.insert(way.parallel().tensor());
+    contexts.insert(way.parallel().context());
+    outers.insert(way.fsdp().outer().size());
+    strategies.insert(way.fsdp().strategy());
+  }
+  EXPECT_EQ(tensors, (std::set<int64_t>{0, 2, 4}));  // 0: left out, and so 1.
+  EXPECT_EQ(contexts, (std::set<int64_t>{0, 2, 4, 8}));
+  EXPECT_EQ(outers, (std::set<int64_t>{0, 2, 4, 8}));
+  EXPECT_EQ(strategies.size(), 4u);
+}
+
+TEST(Candidates, OfOneShapeDifferInTheirMicroBatchAloneAndItGrows) {
+  v1::JobSpec before;
+  for (const v1::JobSpec& way : All(Job(1, 8, 64))) {
+    v1::JobSpec shape = way, last = before;
+    shape.mutable_train()->clear_micro_batch();
+    last.mutable_train()->clear_micro_batch();
+    if (shape.SerializeAsString() == last.SerializeAsString()) {
+      EXPECT_GT(way.train().micro_batch(), before.train().micro_batch());
+    }
+    before = way;
+  }
+}
+
+TEST(Candidates, LargerMicroBatchesAreLeftOutWhenOneIsTooLarge) {
+  int ways = 0;
+  VisitCandidates(Job(1, 8, 64), {}, [&](const v1::JobSpec& way) {
+    EXPECT_EQ(way.train().micro_batch(), 1);
+    ++ways;
+    return Visit::kNoMore;
+  });
+  EXPECT_GT(ways, 10);
+}
+
+TEST(Candidates, KeepTheBatchInMicroBatchesThatDivideIt) {
+  for (const v1::JobSpec& way : All(Job(2, 8, 48))) {
+    EXPECT_EQ(way.train().global_batch(), 48);
+    for (const Violation& fault : CheckJob(way))
+      EXPECT_NE(fault.rule, "global_batch_divisible") << fault.reason;
+  }
+}
+
+TEST(Candidates, WhatIsHeldIsAsItIsWritten) {
+  v1::JobSpec job = Job(1, 8, 64);
+  job.mutable_train()->set_micro_batch(4);
+  job.mutable_parallel()->set_tensor(2);
+  job.mutable_fsdp()->mutable_outer()->set_size(2);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  for (const v1::JobSpec& way : All(job, {"train.micro_batch", "parallel.tensor", "fsdp"})) {
+    EXPECT_EQ(way.train().micro_batch(), 4);
+    EXPECT_EQ(way.parallel().tensor(), 2);
+    EXPECT_EQ(way.fsdp().SerializeAsString(), job.fsdp().SerializeAsString());
+  }
+  for (const v1::JobSpec& way : All(job)) EXPECT_EQ(way.fsdp().recompute(), v1::RECOMPUTE_UNSPECIFIED);
+}
+
+TEST(Candidates, SixRanksANodeAreSplitAsNodesAre) {
+  for (const v1::JobSpec& way : All(Job(4, 6, 96))) {
+    const int64_t context = std::max<int64_t>(way.parallel().context(), 1);
+    const int64_t together = context * std::max<int64_t>(way.parallel().tensor(), 1);
+    EXPECT_TRUE(6 % together == 0 || together % 6 == 0) << together;
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

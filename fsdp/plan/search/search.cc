@@ -1,0 +1,236 @@
+#include "fsdp/plan/search/search.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "base/check_guard.h"
+#include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/plan.h"
+#include "fsdp/plan/predict/estimate.h"
+#include "fsdp/plan/prediction.h"
+#include "fsdp/plan/resolve.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/search/candidates.h"
+
+namespace fsdpd {
+namespace {
+
+// How far the closed form's memory may be off: what is over by less is planned, and seen.
+constexpr int64_t kEstimateSlackDivisor = 10;
+// Programs that turn out not to fit, at most, beside those that do.
+constexpr int kMaxSimulated = 100;
+// When time is up and nothing is found yet.
+constexpr size_t kSimulatedLate = 3;
+
+struct Ranked {
+  v1::JobSpec job;
+  double seconds = 0;      // By the closed form,
+  int64_t peak_bytes = 0;  // ... with the recompute that it says.
+};
+
+// What the closed form says; its time is without meaning where it does not fit.
+struct Estimated {
+  double seconds = 0;
+  int64_t peak_bytes = 0;
+  bool fits = true;
+};
+
+class Search {
+ public:
+  Search(const v1::JobSpec& job, const DeviceProfile& profile, const SearchOptions& options)
+      : job_(job),
+        profile_(profile),
+        options_(options),
+        budget_bytes_(options.budget_bytes_per_rank > 0 ? options.budget_bytes_per_rank
+                                                        : profile.budget_bytes()) {}
+
+  Searched Run() {
+    Violations written = CheckJob(job_);
+    if (IsCountable()) Visit();
+    if (searched_.search.allowed() == 0) {
+      searched_.faults = std::move(written);
+      return std::move(searched_);
+    }
+    Describe();
+    SimulateBest();
+    if (Spent() >= kCancelled) return std::move(searched_);
+    if (!HasErrors(written)) {
+      std::optional<v1::PlanSearch::Way> way = Planned({job_, 0, 0});
+      if (way.has_value()) *searched_.search.mutable_as_written() = *std::move(way);
+    }
+    if (searched_.search.found_size() == 0 && closest_.has_value()) {
+      std::optional<v1::PlanSearch::Way> way = Planned(*closest_);
+      if (way.has_value()) *searched_.search.mutable_closest() = *std::move(way);
+    }
+    return std::move(searched_);
+  }
+
+ private:
+  // Else there is nothing to divide, and a rule says why.
+  bool IsCountable() const {
+    const v1::JobSpec filled = WithDefaults(job_, nullptr);
+    const auto sound = [](int64_t value) { return value > 0 && value < int64_t{1} << 31; };
+    return sound(filled.resources().nodes()) && sound(filled.resources().ranks_per_node()) &&
+           sound(filled.resources().nodes() * filled.resources().ranks_per_node()) &&
+           sound(filled.parallel().tensor()) && sound(filled.parallel().context()) &&
+           sound(filled.train().micro_batch()) && sound(GlobalBatchOf(job_)) && IsWithinRanks(filled);
+  }
+  static bool IsWithinRanks(const v1::JobSpec& filled) {
+    return filled.parallel().tensor() * filled.parallel().context() <=
+           filled.resources().nodes() * filled.resources().ranks_per_node();
+  }
+
+  double Spent() const { return options_.spent == nullptr ? 0 : options_.spent(); }
+
+  void Visit() {
+    v1::PlanSearch& search = searched_.search;
+    search.set_complete(true);
+    VisitCandidates(job_, options_.held, [&](const v1::JobSpec& way) {
+      if (search.tried() >= options_.tried || Spent() > kRankingShare) {
+        search.set_complete(false);
+        return fsdpd::Visit::kStop;
+      }
+      search.set_tried(search.tried() + 1);
+      if (HasErrors(CheckJob(way))) return fsdpd::Visit::kGoOn;
+      search.set_allowed(search.allowed() + 1);
+      const Estimated estimated = EstimateOf(way);
+      if (!estimated.fits) {
+        if (!closest_.has_value() || estimated.peak_bytes < closest_->peak_bytes) {
+          closest_ = Ranked{way, 0, estimated.peak_bytes};
+        }
+        return fsdpd::Visit::kNoMore;
+      }
+      ranked_.push_back({way, estimated.seconds, estimated.peak_bytes});
+      return fsdpd::Visit::kGoOn;
+    });
+    search.set_fitting(static_cast<int64_t>(ranked_.size()));
+    std::stable_sort(ranked_.begin(), ranked_.end(),
+                     [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+  }
+
+  Estimated EstimateOf(const v1::JobSpec& way) const {
+    // So that resolving compiles nothing.
+    v1::JobSpec open = way;
+    const bool chooses = open.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED;
+    if (chooses) open.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+    const v1::JobSpec resolved = Resolve(open, budget_bytes_, nullptr);
+    Spec spec = ToSpec(resolved);
+    const ModelFacts model = DescribeSpec(spec);
+    const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+    Estimated estimated;
+    const int64_t budget = spec.memory_budget_bytes;
+    if (chooses && budget > 0) {
+      const RecomputeChoice most{Recompute::kFull, BlocksOf(model)};
+      const RecomputeChoice chosen = EstimateRecompute(spec, model, layout).value_or(most);
+      spec.recompute = chosen.recompute;
+      spec.recompute_layers = chosen.layers;
+    }
+    estimated.peak_bytes = EstimateMemory(spec, model, layout).peak_bytes;
+    estimated.fits = budget <= 0 || estimated.peak_bytes <= budget + budget / kEstimateSlackDivisor;
+    if (estimated.fits) {
+      estimated.seconds = EstimateStepSeconds(spec, model, layout, profile_, PlacementOf(resolved));
+    }
+    return estimated;
+  }
+
+  static Placement PlacementOf(const v1::JobSpec& resolved) {
+    return {resolved.resources().ranks_per_node()};
+  }
+
+  // What is the same of all ways.
+  void Describe() {
+    v1::PlanSearch& search = searched_.search;
+    const v1::Resources resources = WithDefaults(job_, nullptr).resources();
+    search.set_world(resources.nodes() * resources.ranks_per_node());
+    search.set_global_batch(GlobalBatchOf(job_));
+    search.set_sequence_length(job_.data().sequence_length());
+    *search.mutable_profile() = ToProto(profile_);
+    for (const std::string& field : options_.held) search.add_held(field);
+  }
+
+  void SimulateBest() {
+    std::vector<v1::PlanSearch::Way> ways;
+    int fitting = 0;
+    const auto most = static_cast<size_t>(std::max(options_.simulated, kMaxSimulated));
+    for (size_t i = 0; i < ranked_.size() && i < most; ++i) {
+      if (static_cast<int>(i) >= options_.simulated && fitting >= options_.shown) break;
+      if (const double spent = Spent(); spent > 1) {
+        searched_.search.set_complete(false);
+        if (spent >= kCancelled || fitting > 0 || i >= kSimulatedLate) break;
+      }
+      std::optional<v1::PlanSearch::Way> way = Planned(ranked_[i]);
+      searched_.search.set_simulated(searched_.search.simulated() + 1);
+      if (!way.has_value()) continue;
+      if (way->fits()) {
+        ++fitting;
+        ways.push_back(*std::move(way));
+      } else if (!closest_.has_value() || way->memory().peak_bytes() < closest_->peak_bytes) {
+        closest_ = Ranked{ranked_[i].job, ranked_[i].seconds, way->memory().peak_bytes()};
+      }
+    }
+    std::stable_sort(ways.begin(), ways.end(),
+                     [](const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
+                       return std::make_tuple(a.prediction().step_seconds(), a.memory().peak_bytes()) <
+                              std::make_tuple(b.prediction().step_seconds(), b.memory().peak_bytes());
+                     });
+    if (static_cast<int>(ways.size()) > options_.shown) ways.resize(options_.shown);
+    for (v1::PlanSearch::Way& way : ways) *searched_.search.add_found() = std::move(way);
+  }
+
+  // Empty where our own fault is in the way; it is logged.
+  std::optional<v1::PlanSearch::Way> Planned(const Ranked& ranked) {
+    const Plan plan = PlanWithoutAdvice(ranked.job, budget_bytes_);
+    if (plan.program.instructions.empty()) return std::nullopt;
+    v1::Plan proto;
+    const absl::Status predicted =
+        GuardChecks([&] { AddPrediction(plan, profile_, /*timeline=*/false, &proto); });
+    if (!predicted.ok()) {
+      CompilerBug(ranked.job, predicted);
+      return std::nullopt;
+    }
+    searched_.search.set_parameters(plan.layout.elements());
+    searched_.search.set_budget_bytes(plan.spec.memory_budget_bytes);
+    v1::PlanSearch::Way way;
+    *way.mutable_spec() = ChosenSpec(ranked.job, plan.resolved);
+    *way.mutable_mesh() = ToProto(plan.spec.mesh);
+    way.set_micro_batches(plan.spec.micro_batches_per_step());
+    *way.mutable_memory() = ToProto(plan.memory);
+    *way.mutable_prediction() = std::move(*proto.mutable_prediction());
+    way.mutable_prediction()->clear_profile();
+    way.set_estimated_seconds(ranked.seconds);
+    way.set_program_hash(HashText(plan.program));
+    way.set_fits(plan.accepted());
+    return way;
+  }
+
+  // The way as somebody would write it: no `auto` is left in what was searched, and nothing else is written.
+  static v1::JobSpec ChosenSpec(v1::JobSpec job, const v1::JobSpec& resolved) {
+    if (job.parallel().ByteSizeLong() == 0) job.clear_parallel();
+    job.mutable_fsdp()->set_recompute(resolved.fsdp().recompute());
+    if (resolved.fsdp().has_recompute_layers()) {
+      job.mutable_fsdp()->set_recompute_layers(resolved.fsdp().recompute_layers());
+    }
+    return job;
+  }
+
+  const v1::JobSpec& job_;
+  const DeviceProfile& profile_;
+  const SearchOptions& options_;
+  const int64_t budget_bytes_;
+  Searched searched_;
+  std::vector<Ranked> ranked_;
+  std::optional<Ranked> closest_;
+};
+
+}  // namespace
+
+Searched SearchPlans(const v1::JobSpec& job, const DeviceProfile& profile, const SearchOptions& options) {
+  Searched searched;
+  const absl::Status guarded = GuardChecks([&] { searched = Search(job, profile, options).Run(); });
+  if (!guarded.ok()) searched = {{}, {CompilerBug(job, guarded)}};
+  return searched;
+}
+
+}  // namespace fsdpd
