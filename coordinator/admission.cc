@@ -86,4 +86,10 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   return examined;
 }
 
+Ground Admission::GroundOf(const v1::JobSpec& spec) const {
+  const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
+  const DeviceKind device = request.device == v1::DEVICE_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
+  return {CheckShape(spec), OfferTo(request, nodes_()).bytes_per_rank, device};
+}
+
 }  // namespace fsdpd

@@ -23,12 +23,21 @@ struct Examined {
   bool open = false;  // Too few nodes were there to know what a rank may fill (job_plan.h).
 };
 
+// What a spec stands on in whichever way its ranks are laid out.
+struct Ground {
+  Violations faults;           // Of its message (spec_shape.h).
+  int64_t bytes_per_rank = 0;  // That nodes offer; 0: not known.
+  DeviceKind device = DeviceKind::kCpu;
+};
+
 class Admission {
  public:
   explicit Admission(IdleNodes nodes) : nodes_(std::move(nodes)) {}
 
   // `budget_bytes_per_rank` above 0 is planned with instead of what nodes offer.
   Examined Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
+
+  Ground GroundOf(const v1::JobSpec& spec) const;
 
  private:
   const IdleNodes nodes_;

@@ -68,6 +68,10 @@ grpc::Status GuardedApi::ValidateJob(Context* c, const v1::ValidateJobRequest* q
 grpc::Status GuardedApi::PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
   return Call("PlanJob", &JobService::PlanJob, c, q, a);
 }
+grpc::Status GuardedApi::SearchPlans(Context* c, const v1::SearchPlansRequest* q,
+                                     v1::SearchPlansResponse* a) {
+  return Call("SearchPlans", &JobService::SearchPlans, c, q, a);
+}
 grpc::Status GuardedApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
   return Call("GetJob", &JobService::GetJob, c, q, a);
 }

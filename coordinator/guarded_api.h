@@ -28,6 +28,7 @@ class GuardedApi final : public v1::Coordinator::Service {
   grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
   grpc::Status ValidateJob(Context* c, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
   grpc::Status PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
+  grpc::Status SearchPlans(Context* c, const v1::SearchPlansRequest* q, v1::SearchPlansResponse* a) override;
   grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
   grpc::Status ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
   grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,

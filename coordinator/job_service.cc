@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/check_guard.h"
 #include "base/ids.h"
 #include "base/limits.h"
 #include "base/version.h"
@@ -19,7 +18,6 @@
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
 #include "coordinator/slot_count.h"
-#include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
 namespace {
@@ -166,29 +164,6 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
     *response->add_faults() = ToProto(fault);
   }
   return grpc::Status::OK;
-}
-
-grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
-                                 v1::PlanJobResponse* response) {
-  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const DeviceProfile given = FromProto(request->profile());
-  Violations faults;
-  if (request->has_profile()) faults = CheckProfile(given);
-  for (Violation& fault : faults) fault.field = absl::StrCat("profile.", fault.field);
-  if (!faults.empty()) return ToGrpc(BadSpec(faults));
-  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes()).plan;
-  if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
-  *response->mutable_plan() = ToProto(plan);
-  const absl::Status predicted = GuardChecks([&] {
-    AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
-                  request->timeline(), response->mutable_plan());
-  });
-  if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
-  if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
-  return ToGrpc(absl::ResourceExhaustedError(
-      absl::StrCat("the plan has ", plan.program.instructions.size(),
-                   " instructions, too many for one message: "
-                   "ask for fewer micro-batches, or plan with fsdpctl --offline")));
 }
 
 // --- Reading -----------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 // call, map and return. What a call means is decided by the parts it calls; what an error looks like on the
 // wire by errors.h.
 //
-// Unary handlers return within one tick of the reconciler plus one write. Streams (WatchJob, TailLogs,
-// TraceJob) hold a thread each and are bounded by kMaxReaderStreams; they look at their client and at the
-// coordinator's stop every kStreamPoll, because the synchronous API cannot wake a handler.
+// Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
+// waiting, and one at a time. Streams (WatchJob, TailLogs, TraceJob) hold a thread each and are bounded by
+// kMaxReaderStreams; they look at their client and at the coordinator's stop every kStreamPoll, because the
+// synchronous API cannot wake a handler.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -58,6 +59,8 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest*,
                            v1::ValidateJobResponse*) override;
   grpc::Status PlanJob(grpc::ServerContext*, const v1::PlanJobRequest*, v1::PlanJobResponse*) override;
+  grpc::Status SearchPlans(grpc::ServerContext*, const v1::SearchPlansRequest*,
+                           v1::SearchPlansResponse*) override;
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::GetJobResponse*) override;
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest*,
@@ -82,6 +85,9 @@ class JobService final : public v1::Coordinator::Service {
  private:
   using LogWriter = grpc::ServerWriter<v1::TailLogsResponse>;
   using TraceWriter = grpc::ServerWriter<v1::TraceJobResponse>;
+
+  absl::Status Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
+                      v1::PlanSearch* search);
 
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
@@ -109,6 +115,7 @@ class JobService final : public v1::Coordinator::Service {
 
   const Parts parts_;
   std::atomic<bool> closing_{false};
+  std::atomic<bool> searching_{false};
   std::atomic<int> reader_streams_{0};
 };
 

@@ -16,6 +16,7 @@ constexpr Permission kTable[] = {
     // They change nothing, and a large plan takes seconds of the coordinator's time.
     {"ValidateJob", kSubmitter, kSubmitter, false},
     {"PlanJob", kSubmitter, kSubmitter, false},
+    {"SearchPlans", kSubmitter, kSubmitter, false},
     {"SubmitJob", kSubmitter, kSubmitter, true},
     {"CancelJob", kOperator, kSubmitter, true},
     {"PauseJob", kOperator, kSubmitter, true},

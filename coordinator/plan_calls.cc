@@ -1,0 +1,106 @@
+// JobService: what a spec would do, and in which way it would be fastest. Both compute and change nothing.
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/check_guard.h"
+#include "base/limits.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_service.h"
+#include "fsdp/plan/prediction.h"
+#include "fsdp/plan/search/candidates.h"
+#include "fsdp/plan/search/search.h"
+
+namespace fsdpd {
+namespace {
+
+// A search is done before its client stops waiting, and takes a core for so long at most.
+constexpr double kShareOfWait = 0.8;
+constexpr absl::Duration kMaxSearch = absl::Seconds(30);
+
+absl::Duration TimeFor(const grpc::ServerContext& context) {
+  const absl::Duration wait = absl::FromChrono(context.deadline()) - absl::Now();
+  return std::clamp(kShareOfWait * wait, absl::Milliseconds(1), kMaxSearch);
+}
+
+template <typename Request>
+absl::Status CheckGiven(const Request& request, const DeviceProfile& given) {
+  if (!request.has_profile()) return absl::OkStatus();
+  Violations faults = CheckProfile(given);
+  for (Violation& fault : faults) fault.field = absl::StrCat("profile.", fault.field);
+  return faults.empty() ? absl::OkStatus() : BadSpec(faults);
+}
+
+// Held by who came first, for as long as this lives.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>* taken) : taken_(taken), mine_(!taken->exchange(true)) {}
+  ~Turn() {
+    if (mine_) *taken_ = false;
+  }
+  bool mine() const { return mine_; }
+
+ private:
+  std::atomic<bool>* const taken_;
+  const bool mine_;
+};
+
+}  // namespace
+
+grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
+                                 v1::PlanJobResponse* response) {
+  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
+  const DeviceProfile given = FromProto(request->profile());
+  if (const absl::Status faults = CheckGiven(*request, given); !faults.ok()) return ToGrpc(faults);
+  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes()).plan;
+  if (!plan.accepted()) return ToGrpc(BadSpec(plan.faults));
+  *response->mutable_plan() = ToProto(plan);
+  const absl::Status predicted = GuardChecks([&] {
+    AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
+                  request->timeline(), response->mutable_plan());
+  });
+  if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
+  if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
+  return ToGrpc(absl::ResourceExhaustedError(
+      absl::StrCat("the plan has ", plan.program.instructions.size(),
+                   " instructions, too many for one message: "
+                   "ask for fewer micro-batches, or plan with fsdpctl --offline")));
+}
+
+absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
+                                v1::PlanSearch* search) {
+  FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
+  const DeviceProfile given = FromProto(request.profile());
+  FSDPD_RETURN_IF_ERROR(CheckGiven(request, given));
+  SearchOptions options;
+  options.held = {request.hold().begin(), request.hold().end()};
+  if (const Violations faults = CheckHeld(options.held); !faults.empty()) return BadSpec(faults);
+  const Ground ground = parts_.admission->GroundOf(request.spec());
+  if (!ground.faults.empty()) return BadSpec(ground.faults);
+  options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : ground.bytes_per_rank;
+  const absl::Time begin = parts_.clock->Now();
+  const absl::Duration time = TimeFor(*context);
+  options.spent = [&] {
+    if (closing_ || context->IsCancelled()) return kCancelled;
+    return absl::FDivDuration(parts_.clock->Now() - begin, time);
+  };
+  Searched searched = fsdpd::SearchPlans(
+      request.spec(), request.has_profile() ? given : DefaultProfile(ground.device), options);
+  if (HasErrors(searched.faults)) return BadSpec(searched.faults);
+  *search = std::move(searched.search);
+  search->set_seconds(absl::ToDoubleSeconds(parts_.clock->Now() - begin));
+  return absl::OkStatus();
+}
+
+// One at a time: a search takes a core for seconds, and jobs need the others.
+grpc::Status JobService::SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest* request,
+                                     v1::SearchPlansResponse* response) {
+  const Turn turn(&searching_);
+  if (turn.mine()) return ToGrpc(Search(context, *request, response->mutable_search()));
+  return ToGrpc(absl::ResourceExhaustedError(
+      "the coordinator makes another search: call again in some seconds, or search with fsdpctl --offline"));
+}
+
+}  // namespace fsdpd
