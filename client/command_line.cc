@@ -110,6 +110,24 @@ void AddSpecFlags(CLI::App* command, CommandLine* line) {
       ->allow_extra_args(false);
 }
 
+CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
+  CLI::Option* search = plan->add_flag(
+      "--search", line->search,
+      "Try meshes, strategies, micro-batches and recompute with the same global batch, and show "
+      "the five fastest that fit");
+  plan->add_option("--hold", line->hold,
+                   "With --search: leave a field as the spec has it, as in parallel.tensor or fsdp; may be "
+                   "repeated")
+      ->needs(search)
+      ->type_name("PATH")
+      ->allow_extra_args(false);
+  plan->add_option("--write", line->write, "With --search: write the spec of the fastest way, for submit -f")
+      ->needs(search)
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  return search;
+}
+
 void AddSpecCommands(CLI::App* app, CommandLine* line) {
   CLI::App* submit =
       AddCommand(app, "submit",
@@ -146,21 +164,25 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
                  "program and how long it would take.",
                  "  fsdpctl plan -f job.yaml\n"
                  "  fsdpctl plan -f job.yaml --offline --program\n"
-                 "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg");
+                 "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg\n"
+                 "  fsdpctl plan -f job.yaml --search --write fastest.yaml");
   AddSpecFlags(plan, line);
   plan->add_flag("--offline", line->offline,
                  "Plan here, without a coordinator (no memory budget is known then, except a profile's)");
-  plan->add_flag("--program", line->program, "List every instruction of the step");
+  CLI::Option* program = plan->add_flag("--program", line->program, "List every instruction of the step");
   plan->add_option("--profile", line->profile,
                    "The device to predict for: cpu, h100, h200, or a file; its memory is the budget too")
       ->check(NotEmpty())
       ->type_name("NAME|FILE");
-  plan->add_option("--trace", line->trace, "Write the predicted step for Perfetto or chrome://tracing")
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  plan->add_option("--picture", line->picture, "Write the predicted step as SVG: lanes and memory over time")
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  CLI::Option* trace =
+      plan->add_option("--trace", line->trace, "Write the predicted step for Perfetto or chrome://tracing")
+          ->check(NotEmpty())
+          ->type_name("FILE");
+  CLI::Option* picture = plan->add_option("--picture", line->picture,
+                                          "Write the predicted step as SVG: lanes and memory over time")
+                             ->check(NotEmpty())
+                             ->type_name("FILE");
+  AddSearchFlags(plan, line)->excludes(program)->excludes(trace)->excludes(picture);
 }
 
 void AddMigrateCommand(CLI::App* app, CommandLine* line) {

@@ -33,6 +33,9 @@ struct CommandLine {
   std::vector<std::string> sets;          // submit, validate, plan
   bool offline = false;                   // validate, plan
   bool program = false;                   // plan
+  bool search = false;                    // plan
+  std::vector<std::string> hold;          // plan; fields that a search leaves as they are.
+  std::string write;                      // plan; a file, or empty.
   std::string profile;                    // plan; empty: by the spec's device.
   std::string trace;                      // plan; a file, or empty.
   std::string picture;                    // plan; a file, or empty.

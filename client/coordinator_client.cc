@@ -210,6 +210,11 @@ absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJob
   return Call(stub_.get(), &v1::Coordinator::Stub::PlanJob, request, options_.call_timeout, true);
 }
 
+absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
+    const v1::SearchPlansRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::SearchPlans, request, options_.call_timeout, true);
+}
+
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {
   return Call(stub_.get(), &v1::Coordinator::Stub::GetJob, request, options_.call_timeout, true);
 }

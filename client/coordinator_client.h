@@ -56,6 +56,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request);
   absl::StatusOr<v1::ValidateJobResponse> ValidateJob(const v1::ValidateJobRequest& request);
   absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request);
+  absl::StatusOr<v1::SearchPlansResponse> SearchPlans(const v1::SearchPlansRequest& request);
   absl::StatusOr<v1::GetJobResponse> GetJob(const v1::GetJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);

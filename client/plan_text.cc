@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "client/text_table.h"
@@ -51,11 +53,6 @@ std::string UnitText(const v1::Plan& plan) {
     i = end;
   }
   return absl::StrCat("\nunits (each):\n", table.Render(2));
-}
-
-std::string Milliseconds(double seconds) {
-  const double ms = seconds * 1e3;
-  return absl::StrFormat("%.*f ms", ms < 10 ? 2 : ms < 1000 ? 1 : 0, ms);
 }
 
 const char* NameOf(v1::CommOp op) {
@@ -104,6 +101,20 @@ std::string PredictionText(const v1::Plan& plan) {
   return absl::StrCat(text, table.Render(2));
 }
 
+// Who talks to whom; what units exchange is within compute's time, and so is exposed as a whole.
+std::string GroupsText(const v1::Plan& plan) {
+  if (plan.prediction().groups_size() == 0) return "";
+  TextTable table(
+      {"GROUP", "OF AXES", "RANKS", "GROUPS", "NODES", "THE FIRST", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
+  for (const auto& group : plan.prediction().groups()) {
+    table.Add({group.group(), absl::StrJoin(group.axes(), ", "), absl::StrCat(group.ranks()),
+               absl::StrCat(group.groups()), absl::StrCat(group.nodes()), group.members(),
+               absl::StrCat(group.count()), HumanBytes(group.bytes()), Milliseconds(group.seconds()),
+               Milliseconds(group.exposed_seconds())});
+  }
+  return absl::StrCat("\nwho talks to whom (mesh: ", MeshText(plan.mesh()), "):\n", table.Render(2));
+}
+
 std::string ProgramText(const v1::Plan& plan, bool program) {
   std::string text =
       absl::StrCat("\nprogram ", plan.program_hash(), ", ", plan.instructions_size(), " instructions");
@@ -124,6 +135,21 @@ std::string ProgramText(const v1::Plan& plan, bool program) {
 
 }  // namespace
 
+std::string Milliseconds(double seconds) {
+  const double ms = seconds * 1e3;
+  return absl::StrFormat("%.*f ms", ms < 10 ? 2 : ms < 1000 ? 1 : 0, ms);
+}
+
+std::string MeshText(const v1::Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const auto& [name, size] :
+       {std::pair("replicate", mesh.replicate()), std::pair("shard", mesh.shard()),
+        std::pair("context", mesh.context()), std::pair("tensor", mesh.tensor())}) {
+    if (size > 1) axes.push_back(absl::StrCat(name, " ", size));
+  }
+  return axes.empty() ? "one rank" : absl::StrJoin(axes, " x ");
+}
+
 std::string PlanText(const v1::Plan& plan, bool program) {
   const int64_t context = plan.resolved().parallel().context();
   const int64_t tensor = plan.resolved().parallel().tensor();
@@ -136,7 +162,7 @@ std::string PlanText(const v1::Plan& plan, bool program) {
   TextTable choices({"FIELD", "BECAME", "BECAUSE"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
-  return absl::StrCat(text, MemoryText(plan.memory()), PredictionText(plan), UnitText(plan),
+  return absl::StrCat(text, MemoryText(plan.memory()), PredictionText(plan), GroupsText(plan), UnitText(plan),
                       ProgramText(plan, program));
 }
 

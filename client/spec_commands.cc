@@ -1,6 +1,7 @@
 // What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request
 // id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,11 +21,16 @@
 #include "client/output_file.h"
 #include "client/plan_text.h"
 #include "client/profile_file.h"
+#include "client/search_text.h"
 #include "client/session.h"
 #include "client/spec_file.h"
+#include "client/spec_print.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/predict/timeline.h"
 #include "fsdp/plan/prediction.h"
+#include "fsdp/plan/search/candidates.h"
+#include "fsdp/plan/search/search.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
@@ -203,6 +209,60 @@ absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
   return WriteOutput("--picture", line.picture, Picture(timeline));
 }
 
+// What was found, or the exit code of what was told already.
+std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& spec,
+                                             const ProfileText* profile) {
+  const bool cpu = WithDefaults(spec.spec, nullptr).resources().device() == v1::DEVICE_CPU;
+  SearchOptions options;
+  options.held = session->line().hold;
+  const absl::Time begin = absl::Now();
+  Searched searched = SearchPlans(
+      spec.spec,
+      profile != nullptr ? profile->profile : DefaultProfile(cpu ? DeviceKind::kCpu : DeviceKind::kCuda),
+      options);
+  if (HasErrors(searched.faults)) return Tell(session, spec, Located(searched.faults, spec));
+  searched.search.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  return std::move(searched.search);
+}
+
+std::variant<v1::PlanSearch, int> AskForSearch(Session* session, const SpecText& spec,
+                                               const ProfileText* profile) {
+  if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
+  v1::SearchPlansRequest request;
+  *request.mutable_spec() = spec.spec;
+  if (profile != nullptr) *request.mutable_profile() = ToProto(profile->profile);
+  for (const std::string& field : session->line().hold) request.add_hold(field);
+  absl::StatusOr<v1::SearchPlansResponse> answer = session->client().SearchPlans(request);
+  if (!answer.ok()) return FailSpec(session, answer.status(), spec);
+  return std::move(*answer->mutable_search());
+}
+
+// The spec of the fastest way is for a file, and the rest for people or programs. That nothing fits is an
+// answer, and refuses the spec.
+int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile) {
+  const CommandLine& line = session->line();
+  if (const Violations faults = CheckHeld(line.hold); !faults.empty()) {
+    return Usage(session,
+                 absl::InvalidArgumentError(absl::StrCat("--hold: ", faults[0].reason, "; ", faults[0].fix)));
+  }
+  std::variant<v1::PlanSearch, int> result =
+      line.offline ? SearchHere(session, spec, profile) : AskForSearch(session, spec, profile);
+  if (const int* code = std::get_if<int>(&result)) return *code;
+  const v1::PlanSearch& search = std::get<v1::PlanSearch>(result);
+  const bool found = search.found_size() > 0;
+  if (!line.write.empty() && found) {
+    const absl::Status written = WriteOutput("--write", line.write, ToYaml(search.found(0).spec()));
+    if (!written.ok()) return Usage(session, written);
+  }
+  session->console().out << (line.output == "table" ? SearchText(search, spec.spec.name())
+                                                    : Rendered(search, line.output));
+  if (!found) {
+    session->console().err << "fsdpctl: no way to run " << line.file << " fits"
+                           << (search.complete() ? "" : ", of those that there was time for") << "\n";
+  }
+  return found ? kExitOk : kExitSpecRefused;
+}
+
 int RunPlan(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
   std::optional<ProfileText> profile;
@@ -213,6 +273,7 @@ int RunPlan(Session* session, const SpecText& spec) {
     profile = *std::move(loaded);
   }
   const ProfileText* given = profile.has_value() ? &*profile : nullptr;
+  if (line.search) return RunSearch(session, spec, given);
   std::variant<v1::Plan, int> result =
       line.offline ? PlanHere(session, spec, given) : AskForPlan(session, spec, given);
   if (const int* code = std::get_if<int>(&result)) return *code;

@@ -71,6 +71,7 @@ def main():
             "one": console(fsdpctl, arguments("llama3-8b", 1, [])),
             "table": table(fsdpctl),
             "refused": console(fsdpctl, arguments("llama3-70b", 1, [])),
+            "search": console(fsdpctl, [*arguments("llama3-70b", 8, ["--set", "train.global_batch=256"]), "--search"]),
     }.items():
         text, count = re.subn(rf"(<!-- begin: {name} -->\n).*?(\n<!-- end -->)",
                               lambda match, body=body: match[1] + body + match[2], text, flags=re.DOTALL)

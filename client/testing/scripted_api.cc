@@ -63,6 +63,9 @@ grpc::Status ScriptedApi::ValidateJob(Context*, const v1::ValidateJobRequest* q,
 grpc::Status ScriptedApi::PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) {
   return on_plan(*q, a);
 }
+grpc::Status ScriptedApi::SearchPlans(Context*, const v1::SearchPlansRequest* q, v1::SearchPlansResponse* a) {
+  return on_search(*q, a);
+}
 grpc::Status ScriptedApi::GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
   return on_get(*q, a);
 }

@@ -64,6 +64,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::SubmitJobRequest, v1::SubmitJobResponse> on_submit;
   Hook<v1::ValidateJobRequest, v1::ValidateJobResponse> on_validate;
   Hook<v1::PlanJobRequest, v1::PlanJobResponse> on_plan;
+  Hook<v1::SearchPlansRequest, v1::SearchPlansResponse> on_search;
   Hook<v1::GetJobRequest, v1::GetJobResponse> on_get;
   Hook<v1::ListJobsRequest, v1::ListJobsResponse> on_list;
   Hook<v1::CancelJobRequest, v1::CancelJobResponse> on_cancel;
@@ -92,6 +93,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status SubmitJob(Context*, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
   grpc::Status ValidateJob(Context*, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
   grpc::Status PlanJob(Context*, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
+  grpc::Status SearchPlans(Context*, const v1::SearchPlansRequest* q, v1::SearchPlansResponse* a) override;
   grpc::Status GetJob(Context*, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
   grpc::Status ListJobs(Context*, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
   grpc::Status CancelJob(Context*, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;

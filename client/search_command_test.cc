@@ -1,0 +1,124 @@
+// fsdpctl plan --search, here and by a coordinator: what is shown, what is written, and what is told when
+// nothing fits.
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/commands.h"
+#include "client/outcome.h"
+#include "client/testing/scripted_api.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kSpec[] =
+    "name: a\nmodel: {preset: llama3-8b}\ndata: {synthetic: {}, sequence_length: 8192}\n"
+    "train: {steps: 3, global_batch: 16}\nresources: {ranks_per_node: 4}\n";
+
+class SearchCommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.Start();
+    file_ = dir_.File("job.yaml");
+    std::ofstream(file_) << kSpec;
+  }
+
+  int Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", server_.address()});
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  TempDir dir_;
+  std::string file_, out_, err_;
+  Interrupt interrupt_;
+  ScriptedApi server_;
+};
+
+TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
+  for (const char* word :
+       {"a: 8.0 B parameters on 4 ranks, 16 samples of 8192 tokens a step, h200 with 137.0 GiB",
+        " ways of the same training tried, ", "MESH", "\n  1 ", "\n  5 ", "\n  as written "}) {
+    EXPECT_NE(out_.find(word), std::string::npos) << word << " in " << out_;
+  }
+  EXPECT_EQ(out_.find("NOT ALL"), std::string::npos) << out_;
+}
+
+TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
+  server_.Stop();
+  const std::string fastest = dir_.File("fastest.yaml");
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write", fastest, "-o",
+                 "json"}),
+            kExitOk)
+      << err_;
+  const size_t hash = out_.find("\"program_hash\": ");
+  ASSERT_NE(hash, std::string::npos) << out_;
+  const std::string of_first = out_.substr(hash, 34);
+  EXPECT_EQ(Run({"plan", "-f", fastest, "--offline", "--profile", "h200", "-o", "json"}), kExitOk) << err_;
+  EXPECT_NE(out_.find(of_first), std::string::npos) << of_first;
+  EXPECT_EQ(Run({"validate", "-f", fastest, "--offline"}), kExitOk) << err_;
+}
+
+TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {
+  server_.Stop();
+  const std::string fastest = dir_.File("fastest.yaml");
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--set", "resources.memory_budget_bytes=8GiB",
+                 "--write", fastest}),
+            kExitSpecRefused);
+  EXPECT_NE(out_.find("nothing fits; the closest lacks "), std::string::npos) << out_;
+  EXPECT_NE(out_.find("\n  closest "), std::string::npos) << out_;
+  EXPECT_NE(err_.find("no way to run "), std::string::npos) << err_;
+  EXPECT_FALSE(std::ifstream(fastest).good());
+}
+
+TEST_F(SearchCommandTest, TellsFaultsOfTheSpecWithTheirPlaces) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--set", "model.preset=llama3-9b"}),
+            kExitSpecRefused);
+  EXPECT_NE(err_.find("error: model.preset"), std::string::npos) << err_;
+}
+
+TEST_F(SearchCommandTest, AsksTheCoordinatorWithProfileAndWhatIsHeld) {
+  server_.on_search = [](const v1::SearchPlansRequest& request, v1::SearchPlansResponse* response) {
+    EXPECT_EQ(request.spec().name(), "a");
+    EXPECT_EQ(request.profile().name(), "h100");
+    EXPECT_EQ(request.hold_size(), 2);
+    v1::PlanSearch* search = response->mutable_search();
+    search->set_world(4);
+    v1::PlanSearch::Way* way = search->add_found();
+    way->mutable_prediction()->set_step_seconds(1.25);
+    way->mutable_mesh()->set_shard(4);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--profile", "h100", "--hold", "fsdp", "--hold",
+                 "parallel.tensor"}),
+            kExitOk)
+      << err_;
+  EXPECT_NE(out_.find("1250 ms"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("shard 4"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("NOT ALL OF THEM"), std::string::npos) << out_;
+}
+
+TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--hold", "train.steps"}), kExitUsage);
+  EXPECT_NE(err_.find("--hold: 'train.steps' is nothing that is searched; hold parallel.tensor, "),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--hold", "fsdp"}), kExitUsage);
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--write", "x"}), kExitUsage);
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--trace", "x"}), kExitUsage);
+}
+
+}  // namespace
+}  // namespace fsdpd

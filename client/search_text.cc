@@ -1,0 +1,109 @@
+#include "client/search_text.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "client/plan_text.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+using Way = v1::PlanSearch::Way;
+
+const char* NameOf(v1::Strategy strategy) {
+  switch (strategy) {
+    case v1::STRATEGY_NO_SHARD:
+      return "no_shard";
+    case v1::STRATEGY_OPTIM:
+      return "optim";
+    case v1::STRATEGY_OPTIM_GRADS:
+      return "optim_grads";
+    default:
+      return "optim_grads_params";
+  }
+}
+
+std::string StrategyText(const v1::Fsdp& fsdp) {
+  const bool parts = fsdp.outer().size() > 1 && fsdp.outer().strategy() == v1::STRATEGY_OPTIM;
+  return absl::StrCat(NameOf(fsdp.strategy()), fsdp.keep_gathered() ? ", keep_gathered" : "",
+                      parts ? ", outer optim" : "");
+}
+
+std::string RecomputeText(const v1::Fsdp& fsdp) {
+  const std::string on = fsdp.has_recompute_layers() ? absl::StrCat(" on ", fsdp.recompute_layers()) : "";
+  switch (fsdp.recompute()) {
+    case v1::RECOMPUTE_NONE:
+      return "none";
+    case v1::RECOMPUTE_SELECTIVE:
+      return absl::StrCat("selective", on);
+    case v1::RECOMPUTE_FULL:
+      return absl::StrCat("full", on, on.empty() ? "" : ", then selective");
+    default:
+      return "auto";
+  }
+}
+
+void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& way, TextTable* table) {
+  const v1::Prediction& p = way.prediction();
+  const double world = static_cast<double>(std::max<int64_t>(search.world(), 1));
+  const v1::JobSpec& spec = way.spec();
+  table->Add({number, Milliseconds(p.step_seconds()), absl::StrFormat("%.0f", p.tokens_per_second() / world),
+              absl::StrFormat("%.1f%%", 100 * p.mfu()),
+              Milliseconds(p.exposed_seconds() + p.exchanged_seconds()),
+              HumanBytes(way.memory().peak_bytes()), MeshText(way.mesh()), StrategyText(spec.fsdp()),
+              absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),
+              RecomputeText(spec.fsdp())});
+}
+
+std::string ClosestText(const v1::PlanSearch& search) {
+  const Way& way = search.closest();
+  const int64_t over = way.memory().peak_bytes() - search.budget_bytes();
+  std::string text = absl::StrCat("\nnothing fits; the closest lacks ", HumanBytes(over), " per rank");
+  const auto& components = way.memory().components();
+  const auto largest = std::max_element(components.begin(), components.end(),
+                                        [](const auto& a, const auto& b) { return a.bytes() < b.bytes(); });
+  if (largest != components.end()) {
+    absl::StrAppend(&text, ", of which ", largest->name(), " take most: ", HumanBytes(largest->bytes()));
+  }
+  return absl::StrCat(text, "\n");
+}
+
+std::string CountText(const v1::PlanSearch& search) {
+  return absl::StrCat(search.tried(), " ways of the same training tried, ", search.allowed(), " allowed, ",
+                      search.fitting(), " fit; the best ", search.simulated(),
+                      " compiled, verified and simulated, in ", absl::StrFormat("%.1f s", search.seconds()),
+                      search.complete() ? "" : "; NOT ALL OF THEM: there are too many for the time", "\n");
+}
+
+}  // namespace
+
+std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
+  std::string text = absl::StrCat(
+      name, ": ", HumanCount(static_cast<double>(search.parameters())), " parameters on ", search.world(),
+      " ranks, ", search.global_batch(), " samples of ", search.sequence_length(), " tokens a step, ",
+      search.profile().name(),
+      search.budget_bytes() > 0 ? absl::StrCat(" with ", HumanBytes(search.budget_bytes()), " a rank") : "",
+      "\n");
+  if (search.held_size() > 0) absl::StrAppend(&text, "held: ", absl::StrJoin(search.held(), ", "), "\n");
+  absl::StrAppend(&text, CountText(search));
+  if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
+  TextTable table({"", "STEP", "TOKENS/S A RANK", "MFU", "EXPOSED", "PEAK", "MESH", "STRATEGY", "MICRO_BATCH",
+                   "RECOMPUTE"});
+  for (int i = 0; i < search.found_size(); ++i) {
+    AddRow(search, absl::StrCat(i + 1), search.found(i), &table);
+  }
+  if (search.has_closest()) AddRow(search, "closest", search.closest(), &table);
+  if (search.has_as_written()) {
+    AddRow(search, search.as_written().fits() ? "as written" : "as written, too large", search.as_written(),
+           &table);
+  }
+  return absl::StrCat(text, "\n", table.Render(2));
+}
+
+}  // namespace fsdpd
