@@ -77,9 +77,15 @@ absl::Status Agent::StartParts() {
       return shown.not_after;
     });
   }
-  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, [metrics = metrics_] {
-                           return prometheus::TextSerializer().Serialize(metrics->Collect());
-                         }));
+  if (options_.offer.device == v1::DEVICE_CUDA) WatchGpus();
+  const auto metrics_text = [metrics = metrics_, gpus = gpus_] {
+    std::vector<prometheus::MetricFamily> families = metrics->Collect();
+    if (gpus != nullptr) {
+      for (prometheus::MetricFamily& family : gpus->Collect()) families.push_back(std::move(family));
+    }
+    return prometheus::TextSerializer().Serialize(families);
+  };
+  FSDPD_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, metrics_text));
   CoordinatorLink::Handler* const handler = this;  // Converted here, where the private bases are known.
   RankEvents* const events = this;
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, handler, Clock::Real(), options_.tls);
@@ -108,6 +114,15 @@ absl::Status Agent::StartParts() {
   }
   link_->Start();
   return absl::OkStatus();
+}
+
+// A node whose driver tells nothing trains all the same.
+void Agent::WatchGpus() {
+  absl::StatusOr<std::unique_ptr<GpuWatch>> watch = GpuWatch::Open(options_.node, Clock::Real());
+  if (!watch.ok())
+    return LogWarning("power, clocks and errors of GPUs are not exported: %s", watch.status().message());
+  gpus_ = *std::move(watch);
+  gpus_->Start();
 }
 
 void Agent::Keep(const std::vector<v1::AgentMessage>& untold) {
@@ -159,6 +174,7 @@ v1::Register Agent::Registration() {
 
 void Agent::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
   metrics_->RankLaunched(id, DeviceName(options_.offer.device, launch.device()));
+  rank_devices_[id] = launch.device();
   metrics_->RankPlanned(id, planned, launch.spec().train().steps());
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) metrics_->RankSaves(id);
 }
@@ -170,11 +186,13 @@ void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
   link_->SendLifecycle(std::move(message));
 }
 
-void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& report) {
+void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& told) {
+  v1::StepReport report = told;
+  if (gpus_ != nullptr) gpus_->Stepped(rank_devices_[id], &report);
   metrics_->RankStepped(id, world, report);
   if (id.rank != 0) return;
   v1::AgentMessage message = UpdateOf(id);
-  *message.mutable_rank()->mutable_step() = report;
+  *message.mutable_rank()->mutable_step() = std::move(report);
   link_->SendStep(std::move(message));
 }
 
@@ -222,6 +240,8 @@ void Agent::RankExited(const RankId& id, const v1::RankExit& exit) {
   const bool failed =
       !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
   metrics_->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
+  if (const auto device = rank_devices_.extract(id); !device.empty() && gpus_ != nullptr)
+    gpus_->Ended(device.mapped());
   if (failed && !exit.agent_stopping()) metrics_->AddFailure(exit.fault().kind());
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;

@@ -14,6 +14,7 @@
 #include <absl/time/time.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@
 
 #include "agent/coordinator_link.h"
 #include "agent/device_probe.h"
+#include "agent/gpu_watch.h"
 #include "agent/job_folders.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
@@ -70,6 +72,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
+  void WatchGpus();
   void Keep(const std::vector<v1::AgentMessage>& untold);
   int64_t MemoryPerSlot() const;
 
@@ -100,6 +103,8 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   bool kept_ = false;  // In the work dir: what is untold.
   std::vector<PluginDir> plugin_dirs_;
   const std::shared_ptr<MetricsExporter> metrics_;
+  std::shared_ptr<GpuWatch> gpus_;      // Null: no GPUs are offered, or nobody tells of them.
+  std::map<RankId, int> rank_devices_;  // Of those that run; the supervisor's thread's.
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<CoordinatorLink> link_;

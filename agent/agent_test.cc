@@ -22,6 +22,7 @@
 #include "agent/testing/scripted_coordinator.h"
 #include "base/limits.h"
 #include "base/temp_dir.h"
+#include "base/testing/fake_nvml.h"
 
 namespace fsdpd {
 namespace {
@@ -627,6 +628,21 @@ TEST(Agent, ServesTheMetricsOfItsRanksInAFormThatPromtoolAccepts) {
   const int verdict = system(check.c_str());
   std::ifstream said(dir.File("verdict"));
   EXPECT_EQ(verdict, 0) << std::string(std::istreambuf_iterator<char>(said), {});
+}
+
+TEST(Agent, ServesWhatItsGpusTellWhereItOffersThem) {
+  ASSERT_NE(FakeNvml::Load("base/testing/libfake-nvidia-ml.so"), nullptr);
+  ScriptedCoordinator coordinator;
+  Node node(&coordinator);
+  coordinator.AwaitRegister(1);
+  EXPECT_EQ(Fetch(node.agent->metrics_endpoint()).find("fsdpd_gpu_"), std::string::npos);
+  node.options.offer.device = v1::DEVICE_CUDA;
+  node.Start();
+  coordinator.AwaitRegister(2);
+  coordinator.Send(Launch("train"));
+  coordinator.AwaitExit("train-k3x9q2", 1, 0);
+  const std::string power = "fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=\"cuda:1\"}";
+  while (Value(Fetch(node.agent->metrics_endpoint()), power) != "100") std::this_thread::yield();
 }
 
 TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-#include "agent/nvml.h"
+#include "base/nvml.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {

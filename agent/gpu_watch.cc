@@ -1,0 +1,267 @@
+#include "agent/gpu_watch.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/rank_series.h"
+
+namespace fsdpd {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// For which a card is taken to go on as it did: a step is told of before the next reading.
+constexpr absl::Duration kAhead = absl::Seconds(1);
+
+// A thread that was held up for longer does not know what was meanwhile.
+constexpr absl::Duration kLongestGap = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GpuWatch>> GpuWatch::Open(std::string node, Clock* clock) {
+  absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open();
+  if (!nvml.ok()) return nvml.status();
+  const absl::StatusOr<std::vector<int>> gpus = VisibleGpus(**nvml, std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (!gpus.ok()) return gpus.status();
+  return std::unique_ptr<GpuWatch>(new GpuWatch(*std::move(nvml), *gpus, std::move(node), clock));
+}
+
+GpuWatch::GpuWatch(std::unique_ptr<Nvml> nvml, const std::vector<int>& gpus, std::string node, Clock* clock)
+    : node_(std::move(node)), clock_(clock), nvml_(std::move(nvml)), gpus_(gpus.size()) {
+  for (size_t i = 0; i < gpus.size(); ++i) gpus_[i].index = gpus[i];
+}
+
+GpuWatch::~GpuWatch() {
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void GpuWatch::Start() {
+  thread_ = std::thread([this] { Serve(); });
+}
+
+void GpuWatch::Serve() {
+  for (;;) {
+    Sample();
+    MutexLock lock(&mutex_);
+    if (!ending_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPeriod));
+    if (ending_) return;
+  }
+}
+
+void GpuWatch::Sample() {
+  std::vector<int> indices;
+  {
+    MutexLock lock(&mutex_);
+    for (const Gpu& gpu : gpus_) indices.push_back(gpu.index);
+  }
+  std::vector<std::pair<GpuReading, absl::Time>> readings;
+  for (const int index : indices) {
+    const GpuReading reading = nvml_->Read(index);
+    readings.emplace_back(reading, clock_->Now());
+  }
+  const std::optional<std::vector<int64_t>> xids = nvml_->TakeXids();
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    Take(readings[i].first, readings[i].second, &gpus_[i]);
+    if (xids.has_value()) gpus_[i].xids = gpus_[i].xids.value_or(0) + (*xids)[indices[i]];
+  }
+}
+
+void GpuWatch::Take(const GpuReading& reading, absl::Time now, Gpu* gpu) {
+  // Between two steps of the card's own counter it stands still, which the card does not.
+  if (reading.energy_joules.has_value() && reading.energy_joules != gpu->last.energy_joules)
+    gpu->totals.joules.Add(now, *reading.energy_joules);
+  const absl::Duration since = now - gpu->read_at;
+  const double seconds = since <= kLongestGap ? absl::ToDoubleSeconds(since) : 0;
+  if (since > kLongestGap) gpu->totals.cycles = {};
+  if (reading.sm_clock_hertz.has_value()) {
+    gpu->cycles += *reading.sm_clock_hertz * seconds;
+    gpu->totals.cycles.Add(now, gpu->cycles);
+  }
+  for (int i = 0; i < kGpuSlowdowns && reading.slowdowns.has_value(); ++i) {
+    gpu->slow_seconds[i] += (*reading.slowdowns)[i] ? seconds : 0;
+    gpu->totals.slow_seconds[i].Add(now, gpu->slow_seconds[i]);
+  }
+  gpu->last = reading;
+  gpu->read_at = now;
+}
+
+// Empty: how much energy it took is not known.
+std::optional<v1::StepPower> GpuWatch::PowerOf(const Gpu& gpu, absl::Time begin, absl::Time end) {
+  const std::optional<double> joules = gpu.totals.joules.Between(begin, end, kAhead);
+  const double seconds = absl::ToDoubleSeconds(end - begin);
+  if (!joules.has_value() || seconds <= 0) return std::nullopt;
+  v1::StepPower power;
+  power.set_energy_joules(*joules);
+  const std::optional<double> cycles = gpu.totals.cycles.Between(begin, end, kAhead);
+  if (cycles.has_value()) power.set_sm_clock_hertz(*cycles / seconds);
+  for (int i = 0; i < kGpuSlowdowns; ++i) {
+    const double slow = gpu.totals.slow_seconds[i].Between(begin, end, kAhead).value_or(0);
+    if (slow <= 0) continue;
+    v1::StepPower::Slowdown* const slowdown = power.add_slowdowns();
+    slowdown->set_reason(NameOf(static_cast<GpuSlowdown>(i)));
+    slowdown->set_seconds(slow);
+  }
+  return power;
+}
+
+void GpuWatch::Stepped(int device, v1::StepReport* report) {
+  const absl::Duration ago = clock_->Wall() - absl::FromUnixNanos(report->unix_nanos());
+  const absl::Time end = clock_->Now() - ago - absl::Seconds(report->evaluation().seconds());
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  Gpu& gpu = gpus_[device];
+  gpu.memory = report->memory();
+  gpu.step = PowerOf(gpu, end - absl::Seconds(report->step_seconds()), end);
+  if (gpu.step.has_value()) *report->mutable_power() = *gpu.step;
+}
+
+void GpuWatch::Ended(int device) {
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  gpus_[device].memory.reset();
+  gpus_[device].step.reset();
+}
+
+// Families in order; one without a series is left out.
+class GpuTable {
+ public:
+  using Gpu = GpuWatch::Gpu;
+
+  GpuTable(const std::string& node, const std::vector<Gpu>& gpus) : node_(node), gpus_(gpus) {}
+
+  std::vector<MetricFamily> Collect() {
+    Readings();
+    Slowdowns();
+    Errors();
+    Memory();
+    Steps();
+    return std::move(families_);
+  }
+
+ private:
+  using Value = std::optional<double> (*)(const Gpu&);
+
+  void Add(MetricFamily* family, size_t device, std::optional<double> value,
+           std::vector<ClientMetric::Label> more = {}) const {
+    if (!value.has_value()) return;
+    ClientMetric metric;
+    metric.label = {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", device)}};
+    metric.label.insert(metric.label.end(), more.begin(), more.end());
+    (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = *value;
+    family->metric.push_back(std::move(metric));
+  }
+
+  void Each(const char* name, const char* help, MetricType type, Value value) {
+    MetricFamily family{name, help, type, {}};
+    for (size_t i = 0; i < gpus_.size(); ++i) Add(&family, i, value(gpus_[i]));
+    Keep(std::move(family));
+  }
+  void Gauge(const char* name, const char* help, Value value) { Each(name, help, MetricType::Gauge, value); }
+  void Counter(const char* name, const char* help, Value value) {
+    Each(name, help, MetricType::Counter, value);
+  }
+
+  void Readings() {
+    Gauge("fsdpd_gpu_power_watts", "Power of the whole card, over the last second or less.",
+          [](const Gpu& gpu) { return gpu.last.power_watts; });
+    Counter("fsdpd_gpu_energy_joules_total", "Energy of the whole card since its driver was loaded.",
+            [](const Gpu& gpu) { return gpu.last.energy_joules; });
+    Gauge("fsdpd_gpu_sm_clock_hertz", "Clock of the multiprocessors now.",
+          [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
+    Gauge("fsdpd_gpu_temperature_celsius", "Temperature of the chip.",
+          [](const Gpu& gpu) { return gpu.last.temperature_celsius; });
+  }
+
+  void Slowdowns() {
+    MetricFamily family{"fsdpd_gpu_slowdown_seconds_total",
+                        "Time that the clock was held down since the agent's start, by what held it.",
+                        MetricType::Counter,
+                        {}};
+    for (size_t i = 0; i < gpus_.size(); ++i) {
+      for (int reason = 0; reason < kGpuSlowdowns && gpus_[i].last.slowdowns.has_value(); ++reason) {
+        Add(&family, i, gpus_[i].slow_seconds[reason],
+            {{"reason", NameOf(static_cast<GpuSlowdown>(reason))}});
+      }
+    }
+    Keep(std::move(family));
+  }
+
+  void Errors() {
+    MetricFamily family{"fsdpd_gpu_ecc_errors_total",
+                        "Errors of the card's memories since its driver was loaded, by kind.",
+                        MetricType::Counter,
+                        {}};
+    for (size_t i = 0; i < gpus_.size(); ++i) {
+      Add(&family, i, gpus_[i].last.corrected_ecc_errors, {{"kind", "corrected"}});
+      Add(&family, i, gpus_[i].last.uncorrected_ecc_errors, {{"kind", "uncorrected"}});
+    }
+    Keep(std::move(family));
+    Counter("fsdpd_gpu_xid_errors_total", "Errors that the driver told of (XID) since the agent's start.",
+            [](const Gpu& gpu) { return Double(gpu.xids); });
+  }
+
+  void Memory() {
+    Gauge("fsdpd_gpu_memory_used_bytes", "Memory of the card in use, by all processes and the driver.",
+          [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
+    Gauge("fsdpd_gpu_memory_outside_bytes",
+          "Memory in use beside what its rank's allocator and arena hold: CUDA, NCCL, the driver, others.",
+          [](const Gpu& gpu) -> std::optional<double> {
+            if (!gpu.last.used_bytes.has_value() || !gpu.memory.has_value()) return std::nullopt;
+            return static_cast<double>(*gpu.last.used_bytes - gpu.memory->reserved_bytes());
+          });
+    Counter("fsdpd_gpu_allocator_retries_total",
+            "Times that its rank's allocator gave all it had back to the card and asked again.",
+            [](const Gpu& gpu) -> std::optional<double> {
+              if (!gpu.memory.has_value()) return std::nullopt;
+              return static_cast<double>(gpu.memory->allocator_retries());
+            });
+    Counter("fsdpd_gpu_out_of_memory_total", "Requests of its rank that failed for lack of memory.",
+            [](const Gpu& gpu) -> std::optional<double> {
+              if (!gpu.memory.has_value()) return std::nullopt;
+              return static_cast<double>(gpu.memory->out_of_memory());
+            });
+  }
+
+  void Steps() {
+    Gauge("fsdpd_gpu_step_energy_joules", "Energy of the whole card in its rank's last step.",
+          [](const Gpu& gpu) -> std::optional<double> {
+            if (!gpu.step.has_value()) return std::nullopt;
+            return gpu.step->energy_joules();
+          });
+    Gauge("fsdpd_gpu_step_sm_clock_hertz", "Mean clock of the multiprocessors in its rank's last step.",
+          [](const Gpu& gpu) -> std::optional<double> {
+            if (!gpu.step.has_value() || gpu.step->sm_clock_hertz() <= 0) return std::nullopt;
+            return gpu.step->sm_clock_hertz();
+          });
+  }
+
+  static std::optional<double> Double(const std::optional<int64_t>& value) {
+    return value.has_value() ? std::optional(static_cast<double>(*value)) : std::nullopt;
+  }
+
+  void Keep(MetricFamily family) {
+    if (!family.metric.empty()) families_.push_back(std::move(family));
+  }
+
+  const std::string& node_;
+  const std::vector<Gpu>& gpus_;
+  std::vector<MetricFamily> families_;
+};
+
+std::vector<MetricFamily> GpuWatch::Collect() const {
+  MutexLock lock(&mutex_);
+  return GpuTable(node_, gpus_).Collect();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,89 @@
+// What the GPUs of this node's ranks do, by NVML: read ten times a second by a thread of its own, so that
+// neither a rank nor the agent waits for a driver. It gives steps their energy and clock, and /metrics a
+// card's series. Where NVML tells nothing there is no series, rather than a zero.
+//
+//   Open -> Start;  Stepped, Ended and Collect at any time
+//
+// Series are a card's, not a rank's: `device` is as fsdpd_rank_info has it ("cuda:3"), which says whose it
+// is.
+// Thread safety: all methods.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+#include <prometheus/metric_family.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/running_total.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/nvml.h"
+#include "proto/fsdpd/v1/telemetry.pb.h"
+
+namespace fsdpd {
+
+class GpuWatch {
+ public:
+  static constexpr absl::Duration kPeriod = absl::Milliseconds(100);
+
+  // Of the GPUs that CUDA shows this process, which are those of its ranks. Errors: Nvml::Open's and
+  // VisibleGpus'. `clock` outlives it.
+  static absl::StatusOr<std::unique_ptr<GpuWatch>> Open(std::string node, Clock* clock);
+  ~GpuWatch();
+
+  void Start();
+  // One reading of each; Start()'s thread calls it.
+  void Sample();
+
+  // Of CUDA device `device` while a step ran, which its rank reports now: into the report. Nothing where it
+  // is not known.
+  void Stepped(int device, v1::StepReport* report);
+  // The rank of the device is gone, and its memory with it.
+  void Ended(int device);
+
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  // What a card's steps are told from. Clock: cycles.
+  struct Totals {
+    RunningTotal joules;
+    RunningTotal cycles;
+    std::array<RunningTotal, kGpuSlowdowns> slow_seconds;
+  };
+  struct Gpu {
+    int index = 0;  // NVML's.
+    GpuReading last;
+    absl::Time read_at = absl::InfinitePast();
+    Totals totals;
+    double cycles = 0;
+    std::array<double, kGpuSlowdowns> slow_seconds = {};
+    std::optional<int64_t> xids;
+    std::optional<v1::MemoryReport> memory;  // Of the rank that runs there.
+    std::optional<v1::StepPower> step;       // The last one that was told.
+  };
+
+  GpuWatch(std::unique_ptr<Nvml> nvml, const std::vector<int>& gpus, std::string node, Clock* clock);
+  void Serve();
+  static void Take(const GpuReading& reading, absl::Time now, Gpu* gpu);
+  static std::optional<v1::StepPower> PowerOf(const Gpu& gpu, absl::Time begin, absl::Time end);
+
+  const std::string node_;
+  Clock* const clock_;
+  const std::unique_ptr<Nvml> nvml_;  // The sampling thread's.
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device.
+  std::thread thread_;
+
+  friend class GpuTable;
+};
+
+}  // namespace fsdpd

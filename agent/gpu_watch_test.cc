@@ -1,0 +1,150 @@
+#include "agent/gpu_watch.h"
+
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <cstdlib>
+
+#include "base/testing/fake_nvml.h"
+
+namespace fsdpd {
+namespace {
+
+class GpuWatchTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    gpus_ = FakeNvml::Load("base/testing/libfake-nvidia-ml.so");
+    ASSERT_NE(gpus_, nullptr);
+    for (int i = 0; i < kFakeGpus; ++i) gpus_[i] = FakeGpu();
+    auto watch = GpuWatch::Open("node-0", &clock_);
+    ASSERT_TRUE(watch.ok()) << watch.status();
+    watch_ = *std::move(watch);
+  }
+
+  // A reading each eighth of a second, of `watts` of the first card.
+  void RunFor(int eighths, int watts) {
+    for (int i = 0; i < eighths; ++i) {
+      clock_.Advance(absl::Milliseconds(125));
+      gpus_[0].energy_millijoules += 125 * watts;
+      watch_->Sample();
+    }
+  }
+
+  v1::StepReport StepOf(double seconds) {
+    v1::StepReport report;
+    report.set_step_seconds(seconds);
+    report.set_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+    return report;
+  }
+
+  bool Mentions(const std::string& line) {
+    const std::string text = prometheus::TextSerializer().Serialize(watch_->Collect());
+    return text.find(line) != std::string::npos;
+  }
+
+  FakeGpu* gpus_ = nullptr;
+  FakeClock clock_;
+  std::unique_ptr<GpuWatch> watch_;
+};
+
+TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
+  watch_->Sample();
+  RunFor(8, 100);
+  RunFor(4, 700);
+  v1::StepReport report = StepOf(0.5);
+  watch_->Stepped(0, &report);
+  EXPECT_NEAR(report.power().energy_joules(), 350, 1e-6);
+  EXPECT_NEAR(report.power().sm_clock_hertz(), 1.98e9, 1e3);
+  EXPECT_EQ(report.power().slowdowns_size(), 0);
+  EXPECT_TRUE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:0\"} 350"));
+  EXPECT_FALSE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:1\"}"));
+}
+
+TEST_F(GpuWatchTest, AnEvaluationAfterTheStepIsNoPartOfIt) {
+  watch_->Sample();
+  RunFor(8, 700);
+  RunFor(8, 100);
+  v1::StepReport report = StepOf(1);
+  report.mutable_evaluation()->set_seconds(1);
+  watch_->Stepped(0, &report);
+  EXPECT_NEAR(report.power().energy_joules(), 700, 1e-6);
+}
+
+TEST_F(GpuWatchTest, SaysForHowLongTheClockWasHeldDownAndByWhat) {
+  watch_->Sample();
+  RunFor(8, 100);
+  gpus_[0].slowdown_bits = 0x4;
+  gpus_[0].sm_clock_megahertz = 1480;
+  RunFor(8, 690);
+  v1::StepReport report = StepOf(2);
+  watch_->Stepped(0, &report);
+  EXPECT_NEAR(report.power().sm_clock_hertz(), 1.73e9, 1e3);
+  ASSERT_EQ(report.power().slowdowns_size(), 1);
+  EXPECT_EQ(report.power().slowdowns(0).reason(), "power_cap");
+  EXPECT_NEAR(report.power().slowdowns(0).seconds(), 1, 1e-6);
+  EXPECT_TRUE(Mentions(
+      "fsdpd_gpu_slowdown_seconds_total{fsdpd_node=\"node-0\",device=\"cuda:0\",reason=\"power_cap\"}"
+      " 1"));
+  EXPECT_TRUE(Mentions("device=\"cuda:0\",reason=\"hardware_thermal\"} 0"));
+}
+
+// The counters of cards stand still for 100 ms, so that a reading may find what the one before found.
+TEST_F(GpuWatchTest, ACounterThatMovesNowAndThenIsTakenToBeEven) {
+  watch_->Sample();
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Milliseconds(100));
+    watch_->Sample();
+    clock_.Advance(absl::Milliseconds(100));
+    gpus_[0].energy_millijoules += 100'000;
+    watch_->Sample();
+  }
+  v1::StepReport report = StepOf(0.1);
+  watch_->Stepped(0, &report);
+  EXPECT_NEAR(report.power().energy_joules(), 50, 1e-6);
+}
+
+TEST_F(GpuWatchTest, MemoryOfOthersIsWhatTheRankDoesNotHold) {
+  watch_->Sample();
+  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_used_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} 4294967296"));
+  EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "no rank has said what it holds";
+  v1::StepReport report = StepOf(0.1);
+  report.mutable_memory()->set_reserved_bytes(int64_t{3} << 30);
+  report.mutable_memory()->set_allocator_retries(2);
+  report.mutable_memory()->set_out_of_memory(1);
+  watch_->Stepped(0, &report);
+  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_outside_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} 1073741824"));
+  EXPECT_TRUE(Mentions("fsdpd_gpu_allocator_retries_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 2"));
+  EXPECT_TRUE(Mentions("fsdpd_gpu_out_of_memory_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 1"));
+  watch_->Ended(0);
+  EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "and none is there";
+}
+
+TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
+  gpus_[1].tells = false;
+  gpus_[0].xids = 2;
+  gpus_[0].uncorrected_ecc_errors = 1;
+  watch_->Sample();
+  RunFor(1, 100);
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=\"cuda:0\"} 100"));
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_ecc_errors_total{fsdpd_node=\"node-0\",device=\"cuda:0\",kind=\"uncorrected\"} 1"));
+  EXPECT_TRUE(Mentions("fsdpd_gpu_xid_errors_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 2"));
+  for (const char* name : {"power_watts", "energy_joules_total", "sm_clock_hertz", "slowdown_seconds_total",
+                           "temperature_celsius", "ecc_errors_total"})
+    EXPECT_FALSE(Mentions(std::string("fsdpd_gpu_") + name + "{fsdpd_node=\"node-0\",device=\"cuda:1\""))
+        << name;
+  v1::StepReport report = StepOf(0.1);
+  watch_->Stepped(1, &report);
+  EXPECT_FALSE(report.has_power());
+  watch_->Stepped(2, &report);  // No such device: as of an agent that was given more slots than CUDA shows.
+  EXPECT_FALSE(report.has_power());
+}
+
+TEST_F(GpuWatchTest, ReadsByItselfOnceStarted) {
+  watch_->Start();
+  while (!Mentions("fsdpd_gpu_power_watts{")) std::this_thread::yield();
+  watch_.reset();
+}
+
+}  // namespace
+}  // namespace fsdpd
