@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include "base/check.h"
+#include "fsdp/memory/device_calls.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -16,7 +17,10 @@ absl::StatusOr<std::shared_ptr<void>> MakeWindow(int64_t bytes, int device_index
     return absl::ResourceExhaustedError(absl::StrFormat("%d bytes of memory for collectives on device %d: %s",
                                                         bytes, device_index, ncclGetErrorString(result)));
   }
-  return std::shared_ptr<void>(memory, [](void* base) { ncclMemFree(base); });
+  CountDeviceMalloc();
+  return std::shared_ptr<void>(memory, [](void* base) {
+    if (ncclMemFree(base) == ncclSuccess) CountDeviceFree();
+  });
 }
 
 }  // namespace fsdpd

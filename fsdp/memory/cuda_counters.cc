@@ -2,6 +2,8 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include "fsdp/memory/device_calls.h"
+
 namespace fsdpd {
 namespace {
 
@@ -13,6 +15,9 @@ const c10::CachingAllocator::Stat& Aggregate(const c10::CachingAllocator::StatAr
 
 MemoryCounters ReadCudaMemoryCounters(int device_index) {
   MemoryCounters counters;
+  const DeviceCalls calls = ReadDeviceCalls(device_index);
+  counters.device_mallocs = calls.mallocs;
+  counters.device_frees = calls.frees;
   // Until the first tensor is on a device there are no statistics, and asking for them throws.
   if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return counters;
   const auto stats =
@@ -20,9 +25,9 @@ MemoryCounters ReadCudaMemoryCounters(int device_index) {
   counters.allocated_bytes = Aggregate(stats.allocated_bytes).current;
   counters.reserved_bytes = Aggregate(stats.reserved_bytes).current;
   counters.peak_bytes = Aggregate(stats.allocated_bytes).peak;
-  counters.device_mallocs = stats.num_device_alloc;
-  counters.device_frees = stats.num_device_free;
   counters.allocations = Aggregate(stats.allocation).allocated;
+  counters.retries = stats.num_alloc_retries;
+  counters.out_of_memory = stats.num_ooms;
   return counters;
 }
 

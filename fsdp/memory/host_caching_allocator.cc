@@ -1,5 +1,6 @@
 #include "fsdp/memory/host_caching_allocator.h"
 
+#include <absl/time/clock.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -49,10 +50,17 @@ struct alignas(kAlignment) HostCachingAllocator::Block {
   Block* next;  // While it is free.
   int64_t bytes;
   int size_class;
+  bool live;
+  Block* newer;  // Of all blocks.
+  Block* older;
+  int64_t asked_bytes;
+  MemoryPlace place;  // Where it was given out last; nowhere while nothing is recorded.
 
   void* data() { return this + 1; }
   static Block* Of(void* data) { return static_cast<Block*>(data) - 1; }
 };
+
+using Action = MemorySnapshot::Action;
 
 HostCachingAllocator::HostCachingAllocator() : HostCachingAllocator(Source{std::aligned_alloc, std::free}) {}
 
@@ -72,10 +80,15 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
     if (block == nullptr) block = AskSystem(size.index, size.bytes);
   }
   if (block == nullptr) {
+    {
+      MutexLock lock(&mutex_);
+      ++out_of_memory_;
+    }
     const MemoryCounters held = Read();
     TORCH_CHECK_WITH(OutOfMemoryError, false, "out of host memory: asked for ", bytes, " bytes, holding ",
                      held.reserved_bytes, " of which ", held.allocated_bytes, " are in use");
   }
+  GiveOut(block, static_cast<int64_t>(bytes));
   return {block->data(), block->data(), &Free, cpu};
 }
 
@@ -90,9 +103,6 @@ HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, in
   Block* block = free_[size_class];
   if (block == nullptr) return nullptr;
   free_[size_class] = block->next;
-  ++allocations_;
-  allocated_bytes_ += bytes;
-  if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
   return block;
 }
 
@@ -101,15 +111,37 @@ HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int
   if (memory == nullptr) {
     EmptyCache();
     memory = source_.allocate(kAlignment, sizeof(Block) + bytes);
+    MutexLock lock(&mutex_);
+    ++retries_;
   }
   if (memory == nullptr) return nullptr;
   MutexLock lock(&mutex_);
   ++mallocs_;
-  ++allocations_;
   reserved_bytes_ += bytes;
-  allocated_bytes_ += bytes;
+  auto* const block = new (memory)
+      Block{this, nullptr, bytes, size_class, /*live=*/false, nullptr, newest_, /*asked_bytes=*/0, {}};
+  if (newest_ != nullptr) newest_->newer = block;
+  newest_ = block;
+  Note(Action::kSegmentAlloc, block);
+  return block;
+}
+
+void HostCachingAllocator::GiveOut(Block* block, int64_t asked_bytes) {
+  MutexLock lock(&mutex_);
+  ++allocations_;
+  allocated_bytes_ += block->bytes;
   if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
-  return new (memory) Block{this, nullptr, bytes, size_class};
+  block->live = true;
+  block->asked_bytes = asked_bytes;
+  block->place = records_ ? CurrentMemoryPlace() : MemoryPlace();
+  Note(Action::kAlloc, block);
+}
+
+void HostCachingAllocator::Note(Action action, Block* block) {
+  if (!records_) return;
+  if (static_cast<int64_t>(events_.size()) == MemorySnapshot::kMostEvents) events_.pop_front();
+  events_.push_back({action, reinterpret_cast<uintptr_t>(block->data()), block->bytes, /*stream=*/0,
+                     absl::GetCurrentTimeNanos() / 1000, CurrentMemoryPlace()});
 }
 
 void HostCachingAllocator::Free(void* data) {
@@ -121,6 +153,9 @@ void HostCachingAllocator::Free(void* data) {
 void HostCachingAllocator::GiveBack(Block* block) {
   MutexLock lock(&mutex_);
   allocated_bytes_ -= block->bytes;
+  block->live = false;
+  Note(Action::kFreeRequested, block);
+  Note(Action::kFreeCompleted, block);
   block->next = free_[block->size_class];
   free_[block->size_class] = block;
 }
@@ -134,6 +169,8 @@ MemoryCounters HostCachingAllocator::Read() const {
   counters.device_mallocs = mallocs_;
   counters.device_frees = frees_;
   counters.allocations = allocations_;
+  counters.retries = retries_;
+  counters.out_of_memory = out_of_memory_;
   return counters;
 }
 
@@ -150,9 +187,32 @@ void HostCachingAllocator::EmptyCache() {
       head = block->next;
       reserved_bytes_ -= block->bytes;
       ++frees_;
+      Note(Action::kSegmentFree, block);
+      (block->newer != nullptr ? block->newer->older : newest_) = block->older;
+      if (block->older != nullptr) block->older->newer = block->newer;
       source_.release(block);
     }
   }
+}
+
+void HostCachingAllocator::Record(bool on) {
+  MutexLock lock(&mutex_);
+  if (on) events_.clear();
+  records_ = on;
+}
+
+MemorySnapshot HostCachingAllocator::Snapshot() const {
+  MemorySnapshot snapshot;
+  MutexLock lock(&mutex_);
+  for (Block* block = newest_; block != nullptr; block = block->older) {
+    MemorySnapshot::Segment& segment = snapshot.segments.emplace_back();
+    segment.address = reinterpret_cast<uintptr_t>(block->data());
+    segment.bytes = block->bytes;
+    segment.is_large = block->bytes > kSmallLimit;
+    segment.blocks.push_back({block->bytes, block->asked_bytes, block->live, block->live, block->place});
+  }
+  snapshot.events.assign(events_.begin(), events_.end());
+  return snapshot;
 }
 
 HostCachingAllocator& ProcessHostAllocator() {

@@ -15,9 +15,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 
 #include "base/mutex.h"
 #include "fsdp/memory/memory_counters.h"
+#include "fsdp/memory/memory_snapshot.h"
 
 namespace fsdpd {
 
@@ -47,6 +49,10 @@ class HostCachingAllocator : public c10::Allocator {
   void ResetPeak();
   void EmptyCache();
 
+  // As recorder.h says. Each block is a segment of its own.
+  void Record(bool on);
+  MemorySnapshot Snapshot() const;
+
  private:
   struct Block;
   static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, what a process can address.
@@ -54,17 +60,24 @@ class HostCachingAllocator : public c10::Allocator {
   static void Free(void* data);
   Block* TakeCached(int size_class, int64_t bytes);
   Block* AskSystem(int size_class, int64_t bytes);
+  void GiveOut(Block* block, int64_t asked_bytes);
   void GiveBack(Block* block);
+  void Note(MemorySnapshot::Action action, Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Source source_;
   mutable Mutex mutex_;
   std::array<Block*, kClasses> free_ ABSL_GUARDED_BY(mutex_) = {};
+  Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of all, free or not.
   int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t mallocs_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t frees_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t allocations_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t retries_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t out_of_memory_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool records_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<MemorySnapshot::Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Makes LibTorch take all CPU memory from the process's one instance. Call it once, at the start of main and

@@ -102,6 +102,8 @@ TEST(HostCachingAllocator, GivesTheCacheBackWhenTheSystemRefusesAndTriesAgain) {
   EXPECT_NE(other.get(), nullptr);
   EXPECT_EQ(allocator.Read().device_frees, 1);
   EXPECT_EQ(allocator.Read().reserved_bytes, 2 * kMiB + kMiB / 2);
+  EXPECT_EQ(allocator.Read().retries, 1);
+  EXPECT_EQ(allocator.Read().out_of_memory, 0);
 }
 
 TEST(HostCachingAllocator, SaysWhatWasAskedAndHeldWhenThereIsNoMoreMemory) {
@@ -119,6 +121,52 @@ TEST(HostCachingAllocator, SaysWhatWasAskedAndHeldWhenThereIsNoMoreMemory) {
     }
   }
   EXPECT_EQ(allocator.Read().allocated_bytes, kMiB);
+  EXPECT_EQ(allocator.Read().out_of_memory, 2);
+}
+
+TEST(HostCachingAllocator, ASnapshotSaysWhoHoldsWhatAndWhatCameBefore) {
+  using Action = MemorySnapshot::Action;
+  HostCachingAllocator allocator;
+  const c10::DataPtr earlier = allocator.allocate(1000);
+  allocator.Record(true);
+  const auto in_step = std::make_unique<MemoryPlaceScope>(MemoryPlace{12, 3});
+  const c10::DataPtr held = allocator.allocate(700);
+  { const c10::DataPtr gone = allocator.allocate(2 * kMiB); }
+  MemorySnapshot snapshot = allocator.Snapshot();
+  ASSERT_EQ(snapshot.segments.size(), 3u) << "the newest first";
+  EXPECT_FALSE(snapshot.segments[0].blocks[0].allocated);
+  const MemorySnapshot::Segment& segment = snapshot.segments[1];
+  EXPECT_EQ(segment.address, reinterpret_cast<uintptr_t>(held.get()));
+  EXPECT_EQ(segment.blocks[0].bytes, 1024);
+  EXPECT_EQ(segment.blocks[0].asked_bytes, 700);
+  EXPECT_TRUE(segment.blocks[0].allocated && segment.blocks[0].place == (MemoryPlace{12, 3}));
+  EXPECT_TRUE(snapshot.segments[2].blocks[0].place == MemoryPlace()) << "it was allocated before";
+  std::vector<Action> actions;
+  for (const MemorySnapshot::Event& event : snapshot.events) actions.push_back(event.action);
+  EXPECT_EQ(actions, (std::vector<Action>{Action::kSegmentAlloc, Action::kAlloc, Action::kSegmentAlloc,
+                                          Action::kAlloc, Action::kFreeRequested, Action::kFreeCompleted}));
+  allocator.EmptyCache();
+  snapshot = allocator.Snapshot();
+  EXPECT_EQ(snapshot.segments.size(), 2u);
+  EXPECT_TRUE(snapshot.events.back().action == Action::kSegmentFree);
+  allocator.Record(false);
+  { const c10::DataPtr unseen = allocator.allocate(100); }
+  EXPECT_EQ(allocator.Snapshot().events.size(), 7u);
+  allocator.Record(true);
+  EXPECT_TRUE(allocator.Snapshot().events.empty());
+}
+
+TEST(HostCachingAllocator, RecordsTheNewestEventsOnly) {
+  HostCachingAllocator allocator;
+  allocator.Record(true);
+  const auto last = static_cast<int32_t>(MemorySnapshot::kMostEvents / 3 + 10);  // Three events each.
+  for (int32_t i = 0; i <= last; ++i) {
+    const MemoryPlaceScope place(MemoryPlace{1, i});
+    const c10::DataPtr block = allocator.allocate(1);
+  }
+  const MemorySnapshot snapshot = allocator.Snapshot();
+  EXPECT_EQ(static_cast<int64_t>(snapshot.events.size()), MemorySnapshot::kMostEvents);
+  EXPECT_EQ(snapshot.events.back().place.instruction, last);
 }
 
 TEST(HostCachingAllocator, ThreadsShareItWithoutLosingCount) {

@@ -1,15 +1,22 @@
 #include "fsdp/memory/spike_detector.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace fsdpd {
 
-bool SpikeDetector::Add(int64_t peak_bytes) {
-  const bool spike = window_.size() >= kMinHistory && peak_bytes > kFactor * Median();
+std::optional<Spike> SpikeDetector::Add(int64_t peak_bytes) {
+  const auto peak = static_cast<double>(peak_bytes);
+  const bool knows = window_.size() >= kMinHistory;
+  const Spike spike = {knows ? Median() : 0, plan_bytes_};
+  const bool above_others = knows && peak > kFactor * static_cast<double>(spike.median_bytes);
+  const bool above_plan = plan_bytes_ > 0 && peak > kFactor * static_cast<double>(plan_bytes_);
+  const bool highest = peak_bytes > std::exchange(highest_, std::max(highest_, peak_bytes));
   window_.push_back(peak_bytes);
   if (window_.size() > kWindow) window_.pop_front();
-  if (spike) ++spikes_;
+  if (!above_others && !(above_plan && highest)) return std::nullopt;
+  ++spikes_;
   return spike;
 }
 

@@ -1,0 +1,12 @@
+// The part of recorder.h that asks LibTorch's CUDA caching allocator.
+// REQUIRES: a binary built with --config=cuda; any other aborts here.
+#pragma once
+
+#include "fsdp/memory/memory_snapshot.h"
+
+namespace fsdpd {
+
+void RecordCudaMemory(bool on);
+MemorySnapshot TakeCudaMemorySnapshot(int device_index);
+
+}  // namespace fsdpd

@@ -1,0 +1,38 @@
+// Who allocates: the instruction that a thread is in, for those who record allocations. Thread-safe: each
+// thread has its own.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdpd {
+
+struct MemoryPlace {
+  static constexpr int32_t kNowhere = -1;
+  static constexpr int32_t kEvaluation = -2;
+
+  int32_t step = 0;                // 0: before the first.
+  int32_t instruction = kNowhere;  // Of the training program, or one of the above.
+
+  friend bool operator<(const MemoryPlace& a, const MemoryPlace& b) {
+    return a.step != b.step ? a.step < b.step : a.instruction < b.instruction;
+  }
+  friend bool operator==(const MemoryPlace& a, const MemoryPlace& b) {
+    return a.step == b.step && a.instruction == b.instruction;
+  }
+};
+
+MemoryPlace CurrentMemoryPlace();
+
+// The thread is there while it lives.
+class MemoryPlaceScope {
+ public:
+  explicit MemoryPlaceScope(MemoryPlace place);
+  ~MemoryPlaceScope();
+  MemoryPlaceScope(const MemoryPlaceScope&) = delete;
+  MemoryPlaceScope& operator=(const MemoryPlaceScope&) = delete;
+
+ private:
+  const MemoryPlace before_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,84 @@
+// A shared library as CUDA's runtime is one to LibTorch: it has functions that take memory, and calls them by
+// their public names. Two devices; more than a gigabyte there is not.
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kOutOfMemory = 2;
+constexpr size_t kMostBytes = size_t{1} << 30;
+int device = 0;
+
+int Take(void** pointer, size_t bytes) {
+  if (bytes > kMostBytes) return kOutOfMemory;
+  *pointer = std::malloc(bytes);
+  return 0;
+}
+
+int Give(void* pointer) {
+  std::free(pointer);
+  return 0;
+}
+
+int Create(unsigned long long* handle, size_t bytes, const void*, unsigned long long) {
+  *handle = 1;
+  return bytes > kMostBytes ? kOutOfMemory : 0;
+}
+
+int Release(unsigned long long) { return 0; }
+
+}  // namespace
+
+extern "C" {
+
+int cudaGetDevice(int* current) {
+  *current = device;
+  return 0;
+}
+int cudaMalloc(void** pointer, size_t bytes) { return Take(pointer, bytes); }
+int cudaMallocManaged(void** pointer, size_t bytes, unsigned) { return Take(pointer, bytes); }
+int cudaMallocAsync(void** pointer, size_t bytes, void*) { return Take(pointer, bytes); }
+int cudaMallocFromPoolAsync(void** pointer, size_t bytes, void*, void*) { return Take(pointer, bytes); }
+int cudaFree(void* pointer) { return Give(pointer); }
+int cudaFreeAsync(void* pointer, void*) { return Give(pointer); }
+int cudaGetDriverEntryPointByVersion(const char* symbol, void** found, unsigned, unsigned long long, int*) {
+  *found = nullptr;
+  if (std::strcmp(symbol, "cuMemCreate") == 0) *found = reinterpret_cast<void*>(&Create);
+  if (std::strcmp(symbol, "cuMemRelease") == 0) *found = reinterpret_cast<void*>(&Release);
+  return 0;
+}
+
+// What a test has it do.
+void FakeSetDevice(int index) { device = index; }
+
+// Takes memory by each of the functions and gives it back: four calls each. The first error.
+int FakeAllocateAndFree(size_t bytes) {
+  void* pointer = nullptr;
+  int error = cudaMalloc(&pointer, bytes);
+  if (error != 0) return error;
+  error |= cudaFree(pointer);
+  error |= cudaMallocManaged(&pointer, bytes, 1);
+  error |= cudaFree(pointer);
+  error |= cudaMallocAsync(&pointer, bytes, nullptr);
+  error |= cudaFreeAsync(pointer, nullptr);
+  error |= cudaMallocFromPoolAsync(&pointer, bytes, nullptr, nullptr);
+  error |= cudaFreeAsync(pointer, nullptr);
+  return error | cudaFree(nullptr);
+}
+
+// As LibTorch does for segments that grow: one call each.
+int FakeGrowAndShrink(size_t bytes) {
+  void* create = nullptr;
+  void* release = nullptr;
+  cudaGetDriverEntryPointByVersion("cuMemCreate", &create, 13000, 0, nullptr);
+  cudaGetDriverEntryPointByVersion("cuMemRelease", &release, 13000, 0, nullptr);
+  unsigned long long handle = 0;
+  const int error = reinterpret_cast<decltype(&Create)>(create)(&handle, bytes, nullptr, 0);
+  return error != 0 ? error : reinterpret_cast<decltype(&Release)>(release)(handle);
+}
+
+int FakeFind(const char* symbol, void** found) {
+  return cudaGetDriverEntryPointByVersion(symbol, found, 13000, 0, nullptr);
+}
+}
