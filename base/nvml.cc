@@ -192,7 +192,7 @@ GpuReading Nvml::Read(int gpu) const {
   GpuReading reading;
   reading.power_watts = Scaled<double>(Ask<unsigned>(call_->get_power, device), 1e-3);
   reading.energy_joules = Scaled<double>(Ask<Count>(call_->get_energy, device), 1e-3);
-  reading.sm_clock_hertz = Scaled<double>(Ask<unsigned>(call_->get_clock, device, kSmClock), 1e6);
+  reading.sm_clock_hertz = SmClockHertz(gpu);
   reading.temperature_celsius = Scaled<double>(Ask<unsigned>(call_->get_temperature, device, kGpuSensor), 1);
   const auto errors = [&](int kind) {
     return Scaled<int64_t>(Ask<Count>(call_->get_ecc_errors, device, kind, kSinceDriverLoad), 1);
@@ -204,12 +204,19 @@ GpuReading Nvml::Read(int gpu) const {
     for (const SlowdownRow& row : kSlowdowns)
       (*reading.slowdowns)[static_cast<int>(row.slowdown)] = (*reasons & row.bit) != 0;
   }
+  reading.used_bytes = UsedBytes(gpu);
+  return reading;
+}
+
+std::optional<double> Nvml::SmClockHertz(int gpu) const {
+  return Scaled<double>(Ask<unsigned>(call_->get_clock, devices_[gpu], kSmClock), 1e6);
+}
+
+std::optional<int64_t> Nvml::UsedBytes(int gpu) const {
   MemoryInfo memory = {};
   memory.version = kMemoryVersion;
-  if (call_->get_memory(device, &memory) == 0) {
-    reading.used_bytes = static_cast<int64_t>(memory.used + memory.reserved);
-  }
-  return reading;
+  if (call_->get_memory(devices_[gpu], &memory) != 0) return std::nullopt;
+  return static_cast<int64_t>(memory.used + memory.reserved);
 }
 
 std::optional<double> Nvml::InstantPowerWatts(int gpu) const {

@@ -46,9 +46,11 @@ class Nvml {
 
   int gpus() const { return static_cast<int>(devices_.size()); }  // By NVML's index.
   absl::StatusOr<GpuMemory> Memory(int gpu) const;
-  GpuReading Read(int gpu) const;
-  // Of now alone, where the card tells; over the last second otherwise.
+  GpuReading Read(int gpu) const;  // May take milliseconds: some cards' energy does.
+  // These take microseconds. Power is of now alone, where the card tells; over the last second otherwise.
   std::optional<double> InstantPowerWatts(int gpu) const;
+  std::optional<double> SmClockHertz(int gpu) const;
+  std::optional<int64_t> UsedBytes(int gpu) const;
 
   // The GPU of this PCI address, "0000:3b:00.0", or UUID, "GPU-1a2b..."; NOT_FOUND.
   absl::StatusOr<int> FindByBusId(absl::string_view bus_id) const;

@@ -13,6 +13,10 @@ std::string TraceFileName(int64_t step, int rank) {
   return absl::StrCat("trace_step_", step, "_rank_", rank, ".json");
 }
 
+std::string MemoryFileName(int64_t step, int rank) {
+  return absl::StrCat("memory_step_", step, "_rank_", rank, ".pickle");
+}
+
 bool ParseTraceFileName(absl::string_view name, int64_t* step, int* rank) {
   const std::vector<absl::string_view> words = absl::StrSplit(name, '_');
   // What the numbers say is the name again: "+1" and "01" are numbers too.

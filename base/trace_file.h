@@ -15,6 +15,9 @@ std::string TraceFileName(int64_t step, int rank);
 // False: it is the name of something else, also of a trace that is being written.
 bool ParseTraceFileName(absl::string_view name, int64_t* step, int* rank);
 
+// "memory_step_12_rank_3.pickle": what the rank's memory held after the step.
+std::string MemoryFileName(int64_t step, int rank);
+
 // Of one spec, and of one ask of a running job: who looks at a trace looks at a few steps.
 constexpr int kMaxTracedSteps = 16;
 

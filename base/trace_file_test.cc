@@ -14,6 +14,13 @@ TEST(TraceFile, ItsNameSaysStepAndRank) {
   EXPECT_EQ(rank, 16383);
 }
 
+TEST(TraceFile, AMemorySnapshotIsNoTrace) {
+  int64_t step = 0;
+  int rank = 0;
+  EXPECT_EQ(MemoryFileName(12, 3), "memory_step_12_rank_3.pickle");
+  EXPECT_FALSE(ParseTraceFileName(MemoryFileName(12, 3), &step, &rank));
+}
+
 TEST(TraceFile, WhatIsNoTraceIsNone) {
   int64_t step = 0;
   int rank = 0;

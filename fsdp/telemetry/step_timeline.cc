@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -116,6 +117,61 @@ void AddStep(const Program& program, const std::vector<Span>& spans, const v1::M
   timeline->samples = ArenaSamples(program, spans);
   for (Timeline::Sample& sample : timeline->samples)
     sample.bytes.insert(sample.bytes.begin(), {memory.allocated_bytes(), memory.reserved_bytes()});
+}
+
+std::pair<int64_t, int64_t> UnixNanosOf(const Timeline& timeline) {
+  double begin = 0, end = timeline.seconds;
+  for (const Timeline::Slice& slice : timeline.slices) {
+    begin = std::min(begin, slice.start);
+    end = std::max(end, slice.start + slice.seconds);
+  }
+  return {timeline.begin_unix_nanos + std::llround(begin * 1e9),
+          timeline.begin_unix_nanos + std::llround(end * 1e9)};
+}
+
+void AddActivities(const std::vector<DeviceActivity>& activities, Timeline* timeline) {
+  FSDPD_CHECK(timeline->begin_unix_nanos != 0);
+  const auto [begin, end] = UnixNanosOf(*timeline);
+  const auto seconds = [&](int64_t nanos) {
+    return static_cast<double>(nanos - timeline->begin_unix_nanos) * 1e-9;
+  };
+  struct Stream {
+    int track = 0;
+    int64_t busy_until = 0;
+  };
+  std::map<uint32_t, Stream> streams;
+  for (const DeviceActivity& activity : activities) {
+    if (activity.begin_unix_nanos < begin || activity.begin_unix_nanos >= end) continue;
+    const auto [found, is_new] = streams.emplace(activity.stream, Stream());
+    Stream& stream = found->second;
+    if (is_new) {
+      stream.track = static_cast<int>(timeline->tracks.size());
+      timeline->tracks.push_back(absl::StrCat("GPU stream ", activity.stream));
+    }
+    const int64_t from = std::max(activity.begin_unix_nanos, stream.busy_until);
+    if (activity.end_unix_nanos <= from) continue;
+    stream.busy_until = activity.end_unix_nanos;
+    Timeline::Slice& slice = timeline->slices.emplace_back();
+    slice.track = stream.track;
+    slice.kind = activity.kind == DeviceActivity::Kind::kKernel ? "kernel" : "copy";
+    slice.name = activity.name;
+    slice.start = seconds(from);
+    slice.seconds = seconds(activity.end_unix_nanos) - slice.start;
+    if (activity.bytes > 0) slice.arguments.emplace_back("bytes", activity.bytes);
+  }
+}
+
+void AddCounter(const std::string& name, const std::string& unit,
+                const std::vector<std::pair<int64_t, double>>& values, Timeline* timeline) {
+  const auto [begin, end] = UnixNanosOf(*timeline);
+  Timeline::Counter counter = {name, unit, {}};
+  for (const auto& [at, value] : values) {
+    if (at > end) break;
+    const double seconds = static_cast<double>(std::max(at, begin) - timeline->begin_unix_nanos) * 1e-9;
+    if (at <= begin) counter.values.clear();
+    counter.values.emplace_back(seconds, value);
+  }
+  if (!counter.values.empty()) timeline->counters.push_back(std::move(counter));
 }
 
 }  // namespace fsdpd

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp/plan/predict/timeline.h"
+#include "fsdp/telemetry/kernel_recorder.h"
 #include "fsdp/telemetry/step_timing.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
@@ -25,6 +27,18 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
 // another one.
 void AddStep(const Program& program, const std::vector<Span>& spans, const v1::MemoryReport& memory,
              Timeline* timeline);
+
+// For a trace: what the device itself says. A track for each of its streams; what begins before the one
+// before it has ended is drawn from there on. Of what began outside of the timeline's own slices nothing is
+// shown. REQUIRES: the timeline knows when it began.
+void AddActivities(const std::vector<DeviceActivity>& activities, Timeline* timeline);
+
+// Of one counter, by the host's clock; the last value before the timeline holds at its begin.
+void AddCounter(const std::string& name, const std::string& unit,
+                const std::vector<std::pair<int64_t, double>>& values, Timeline* timeline);
+
+// By the host's clock: the first slice's begin and the last one's end.
+std::pair<int64_t, int64_t> UnixNanosOf(const Timeline& timeline);
 
 // "Backward layer.3 mb 0": an instruction as people know it who see its lane and its place among others.
 std::string NameOfInstruction(const Program& program, const Layout& layout, int index);

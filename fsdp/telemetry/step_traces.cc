@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -19,6 +20,9 @@ constexpr size_t kMostWaiting = kMaxTracedSteps;
 // Steps that were asked for and are not there yet, whoever asked.
 constexpr size_t kMostAsked = 4 * kMaxTracedSteps;
 
+// Spikes whose memory is written down: the first ones, of which one looks at one.
+constexpr int kMostSpikes = 4;
+
 }  // namespace
 
 StepTraces::StepTraces(Options options) : options_(std::move(options)) {}
@@ -33,27 +37,50 @@ StepTraces::~StepTraces() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StepTraces::Ask(int64_t first, int64_t steps) {
+void StepTraces::Ask(int64_t first, int64_t steps, bool memory) {
   if (first < 1 || first > std::numeric_limits<int64_t>::max() - kMaxTracedSteps) return;
   MutexLock lock(&mutex_);
   for (int64_t step = first; step - first < steps && step < first + kMaxTracedSteps; ++step) {
-    if (asked_.size() < kMostAsked) asked_.insert(step);
+    if (asked_.size() < kMostAsked) asked_[step] |= memory;
   }
 }
 
+bool StepTraces::RecordsMemory() const {
+  if (options_.memory) return true;
+  MutexLock lock(&mutex_);
+  return std::any_of(asked_.begin(), asked_.end(), [](const auto& asked) { return asked.second; });
+}
+
+bool StepTraces::TakesMemory(int64_t step, bool spike) {
+  if (options_.memory_steps.count(step) != 0) return true;
+  MutexLock lock(&mutex_);
+  const auto asked = asked_.find(step);
+  if (asked != asked_.end() && asked->second) return true;
+  if (!options_.memory || !spike || spikes_ >= kMostSpikes) return false;
+  ++spikes_;
+  return true;
+}
+
+bool StepTraces::Expects(int64_t oldest, int64_t newest) const {
+  const auto next = options_.steps.lower_bound(oldest);
+  if (next != options_.steps.end() && *next <= newest + 1) return true;
+  MutexLock lock(&mutex_);
+  return !asked_.empty();
+}
+
 bool StepTraces::Takes(int64_t step) {
-  std::set<int64_t> missed;
+  std::map<int64_t, bool> missed;
   bool takes = options_.steps.count(step) != 0;
   {
     MutexLock lock(&mutex_);
     missed.insert(asked_.begin(), asked_.lower_bound(step));
     asked_.erase(asked_.begin(), asked_.lower_bound(step));
-    if (asked_.erase(step) != 0) {
-      taken_.insert(step);
+    if (auto asked = asked_.extract(step); !asked.empty()) {
+      taken_.insert(std::move(asked));
       takes = true;
     }
   }
-  for (const int64_t over : missed) {
+  for (const auto& [over, memory] : missed) {
     WrittenTrace written;
     written.step = over;
     written.asked = true;
@@ -63,18 +90,38 @@ bool StepTraces::Takes(int64_t step) {
   return takes;
 }
 
-void StepTraces::Write(Timeline timeline) {
+void StepTraces::Write(Timeline timeline, std::function<std::string()> memory_file,
+                       std::function<void(Timeline*)> complete) {
+  Record record;
+  record.step = timeline.step;
+  record.timeline = std::move(timeline);
+  record.memory_file = std::move(memory_file);
+  record.complete = std::move(complete);
+  Queue(std::move(record));
+}
+
+void StepTraces::WriteMemory(int64_t step, std::function<std::string()> memory_file) {
+  Record record;
+  record.step = step;
+  record.memory_file = std::move(memory_file);
+  Queue(std::move(record));
+}
+
+void StepTraces::Queue(Record record) {
   WrittenTrace refused;
-  refused.step = timeline.step;
+  refused.step = record.step;
   {
     MutexLock lock(&mutex_);
+    if (const auto taken = taken_.extract(record.step); !taken.empty()) {
+      refused.asked = record.asked = true;
+      record.wants_memory = taken.mapped();
+    }
     if (waiting_.size() < kMostWaiting) {
-      waiting_.push_back(std::move(timeline));
+      waiting_.push_back(std::move(record));
       changed_.SignalAll();
       if (!thread_.joinable()) thread_ = std::thread([this] { Serve(); });
       return;
     }
-    refused.asked = taken_.erase(refused.step) != 0;
   }
   refused.error = absl::StrCat("the disk is behind with ", kMostWaiting, " traces before it");
   Tell(refused);
@@ -95,20 +142,20 @@ bool StepTraces::AwaitWritten(absl::Duration longest) {
 
 void StepTraces::Serve() {
   for (;;) {
-    Timeline timeline;
-    WrittenTrace written;
+    Record record;
     {
       MutexLock lock(&mutex_);
       while (waiting_.empty() && !ending_) changed_.Wait(&mutex_);
       if (ending_) return;
-      timeline = std::move(waiting_.front());
+      record = std::move(waiting_.front());
       waiting_.pop_front();
       writing_ = true;
-      written.asked = taken_.erase(timeline.step) != 0;
     }
-    written.step = timeline.step;
-    const absl::Status status = WriteFile(timeline, &written);
-    written.error = std::string(status.message());
+    WrittenTrace written;
+    written.step = record.step;
+    written.asked = record.asked;
+    if (record.complete != nullptr) record.complete(&*record.timeline);
+    WriteFiles(record, &written);
     Tell(written);
     MutexLock lock(&mutex_);
     writing_ = false;
@@ -116,7 +163,22 @@ void StepTraces::Serve() {
   }
 }
 
-absl::Status StepTraces::WriteFile(const Timeline& timeline, WrittenTrace* written) {
+void StepTraces::WriteFiles(const Record& record, WrittenTrace* written) {
+  const auto write = [this](const std::string& name, const std::string& text, WrittenFile* file) {
+    file->error = std::string(WriteFile(name, text, file).message());
+  };
+  if (record.timeline.has_value())
+    write(TraceFileName(record.step, options_.rank), TraceJson({*record.timeline}, options_.rank), written);
+  if (record.memory_file == nullptr && !record.wants_memory) return;
+  WrittenFile& memory = written->memory.emplace();
+  if (record.memory_file != nullptr) {
+    write(MemoryFileName(record.step, options_.rank), record.memory_file(), &memory);
+  } else {
+    memory.error = "the step was under way when the rank heard of it";
+  }
+}
+
+absl::Status StepTraces::WriteFile(const std::string& name, const std::string& text, WrittenFile* written) {
   if (options_.folder.empty()) {
     return absl::FailedPreconditionError("its agent is of a release that names no folder for it");
   }
@@ -124,15 +186,13 @@ absl::Status StepTraces::WriteFile(const Timeline& timeline, WrittenTrace* writt
     return absl::ResourceExhaustedError(absl::StrCat("the rank has written ", kMaxTraceFiles,
                                                      " traces in this attempt, which is all it may"));
   }
-  const std::string name = TraceFileName(timeline.step, options_.rank);
   written->path = absl::StrCat(options_.folder, "/", name);
-  const std::string json = TraceJson({timeline}, options_.rank);
-  written->bytes = static_cast<int64_t>(json.size());
+  written->bytes = static_cast<int64_t>(text.size());
   if (written->bytes > kMaxTraceBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it would have ", written->bytes, " bytes, and a trace may have ", kMaxTraceBytes));
   }
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(options_.folder, name, json));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(options_.folder, name, text));
   ++files_;
   return absl::OkStatus();
 }

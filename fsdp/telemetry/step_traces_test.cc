@@ -95,6 +95,80 @@ TEST_F(StepTracesTest, AStepThatIsOverWhenItIsAskedForIsToldSo) {
   }
 }
 
+TEST_F(StepTracesTest, MemoryIsWrittenBesideATraceAndWithoutOne) {
+  StepTraces::Options options = Options({4});
+  options.memory = true;
+  options.memory_steps = {2, 4};
+  StepTraces traces(std::move(options));
+  EXPECT_TRUE(traces.RecordsMemory());
+  EXPECT_FALSE(traces.TakesMemory(1, /*spike=*/false));
+  EXPECT_TRUE(traces.TakesMemory(2, /*spike=*/false));
+  EXPECT_FALSE(traces.Takes(2));
+  traces.WriteMemory(2, [] { return "two"; });
+  ASSERT_TRUE(traces.Takes(4));
+  traces.Write(Step(4), [] { return "four"; });
+  ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  ASSERT_EQ(Written().size(), 2u);
+  EXPECT_EQ(Written()[0].path, "") << "it is not traced";
+  EXPECT_EQ(Written()[0].memory->path, dir_.File("memory_step_2_rank_3.pickle"));
+  EXPECT_EQ(Written()[1].path, dir_.File(TraceFileName(4, 3)));
+  EXPECT_EQ(Written()[1].memory->bytes, 4);
+  std::ifstream file(Written()[1].memory->path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "four");
+}
+
+TEST_F(StepTracesTest, MemoryThatIsAskedForIsRecordedUntilItIsTaken) {
+  StepTraces traces(Options({}));
+  EXPECT_FALSE(traces.RecordsMemory());
+  traces.Ask(3, 1);
+  EXPECT_FALSE(traces.RecordsMemory());
+  traces.Ask(3, 2, /*memory=*/true);
+  EXPECT_TRUE(traces.RecordsMemory());
+  EXPECT_FALSE(traces.Takes(2));
+  EXPECT_TRUE(traces.TakesMemory(3, /*spike=*/false));
+  ASSERT_TRUE(traces.Takes(3));
+  traces.Write(Step(3), [] { return "three"; });
+  ASSERT_TRUE(traces.Takes(4)) << "it was submitted before it was asked for";
+  EXPECT_FALSE(traces.RecordsMemory());
+  traces.Write(Step(4));
+  ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  ASSERT_EQ(Written().size(), 2u);
+  EXPECT_EQ(Written()[0].memory->error, "");
+  EXPECT_EQ(Written()[1].error, "");
+  EXPECT_EQ(Written()[1].memory->error, "the step was under way when the rank heard of it");
+}
+
+TEST_F(StepTracesTest, OfSpikesTheFirstFewAreTakenWhereMemoryIsRecorded) {
+  StepTraces plain(Options({}));
+  EXPECT_FALSE(plain.TakesMemory(1, /*spike=*/true));
+  StepTraces::Options options = Options({});
+  options.memory = true;
+  StepTraces traces(std::move(options));
+  for (int64_t step = 1; step <= 5; ++step) EXPECT_EQ(traces.TakesMemory(step, /*spike=*/true), step <= 4);
+}
+
+TEST_F(StepTracesTest, SaysAStepAheadThatATraceIsToCome) {
+  StepTraces traces(Options({5}));
+  EXPECT_FALSE(traces.Expects(3, 3));
+  EXPECT_TRUE(traces.Expects(4, 4)) << "it is the next";
+  EXPECT_TRUE(traces.Expects(5, 6)) << "it is under way";
+  EXPECT_FALSE(traces.Expects(6, 6));
+  traces.Ask(100, 1);
+  EXPECT_TRUE(traces.Expects(6, 6)) << "somebody waits for it";
+  ASSERT_TRUE(traces.Takes(100));
+  EXPECT_FALSE(traces.Expects(101, 101));
+}
+
+TEST_F(StepTracesTest, WhatIsKnownLaterIsAddedBeforeItIsWritten) {
+  StepTraces traces(Options({1}));
+  ASSERT_TRUE(traces.Takes(1));
+  traces.Write(Step(1), nullptr, [](Timeline* timeline) { timeline->title = "completed"; });
+  ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  std::ifstream file(Written()[0].path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find("completed"), std::string::npos);
+}
+
 TEST_F(StepTracesTest, AnAskIsBounded) {
   StepTraces traces(Options({}));
   traces.Ask(1, int64_t{1} << 60);

@@ -89,6 +89,13 @@ void AppendEvents(const Timeline& timeline, size_t process, int64_t first, std::
                                         Micros(NanosOf(sample.start) - first), last));
     }
   }
+  for (const Timeline::Counter& counter : timeline.counters) {
+    for (const auto& [at, value] : counter.values) {
+      events->push_back(absl::StrFormat(R"({"ph":"C","name":%s,"pid":%d,"ts":%s,"args":{%s:%.6g}})",
+                                        JsonQuoted(counter.name), process, Micros(NanosOf(at) - first),
+                                        JsonQuoted(counter.unit), value));
+    }
+  }
 }
 
 std::string FileOf(const std::vector<std::string>& events, int64_t begin_unix_nanos) {
@@ -171,6 +178,9 @@ std::string TraceJson(const std::vector<Timeline>& timelines, int first_process)
   int64_t first = 0;
   for (const Timeline& timeline : timelines) {
     for (const Timeline::Slice& slice : timeline.slices) first = std::min(first, NanosOf(slice.start));
+    for (const Timeline::Counter& counter : timeline.counters) {
+      if (!counter.values.empty()) first = std::min(first, NanosOf(counter.values[0].first));
+    }
   }
   std::vector<std::string> events;
   for (size_t i = 0; i < timelines.size(); ++i) AppendEvents(timelines[i], first_process + i, first, &events);

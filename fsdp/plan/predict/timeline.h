@@ -37,12 +37,19 @@ struct Timeline {
     double start = 0;  // Holds until the next sample, or to the end.
     std::vector<int64_t> bytes;
   };
+  // Something else that was measured from time to time.
+  struct Counter {
+    std::string name;                               // "power"
+    std::string unit;                               // "watts"
+    std::vector<std::pair<double, double>> values;  // Seconds, in order, and what it was then.
+  };
   std::string title;
   std::vector<std::string> tracks;      // "compute", "gather", ...
   std::vector<Slice> slices;            // In time order within a track; those of no length are left out.
   std::vector<Flow> flows;              // A trace draws arrows for them.
   std::vector<std::string> components;  // Empty: nothing is known of memory.
   std::vector<Sample> samples;
+  std::vector<Counter> counters;
   double seconds = 0;        // Of the whole step, from 0.
   int64_t peak_bytes = 0;    // The plan's, drawn as a line.
   int64_t budget_bytes = 0;  // 0: not known.
@@ -56,7 +63,7 @@ struct Timeline {
 Timeline TimelineOf(const v1::Plan& plan);
 
 // Chrome's trace format: each timeline is a process, with one track per lane and one counter track per
-// component. Processes are numbered from `first_process`. One event is one line.
+// component and counter. Processes are numbered from `first_process`. One event is one line.
 std::string TraceJson(const std::vector<Timeline>& timelines, int first_process = 0);
 
 // Several files of TraceJson(), whole, as one: times that say when they were are put beside each other by
