@@ -212,6 +212,9 @@ void Agent::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) 
 void Agent::RankTraced(const RankId& id, const v1::StepTraced& traced) {
   if (!traced.error().empty())
     LogWarning("%s: step %d is not traced: %s", ToString(id), traced.step(), traced.error());
+  if (!traced.memory_snapshot().error().empty())
+    LogWarning("%s: the memory of step %d is not written: %s", ToString(id), traced.step(),
+               traced.memory_snapshot().error());
   if (!traced.asked()) return;
   v1::AgentMessage message;
   v1::Traced* const told = message.mutable_traced();

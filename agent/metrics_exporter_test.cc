@@ -108,6 +108,26 @@ TEST_F(MetricsExporterTest, WhatIsTheSameOnAllRanksByTheSpecIsRank0sToTell) {
   EXPECT_FALSE(Mentions("fsdpd_learning_rate{fsdpd_job=\"job\",rank=\"1\"}"));
 }
 
+TEST_F(MetricsExporterTest, ASpikeIsOneSeriesByItsInstructionUntilTheNext) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  v1::StepReport report = Step(1);
+  report.mutable_memory()->set_peak_bytes(1000);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_FALSE(Mentions("fsdpd_memory_spike_excess_bytes"));
+  v1::MemorySpike* const spike = report.mutable_memory()->mutable_spike();
+  spike->set_median_bytes(700);
+  spike->set_plan_bytes(900);
+  for (const char* instruction : {"Forward head mb 0", "Backward layer.3 mb 0"}) {
+    spike->set_instruction(instruction);
+    exporter_.RankStepped(kFirst, 4, report);
+    exporter_.RankStepped(kFirst, 4, Step(1));
+  }
+  EXPECT_TRUE(
+      Has("fsdpd_memory_spike_excess_bytes{fsdpd_job=\"job\",rank=\"0\","
+          "instruction=\"Backward layer.3 mb 0\"} 300"));
+  EXPECT_FALSE(Mentions("Forward head"));
+}
+
 TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
   exporter_.AddHang();

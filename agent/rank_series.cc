@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -35,6 +36,14 @@ void AddSample(MetricFamily* family, std::vector<ClientMetric::Label> labels, do
   family->metric.push_back(std::move(metric));
 }
 
+double ExcessOf(const v1::MemoryReport& report) {
+  int64_t excess = 0;
+  for (const int64_t bytes : {report.spike().median_bytes(), report.spike().plan_bytes()}) {
+    if (bytes > 0) excess = std::max(excess, report.peak_bytes() - bytes);
+  }
+  return static_cast<double>(excess);
+}
+
 MetricFamily Family(const char* name, const char* help, MetricType type) { return {name, help, type, {}}; }
 
 }  // namespace
@@ -59,6 +68,7 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
     totals.exposed_seconds += time.exposed_seconds();
     totals.bytes += static_cast<double>(time.bytes());
   }
+  if (report.memory().has_spike()) spike_ = report.memory();
   last_ = report;
 }
 
@@ -86,6 +96,7 @@ class SeriesTable {
     Counters();
     Operations();
     Gauges();
+    Spikes();
     Checkpoints();
     Plans();
     Identities();
@@ -168,13 +179,17 @@ class SeriesTable {
     Counter("fsdpd_skipped_steps_total", "Steps without an update: a gradient was not finite, or a spike.",
             [](const RankSeries& r) { return r.skipped_steps_; });
     BadSteps();
-    Counter("fsdpd_memory_spikes_total", "Steps whose peak was over 1.1 times the median of those before.",
-            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
+    Counter(
+        "fsdpd_memory_spikes_total",
+        "Steps whose peak was over 1.1 times the median of those before, or the plan and any step before.",
+        [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
     Counter("fsdpd_device_mallocs_total",
-            "Times that the allocator asked the device for memory: cudaMalloc, or malloc on CPU ranks.",
+            "Times that the rank's process asked its GPU for memory, whichever library did; malloc by the "
+            "allocator on "
+            "CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_mallocs()); });
     Counter("fsdpd_device_frees_total",
-            "Times that the allocator gave the device memory back: cudaFree, or free on CPU ranks.",
+            "Times that the rank's process gave its GPU memory back; free by the allocator on CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
     Counter("fsdpd_allocations_total", "Allocator requests, served from the cache or not.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
@@ -223,8 +238,9 @@ class SeriesTable {
     MaybeGauge("fsdpd_loss_scale", "Loss scale of the last step; fp16 only.", [](const RankSeries& r) {
       return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
     });
+    // Likewise.
     MaybeGauge("fsdpd_validation_loss", "Mean loss over the validation data, of the last evaluation.",
-               [](const RankSeries& r) { return r.validation_loss_; });
+               [](const RankSeries& r) { return r.id_.rank == 0 ? r.validation_loss_ : std::nullopt; });
     StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
     // Not before the end: a rank has few series.
@@ -240,6 +256,22 @@ class SeriesTable {
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
     StepGauge("fsdpd_memory_peak_bytes", "Highest allocated memory within the last step.",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
+  }
+
+  // One series at most: the newest takes the place of the one before.
+  void Spikes() {
+    MetricFamily family =
+        Family("fsdpd_memory_spike_excess_bytes",
+               "How far the peak of the last memory spike was above the median of the steps before, or "
+               "above the plan where that is more, by the instruction that it was reached in.",
+               MetricType::Gauge);
+    for (const RankSeries* rank : ranks_) {
+      if (!rank->spike_.has_value()) continue;
+      std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+      labels.push_back({"instruction", rank->spike_->spike().instruction()});
+      AddSample(&family, std::move(labels), ExcessOf(*rank->spike_));
+    }
+    Keep(std::move(family));
   }
 
   void Checkpoints() {

@@ -68,6 +68,7 @@ class RankSeries {
   std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   v1::StepReport last_;
+  std::optional<v1::MemoryReport> spike_;  // Of the last step that had one.
   bool saves_ = false;
   double checkpoints_ = 0;
   double failed_checkpoints_ = 0;

@@ -471,6 +471,7 @@ void RankSupervisor::HandleTrace(const v1::Trace& trace) {
   v1::AgentToRank message;
   message.mutable_trace()->set_first_step(trace.first_step());
   message.mutable_trace()->set_steps(trace.steps());
+  message.mutable_trace()->set_memory_snapshot(trace.memory_snapshot());
   LogInfo("trace %s first_step=%d steps=%d", ToString(attempt->id), trace.first_step(), trace.steps());
   for (Rank& rank : attempt->ranks) rank.Send(message);
 }

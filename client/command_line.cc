@@ -403,6 +403,7 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       "waited for and how full memory was. The job goes on. One file, which https://ui.perfetto.dev opens.",
       "  fsdpctl trace tiny-llama-k3x9q2\n"
       "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
       "  fsdpctl trace tiny-llama-k3x9q2 --written");
   AddJobArgument(trace, line);
   CLI::Option* steps = trace->add_option("--steps", line->steps, "How many")
@@ -412,6 +413,11 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   CLI::Option* written =
       trace->add_flag("--written", line->written, "Fetch what was written before, and trace nothing now")
           ->excludes(steps);
+  trace
+      ->add_flag("--memory", line->memory,
+                 "Ranks also write what their memory holds after each step, and who allocated it, for "
+                 "https://pytorch.org/memory_viz: a file beside each rank's log, whose place is printed")
+      ->excludes(written);
   trace->add_option("--attempt", line->attempt, "With --written: of this attempt; default: the newest")
       ->needs(written)
       ->check(WholeNumber(1))

@@ -60,6 +60,7 @@ struct CommandLine {
 
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.
+  bool memory = false;   // trace; memory snapshots too.
   std::string out;       // trace; a file, or empty: by the job. token new
 
   std::string node;                      // cordon, uncordon

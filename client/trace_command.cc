@@ -36,6 +36,7 @@ class GatheredTraces {
       return;
     }
     const v1::TraceJobResponse::Trace& trace = update.trace();
+    if (session_->line().memory) TakeMemory(trace);
     if (trace.trace().error().empty()) {
       told_[{trace.trace().step(), trace.rank()}] = trace;
     } else {
@@ -46,6 +47,8 @@ class GatheredTraces {
   }
 
   int failed() const { return failed_; }
+  // "step 12 of rank 3: node-1:/w/job/attempt-1/memory_step_12_rank_3.pickle, 2.00 MiB".
+  const std::vector<std::string>& memory() const { return memory_; }
   bool empty() const { return files_.empty(); }
 
   absl::StatusOr<std::string> Joined() const {
@@ -90,6 +93,22 @@ class GatheredTraces {
  private:
   using Which = std::pair<int64_t, int32_t>;  // Step and rank.
 
+  void TakeMemory(const v1::TraceJobResponse::Trace& trace) {
+    const v1::StepTraced::WrittenFile& file = trace.trace().memory_snapshot();
+    const std::string which = absl::StrFormat("step %d of rank %d", trace.trace().step(), trace.rank());
+    if (!file.path().empty() && file.error().empty()) {
+      memory_.push_back(absl::StrFormat("%s: %s:%s, %s", which, Escaped(trace.node()), Escaped(file.path()),
+                                        HumanBytes(file.bytes())));
+      return;
+    }
+    // A rank that cannot trace the step has said why.
+    if (!trace.trace().error().empty() && file.error().empty()) return;
+    ++failed_;
+    Err() << absl::StrFormat(
+        "fsdpctl: the memory of %s on %s is not written: %s\n", which, Escaped(trace.node()),
+        file.error().empty() ? "its node is of a release that does not do that" : Escaped(file.error()));
+  }
+
   std::ostream& Err() { return session_->console().err; }
 
   void TellOrder(const v1::TraceJobResponse::Order& order) {
@@ -102,6 +121,7 @@ class GatheredTraces {
   Session* const session_;
   std::map<Which, std::string> files_;
   std::map<Which, v1::TraceJobResponse::Trace> told_;
+  std::vector<std::string> memory_;
   int failed_ = 0;
   size_t bytes_ = 0;
 };
@@ -111,6 +131,8 @@ void Print(const GatheredTraces& traces, const std::string& path, size_t bytes, 
   const std::string& output = session->line().output;
   if (output == "table") {
     out << absl::StrFormat("%s  %s, %s\n", path, traces.Summary(), HumanBytes(static_cast<int64_t>(bytes)));
+    if (!traces.memory().empty()) out << "memory, for https://pytorch.org/memory_viz:\n";
+    for (const std::string& file : traces.memory()) out << "  " << file << "\n";
     return;
   }
   for (const v1::TraceJobResponse::Trace& trace : traces.Traces()) {
@@ -129,6 +151,7 @@ int RunTrace(Session* session) {
   v1::TraceJobRequest request;
   request.set_id(line.job);
   if (!line.written) request.set_steps(line.steps);
+  request.set_memory_snapshot(line.memory);
   if (line.attempt.has_value()) request.set_attempt(*line.attempt);
   if (line.rank.has_value()) request.set_rank(*line.rank);
   GatheredTraces traces(session);

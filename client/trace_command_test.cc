@@ -108,6 +108,36 @@ TEST_F(TraceCommandTest, ARankThatCouldNotWriteIsToldAndTheOthersAreThere) {
   EXPECT_NE(out_.find("\"node-1\""), std::string::npos) << out_;
 }
 
+TEST_F(TraceCommandTest, SaysWhereMemorySnapshotsAreAndWhichAreMissing) {
+  server_.on_trace = [](const v1::TraceJobRequest& request, auto*, Writer* writer) {
+    EXPECT_TRUE(request.memory_snapshot());
+    for (const int rank : {0, 1, 2}) {
+      v1::TraceJobResponse update;
+      update.mutable_trace()->set_node("node-a");
+      update.mutable_trace()->set_rank(rank);
+      v1::StepTraced* const traced = update.mutable_trace()->mutable_trace();
+      traced->set_step(12);
+      traced->set_path("/w/trace.json");
+      if (rank == 0) traced->mutable_memory_snapshot()->set_path("/w/memory.pickle");
+      if (rank == 0) traced->mutable_memory_snapshot()->set_bytes(2048);
+      if (rank == 1) traced->mutable_memory_snapshot()->set_error("no room");
+      writer->Write(update);
+    }
+    Send(writer, 0, 12, Trace(0));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"--memory"}), kExitFailed);
+  EXPECT_NE(out_.find("memory, for https://pytorch.org/memory_viz:\n"
+                      "  step 12 of rank 0: node-a:/w/memory.pickle, 2.00 KiB\n"),
+            std::string::npos)
+      << out_;
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: the memory of step 12 of rank 1 on node-a is not written: no room\n"
+      "fsdpctl: the memory of step 12 of rank 2 on node-a is not written: its node is of a release that does "
+      "not do that\n");
+}
+
 TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {
   server_.on_trace = [](const auto&, auto*, Writer* writer) {
     Say(writer, 0, 12, "no room");
@@ -144,6 +174,7 @@ TEST_F(TraceCommandTest, AStreamThatEndsWithinAFileIsAnErrorAndLeavesNoFile) {
 TEST_F(TraceCommandTest, WhatCannotBeAskedTogetherIsWrongUsage) {
   EXPECT_EQ(Run({"--written", "--steps", "2"}), kExitUsage);
   EXPECT_EQ(Run({"--attempt", "2"}), kExitUsage);
+  EXPECT_EQ(Run({"--written", "--memory"}), kExitUsage);
   EXPECT_EQ(Run({"--steps", "17"}), kExitUsage);
   EXPECT_NE(err_.find("'17' is not a whole number from 1 to 16"), std::string::npos) << err_;
 }

@@ -107,7 +107,8 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Trace(grpc::ServerContext* context, const v1::TraceJobRequest& request, TraceWriter* writer);
   // Tells the ranks, and waits for their words. FAILED_PRECONDITION: the attempt ended before.
   absl::Status AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
-                           const v1::TraceJobResponse::Order& order, TraceWriter* writer);
+                           const v1::TraceJobResponse::Order& order, bool memory_snapshot,
+                           TraceWriter* writer);
   absl::Status SendTraces(grpc::ServerContext* context, const v1::Job& job, const LogRequest& read,
                           TraceWriter* writer);
 

@@ -22,6 +22,8 @@ constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job) {
   if (request.steps() != 0 && request.has_attempt())
     return BadField("attempt", "goes without steps: those that are traced now are of the newest attempt");
+  if (request.steps() == 0 && request.memory_snapshot())
+    return BadField("memory_snapshot", "goes with steps: it is of those that are traced now");
   const PlaceRequest asked = RequestOf(job);
   const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world))
@@ -54,7 +56,8 @@ absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vecto
 }  // namespace
 
 absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
-                                     const v1::TraceJobResponse::Order& order, TraceWriter* writer) {
+                                     const v1::TraceJobResponse::Order& order, bool memory_snapshot,
+                                     TraceWriter* writer) {
   const std::shared_ptr<TraceWait> wait = parts_.traces->Open(job, order);
   for (const v1::Job::Placement& part : job.placements()) {
     v1::CoordinatorMessage message;
@@ -63,6 +66,7 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
     trace->set_attempt(job.attempt());
     trace->set_first_step(order.first_step());
     trace->set_steps(order.steps());
+    trace->set_memory_snapshot(memory_snapshot);
     if (!parts_.nodes->Send(part.node(), std::move(message)))
       return absl::UnavailableError(absl::StrCat("the agent of node ", part.node(), " is not connected"));
   }
@@ -145,7 +149,7 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   FSDPD_ASSIGN_OR_RETURN(const v1::TraceJobResponse::Order order, OrderTrace(job, request.steps()));
   const std::vector<NodeView> all = parts_.nodes->Snapshot();
   FSDPD_RETURN_IF_ERROR(CheckAgents(NodesOf(job, job.attempt(), /*rank=*/-1, all), all));
-  const absl::Status awaited = AwaitTraces(context, job, order, writer);
+  const absl::Status awaited = AwaitTraces(context, job, order, request.memory_snapshot(), writer);
   if (!awaited.ok() && !absl::IsFailedPrecondition(awaited)) return awaited;
   // What there is is worth having, also when ranks ended before they had written all.
   read.traces->set_first(order.first_step());

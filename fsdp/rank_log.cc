@@ -224,11 +224,34 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                          HumanSeconds(saved.seconds()), HumanSeconds(saved.stall_seconds()), saved.path());
 }
 
-std::string TracedLine(const v1::StepTraced& traced, int64_t steps) {
-  const std::string head = absl::StrFormat("trace %4d/%d  ", traced.step(), steps);
-  if (!traced.error().empty())
-    return absl::StrCat(head, "is not written, training goes on: ", traced.error());
-  return absl::StrCat(head, HumanBytes(traced.bytes()), "  ", traced.path());
+std::vector<std::string> TracedLines(const v1::StepTraced& traced, int64_t steps) {
+  std::vector<std::string> lines;
+  const auto add = [&](const char* what, const auto& file) {
+    const std::string head = absl::StrFormat("%s %4d/%d  ", what, traced.step(), steps);
+    lines.push_back(file.error().empty()
+                        ? absl::StrCat(head, HumanBytes(file.bytes()), "  ", file.path())
+                        : absl::StrCat(head, "is not written, training goes on: ", file.error()));
+  };
+  if (!traced.path().empty() || !traced.error().empty()) add("trace", traced);
+  if (traced.has_memory_snapshot()) add("memory", traced.memory_snapshot());
+  return lines;
+}
+
+std::string SpikeLine(const v1::StepReport& report, int64_t steps) {
+  const v1::MemorySpike& spike = report.memory().spike();
+  const int64_t peak = report.memory().peak_bytes();
+  std::vector<std::string> above;
+  const auto add = [&](int64_t bytes, const char* what) {
+    if (bytes <= 0 || peak <= bytes) return;
+    above.push_back(absl::StrFormat("%s (%.0f%%) above %s", HumanBytes(peak - bytes),
+                                    100.0 * static_cast<double>(peak - bytes) / static_cast<double>(bytes),
+                                    what));
+  };
+  add(spike.median_bytes(), "the median of the steps before");
+  add(spike.plan_bytes(), "the plan");
+  return absl::StrFormat("memory %3d/%d  peak %s in %s: %s", report.step(), steps, HumanBytes(peak),
+                         spike.instruction().empty() ? "no instruction" : spike.instruction(),
+                         absl::StrJoin(above, ", "));
 }
 
 }  // namespace fsdpd

@@ -162,9 +162,39 @@ TEST(RankLog, ATraceIsALineWithItsFileOrWhyThereIsNone) {
   traced.set_step(20);
   traced.set_bytes(3 << 10);
   traced.set_path("/w/trace_step_20_rank_0.json");
-  EXPECT_EQ(TracedLine(traced, 100), "trace   20/100  3.00 KiB  /w/trace_step_20_rank_0.json");
+  EXPECT_THAT(TracedLines(traced, 100),
+              ElementsAre("trace   20/100  3.00 KiB  /w/trace_step_20_rank_0.json"));
+  traced.mutable_memory_snapshot()->set_path("/w/memory_step_20_rank_0.pickle");
+  traced.mutable_memory_snapshot()->set_bytes(2 << 20);
   traced.set_error("no room");
-  EXPECT_EQ(TracedLine(traced, 100), "trace   20/100  is not written, training goes on: no room");
+  EXPECT_THAT(TracedLines(traced, 100),
+              ElementsAre("trace   20/100  is not written, training goes on: no room",
+                          "memory   20/100  2.00 MiB  /w/memory_step_20_rank_0.pickle"));
+  traced.clear_path();
+  traced.clear_error();
+  traced.mutable_memory_snapshot()->set_error("no room");
+  EXPECT_THAT(TracedLines(traced, 100),
+              ElementsAre("memory   20/100  is not written, training goes on: no room"))
+      << "of a step that is not traced";
+}
+
+TEST(RankLog, ASpikeIsNamedByItsInstructionAndByWhatItIsAbove) {
+  v1::StepReport report;
+  report.set_step(12);
+  report.mutable_memory()->set_peak_bytes(int64_t{6} << 30);
+  v1::MemorySpike* const spike = report.mutable_memory()->mutable_spike();
+  spike->set_instruction("Backward layer.3 mb 0");
+  spike->set_median_bytes(int64_t{4} << 30);
+  spike->set_plan_bytes(int64_t{5} << 30);
+  EXPECT_EQ(
+      SpikeLine(report, 200),
+      "memory  12/200  peak 6.00 GiB in Backward layer.3 mb 0: 2.00 GiB (50%) above the median of the steps "
+      "before, 1.00 GiB (20%) above the plan");
+  spike->clear_instruction();
+  spike->set_plan_bytes(int64_t{8} << 30);
+  EXPECT_EQ(
+      SpikeLine(report, 200),
+      "memory  12/200  peak 6.00 GiB in no instruction: 2.00 GiB (50%) above the median of the steps before");
 }
 
 }  // namespace

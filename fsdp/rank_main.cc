@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -167,6 +168,11 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   options.rank = launch.rank();
   const v1::JobSpec& spec = launch.spec();
   options.steps = {spec.telemetry().trace_steps().begin(), spec.telemetry().trace_steps().end()};
+  options.memory = spec.telemetry().memory_snapshot();
+  if (options.memory) options.memory_steps = options.steps;
+  // The first step takes what later ones reuse.
+  if (options.memory && options.steps.empty())
+    options.memory_steps = {std::min<int64_t>(2, spec.train().steps())};
   options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
     v1::RankToAgent message;
     v1::StepTraced* const traced = message.mutable_traced();
@@ -175,7 +181,16 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
     traced->set_bytes(written.bytes);
     traced->set_error(written.error);
     traced->set_asked(written.asked);
-    Log(written.error.empty() ? Severity::kInfo : Severity::kWarning, TracedLine(*traced, steps));
+    bool all = written.error.empty();
+    if (written.memory.has_value()) {
+      v1::StepTraced::WrittenFile* const memory = traced->mutable_memory_snapshot();
+      memory->set_path(written.memory->path);
+      memory->set_bytes(written.memory->bytes);
+      memory->set_error(written.memory->error);
+      all = all && written.memory->error.empty();
+    }
+    for (const std::string& line : TracedLines(*traced, steps))
+      Log(all ? Severity::kInfo : Severity::kWarning, line);
     channel->Send(message).IgnoreError();  // Who reads the channel knows when the agent is gone.
   };
   return options;
@@ -201,6 +216,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   run.stop = &stop->requested();
   run.departure = &ending->departure;
   run.traces = traces;
+  run.alone = true;
   run.flight = flight;
   for (const v1::SampleRange& range : launch.passed_over())
     run.passed_over.push_back({range.first(), range.end()});
@@ -220,6 +236,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   };
   run.on_step = [&](const v1::StepReport& report) {
     Log(Severity::kInfo, StepLine(report, plan.spec.steps));
+    if (report.memory().has_spike()) LogWarning("%s", SpikeLine(report, plan.spec.steps));
     if (report.has_evaluation()) Log(Severity::kInfo, EvaluationLine(report, plan.spec.steps));
     v1::RankToAgent message;
     *message.mutable_step() = report;
@@ -274,7 +291,9 @@ void EndWithAgent() {
                             absl::StrCat("rank ", peer.rank(), " of the job has failed"));
       },
       [&ending](const v1::LeaveOrder& order) { ending.TakeOrder(order); },
-      [&traces](const v1::TraceOrder& order) { traces.Ask(order.first_step(), order.steps()); });
+      [&traces](const v1::TraceOrder& order) {
+        traces.Ask(order.first_step(), order.steps(), order.memory_snapshot());
+      });
   const absl::Status status = RunJob(*launch, flight.get(), &traces, &channel, &ending);
   Leave(status, &channel, ending.stop, ending.departure);
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "fsdp/memory/memory_place.h"
 #include "fsdp/plan/program/traffic.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -226,9 +227,14 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   lane->Progress(PackProgress(progress));
   Marks& marks = (*walk.marks)[index];
   marks.start = lane->Record();
+  const bool trains = !walk.progress.evaluation;
+  const MemoryPlace place = {static_cast<int32_t>(walk.progress.step),
+                             trains ? index : MemoryPlace::kEvaluation};
   lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
-                name = walk.name] {
+                trains, place, name = walk.name] {
+    const MemoryPlaceScope here(place);
     absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
+    if (trains && peak_ != nullptr && instruction.lane == LaneId::kCompute) peak_->Ended(index);
     if (status.ok()) return status;
     status = Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index)));
     if (!records) RecordError(status);

@@ -40,6 +40,7 @@
 #include "fsdp/engine/operations.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/lane_graph.h"
+#include "fsdp/memory/step_peak.h"
 #include "fsdp/memory/step_pool.h"
 #include "fsdp/telemetry/step_timing.h"
 
@@ -64,6 +65,10 @@ class Executor {
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
                                                         const std::atomic<bool>* stop,
                                                         FlightPage* flight = nullptr);
+
+  // Where a step's memory is highest is noted there, of what the compute lane runs. REQUIRES: no step was
+  // submitted; it outlives the executor.
+  void WatchMemory(StepPeak* peak) { peak_ = peak; }
 
   // Steps are recorded and launched from here on, if all ranks' can be. REQUIRES: no step was submitted, and
   // all ranks call it; `device_index` is the device of the lanes.
@@ -161,6 +166,7 @@ class Executor {
   const OperationParts parts_;
   Lanes lanes_;
   const std::atomic<bool>* const stop_;
+  StepPeak* peak_ = nullptr;
   std::unique_ptr<Operations> operations_;
   std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
   ExecutionPtr previous_;          // The training step submitted last.

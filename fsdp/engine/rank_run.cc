@@ -152,6 +152,7 @@ absl::Status RunRank(RankRun run) {
   options.traces = run.traces;
   options.flight = run.flight;
   options.run_ahead_on_cpu = run.run_ahead_on_cpu;
+  options.alone = run.alone;
   options.passed_over = std::move(run.passed_over);
   options.restore = start.restore.get();
   options.store = run.store;

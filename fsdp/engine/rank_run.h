@@ -34,13 +34,14 @@ struct RankRun {
   // connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  const Departure* departure = nullptr;     // As these eight are in TrainerOptions.
+  const Departure* departure = nullptr;     // As these nine are in TrainerOptions.
   Clock* clock = Clock::Real();
   InitialValues initial = {};
   const UserModel* model = nullptr;
   StepTraces* traces = nullptr;
   FlightPage* flight = nullptr;
   bool run_ahead_on_cpu = false;
+  bool alone = false;
   std::vector<SampleRange> passed_over = {};
   // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
   JobLabel label = {};

@@ -12,9 +12,12 @@
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/memory/counters.h"
+#include "fsdp/memory/recorder.h"
 #include "fsdp/model/model.h"
 #include "fsdp/optimizer/schedule.h"
 #include "fsdp/plan/predict/cost.h"
+#include "fsdp/telemetry/memory_file.h"
+#include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -71,6 +74,12 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
       FSDPD_RETURN_IF_ERROR(options.mesh.Find(group, role)->Register(memory, bytes));
   }
   return Arena::Over(memory, bytes, device);
+}
+
+// 0: what is allocated is not this rank's alone.
+int64_t PlannedPeak(const TrainerOptions& options) {
+  const bool own = options.plan->spec.device == DeviceKind::kCuda || options.alone;
+  return own ? options.plan->memory.peak_bytes : 0;
 }
 
 Lanes LanesOf(const TrainerOptions& options) {
@@ -137,6 +146,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   trainer->units_ = std::move(units);
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
+  FSDPD_RETURN_IF_ERROR(trainer->MakeRecorder());
   OperationParts parts;
   parts.plan = &plan;
   parts.device = device;
@@ -151,6 +161,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
   if (!executor.ok()) trainer->Abort();
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
+  trainer->executor_->WatchMemory(&trainer->peak_);
   if (plan.spec.graphs.value_or(IsShort(plan))) trainer->executor_->UseGraphs(trainer->options_.device_index);
   return trainer;
 }
@@ -159,7 +170,9 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
     : options_(std::move(options)),
       data_(std::move(data)),
       arena_(std::move(arena)),
-      params_(std::move(params)) {}
+      params_(std::move(params)),
+      peak_([this] { return ReadMemoryCounters(spec().device, options_.device_index).peak_bytes; }),
+      spikes_(PlannedPeak(options_)) {}
 
 absl::Status Trainer::MakeSaver() {
   if (!spec().checkpoint.saves()) return absl::OkStatus();
@@ -189,8 +202,56 @@ Timeline Trainer::LastTimeline() const {
                                       options_.mesh.position().rank, spec().mesh.world()));
 }
 
+absl::Status Trainer::MakeRecorder() {
+  if (options_.traces == nullptr || spec().device != DeviceKind::kCuda) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(std::string bus_id, CudaBusId(options_.device_index));
+  recorder_ = std::make_shared<DeviceRecorder>(options_.device_index, std::move(bus_id));
+  return absl::OkStatus();
+}
+
+// Before the last of the open steps is submitted.
+void Trainer::RecordForTraces() {
+  if (options_.traces == nullptr) return;
+  const bool records = options_.traces->RecordsMemory();
+  if (std::exchange(records_memory_, records) != records) RecordMemory(spec().device, records);
+  if (recorder_ != nullptr)
+    recorder_->Record(options_.traces->Expects(open_.front().order.step, open_.back().order.step));
+}
+
+// The allocator works when work is submitted: now it holds what the step has left. Names are for a thread
+// that may outlive the plan.
+void Trainer::KeepMemory(OpenStep* step) {
+  if (options_.traces == nullptr || !options_.traces->TakesMemory(step->order.step, step->memory.has_spike()))
+    return;
+  step->snapshot =
+      std::make_shared<const MemorySnapshot>(TakeMemorySnapshot(spec().device, options_.device_index));
+  if (names_ != nullptr) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < options_.plan->program.instructions.size(); ++i)
+    names.push_back(NameOfInstruction(options_.plan->program, options_.plan->layout, static_cast<int>(i)));
+  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+void Trainer::WriteDown(const OpenStep& step) {
+  if (options_.traces == nullptr) return;
+  std::function<std::string()> memory_file;
+  if (step.snapshot != nullptr) {
+    memory_file = [snapshot = step.snapshot, names = names_] {
+      return MemoryFile(*snapshot, [&](int index) { return (*names)[index]; });
+    };
+  }
+  if (options_.traces->Takes(step.order.step)) {
+    std::function<void(Timeline*)> complete;
+    if (recorder_ != nullptr)
+      complete = [recorder = recorder_](Timeline* timeline) { recorder->AddTo(timeline); };
+    options_.traces->Write(TraceOf(step), std::move(memory_file), std::move(complete));
+  } else if (memory_file != nullptr) {
+    options_.traces->WriteMemory(step.order.step, std::move(memory_file));
+  }
+}
+
 // Steps in a row are as far apart as they were measured; the first of them ended when the host saw it end.
-void Trainer::Trace(const OpenStep& step) {
+Timeline Trainer::TraceOf(const OpenStep& step) {
   const std::vector<Span>& spans = executor_->spans();
   double last_seconds = 0;
   for (const Span& span : spans) last_seconds = std::max(last_seconds, span.end_seconds);
@@ -201,7 +262,7 @@ void Trainer::Trace(const OpenStep& step) {
   Timeline timeline = LastTimeline();
   AddStep(options_.plan->program, spans, step.memory, &timeline);
   timeline.begin_unix_nanos = absl::ToUnixNanos(traced_begin_);
-  options_.traces->Write(std::move(timeline));
+  return timeline;
 }
 
 absl::Status Trainer::Run(const OnStep& on_step) {
@@ -290,14 +351,17 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.saves = saves;
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
   schedule_->Submitted(step, saves, order.asks, now);
-  open_.push_back({order, {}, {}});
+  open_.push_back({order, {}, {}, nullptr});
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
+  RecordForTraces();
   ResetPeakMemory(spec().device, options_.device_index);
+  peak_.Begin();
   FSDPD_RETURN_IF_ERROR(executor_->Submit(order, open_.back().batches.batches()));
   // The allocator works when work is submitted, not when it runs: now its counters are this step's.
   open_.back().memory = ReadMemory();
+  KeepMemory(&open_.back());
   return absl::OkStatus();
 }
 
@@ -316,7 +380,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   Count(result);
   schedule_->Collected(step, result.asked);
   if (open.order.saves) saver_->Write(state_);
-  if (options_.traces != nullptr && options_.traces->Takes(step)) Trace(open);
+  WriteDown(open);
   v1::StepReport report = Report(open, result);
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;
@@ -416,7 +480,16 @@ v1::MemoryReport Trainer::ReadMemory() {
   report.set_device_frees(counters.device_frees);
   report.set_allocations(counters.allocations);
   report.set_arena_bytes(arena_.bytes());
-  spikes_.Add(report.peak_bytes());
+  report.set_allocator_retries(counters.retries);
+  report.set_out_of_memory(counters.out_of_memory);
+  if (const std::optional<Spike> found = spikes_.Add(report.peak_bytes())) {
+    v1::MemorySpike* const spike = report.mutable_spike();
+    spike->set_median_bytes(found->median_bytes);
+    spike->set_plan_bytes(options_.plan->memory.peak_bytes);
+    const std::optional<int> index = peak_.instruction();
+    if (index.has_value())
+      spike->set_instruction(NameOfInstruction(options_.plan->program, options_.plan->layout, *index));
+  }
   report.set_spikes(spikes_.spikes());
   return report;
 }

@@ -42,8 +42,11 @@
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/save_schedule.h"
 #include "fsdp/engine/saver.h"
+#include "fsdp/memory/memory_snapshot.h"
 #include "fsdp/memory/spike_detector.h"
+#include "fsdp/memory/step_peak.h"
 #include "fsdp/model/user_model.h"
+#include "fsdp/telemetry/device_recorder.h"
 #include "fsdp/telemetry/step_timeline.h"
 #include "fsdp/telemetry/step_traces.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
@@ -73,6 +76,8 @@ struct TrainerOptions {
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
   std::vector<SampleRange> passed_over = {};  // Samples that are not trained on, as Merged() gives them.
+  // No other rank allocates in this process: what is allocated on CPU is compared with the plan.
+  bool alone = false;
   // For tests: RankDataOptions'.
   std::function<void(int64_t step)> before_read = {};
 };
@@ -104,6 +109,7 @@ class Trainer {
     StepOrder order;
     StepBatches batches;  // Until its copies to the device are done.
     v1::MemoryReport memory;
+    std::shared_ptr<const MemorySnapshot> snapshot;  // Where one is to be written.
   };
 
   Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
@@ -124,7 +130,11 @@ class Trainer {
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
-  void Trace(const OpenStep& step);
+  absl::Status MakeRecorder();
+  void RecordForTraces();
+  void KeepMemory(OpenStep* step);
+  void WriteDown(const OpenStep& step);
+  Timeline TraceOf(const OpenStep& step);
   absl::Status MakeSaver();
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
@@ -139,6 +149,7 @@ class Trainer {
   int64_t rounds_done_ = 0;  // Of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<Snapshot> snapshot_;  // Set, like the saver, where the spec saves.
+  StepPeak peak_;                       // Lanes use it.
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.
@@ -147,8 +158,11 @@ class Trainer {
   int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
   SpikeDetector spikes_;
-  int64_t traced_step_ = 0;  // The last one; 0: none.
-  absl::Time traced_begin_;  // When that began, by the host's clock.
+  bool records_memory_ = false;
+  std::shared_ptr<const std::vector<std::string>> names_;  // Of instructions; set with the first snapshot.
+  std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, where steps can be traced.
+  int64_t traced_step_ = 0;                                // The last one; 0: none.
+  absl::Time traced_begin_;                                // When that began, by the host's clock.
 };
 
 }  // namespace fsdpd

@@ -93,7 +93,6 @@ FAULTS = {
     "steps to be traced in no order": ({"telemetry": {"trace_steps": [2, 2]}}, "telemetry.trace_steps[1]"),
     "more steps to be traced than may be": ({"telemetry": {"trace_steps": list(range(1, 18))}},
                                             "telemetry.trace_steps"),
-    "a memory snapshot": ({"telemetry": {"memory_snapshot": True}}, "telemetry.memory_snapshot"),
     "samples longer than the model is for": ({**llama(positions=16), "data": {"sequence_length": 17}},
                                              "data.sequence_length"),
     "a variable that NCCL does not know": ({"env": [{"name": "NCCL_DEBUGG", "value": "INFO"}]}, "env[0].name"),

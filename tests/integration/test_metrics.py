@@ -21,7 +21,7 @@ COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
             "fsdpd_exposed_seconds_total", "fsdpd_data_wait_seconds_total", "fsdpd_skipped_steps_total",
             "fsdpd_memory_spikes_total", "fsdpd_device_mallocs_total", "fsdpd_device_frees_total", "fsdpd_allocations_total"]
-GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_validation_loss", "fsdpd_grad_norm",
+GAUGES = ["fsdpd_step_seconds", "fsdpd_loss", "fsdpd_grad_norm",
           "fsdpd_last_step_timestamp_seconds", "fsdpd_memory_allocated_bytes",
           "fsdpd_memory_reserved_bytes",
           "fsdpd_memory_peak_bytes", "fsdpd_memory_plan_bytes", "fsdpd_rank_up"]
@@ -88,8 +88,9 @@ def test_the_numbers_agree_with_each_other(shared, prometheus, job):
     assert not prometheus.query(f"{exposed} > fsdpd_comm_seconds_total + 1e-6"), "exposed is a part of the whole"
     for labels, loss in by_rank(prometheus, job, "fsdpd_loss"):
         assert 0 < loss < 12, (labels, loss)
-    rates = prometheus.query(f'fsdpd_learning_rate{{fsdpd_job="{job}"}}')
-    assert [labels["rank"] for labels, _ in rates] == ["0"], "the same on all ranks"
+    for metric in ("fsdpd_learning_rate", "fsdpd_validation_loss"):
+        found = prometheus.query(f'{metric}{{fsdpd_job="{job}"}}')
+        assert [labels["rank"] for labels, _ in found] == ["0"], "the same on all ranks"
     for labels, age in prometheus.query(f'time() - fsdpd_last_step_timestamp_seconds{{fsdpd_job="{job}"}}'):
         assert -1 < age < 120, (labels, age)
     assert all(value == 1 for _, value in by_rank(prometheus, job, "fsdpd_rank_up"))
@@ -168,12 +169,13 @@ def test_series_are_few(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
-    bad_steps, learning_rate = 2, 1  # By kind.
-    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + bad_steps + learning_rate, "and a few more for each job"
+    assert len(rank_1) < 40 or "fsdpd_memory_spike" in text, "one is left for a spike"
+    bad_steps, alike = 2, 2  # By kind; learning rate and validation loss.
+    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + bad_steps + alike, "and a few more for each job"
 
 
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()
-           for title, expression in dashboards.queries(board)]
+           for title, expression in dashboards.queries(board) if "fsdpd_gpu_" not in expression]  # tests/gpu has cards.
 
 
 @pytest.mark.parametrize("name, title, expression", QUERIES, ids=[title for _, title, _ in QUERIES])

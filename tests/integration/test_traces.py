@@ -4,10 +4,14 @@ A trace is JSON in Chrome's format, so the tests read what Perfetto reads."""
 import collections
 import json
 import os
+import pathlib
+import pickle
+import re
 import signal
 
 import grpc
 import pytest
+from torch.cuda import _memory_viz
 
 from harness.cluster import rank_of
 from harness.small_disk import fill, small_disk
@@ -126,6 +130,45 @@ def test_a_running_job_is_traced_and_goes_on(cluster, tmp_path):
     assert cluster.state(job_id) == "RUNNING"
     cluster.ctl("trace", job_id, "--rank", 1, "--out", tmp_path / "one.json").expect(0)
     assert {event["pid"] for event in json.loads((tmp_path / "one.json").read_text())["traceEvents"]} == {1}
+
+
+def check_memory(path):
+    """What PyTorch's own parser makes of a memory snapshot: its bytes and the names of who allocated them."""
+    snapshot = pickle.loads(path.read_bytes())
+    held = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+               if block["state"] == "active_allocated")
+    assert held == sum(segment["allocated_size"] for segment in snapshot["segments"]) > 0
+    assert f"segments: {len(snapshot['segments'])}\n" in _memory_viz.segsum(snapshot)
+    assert f"\n{len(snapshot['device_traces'][0])} entries\n" in _memory_viz.trace(snapshot)
+    # Pages with the snapshot in them, for a browser.
+    assert len(_memory_viz.trace_plot(snapshot)) > 1000 and len(_memory_viz.segment_plot(snapshot)) > 1000
+    names = {frame["name"] for event in snapshot["device_traces"][0] for frame in event["frames"]}
+    assert {"Forward layer.0 mb 0", "Backward layer.0 mb 0"} <= names, names
+    return held
+
+
+def test_a_spec_has_memory_written_as_pytorch_s_viewer_reads_it(cluster):
+    job_id = cluster.submit(two_ranks(steps=6, telemetry={"memory_snapshot": True}))
+    cluster.wait_state(job_id, "SUCCEEDED")
+    for rank in (0, 1):
+        folder = folder_of(cluster, rank, job_id)
+        assert {path.name for path in folder.iterdir()} == {f"rank-{rank}.log", f"memory_step_2_rank_{rank}.pickle"}
+        check_memory(folder / f"memory_step_2_rank_{rank}.pickle")
+        assert (folder / f"rank-{rank}.log").read_text().count("memory    2/6  ") == 1
+
+
+def test_a_running_job_s_memory_is_written_and_it_goes_on(cluster, tmp_path):
+    job_id = cluster.submit(two_ranks())
+    cluster.wait_step(job_id, 20)
+    said = cluster.ctl("trace", job_id, "--memory", "--out", tmp_path / "trace.json").expect(0).out
+    places = re.findall(r"^  step (\d+) of rank (\d): (node-\d):(\S+), ", said, re.M)
+    assert [rank for _, rank, _, _ in places] == ["0", "1"] or [rank for _, rank, _, _ in places] == ["1", "0"], said
+    for step, rank, node, path in places:
+        assert pathlib.Path(path) == folder_of(cluster, int(rank), job_id) / f"memory_step_{step}_rank_{rank}.pickle"
+        assert pathlib.Path(path).is_relative_to(cluster.folder / f"{node}.work")
+        check_memory(pathlib.Path(path))
+    cluster.wait_step(job_id, int(places[0][0]) + 10)
+    assert cluster.state(job_id) == "RUNNING"
 
 
 def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):

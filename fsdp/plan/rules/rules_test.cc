@@ -507,8 +507,6 @@ std::vector<BadCase> RuntimeCases() {
          j->mutable_telemetry()->add_trace_steps(2);
          j->mutable_telemetry()->add_trace_steps(2);
        }},
-      {"memory_snapshot_unsupported", "telemetry.memory_snapshot",
-       [](v1::JobSpec* j) { j->mutable_telemetry()->set_memory_snapshot(true); }},
       {"few_parameters_per_rank", "resources",
        [](v1::JobSpec* j) {
          j->mutable_resources()->set_nodes(128);

@@ -240,12 +240,6 @@ const Rule kRules[] = {
        }
        return {};
      }},
-    {"memory_snapshot_unsupported", kError, "telemetry.memory_snapshot", "no memory snapshot is kept",
-     [](const Facts& f) -> Findings {
-       if (!f.job.telemetry().memory_snapshot()) return {};
-       return {{"memory snapshots are not supported yet",
-                "leave memory_snapshot out; peaks and spikes are in each agent's /metrics"}};
-     }},
     {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
      [](const Facts& f) -> Findings {
        if (IsWhole(f) || !ShardingIsKnown(f)) return {};

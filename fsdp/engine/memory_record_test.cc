@@ -1,0 +1,141 @@
+// What is known of memory while a job runs: where a step's peak came about, and who holds what.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/temp_dir.h"
+#include "base/trace_file.h"
+#include "fsdp/checkpoint/pickle.h"
+#include "fsdp/engine/testing/test_job.h"
+#include "fsdp/memory/host_caching_allocator.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MemoryRecord : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { InstallHostCachingAllocator(); }
+
+  // So large that the steps after it stand out.
+  void HoldMoreFrom(int64_t step) {
+    options_.on_step = [this, step](const v1::StepReport& report) {
+      const int64_t bytes = 2 * report.memory().peak_bytes();
+      if (report.step() == step) held_ = at::empty({bytes}, at::TensorOptions(at::kByte));
+      return absl::OkStatus();
+    };
+  }
+
+  std::unique_ptr<StepTraces> TracesOf(std::set<int64_t> memory_steps) {
+    StepTraces::Options of;
+    of.folder = dir_.path();
+    of.memory = true;
+    of.memory_steps = std::move(memory_steps);
+    auto traces = std::make_unique<StepTraces>(std::move(of));
+    options_.traces = {traces.get()};
+    return traces;
+  }
+
+  absl::StatusOr<Pickle> FileOf(int64_t step) const {
+    std::ifstream file(dir_.File(MemoryFileName(step, 0)), std::ios::binary);
+    if (!file) return absl::NotFoundError("no file");
+    return Pickle::Parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  }
+
+  TempDir dir_;
+  LocalJobOptions options_;
+  at::Tensor held_;
+};
+
+// Bytes that are allocated, and those of whom it is known by whom.
+struct Held {
+  int64_t bytes = 0;
+  int64_t known_bytes = 0;
+  std::set<std::string> names;
+};
+
+Held HeldIn(const Pickle& file) {
+  Held held;
+  for (const PickleValue* segment : file.root().Find("segments")->items) {
+    for (const PickleValue* block : segment->Find("blocks")->items) {
+      if (block->Find("state")->text != "active_allocated") continue;
+      held.bytes += block->Find("size")->integer;
+      for (const PickleValue* frame : block->Find("frames")->items) {
+        held.known_bytes += block->Find("size")->integer;
+        held.names.insert(std::string(frame->Find("name")->text));
+      }
+    }
+  }
+  return held;
+}
+
+TEST_F(MemoryRecord, ASpikeIsNamedByTheInstructionThatThePeakWasReachedIn) {
+  HoldMoreFrom(4);
+  const LocalJobResult result = Train(TestJob(), options_);
+  const std::vector<v1::StepReport>& steps = result.reports[0];
+  ASSERT_EQ(steps.size(), 6u);
+  for (const int before : {0, 1, 2, 3}) EXPECT_FALSE(steps[before].memory().has_spike()) << before;
+  ASSERT_TRUE(steps[4].memory().has_spike());
+  EXPECT_THAT(steps[4].memory().spike().instruction(), HasSubstr("head"))
+      << "where activations of all layers are still there, and the logits";
+  EXPECT_EQ(steps[4].memory().spike().median_bytes(), steps[2].memory().peak_bytes());
+  EXPECT_GT(steps[4].memory().spike().plan_bytes(), 0);
+  EXPECT_EQ(steps[4].memory().spikes(), 1);
+}
+
+TEST_F(MemoryRecord, ASnapshotHoldsWhatTheStepsReportSays) {
+  const auto traces = TracesOf({2, 5});
+  const LocalJobResult result = Train(TestJob(), options_);
+  ASSERT_TRUE(traces->AwaitWritten(absl::Minutes(1)));
+  for (const int64_t step : {2, 5}) {
+    const auto file = FileOf(step);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const Held held = HeldIn(*file);
+    EXPECT_EQ(held.bytes, result.reports[0][step - 1].memory().allocated_bytes()) << step;
+    std::set<std::string> names;
+    for (const PickleValue* event : file->root().Find("device_traces")->items[0]->items) {
+      for (const PickleValue* frame : event->Find("frames")->items)
+        names.insert(std::string(frame->Find("name")->text));
+    }
+    EXPECT_THAT(names, ::testing::IsSupersetOf({"Forward layer.1 mb 0", "Backward layer.0 mb 0"})) << step;
+  }
+  EXPECT_FALSE(FileOf(3).ok());
+}
+
+TEST_F(MemoryRecord, TheFirstSpikesAreWrittenDownToo) {
+  HoldMoreFrom(4);
+  const auto traces = TracesOf({});
+  Train(TestJob(), options_);
+  ASSERT_TRUE(traces->AwaitWritten(absl::Minutes(1)));
+  EXPECT_FALSE(FileOf(4).ok());
+  EXPECT_TRUE(FileOf(5).ok());
+}
+
+TEST_F(MemoryRecord, WhatIsAskedForWhileStepsRunIsRecordedFromThenOn) {
+  StepTraces::Options of;
+  of.folder = dir_.path();
+  StepTraces traces(std::move(of));
+  options_.traces = {&traces};
+  options_.on_step = [&](const v1::StepReport& report) {
+    if (report.step() == 2) traces.Ask(4, 1, /*memory=*/true);
+    return absl::OkStatus();
+  };
+  Train(TestJob(), options_);
+  ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  const auto file = FileOf(4);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::set<std::string> steps;
+  for (const PickleValue* event : file->root().Find("device_traces")->items[0]->items) {
+    for (const PickleValue* frame : event->Find("frames")->items)
+      steps.insert(std::string(frame->Find("filename")->text));
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre("step 3", "step 4"));
+}
+
+}  // namespace
+}  // namespace fsdpd
