@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""What GPU steps cost is measured: power and energy, memory of all who take it, kernels in a trace, who holds what.
+
+    tests/gpu/instruments.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, which has neither power nor kernels
+
+The job would train for ever. Once it is warm, the agent's metrics are read, two of its steps are traced with their memory,
+and it must go on. Prints one line of JSON:
+  gpus            what the agent exports of each card, and how it goes with a step: joules over seconds is about its watts
+  mallocs         calls that took device memory, of whichever library, and the allocator's requests
+  kernels         in the trace: how many, how long, and the share of the compute lane's time in which some kernel or copy
+                  ran (times of both must be of one clock, so it is near 1)
+  counters        in the trace, beside the allocator's
+  memory          of the snapshot: bytes allocated, as its step's report has them, and the share of which it is known who
+                  allocated them
+  step_ms         before, while and after kernels were recorded
+Needs the built programs (FSDPD_BIN: where they are).
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import pickle
+import re
+import statistics
+import sys
+import tempfile
+import urllib.request
+
+import yaml
+from leaving import last_step, submit
+from peer_loss import ctl, job_of, wait
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
+from run_jobs import cluster  # noqa: E402
+
+WARM_STEPS, STEPS = 30, 2
+
+
+def samples(address):
+    """By name, the labels and values of all series."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = collections.defaultdict(list)
+    for name, labels, value in re.findall(r"^(\w+)\{([^}]*)\} (\S+)$", text, re.MULTILINE):
+        found[name].append((dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)))
+    return found
+
+
+def gpus(metrics):
+    cards = collections.defaultdict(dict)
+    for name, series in metrics.items():
+        for labels, value in series:
+            if name.startswith("fsdpd_gpu_"):
+                kind = labels.get("reason") or labels.get("kind")
+                short = name.removeprefix("fsdpd_gpu_")
+                cards[labels["device"]][f"{short}.{kind}" if kind else short] = value
+    return cards
+
+
+def covered(spans, by):
+    """The share of the time of `spans` in which anything of `by` ran."""
+    merged = []
+    for begin, end in sorted(by):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    inside = sum(max(0, min(end, e) - max(begin, b)) for begin, end in spans for b, e in merged)
+    return inside / sum(end - begin for begin, end in spans)
+
+
+def kernels(trace):
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
+    lane, device, names = [], [], collections.Counter()
+    for event in events:
+        span = event["ts"], event["ts"] + event["dur"]
+        if event["cat"] in ("kernel", "copy"):
+            device.append(span)
+            names[event["name"][:60]] += event["dur"] / 1e3
+        elif event["tid"] == 0:
+            lane.append(span)
+    return {"count": len(device), "ms": round(sum(end - begin for begin, end in device) / 1e3, 2),
+            "compute_lane_covered": round(covered(lane, device), 4),
+            "longest_ms": {name: round(ms, 2) for name, ms in names.most_common(5)}}
+
+
+def memory(path):
+    blocks = [block for segment in pickle.loads(pathlib.Path(path).read_bytes())["segments"] for block in segment["blocks"]
+              if block["state"] == "active_allocated"]
+    total = sum(block["size"] for block in blocks)
+    return {"bytes": total, "known_share": round(sum(block["size"] for block in blocks if block["frames"]) / total, 3)}
+
+
+def measure(server, metrics, folder, spec):
+    job = submit(server, folder, spec)
+    times = collections.defaultdict(dict)
+
+    def reached(step, when):
+        told = job_of(server, job)
+        times[when][last_step(told)] = 1e3 * float((told.get("last_step") or {}).get("step_seconds", 0))
+        if told["state"] in ("failed", "succeeded"):
+            sys.exit(json.dumps(told))
+        return last_step(told) >= step
+
+    wait("the job is warm", lambda: reached(WARM_STEPS, "before"))
+    read = samples(metrics[0])
+    step = job_of(server, job)["last_step"]
+    traced = ctl(server, "trace", job, "--steps", STEPS, "--memory", "--out", f"{folder}/trace.json", "-o", "json")
+    files = [json.loads(line)["trace"] for line in traced.splitlines()]
+    last = max(int(each["step"]) for each in files)
+    reached(0, "traced")
+    wait("the job goes on", lambda: reached(last + 20, "after"))
+    ctl(server, "cancel", job, "--wait")
+    trace = json.loads(pathlib.Path(folder, "trace.json").read_text())
+    power = step.get("power", {})
+    return {
+        "gpus": gpus(read),
+        "step": {"ms": round(1e3 * step["step_seconds"], 2), "joules": power.get("energy_joules"),
+                 "watts": power.get("energy_joules", 0) / step["step_seconds"],
+                 "sm_clock_hertz": power.get("sm_clock_hertz"), "slowdowns": power.get("slowdowns")},
+        "mallocs": {name: [value for _, value in read[f"fsdpd_{name}_total"]]
+                    for name in ("device_mallocs", "device_frees", "allocations", "memory_spikes")},
+        "kernels": kernels(trace),
+        "counters": sorted({event["name"] for event in trace["traceEvents"] if event["ph"] == "C"}),
+        "memory": [memory(each["memory_snapshot"]["path"]) for each in files],
+        "allocated": [value for _, value in read["fsdpd_memory_allocated_bytes"]],
+        "step_ms": {when: round(statistics.median(list(steps.values())[-10:]), 2) for when, steps in times.items()},
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsdpd-instruments-") as folder:
+        spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
+        spec["train"]["steps"] = 1_000_000
+        spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
+        with cluster(pathlib.Path(folder), options.device, agents=1, slots=options.ranks) as (server, metrics):
+            told = measure(server, metrics, folder, spec)
+    faults = [] if all(each["known_share"] > 0 for each in told["memory"]) else ["nobody is known to have allocated"]
+    if options.device == "cuda":
+        if len(told["gpus"]) < options.ranks:
+            faults.append("a card tells nothing")
+        for name, card in told["gpus"].items():
+            if not 0.5 < told["step"]["watts"] / max(1, card.get("power_watts", 0)) < 2 and name == "cuda:0":
+                faults.append("a step's energy does not go with the card's power")
+            if card.get("memory_outside_bytes", 0) <= 0:
+                faults.append(f"{name}: nothing is in use beside the rank's own")
+        if not all(told["mallocs"]["device_mallocs"]):
+            faults.append("nobody asked a device for memory")
+        if told["kernels"]["compute_lane_covered"] < 0.5:
+            faults.append("kernels are not where the lanes say that work was done")
+        if not {"power", "SM clock", "device memory in use"} <= set(told["counters"]):
+            faults.append("counters are missing")
+    print(json.dumps({**told, "faults": faults}), flush=True)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
