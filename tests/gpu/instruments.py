@@ -10,8 +10,8 @@ and it must go on. Prints one line of JSON:
   kernels         in the trace: how many, how long, and the share of the compute lane's time in which some kernel or copy
                   ran (times of both must be of one clock, so it is near 1)
   counters        in the trace, beside the allocator's
-  memory          of the snapshot: bytes allocated, as its step's report has them, and the share of which it is known who
-                  allocated them
+  memory          of the snapshot: bytes allocated, as its step's report has them, how many allocations were recorded
+                  since it was asked for, and the share of which it is known by which instruction
   step_ms         before, while and after kernels were recorded
 Needs the built programs (FSDPD_BIN: where they are).
 """
@@ -34,7 +34,7 @@ from peer_loss import ctl, job_of, wait
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import cluster  # noqa: E402
 
-WARM_STEPS, STEPS = 30, 2
+WARM_STEPS, STEPS, GO_ON_STEPS = 30, 2, 200
 
 
 def samples(address):
@@ -86,10 +86,12 @@ def kernels(trace):
 
 
 def memory(path):
-    blocks = [block for segment in pickle.loads(pathlib.Path(path).read_bytes())["segments"] for block in segment["blocks"]
-              if block["state"] == "active_allocated"]
-    total = sum(block["size"] for block in blocks)
-    return {"bytes": total, "known_share": round(sum(block["size"] for block in blocks if block["frames"]) / total, 3)}
+    snapshot = pickle.loads(pathlib.Path(path).read_bytes())
+    held = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+               if block["state"] == "active_allocated")
+    made = [event for events in snapshot["device_traces"] for event in events if event["action"] == "alloc"]
+    return {"bytes": held, "allocations": len(made),
+            "known_share": round(sum(1 for event in made if event["frames"]) / max(1, len(made)), 3)}
 
 
 def measure(server, metrics, folder, spec):
@@ -110,7 +112,7 @@ def measure(server, metrics, folder, spec):
     files = [json.loads(line)["trace"] for line in traced.splitlines()]
     last = max(int(each["step"]) for each in files)
     reached(0, "traced")
-    wait("the job goes on", lambda: reached(last + 20, "after"))
+    wait("the job goes on", lambda: reached(last + GO_ON_STEPS, "after"))
     ctl(server, "cancel", job, "--wait")
     trace = json.loads(pathlib.Path(folder, "trace.json").read_text())
     power = step.get("power", {})
@@ -141,7 +143,12 @@ def main():
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
         with cluster(pathlib.Path(folder), options.device, agents=1, slots=options.ranks) as (server, metrics):
             told = measure(server, metrics, folder, spec)
-    faults = [] if all(each["known_share"] > 0 for each in told["memory"]) else ["nobody is known to have allocated"]
+    faults = []
+    if not all(each["bytes"] > 0 for each in told["memory"]):
+        faults.append("a snapshot holds nothing")
+    # A step that is launched as a graph allocates nothing.
+    if any(each["allocations"] > 0 and each["known_share"] == 0 for each in told["memory"]):
+        faults.append("nobody is known to have allocated")
     if options.device == "cuda":
         if len(told["gpus"]) < options.ranks:
             faults.append("a card tells nothing")
