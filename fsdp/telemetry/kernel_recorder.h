@@ -57,7 +57,7 @@ class KernelRecorder {
   friend struct Cupti;
 
   KernelRecorder() = default;
-  absl::Status Load();
+  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(cupti_mutex_);
   void Add(int device, const std::string& name, Record record);
 
   Mutex cupti_mutex_;  // Held across calls of CUPTI's that call nobody back.

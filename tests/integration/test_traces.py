@@ -185,6 +185,8 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     assert "ranks 0..1" in cluster.ctl("trace", short, "--written", "--rank", 2).expect(2).err
     running = cluster.submit(two_ranks())
     cluster.wait_step(running, 5)
+    with pytest.raises(grpc.RpcError, match="memory_snapshot: goes with steps"):
+        list(cluster.api().TraceJob(coordinator.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
     refused = cluster.ctl("trace", running, "--out", tmp_path / "gone" / "x.json").expect(2).err
     assert "No such file or directory; the traces are there" in refused
     cluster.ctl("trace", running, "--written", "--out", tmp_path / "x.json").expect(0)
