@@ -130,6 +130,12 @@ std::vector<JobState> AllJobStates() {
           v1::JOB_STATE_PAUSING,   v1::JOB_STATE_PAUSED};
 }
 
+std::vector<JobState> LiveJobStates() {
+  std::vector<JobState> live = AllJobStates();
+  live.erase(std::remove_if(live.begin(), live.end(), IsEnded), live.end());
+  return live;
+}
+
 std::string ShortName(JobState state) {
   constexpr size_t kPrefix = sizeof("JOB_STATE_") - 1;
   const std::string name = v1::JobState_Name(state);

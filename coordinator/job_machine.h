@@ -61,6 +61,7 @@ void AddEvent(absl::string_view message, absl::Time now, v1::Job* job);
 bool IsEnded(v1::JobState state);
 bool HasAttempt(v1::JobState state);        // Some of its ranks may be there, or are about to be.
 std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.
+std::vector<v1::JobState> LiveJobStates();  // Those that have not ended.
 std::string ShortName(v1::JobState state);  // "RUNNING"
 const char* NameOf(JobEvent event);
 

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_page.h"
 #include "coordinator/job_plan.h"
@@ -28,7 +29,7 @@ constexpr int kMaxPage = 500;
 constexpr size_t kMaxPageBytes = 8 << 20;
 constexpr size_t kMaxRequestId = 64;
 // A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
-constexpr int kIdTries = 3;
+constexpr int kInsertTries = 3;
 
 absl::Status CheckRequestId(const std::string& id) {
   if (std::any_of(id.begin(), id.end(), [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
@@ -137,10 +138,19 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
     }
   }
   const Examined examined = parts_.admission->Examine(request.spec());
-  if (!examined.plan.accepted()) return BadSpec(examined.plan.faults);
+  Violations faults = examined.plan.faults;
+  FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec()));
+  faults.insert(faults.end(), taken.begin(), taken.end());
+  if (HasErrors(faults)) return BadSpec(faults);
   absl::StatusOr<Inserted> stored;
-  for (int tries = 0; tries < kIdTries && (tries == 0 || absl::IsAlreadyExists(stored.status())); ++tries) {
+  for (int tries = 0; tries < kInsertTries; ++tries) {
     stored = parts_.store->Insert(NewJob(submitter, request, examined, parts_.clock->Wall()));
+    if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
+      FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec()));
+      if (!since.empty()) return BadSpec(since);
+    } else if (!absl::IsAlreadyExists(stored.status())) {
+      break;
+    }
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
@@ -160,10 +170,22 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
                                      v1::ValidateJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  for (const Violation& fault : parts_.admission->Examine(request->spec()).plan.faults) {
-    *response->add_faults() = ToProto(fault);
-  }
+  const absl::StatusOr<Violations> taken = FolderFaults(request->spec());
+  if (!taken.ok()) return ToGrpc(taken.status());
+  Violations faults = parts_.admission->Examine(request->spec()).plan.faults;
+  faults.insert(faults.end(), taken->begin(), taken->end());
+  for (const Violation& fault : faults) *response->add_faults() = ToProto(fault);
   return grpc::Status::OK;
+}
+
+absl::StatusOr<Violations> JobService::FolderFaults(const v1::JobSpec& spec) {
+  JobQuery query;
+  query.limit = 1;
+  query.states = LiveJobStates();
+  query.folder = FolderOf(spec);
+  if (query.folder.empty()) return Violations();
+  FSDPD_ASSIGN_OR_RETURN(const JobPage holders, parts_.store->List(query));
+  return holders.jobs.empty() ? Violations() : Violations{FolderIsTaken(holders.jobs[0])};
 }
 
 // --- Reading -----------------------------------------------------------------------------------------------

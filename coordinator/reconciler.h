@@ -138,6 +138,7 @@ class Reconciler {
   void ForgetOldJobs();
   void SendForget(const std::string& id);
   absl::Status GoOn(LiveJob* live, const std::string& reason);
+  absl::Status CheckFolder(const v1::Job& ended);
   absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
 
   // A tick's parts.

@@ -88,6 +88,27 @@ TEST_F(ReconcilerEndedTest, WhatHasNotEndedIsLeftAloneAndSuccessIsFinal) {
   EXPECT_EQ(Retry("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(ReconcilerEndedTest, AJobWhoseFolderAnotherHasTakenIsTriedAgainOnceThatOneIsOutOfItsWay) {
+  Attach("a", 1);
+  Submit("j", 1, 1, 1, "/runs/7");
+  Fail(1);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  Submit("k", 1, 1, 1, "/runs/7/");
+  const absl::Status live = Retry("j").status();
+  EXPECT_EQ(live.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(live.message(), HasSubstr("/runs/7 belongs to job k, which is starting"));
+  v1::RankUpdate saved = Update("k", 0);
+  saved.mutable_saved()->set_step(5);
+  reconciler_->Told("a", saved, 0);
+  Exit("a", "k", 0, 0);
+  Stopped("a", "k");
+  ASSERT_EQ(StateOf("k"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(Retry("j").status().message(), HasSubstr("job k has taken its checkpoint.dir /runs/7"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  ASSERT_TRUE(Delete("k").ok());
+  EXPECT_TRUE(Retry("j").ok());
+}
+
 TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
   Attach("a", 1);
   Attach("b", 1);

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -48,9 +49,15 @@ constexpr const char* kSchemas[] = {
     R"sql(
   ALTER TABLE jobs ADD COLUMN end_nanos INTEGER NOT NULL DEFAULT 0;  -- 0 while it has not ended.
   CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN folder TEXT;  -- Of its checkpoints; NULL where it has none.
+  CREATE INDEX jobs_by_folder ON jobs (folder, create_nanos, id) WHERE folder IS NOT NULL;
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
-constexpr int64_t kSchemaOfEnds = 3;  // Of jobs that were stored before.
+// Of jobs that were stored before:
+constexpr int64_t kSchemaOfEnds = 3;
+constexpr int64_t kSchemaOfFolders = 4;
 
 // A quota, a limit of this process and the shared memory beside a full file are a full disk too.
 bool IsFull(sqlite3* db, int rc) {
@@ -182,6 +189,11 @@ int64_t EndOf(const v1::Job& job) {
   return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
 }
 
+absl::Status FolderTaken(const v1::Job& job) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("another job that has not ended has the folder ", FolderOf(job.spec())));
+}
+
 std::string InStates(const std::vector<v1::JobState>& states) {
   return absl::StrJoin(states, ",",
                        [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
@@ -214,10 +226,31 @@ absl::Status AddEnds(sqlite3* db) {
 }
 
 // REQUIRES: within a transaction.
+absl::Status AddFolders(sqlite3* db) {
+  std::vector<std::pair<std::string, std::string>> folders;
+  Statement select(db, "SELECT job, id FROM jobs");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
+    if (job.ok()) folders.emplace_back(select.Blob(1), FolderOf(job->spec()));
+  }
+  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read jobs");
+  for (const auto& [id, folder] : folders) {
+    Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?");
+    update.BindTextOrNull(folder);
+    update.BindText(id);
+    if (rc = update.Step(); rc != SQLITE_DONE)
+      return StatusOf(db, rc, absl::StrCat("add the folder of ", id));
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: within a transaction.
 absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
   for (int64_t from = version; from < kSchemaVersion; ++from)
     FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
-  return version < kSchemaOfEnds ? AddEnds(db) : absl::OkStatus();
+  if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
+  return version < kSchemaOfFolders ? AddFolders(db) : absl::OkStatus();
 }
 
 // All of it or nothing.
@@ -334,25 +367,34 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
 
 absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
+  bool folder_taken = false;
   {
     Statement insert(
         handle_->db,
-        "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos) VALUES (?,?,?,?,?,?)");
+        "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder) SELECT "
+        "?1,?2,?3,?4,?5,?6,?7 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND end_nanos = 0) "
+        "RETURNING 1");
     insert.BindText(job.id());
     insert.BindInt(job.state());
     insert.BindInt(job.create_unix_nanos());
     insert.BindTextOrNull(job.request_id());
     insert.BindBlob(job.SerializeAsString());
     insert.BindInt(EndOf(job));
-    const int rc = insert.Step();
-    if (rc == SQLITE_DONE) return Inserted{job, true};
-    if (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty()) {
+    insert.BindTextOrNull(FolderOf(job.spec()));
+    int rc = insert.Step();
+    const bool inserted = rc == SQLITE_ROW;
+    if (inserted) rc = insert.Step();  // The commit happens in the last step.
+    if (inserted && rc == SQLITE_DONE) return Inserted{job, true};
+    folder_taken = rc == SQLITE_DONE;
+    if (!folder_taken && (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty())) {
       return StatusOf(handle_->db, rc, absl::StrCat("insert job ", job.id()));
     }
   }
+  if (folder_taken && job.request_id().empty()) return FolderTaken(job);
   // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
   // caller's next try finds nobody in its way.
   FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
+  if (!stored.has_value() && folder_taken) return FolderTaken(job);
   if (!stored.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
   return Inserted{std::move(*stored), false};
 }
@@ -360,13 +402,20 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
 absl::Status SqliteStore::Update(const v1::Job& job) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
-  Statement update(handle_->db, "UPDATE jobs SET state = ?, job = ?, end_nanos = ? WHERE id = ? RETURNING 1");
+  Statement update(
+      handle_->db,
+      "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
+      "= 0 OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.folder = jobs.folder AND "
+      "other.end_nanos = 0)) RETURNING 1");
   update.BindInt(job.state());
   update.BindBlob(job.SerializeAsString());
   update.BindInt(EndOf(job));
   update.BindText(job.id());
   int rc = update.Step();
-  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
+  if (rc == SQLITE_DONE) {
+    FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
+    return FolderTaken(job);
+  }
   if (rc == SQLITE_ROW) rc = update.Step();  // The commit happens in the last step.
   return rc == SQLITE_DONE ? absl::OkStatus()
                            : StatusOf(handle_->db, rc, absl::StrCat("update job ", job.id()));
@@ -447,9 +496,11 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
 absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
   std::string where = "1";
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
+  if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (query.after_cursor) absl::StrAppend(&where, " AND (create_nanos, id) < (?, ?)");
   Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where,
                                              " ORDER BY create_nanos DESC, id DESC LIMIT ", query.limit + 1));
+  if (!query.folder.empty()) select.BindText(query.folder);
   if (query.after_cursor) {
     select.BindInt(query.cursor.create_unix_nanos);
     select.BindText(query.cursor.id);
@@ -458,12 +509,8 @@ absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
 }
 
 absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
-  std::vector<v1::JobState> live;
-  for (const v1::JobState state : AllJobStates()) {
-    if (!IsEnded(state)) live.push_back(state);
-  }
-  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE state IN (", InStates(live),
-                                             ") ORDER BY create_nanos, id"));
+  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE state IN (",
+                                             InStates(LiveJobStates()), ") ORDER BY create_nanos, id"));
   FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, SIZE_MAX, SIZE_MAX, "load jobs"));
   return std::move(all.jobs);
 }

@@ -28,6 +28,12 @@ v1::Job MakeJob(const std::string& id, int64_t create, v1::JobState state = v1::
   return job;
 }
 
+v1::Job SavingJob(const std::string& id, int64_t create, v1::JobState state, const std::string& dir) {
+  v1::Job job = MakeJob(id, create, state);
+  job.mutable_spec()->mutable_checkpoint()->set_dir(dir);
+  return job;
+}
+
 std::unique_ptr<SqliteStore> OpenOrDie(const std::string& dir) {
   auto store = SqliteStore::Open(dir);
   EXPECT_TRUE(store.ok()) << store.status();
@@ -419,12 +425,13 @@ constexpr char kFirstSchema[] = R"sql(
   PRAGMA user_version = 1;
 )sql";
 
-TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsOfItsJobs) {
+TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
   const TempDir dir;
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, kFirstSchema, nullptr, nullptr, nullptr), SQLITE_OK);
-  for (const v1::Job& job : {Ended("late", 1, 90), Ended("early", 2, 10), MakeJob("waits", 3)}) {
+  for (const v1::Job& job : {Ended("late", 1, 90), Ended("early", 2, 10),
+                             SavingJob("waits", 3, v1::JOB_STATE_QUEUED, "/runs/7/")}) {
     sqlite3_stmt* insert = nullptr;
     ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO jobs VALUES (?,?,?,NULL,?)", -1, &insert, nullptr),
               SQLITE_OK);
@@ -447,7 +454,62 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsOfItsJobs) {
       EXPECT_EQ(forgotten->at(0), "early");
     }
     EXPECT_EQ(store->LiveJobs()->size(), 1u);
+    EXPECT_EQ(store->Insert(SavingJob("other", 4, v1::JOB_STATE_QUEUED, "/runs/7")).status().code(),
+              absl::StatusCode::kFailedPrecondition);
   }
+}
+
+TEST(SqliteStore, AFolderHasOneJobThatHasNotEnded) {
+  const TempDir dir;
+  const auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(SavingJob("a", 1, v1::JOB_STATE_PAUSED, "/runs/7")).ok());
+  EXPECT_TRUE(store->Insert(SavingJob("elsewhere", 2, v1::JOB_STATE_QUEUED, "/runs/8")).ok());
+  EXPECT_TRUE(store->Insert(MakeJob("nowhere", 3)).ok());
+  EXPECT_TRUE(store->Insert(MakeJob("nowhere too", 4)).ok());
+  const v1::Job second = SavingJob("b", 5, v1::JOB_STATE_QUEUED, "/runs//7/");
+  EXPECT_EQ(store->Insert(second).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(store->Get("b").status()));
+  ASSERT_TRUE(store->Update(SavingJob("a", 1, v1::JOB_STATE_FAILED, "/runs/7")).ok());
+  ASSERT_TRUE(store->Insert(second).ok());
+  EXPECT_EQ(store->Update(SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7")).code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "it would be the second";
+  EXPECT_EQ(store->Get("a")->state(), v1::JOB_STATE_FAILED);
+  EXPECT_TRUE(store->Update(SavingJob("b", 5, v1::JOB_STATE_RUNNING, "/runs/7")).ok());
+  JobQuery query;
+  query.folder = "/runs/7";
+  const auto sharing = store->List(query);
+  ASSERT_TRUE(sharing.ok()) << sharing.status();
+  ASSERT_EQ(sharing->jobs.size(), 2U);
+  EXPECT_EQ(sharing->jobs[0].id(), "b");
+}
+
+TEST(SqliteStore, TheSameRequestIsNotInItsOwnWay) {
+  const TempDir dir;
+  const auto store = OpenOrDie(dir.path());
+  v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7");
+  job.set_request_id("r");
+  ASSERT_TRUE(store->Insert(job).ok());
+  job.set_id("b");
+  const auto again = store->Insert(job);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->created);
+  EXPECT_EQ(again->job.id(), "a");
+}
+
+TEST(SqliteStore, OneOfManyConcurrentInsertsIntoAFolderWins) {
+  const TempDir dir;
+  const auto store = OpenOrDie(dir.path());
+  std::atomic<int> created{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto job = SavingJob("j" + std::to_string(i), i + 1, v1::JOB_STATE_QUEUED, "/runs/7");
+      created += store->Insert(job).ok() ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(created, 1);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job, for as long as that is stored; check and insert are one step.
+//   * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an earlier
+//     release stored; check and change are one step.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
@@ -34,6 +36,7 @@ struct JobQuery {
   // A page ends early, after the job with which it has more bytes than this.
   size_t max_bytes = SIZE_MAX;
   std::vector<v1::JobState> states;  // Empty: all.
+  std::string folder;                // As FolderOf() has it; empty: all.
   bool after_cursor = false;         // False: from the newest job.
   JobCursor cursor;
 };
@@ -64,8 +67,10 @@ class StateStore {
   virtual absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                              const v1::JobSpec& spec) = 0;
   // A job with the request id of a stored one is that job when their specs are the same bytes, ALREADY_EXISTS
-  // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use.
+  // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use. FAILED_PRECONDITION
+  // where a job that has not ended has its folder.
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
+  // FAILED_PRECONDITION where it had ended, has not any more, and another has its folder.
   virtual absl::Status Update(const v1::Job& job) = 0;
   // Of jobs that are stored, together: one transaction, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_checkpoints.h"
+#include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr absl::Duration kForgetEvery = absl::Seconds(10);
 // In one transaction, which must not hold up a tick.
 constexpr int kMaxForgotten = 256;
+// Of one folder, the newest: what older ones saved there the ranks find.
+constexpr int kMaxSharing = 64;
 
 std::string With(const std::string& words, const std::string& reason) {
   return reason.empty() ? words : absl::StrCat(words, ": ", reason);
@@ -118,7 +121,19 @@ absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
   return Commit(live, JobEvent::kResume, With(from, reason));
 }
 
-// Under its own id: its checkpoints are in a folder that no other job may take, and its attempts and logs go
+absl::Status Reconciler::CheckFolder(const v1::Job& ended) {
+  JobQuery query;
+  query.limit = kMaxSharing;
+  query.folder = FolderOf(ended.spec());
+  if (query.folder.empty()) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(const JobPage sharing, parts_.store->List(query));
+  const std::string why = WhyFolderIsLost(ended, sharing.jobs);
+  if (why.empty()) return absl::OkStatus();
+  return WrongState("FOLDER_TAKEN", absl::StrCat("jobs/", ended.id()),
+                    absl::StrCat("job ", ended.id(), " cannot be retried: ", why));
+}
+
+// Under its own id: its checkpoints are in a folder that is its own, and its attempts and logs go
 // on being numbered.
 void Reconciler::TakeRetry(const std::string& id, const std::string& reason, const Answer& answer) {
   if (const auto it = jobs_.find(id); it != jobs_.end()) {
@@ -136,6 +151,7 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     return answer(
         Refused("JOB_ENDED", *ended, "retried",
                 "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint"));
+  if (const absl::Status free = CheckFolder(*ended); !free.ok()) return answer(free);
   const int counted = CountedAttempts(*ended);
   const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
   const std::string words =

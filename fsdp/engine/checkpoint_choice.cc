@@ -183,8 +183,9 @@ bool Holds(const std::vector<std::string>& paths, const std::string& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& candidates,
-                       const std::string& path, int64_t step) {
+// `own`: the step is of a checkpoint of the job's own.
+absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const std::string& job,
+                       const Candidates& candidates, const std::string& path, int64_t step, bool own) {
   const std::string start =
       step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step);
   if (Holds(candidates.unreadable, path)) {
@@ -192,15 +193,19 @@ absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const Candidates& can
                                             " cannot be read, so whose it is is not known", start,
                                             ": move it away if the job may"));
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "checkpoint.dir: ", path, " is of another run", start,
-      ": choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")"));
+  const std::string theirs =
+      absl::StrCat("choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")");
+  const std::string its =
+      absl::StrCat("move what is later than step ", step, " out of that folder and `fsdpctl retry ", job,
+                   "`, or `fsdpctl submit --from ", job, "@", step, "` with another checkpoint.dir");
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint.dir: ", path, " is of another run", start, ": ", own ? its : theirs));
 }
 
 // That what is later in checkpoint.dir was passed over, and is told where it is damaged; nothing else may be
 // there. `chosen`: null where the job starts fresh.
-absl::Status CheckLater(const Spec& spec, const Candidates& candidates, const PassedOver& passed_over,
-                        ChosenCheckpoint* chosen) {
+absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidates& candidates,
+                        const PassedOver& passed_over, ChosenCheckpoint* chosen) {
   int64_t step = 0;
   if (chosen != nullptr) {
     FSDPD_ASSIGN_OR_RETURN(step, StepOf(spec, *chosen));
@@ -209,7 +214,7 @@ absl::Status CheckLater(const Spec& spec, const Candidates& candidates, const Pa
     if (later.step <= step) break;
     if (Holds(passed_over.unread, later.path)) continue;
     if (chosen == nullptr || !Holds(passed_over.damaged, later.path))
-      return NotItsOwn(spec.checkpoint, candidates, later.path, step);
+      return NotItsOwn(spec.checkpoint, job, candidates, later.path, step, chosen != nullptr && chosen->own);
     chosen->set_aside.push_back(later.path);
   }
   return absl::OkStatus();
@@ -292,7 +297,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       std::string name = NameOfRound(candidates, round, chosen.passed_over);
       if (name == kFresh) {
-        if (const absl::Status later = CheckLater(spec, *candidates, passed_over, nullptr); !later.ok())
+        if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, nullptr); !later.ok())
           name = Worded(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
@@ -307,7 +312,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
-        if (const absl::Status later = CheckLater(spec, *candidates, passed_over, &chosen); !later.ok())
+        if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, &chosen); !later.ok())
           verdict = Worded(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));

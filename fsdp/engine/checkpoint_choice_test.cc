@@ -198,6 +198,9 @@ TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
   const auto chosen = ChooseAlone(SpecOf(dir.path()));
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000002 is of another run"));
+  EXPECT_THAT(chosen.status().message(),
+              HasSubstr("move what is later than step 1 out of that folder and `fsdpctl retry job-1`"))
+      << "a job that goes on has the folder that it has";
   EXPECT_TRUE(IsCheckpoint(other));
 }
 

@@ -70,7 +70,9 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   constexpr auto kKind = v1::RankFault::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
       ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank);
-  if (!named.ok()) return BlamedOnFile(kKind, /*by_all=*/false, named.status());  // As rank 0 sees folders.
+  // As rank 0 sees folders; but what another run left there stays until somebody moves it.
+  if (!named.ok())
+    return BlamedOnFile(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
   const std::optional<ChosenCheckpoint>& chosen = *named;
   if (!chosen.has_value()) return start;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);

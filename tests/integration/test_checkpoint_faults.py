@@ -3,6 +3,7 @@ lost, and no job starts fresh by surprise."""
 
 import re
 
+import grpc
 import pytest
 
 from harness import checkpoints
@@ -141,17 +142,22 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
 
 
 def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
+    """At submit; and by the ranks where it is written otherwise, as by a link."""
     place = {"nodes": 1, "ranks_per_node": 2}
     first = cluster.submit(saving(tmp_path, name="first", resources=place))
+    with pytest.raises(grpc.RpcError) as refused:
+        cluster.submit(saving(tmp_path, name="second", resources=place))
+    assert f"{tmp_path}/run belongs to job {first}, which is " in refused.value.details()
     wait_committed(cluster, first, EVERY)
-    second = cluster.submit(saving(tmp_path, name="second", resources=place))
+    (tmp_path / "link").symlink_to(tmp_path)
+    second = cluster.submit(saving(tmp_path / "link", name="second", resources=place))
     job = cluster.wait_state(second, "FAILED")
-    run = re.escape(str(tmp_path / "run"))
+    run = re.escape(str(tmp_path / "link" / "run"))
     refused = (rf"checkpoint\.dir: {run}/iter_\d+ is of another run, and this job starts fresh: choose a folder of its own, "
                rf"or go on from there \(checkpoint\.load: {run}\)")
     assert re.search(refused, job.failure.error), job.failure
     assert re.search(refused, messages(job)[2]), "the first attempt says so at once"
-    assert job.attempt == 2 and job.reason.endswith("; so did the attempt before, and none has made a step"), job.reason
+    assert job.attempt == 1 and job.reason.endswith("; another attempt would meet it again"), job.reason
     assert job.failure.error in cluster.ctl("describe", second).expect(0).out
     trained = cluster.wait_state(first, "SUCCEEDED")
     assert trained.attempt == 1 and not any("could not be written" in text for text in messages(trained))

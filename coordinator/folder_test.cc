@@ -1,0 +1,100 @@
+// Two jobs and one checkpoint folder, by the whole coordinator in one process.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "coordinator/server.h"
+#include "coordinator/testing/tiny_spec.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.state_dir = dir_.path();
+    options.reconciler.tick = absl::Milliseconds(10);
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+    stub_ =
+        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  static v1::JobSpec Saving(const std::string& folder) {
+    v1::JobSpec spec = TinySpec();
+    spec.mutable_checkpoint()->set_dir(folder);
+    spec.mutable_checkpoint()->set_every_steps(5);
+    return spec;
+  }
+  grpc::Status Submit(const v1::JobSpec& spec, std::string* id) {
+    grpc::ClientContext context;
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = spec;
+    v1::SubmitJobResponse response;
+    const grpc::Status status = stub_->SubmitJob(&context, request, &response);
+    *id = response.job().id();
+    return status;
+  }
+  std::vector<v1::Fault> Validate(const v1::JobSpec& spec) {
+    grpc::ClientContext context;
+    v1::ValidateJobRequest request;
+    *request.mutable_spec() = spec;
+    v1::ValidateJobResponse response;
+    EXPECT_TRUE(stub_->ValidateJob(&context, request, &response).ok());
+    return {response.faults().begin(), response.faults().end()};
+  }
+  void CancelOrDie(const std::string& id) {
+    grpc::ClientContext context;
+    v1::CancelJobRequest request;
+    request.set_id(id);
+    v1::CancelJobResponse response;
+    ASSERT_TRUE(stub_->CancelJob(&context, request, &response).ok());
+    ASSERT_EQ(response.job().state(), v1::JOB_STATE_CANCELLED);
+  }
+  void PauseOrDie(const std::string& id) {
+    grpc::ClientContext context;
+    v1::PauseJobRequest request;
+    request.set_id(id);
+    v1::PauseJobResponse response;
+    ASSERT_TRUE(stub_->PauseJob(&context, request, &response).ok());
+    ASSERT_EQ(response.job().state(), v1::JOB_STATE_PAUSED);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+TEST_F(FolderTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
+  std::string first, second;
+  ASSERT_TRUE(Submit(Saving("/runs/7"), &first).ok());
+  PauseOrDie(first);
+  const grpc::Status refused = Submit(Saving("/runs/./7/"), &second);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("checkpoint.dir: /runs/7 belongs to job " + first + ", which is paused"));
+  const std::vector<v1::Fault> faults = Validate(Saving("/runs/7"));
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].rule(), "checkpoint_dir_taken");
+  EXPECT_EQ(faults[0].field(), "checkpoint.dir");
+  EXPECT_THAT(faults[0].fix(), HasSubstr("fsdpctl cancel " + first));
+  EXPECT_TRUE(Submit(Saving("/runs/8"), &second).ok());
+  CancelOrDie(first);
+  EXPECT_TRUE(Validate(Saving("/runs/7")).empty());
+  EXPECT_TRUE(Submit(Saving("/runs/7"), &second).ok());
+}
+
+TEST_F(FolderTest, JobsThatSaveNothingShareNone) {
+  std::string id;
+  ASSERT_TRUE(Submit(TinySpec(), &id).ok());
+  EXPECT_TRUE(Submit(TinySpec(), &id).ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

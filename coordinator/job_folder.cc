@@ -1,0 +1,70 @@
+#include "coordinator/job_folder.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+int64_t SavedStep(const v1::Job& job) {
+  return job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+}
+
+std::string Is(const v1::Job& job) {
+  return absl::StrCat("job ", job.id(), ", which is ", absl::AsciiStrToLower(ShortName(job.state())));
+}
+
+}  // namespace
+
+std::string FolderOf(const v1::JobSpec& spec) {
+  const std::string& dir = spec.checkpoint().dir();
+  if (dir.empty()) return "";
+  std::string folder;
+  for (const absl::string_view part : absl::StrSplit(dir, '/', absl::SkipEmpty())) {
+    if (part != ".") absl::StrAppend(&folder, "/", part);
+  }
+  return folder.empty() ? "/" : folder;
+}
+
+Violation FolderIsTaken(const v1::Job& holder) {
+  Violation fault;
+  fault.rule = "checkpoint_dir_taken";
+  fault.field = "checkpoint.dir";
+  fault.reason = absl::StrCat(FolderOf(holder.spec()), " belongs to ", Is(holder),
+                              ": what another job saves there keeps that one from going on");
+  const std::string ends = absl::StrCat("end that one first: fsdpctl cancel ", holder.id(), " --wait");
+  fault.fix = absl::StrCat("choose another folder, or ",
+                           holder.state() == v1::JOB_STATE_CANCELLING ? "wait until it has ended" : ends);
+  return fault;
+}
+
+std::string WhyFolderIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing) {
+  const std::string folder = FolderOf(ended.spec());
+  const int64_t saved = SavedStep(ended);
+  // Where it begins with what somebody else saved, its ranks alone know after which step.
+  const bool begins_elsewhere = saved == 0 && !ended.spec().checkpoint().load().empty();
+  for (const v1::Job& other : sharing) {
+    if (other.id() == ended.id()) continue;
+    if (!IsEnded(other.state())) {
+      return absl::StrCat("its checkpoint.dir ", folder, " belongs to ", Is(other),
+                          ": retry this one once that one has ended");
+    }
+    if (begins_elsewhere || SavedStep(other) <= saved) continue;
+    const std::string here = saved > 0 ? absl::StrCat(", `fsdpctl submit --from ", ended.id(), "@", saved,
+                                                      "` with another checkpoint.dir from that")
+                                       : std::string();
+    return absl::StrCat(
+        "job ", other.id(), " has taken its checkpoint.dir ", folder, " and saved step ", SavedStep(other),
+        " there, after ", saved > 0 ? absl::StrCat("step ", saved, " of this one") : "its own beginning",
+        ": `fsdpctl submit --from ", other.id(), "` goes on from the newer one", here,
+        "; or move the checkpoints of ", other.id(), " elsewhere and `fsdpctl delete ", other.id(), "`");
+  }
+  return "";
+}
+
+}  // namespace fsdpd

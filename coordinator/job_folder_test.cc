@@ -1,0 +1,69 @@
+#include "coordinator/job_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+v1::Job Saving(const std::string& id, v1::JobState state, int64_t saved = 0) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_state(state);
+  job.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7/");
+  if (saved > 0) job.add_checkpoints()->set_step(saved);
+  return job;
+}
+
+TEST(JobFolder, IsTheSameHoweverItIsWritten) {
+  v1::JobSpec spec;
+  EXPECT_THAT(FolderOf(spec), IsEmpty());
+  for (const char* dir : {"/runs/7", "/runs/7/", "//runs///7", "/runs/./7/."}) {
+    spec.mutable_checkpoint()->set_dir(dir);
+    EXPECT_EQ(FolderOf(spec), "/runs/7") << dir;
+  }
+  spec.mutable_checkpoint()->set_dir("/runs/.7");
+  EXPECT_EQ(FolderOf(spec), "/runs/.7");
+  spec.mutable_checkpoint()->set_dir("/");
+  EXPECT_EQ(FolderOf(spec), "/");
+}
+
+TEST(JobFolder, ThatItIsTakenIsSaidWithWhoHasItAndWhatToDo) {
+  const Violation paused = FolderIsTaken(Saving("a", v1::JOB_STATE_PAUSED));
+  EXPECT_EQ(paused.field, "checkpoint.dir");
+  EXPECT_THAT(paused.reason, HasSubstr("/runs/7 belongs to job a, which is paused"));
+  EXPECT_THAT(paused.fix, HasSubstr("fsdpctl cancel a --wait"));
+  EXPECT_THAT(FolderIsTaken(Saving("a", v1::JOB_STATE_CANCELLING)).fix, HasSubstr("wait until it has ended"));
+}
+
+TEST(JobFolder, OneThatLiesThereIsInTheWayOfARetry) {
+  const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
+  EXPECT_THAT(WhyFolderIsLost(failed, {failed}), IsEmpty());
+  EXPECT_THAT(WhyFolderIsLost(failed, {failed, Saving("b", v1::JOB_STATE_QUEUED)}),
+              HasSubstr("belongs to job b, which is queued"));
+}
+
+TEST(JobFolder, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
+  const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
+  const std::string why = WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_SUCCEEDED, 12)});
+  EXPECT_THAT(why, HasSubstr("job b has taken its checkpoint.dir /runs/7 and saved step 12"));
+  EXPECT_THAT(why, HasSubstr("--from a@9"));
+  EXPECT_THAT(why, HasSubstr("fsdpctl delete b"));
+  for (const int64_t earlier : {0, 5, 9})
+    EXPECT_THAT(WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_FAILED, earlier)}), IsEmpty());
+  const v1::Job fresh = Saving("a", v1::JOB_STATE_FAILED);
+  EXPECT_THAT(WhyFolderIsLost(fresh, {Saving("b", v1::JOB_STATE_FAILED, 3)}),
+              HasSubstr("after its own beginning"));
+}
+
+TEST(JobFolder, OneThatBeganWithWhatAnotherLeftThereMayBeTriedAgain) {
+  v1::Job failed = Saving("a", v1::JOB_STATE_FAILED);
+  failed.mutable_spec()->mutable_checkpoint()->set_load("/runs/7");
+  EXPECT_THAT(WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_CANCELLED, 12)}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fsdpd
