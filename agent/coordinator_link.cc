@@ -49,6 +49,7 @@ struct CoordinatorLink::Session {
 CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls,
                                  int max_lifecycle)
     : address_(std::move(address)),
+      own_tls_(tls.given() ? OwnTls::kCertificate : OwnTls::kNone),
       handler_(handler),
       clock_(clock),
       channel_(address_, std::move(tls), clock),
@@ -127,7 +128,6 @@ bool CoordinatorLink::attached() {
 
 void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
-  std::string last_reason;
   absl::Duration wait;
   do {
     const bool before = ever_attached_;
@@ -144,16 +144,26 @@ void CoordinatorLink::Run() {
     if (attached) {
       handler_->Connected(false);
       backoff.Reset();
-      last_reason.clear();
+      last_reason_.clear();
     }
     if (!before && !attached && IsRefusal(status)) return handler_->Refused(status);
-    // Once per reason: a coordinator that is away for an hour is one line.
-    if (std::exchange(last_reason, status.ToString()) != status.ToString()) {
-      LogWarning("coordinator %s is away, will retry: %s", address_, status.ToString());
-    }
+    SayWhy(status, attached);
     wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.
   } while (WaitBeforeRetry(wait));
   handler_->Connected(false);
+}
+
+// Once per reason: a coordinator that is away for an hour is one line.
+void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
+  const std::string words =
+      absl::IsUnavailable(status) ? WordsOfConnectFault(status.message(), own_tls_) : status.ToString();
+  if (std::exchange(last_reason_, words) == words) return;
+  // One that is there and does not fit stays so until somebody does something.
+  if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
+    LogWarning("coordinator %s is away, will retry: %s", address_, words);
+  } else {
+    LogWarning("no connection to coordinator %s, will retry: %s", address_, words);
+  }
 }
 
 bool CoordinatorLink::WaitBeforeRetry(absl::Duration wait) {

@@ -26,6 +26,7 @@
 #include "agent/coordinator_channel.h"
 #include "agent/outbox.h"
 #include "base/clock.h"
+#include "base/connect_fault.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
@@ -78,7 +79,10 @@ class CoordinatorLink {
   bool WaitBeforeRetry(absl::Duration wait);
   v1::AgentMessage Registration();
 
+  void SayWhy(const absl::Status& status, bool attached);
+
   const std::string address_;
+  const OwnTls own_tls_;
   Handler* const handler_;
   Clock* const clock_;
   CoordinatorChannel channel_;  // The thread's own, once there is one.
@@ -92,6 +96,7 @@ class CoordinatorLink {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);
   bool ever_attached_ = false;  // The thread's own.
+  std::string last_reason_;     // Likewise.
   std::thread thread_;
 };
 

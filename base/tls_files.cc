@@ -4,6 +4,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -105,6 +106,22 @@ std::vector<std::string> DnsNames(X509* certificate) {
   return names;
 }
 
+std::vector<std::string> Addresses(X509* certificate) {
+  std::vector<std::string> addresses;
+  auto* all =
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(all); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(all, i);
+    if (name->type != GEN_IPADD) continue;
+    char text[INET6_ADDRSTRLEN] = "";
+    const int family = ASN1_STRING_length(name->d.iPAddress) == 4 ? AF_INET : AF_INET6;
+    if (inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, sizeof(text)) != nullptr)
+      addresses.emplace_back(text);
+  }
+  GENERAL_NAMES_free(all);
+  return addresses;
+}
+
 std::string CommonName(X509* certificate) {
   const X509_NAME* subject = X509_get_subject_name(certificate);
   const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
@@ -139,6 +156,9 @@ absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identit
   if (const absl::Status dates = CheckDates(own.get(), now, files.certificate); !dates.ok()) return dates;
   identity->not_after = TimeOf(X509_get0_notAfter(own.get()));
   identity->names = *CertificateNames(*certificate);
+  identity->addresses = Addresses(own.get());
+  identity->serves = X509_check_purpose(own.get(), X509_PURPOSE_SSL_SERVER, /*ca=*/0) == 1;
+  ERR_clear_error();
   identity->certificate = *std::move(certificate);
   identity->key = *std::move(key);
   return absl::OkStatus();

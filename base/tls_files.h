@@ -30,6 +30,8 @@ struct TlsIdentity {
   std::string certificate;
   std::string key;
   std::vector<std::string> names;                 // CertificateNames() of `certificate`.
+  std::vector<std::string> addresses;             // IP addresses that it is for too.
+  bool serves = false;                            // Whether it may be shown by a server.
   absl::Time not_after = absl::InfiniteFuture();  // Of `certificate`.
 
   bool SameAs(const TlsIdentity& other) const {

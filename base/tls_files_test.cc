@@ -49,9 +49,19 @@ TEST_F(TlsFilesTest, ReadsWhatBelongsTogether) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->names, ElementsAre("node-0.example", "node-0"))
       << "in lower case, and DNS names hide the other";
+  EXPECT_THAT(read->addresses, ElementsAre("10.0.0.1"));
+  EXPECT_TRUE(read->serves);
   EXPECT_LT(read->not_after, now_ + absl::Hours(24 * 31));
   EXPECT_GT(read->not_after, now_ + absl::Hours(24 * 29));
   EXPECT_THAT(read->key, HasSubstr("PRIVATE KEY"));
+}
+
+TEST_F(TlsFilesTest, ACertificateOfANodeServesNobody) {
+  Make("ca", "/CN=authority");
+  Make("own", "/CN=node-0", "-addext extendedKeyUsage=clientAuth");
+  const absl::StatusOr<TlsIdentity> read = Read("own", "own");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_FALSE(read->serves);
 }
 
 TEST_F(TlsFilesTest, ANameMayBeTheCommonNameWhereThereIsNoOther) {

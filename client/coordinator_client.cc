@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/connect_fault.h"
 #include "base/limits.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -22,6 +23,7 @@ constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr int kKeepaliveMs = 10'000;
+constexpr absl::Duration kConnectLonger = absl::Seconds(5);
 
 template <typename Detail>
 std::string UrlOf() {
@@ -67,7 +69,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   // The defaults (1 s growing to 2 min) are for fleets of servers; a person waits for this one.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  // For how long a connection is tried: one that ended before the call does would look as if somebody had
+  // refused it.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(options.call_timeout + kConnectLonger)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Finds a coordinator that stands still under a stream, on which nothing else would be sent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -75,27 +80,6 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // An address on a command line is meant as it stands; no proxy stands between the parts of one cluster.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, CredentialsOf(options), arguments);
-}
-
-// gRPC wraps the reason: "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1:
-// Connection refused". The end of it is what a person needs.
-std::string ShortReason(const std::string& message, bool tls) {
-  if (tls && absl::StrContains(message, "wrong version number")) {
-    return "it speaks no TLS; leave --coordinator-ca out, if that is meant";
-  }
-  if (tls && absl::StrContains(message, "certificate verify failed")) {
-    return "its certificate is of no authority in --coordinator-ca, or not valid now";
-  }
-  if (!tls && (absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer"))) {
-    return "it ends the connection; one with TLS does so until --coordinator-ca or FSDPD_COORDINATOR_CA is "
-           "set";
-  }
-  if (absl::StartsWith(message, "DNS resolution failed")) return "the host's name is unknown";
-  if (absl::StrContains(message, "HTTP/2")) return "what listens there is no coordinator";
-  const size_t last = message.rfind(": ");
-  const std::string lead = "last error: ";
-  if (message.find(lead) == std::string::npos || last == std::string::npos) return message;
-  return message.substr(last + 2);
 }
 
 // Who takes the connection and says nothing (a process that is stopped, a host behind a wall that swallows
@@ -191,7 +175,8 @@ absl::Status CoordinatorClient::Connect() {
     // An answer of any kind is one: what it is will be told of the call that was meant.
     if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
     if (!IsSilence(status))
-      return absl::UnavailableError(ShortReason(std::string(status.message()), !options_.trusted.empty()));
+      return absl::UnavailableError(
+          WordsOfConnectFault(status.message(), options_.trusted.empty() ? OwnTls::kNone : OwnTls::kTrust));
     if (absl::Now() >= deadline) return Silence(status);
   }
 }

@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
+#include "base/connect_fault.h"
 #include "client/coordinator_client.h"
 #include "fsdp/plan/plan.h"
 
@@ -21,8 +22,11 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
         console->err << "fsdpctl: " << message << "\n";
         return kExitUnavailable;
       }
-      console->err << "fsdpctl: cannot reach the coordinator at " << address << ": " << message
-                   << "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n";
+      console->err
+          << "fsdpctl: cannot reach the coordinator at " << address << ": " << message
+          << (NobodyIsThere(message)
+                  ? "; is it running? start one with fsdpd-coordinator, or set --server/FSDPD_SERVER\n"
+                  : "\n");
       return kExitUnavailable;
     case absl::StatusCode::kDeadlineExceeded:
       console->err

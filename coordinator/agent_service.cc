@@ -73,6 +73,7 @@ void AgentService::PutOnRecord(const grpc::ServerContext& context, const std::st
   if (parts_.audit == nullptr) return;
   AuditRecord record;
   record.time = parts_.clock->Wall();
+  record.nobody = absl::IsUnauthenticated(admitted);
   if (admitted.ok() && !parts_.gate->open()) {
     record.who = node;
     record.role = "node";

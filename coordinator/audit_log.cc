@@ -37,7 +37,8 @@ std::string ToJsonLine(const AuditRecord& record) {
   return absl::StrCat("{\"time\":\"", DateText(record.time), "\",\"who\":", JsonQuoted(record.who),
                       ",\"role\":", JsonQuoted(record.role), ",\"from\":", JsonQuoted(record.from),
                       ",\"method\":", JsonQuoted(record.method), ",\"object\":", JsonQuoted(record.object),
-                      ",\"outcome\":", JsonQuoted(record.outcome), "}\n");
+                      ",\"outcome\":", JsonQuoted(record.outcome),
+                      record.left_out > 0 ? absl::StrCat(",\"left_out\":", record.left_out) : "", "}\n");
 }
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path, int64_t max_bytes) {
@@ -59,7 +60,13 @@ AuditLog::~AuditLog() {
   if (fd_ >= 0) close(fd_);
 }
 
-void AuditLog::Write(const AuditRecord& record) {
+void AuditLog::Write(AuditRecord record) {
+  if (record.nobody) {
+    const std::optional<int64_t> left_out =
+        repeats_.Tell(absl::StrCat(record.method, " ", record.outcome), record.time);
+    if (!left_out.has_value()) return;
+    record.left_out = *left_out;
+  }
   std::string line = ToJsonLine(record);
   MutexLock lock(&mutex_);
   if (waiting_.size() < kMaxWaiting) {

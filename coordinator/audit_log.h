@@ -1,6 +1,9 @@
 // Who did what: a line of JSON for each call that changes something, and for each that was refused for who
 // made it, in a file of the operator's. No spec, no token and no text of a caller's own gets into it.
 //
+// Calls of nobody, which whoever reaches the port may make, cannot fill it: of each method and outcome a line
+// a minute, which counts those before it that have none.
+//
 // Write() never waits: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
 // until the queue is full) is counted. The log says when that begins, and the file how many lines are missing
 // once it can be written again. A file that has reached its size becomes FILE.1, that one FILE.2, and the
@@ -19,6 +22,7 @@
 #include <thread>
 
 #include "base/mutex.h"
+#include "base/repeats.h"
 
 namespace fsdpd {
 
@@ -32,6 +36,8 @@ struct AuditRecord {
   std::string method;   // "CancelJob"
   std::string object;   // What it acted on: a job's id, a node's name; empty where there is none.
   std::string outcome;  // "OK", or the code and the reason of the refusal: "PERMISSION_DENIED".
+  bool nobody = false;  // Who called could not be told: without a token or certificate that counts.
+  int64_t left_out = 0;  // Calls of nobody to `method` since the line of one before. Set by Write().
 };
 
 // One line, with its end.
@@ -43,7 +49,7 @@ class AuditLog {
   static absl::StatusOr<std::unique_ptr<AuditLog>> Open(const std::string& path, int64_t max_bytes);
   ~AuditLog();
 
-  void Write(const AuditRecord& record);
+  void Write(AuditRecord record);
   int64_t lost() const;  // Lines that are in no file.
 
  private:
@@ -62,6 +68,7 @@ class AuditLog {
   int64_t missing_ = 0;  // Lost since the last line that was written.
   std::string last_fault_;
 
+  Repeats repeats_;  // Of calls of nobody.
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);

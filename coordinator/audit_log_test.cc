@@ -60,6 +60,25 @@ TEST(AuditLog, KeepsLinesInOrderAndThoseOfBefore) {
   EXPECT_EQ(TextOf(dir.File("audit")), expected);
 }
 
+TEST(AuditLog, CallsOfNobodyDoNotFillIt) {
+  const TempDir dir;
+  AuditRecord record = Record("");
+  record.nobody = true;
+  record.outcome = "UNAUTHENTICATED";
+  std::string expected = ToJsonLine(record);
+  {
+    const auto log = OpenOrDie(dir.File("audit"), 1 << 20);
+    for (int i = 0; i < 1000; ++i) log->Write(record);
+    log->Write(Record("of somebody"));
+    expected += ToJsonLine(Record("of somebody"));
+    record.time += absl::Minutes(1);
+    log->Write(record);
+  }
+  record.left_out = 999;
+  EXPECT_THAT(ToJsonLine(record), HasSubstr(",\"left_out\":999}"));
+  EXPECT_EQ(TextOf(dir.File("audit")), expected + ToJsonLine(record));
+}
+
 TEST(AuditLog, AFileThatIsFullGivesWayToAnotherAndTheOldestGoes) {
   const TempDir dir;
   const int64_t two_lines = 2 * static_cast<int64_t>(ToJsonLine(Record("00")).size());

@@ -1,5 +1,6 @@
 // fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
 // error.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,9 +15,9 @@
 
 #include "base/address.h"
 #include "base/log.h"
-#include "base/quiet_grpc.h"
 #include "base/version.h"
 #include "coordinator/audit_log.h"
+#include "coordinator/refused_handshakes.h"
 #include "coordinator/server.h"
 
 namespace fsdpd {
@@ -131,12 +132,24 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
+// Errors of files begin with their path: whose value that is.
+std::string WithFlag(const ServerOptions& server, const absl::Status& status) {
+  for (const auto& [flag, path] :
+       {std::pair("--tls-cert", &server.tls.certificate), std::pair("--tls-key", &server.tls.key),
+        std::pair("--tls-client-ca", &server.tls.trusted), std::pair("--tokens", &server.tokens),
+        std::pair("--audit-log", &server.audit_log)}) {
+    if (!path->empty() && absl::StartsWith(status.message(), absl::StrCat(*path, ":")))
+      return absl::StrCat(flag, " ", status.message());
+  }
+  return status.ToString();
+}
+
 int Run(const Flags& flags) {
   const sigset_t signals = BlockStopSignals();
-  QuietGrpc();
+  TellRefusedHandshakes();
   auto server = Server::Start(flags.server);
   if (!server.ok()) {
-    LogError("cannot start: %s", server.status().ToString());
+    LogError("cannot start: %s", WithFlag(flags.server, server.status()));
     return 1;
   }
   const std::string address = (*server)->address();

@@ -115,6 +115,8 @@ absl::Status People::Reread() {
   stamp_ = settled ? std::make_optional(stamp) : std::nullopt;
   if (!tokens.ok()) return absl::InvalidArgumentError(absl::StrCat(path_, ": ", tokens.status().message()));
   last_fault_.clear();
+  if (tokens->empty() && (tokens_ == nullptr || !tokens_->empty()))
+    LogWarning("%s has no line of a token: nobody can call", path_);
   tokens_ = std::make_shared<const std::vector<KnownToken>>(*std::move(tokens));
   return absl::OkStatus();
 }

@@ -1,16 +1,18 @@
 #include "coordinator/tls_port.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <grpc/grpc.h>
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace fsdpd {
 
 absl::StatusOr<std::shared_ptr<TlsPort>> TlsPort::Make(const TlsFiles& files, Clock* clock) {
-  if (const auto read = ReadTlsFiles(files, clock->Wall()); !read.ok()) return read.status();
+  FSDPD_RETURN_IF_ERROR(Read(files, clock->Wall()).status());
   return std::shared_ptr<TlsPort>(new TlsPort(files, clock));
 }
 
@@ -36,8 +38,17 @@ grpc_ssl_certificate_config_reload_status TlsPort::Fetch(void* self,
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 
+absl::StatusOr<TlsIdentity> TlsPort::Read(const TlsFiles& files, absl::Time now) {
+  absl::StatusOr<TlsIdentity> read = ReadTlsFiles(files, now);
+  if (!read.ok() || read->serves) return read;
+  return absl::InvalidArgumentError(
+      absl::StrCat(files.certificate,
+                   ": is no server's certificate but one of an agent, which nobody would trust "
+                   "here (deploy/certificates DIR coordinator NAME makes one)"));
+}
+
 std::optional<TlsIdentity> TlsPort::Another() {
-  absl::StatusOr<TlsIdentity> read = ReadTlsFiles(files_, clock_->Wall());
+  absl::StatusOr<TlsIdentity> read = Read(files_, clock_->Wall());
   MutexLock lock(&mutex_);
   if (!read.ok()) {
     std::string fault(read.status().message());
@@ -48,7 +59,9 @@ std::optional<TlsIdentity> TlsPort::Another() {
   }
   last_fault_.clear();
   if (used_.has_value() && used_->SameAs(*read)) return std::nullopt;
-  LogInfo("TLS certificate=%s names=%s expires=%s", files_.certificate, absl::StrJoin(read->names, ","),
+  std::vector<std::string> names = read->names;
+  names.insert(names.end(), read->addresses.begin(), read->addresses.end());
+  LogInfo("TLS certificate=%s names=%s expires=%s", files_.certificate, absl::StrJoin(names, ","),
           absl::FormatTime(read->not_after, absl::UTCTimeZone()));
   used_ = *std::move(read);
   return used_;

@@ -39,6 +39,7 @@ class TlsPort final : public grpc::ServerCredentials {
                                                          grpc_ssl_server_certificate_config** config);
   // The set to use from now on; nothing while the one in use stays.
   std::optional<TlsIdentity> Another();
+  static absl::StatusOr<TlsIdentity> Read(const TlsFiles& files, absl::Time now);
 
   const TlsFiles files_;
   Clock* const clock_;

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -299,9 +301,39 @@ def test_an_agent_serves_no_coordinator_of_another_authority(secure, tmp_path):
     certificates(tmp_path / "pki", "node", "node-9")
     certificates(secure.security.pki, "node", "node-9")
     daemon = agent_of(secure, tmp_path, coordinator_ca=tmp_path / "pki/ca.crt")
-    wait_until("the agent says why", lambda: "certificate verify failed" in daemon.text())
+    wait_until("the agent says why", lambda: "its certificate is of no authority in --coordinator-ca" in daemon.text())
     assert daemon.stop() == 0
     assert "node-9" not in {node.name for node in secure.nodes()}
+
+
+def test_an_agent_that_the_coordinator_does_not_take_is_told_of_by_both(own, tmp_path):
+    security = Security(tmp_path / "security")
+    with own(security=security, agents=0) as cluster:
+        certificates(tmp_path / "pki", "node", "node-9")
+        daemon = agent_of(cluster, tmp_path, tls_cert=tmp_path / "pki/nodes/node-9.crt",
+                          tls_key=tmp_path / "pki/nodes/node-9.key")
+        wait_until("the agent says why", lambda: "--tls-cert is of no authority in its --tls-client-ca" in daemon.text())
+        assert "is away" not in daemon.text() and daemon.stop() == 0
+        said = "a connection was refused: its certificate is of no authority in --tls-client-ca, or not valid now"
+        wait_until("the coordinator says so too", lambda: said in cluster.coordinator.text())
+        assert cluster.coordinator.text().count(said) == 1, "however often the agent tries"
+        fsdpctl("get", server=cluster.address).expect(5)
+        assert cluster.coordinator.text().count("a connection was refused: it speaks no TLS") == 1
+
+
+def test_a_name_that_is_not_in_the_certificate_is_told_and_one_that_stands_still_did_not_answer(own, tmp_path):
+    with own(security=Security(tmp_path / "security"), agents=0) as cluster:
+        trust = ["--coordinator-ca", cluster.security.pki / "ca.crt", "--token-file", cluster.security.token_file("vera")]
+        certificates(cluster.security.pki, "coordinator", "localhost")
+        result = fsdpctl("get", *trust, server=cluster.address).expect(5)
+        assert "127.0.0.1 is not in peer certificate): dial one that it has" in result.err, result
+        assert "is it running" not in result.err, "it is"
+        by_name = cluster.address.replace("127.0.0.1", "localhost")
+        fsdpctl("get", *trust, server=by_name).expect(0)
+        os.kill(cluster.coordinator.pid, signal.SIGSTOP)
+        result = fsdpctl("get", *trust, "--timeout", "3", server=by_name).expect(6)
+        assert "did not answer in time" in result.err, result
+        os.kill(cluster.coordinator.pid, signal.SIGCONT)
 
 
 def served_certificate(address):

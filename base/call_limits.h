@@ -1,0 +1,13 @@
+// Bounds of what a call of the public API may ask: the coordinator refuses what is beyond, and fsdpctl says
+// so before it asks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fsdpd {
+
+constexpr size_t kMaxReasonBytes = 1024;  // A sentence, kept with a job's events or a node's cordon.
+constexpr int kMaxGraceSeconds = 3600;    // Who needs more to save has a disk to mend.
+
+}  // namespace fsdpd

@@ -1,0 +1,58 @@
+#include "base/connect_fault.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// As gRPC 1.51 wraps it.
+std::string Wrapped(const std::string& what) {
+  return absl::StrCat("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:7777: ", what);
+}
+
+TEST(ConnectFault, ThatNobodyListensIsToldAsItIs) {
+  for (const OwnTls own : {OwnTls::kNone, OwnTls::kTrust, OwnTls::kCertificate}) {
+    EXPECT_EQ(WordsOfConnectFault(Wrapped("Connection refused"), own), "Connection refused");
+    EXPECT_TRUE(NobodyIsThere(WordsOfConnectFault(Wrapped("Connection refused"), own)));
+    EXPECT_TRUE(NobodyIsThere(WordsOfConnectFault("DNS resolution failed for x:1: ...", own)));
+  }
+}
+
+TEST(ConnectFault, WhoIsThereAndDoesNotFitIsToldWithTheFlagThatHelps) {
+  struct {
+    const char* what;
+    OwnTls own;
+    const char* said;
+  } const cases[] = {
+      {"Socket closed", OwnTls::kNone, "--coordinator-ca"},
+      {"Socket closed", OwnTls::kCertificate, "--tls-client-ca"},
+      {"Connection reset by peer", OwnTls::kCertificate, "--tls-client-ca"},
+      {"SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed", OwnTls::kTrust,
+       "no authority in --coordinator-ca"},
+      {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kTrust,
+       "leave --coordinator-ca out"},
+      {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kCertificate,
+       "--insecure"},
+      {"Peer name 127.0.0.1 is not in peer certificate", OwnTls::kTrust,
+       "Peer name 127.0.0.1 is not in peer certificate): dial one that it has"},
+      {"Handshake read failed", OwnTls::kCertificate, "does not answer"},
+  };
+  for (const auto& each : cases) {
+    const std::string words = WordsOfConnectFault(Wrapped(each.what), each.own);
+    EXPECT_THAT(words, AllOf(HasSubstr(each.said), Not(HasSubstr("last error"))));
+    EXPECT_FALSE(NobodyIsThere(words)) << words;
+  }
+}
+
+TEST(ConnectFault, OfAStreamThatBreaksNothingIsGuessed) {
+  EXPECT_EQ(WordsOfConnectFault("Socket closed", OwnTls::kCertificate), "Socket closed");
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,36 @@
+#include "base/repeats.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1'000'000);
+
+TEST(Repeats, TheFirstIsToldAtOnceAndOthersAreCountedForAMinute) {
+  Repeats repeats;
+  EXPECT_EQ(repeats.Tell("a", kStart), 0);
+  EXPECT_EQ(repeats.Tell("a", kStart), std::nullopt);
+  EXPECT_EQ(repeats.Tell("b", kStart), 0) << "another cause";
+  EXPECT_EQ(repeats.Tell("a", kStart + kToldEvery - absl::Nanoseconds(1)), std::nullopt);
+  EXPECT_EQ(repeats.Tell("a", kStart + kToldEvery), 2);
+  EXPECT_EQ(repeats.Tell("a", kStart + kToldEvery), std::nullopt);
+  EXPECT_EQ(repeats.Tell("a", kStart + 2 * kToldEvery), 1);
+}
+
+TEST(Repeats, WhatStrangersMakeUpIsOneCauseInTheEnd) {
+  Repeats repeats;
+  int told = 0;
+  for (int i = 0; i < 1000; ++i) told += repeats.Tell(absl::StrCat(i), kStart).has_value() ? 1 : 0;
+  EXPECT_EQ(told, static_cast<int>(kMaxToldCauses) + 1);
+}
+
+TEST(Repeats, AClockThatIsSetBackDoesNotSilenceIt) {
+  Repeats repeats;
+  repeats.Tell("a", kStart);
+  EXPECT_EQ(repeats.Tell("a", kStart - absl::Hours(1)), 0);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,44 @@
+#include "coordinator/refused_handshakes.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+#include <absl/time/clock.h>
+#include <grpc/support/log.h>
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/repeats.h"
+
+namespace fsdpd {
+namespace {
+
+void Take(gpr_log_func_args* said) {
+  static auto* const repeats = new Repeats;
+  const std::string why = WhyRefused(said->message);
+  if (why.empty()) return;
+  const std::optional<int64_t> others = repeats->Tell(why, absl::Now());
+  if (!others.has_value()) return;
+  LogWarning("a connection was refused: %s%s", why,
+             *others > 0 ? absl::StrCat(" (and ", *others, " more since that was said last)") : "");
+}
+
+}  // namespace
+
+void TellRefusedHandshakes() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(Take);
+}
+
+std::string WhyRefused(absl::string_view line) {
+  if (!absl::ConsumePrefix(&line, "Handshake failed with fatal error ")) return "";
+  if (absl::StrContains(line, "certificate verify failed"))
+    return "its certificate is of no authority in --tls-client-ca, or not valid now";
+  if (absl::StrContains(line, "wrong version number") || absl::StrContains(line, "http request"))
+    return "it speaks no TLS, as agents with --insecure and fsdpctl without --coordinator-ca do";
+  if (absl::StrContains(line, "alert unknown ca") || absl::StrContains(line, "alert bad certificate"))
+    return "it does not trust the authority of --tls-cert";
+  return std::string(line);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,30 @@
+#include "coordinator/refused_handshakes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Lines of gRPC 1.51.
+TEST(RefusedHandshakes, AreToldWithWhatTheOtherSideLacks) {
+  const std::string failed = "Handshake failed with fatal error SSL_ERROR_SSL: error:";
+  EXPECT_THAT(WhyRefused(failed + "0A000086:SSL routines::certificate verify failed."),
+              HasSubstr("no authority in --tls-client-ca"));
+  EXPECT_THAT(WhyRefused(failed + "0A00010B:SSL routines::wrong version number."),
+              HasSubstr("speaks no TLS"));
+  EXPECT_THAT(WhyRefused(failed + "0A000418:SSL routines::tlsv1 alert unknown ca."),
+              HasSubstr("does not trust"));
+  EXPECT_THAT(WhyRefused(failed + "0A000102:SSL routines::unsupported protocol."),
+              HasSubstr("unsupported protocol"));
+}
+
+TEST(RefusedHandshakes, OtherWordsOfGrpcAreNone) {
+  EXPECT_THAT(WhyRefused("No match found for server name: 127.0.0.1."), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fsdpd
