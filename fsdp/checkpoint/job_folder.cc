@@ -18,6 +18,7 @@
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp_sums.h"
 #include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/folder_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -41,7 +42,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
     names.push_back(entry->path().filename().string());
   }
   if (error == std::errc::no_such_file_or_directory) return names;
-  if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
+  if (error) return FolderFault(absl::StrCat("list ", folder), error.value());
   return names;
 }
 

@@ -27,7 +27,9 @@
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/folder_fault.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/rank_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -102,7 +104,7 @@ bool WasRemoved(const std::string& path, int file) {
 absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  return error ? ErrnoStatus(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
+  return error ? FolderFault(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
 }
 
 }  // namespace
@@ -111,13 +113,15 @@ absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapsh
   const std::string& dir = options.plan->spec.checkpoint.dir;
   absl::Status status = MakeFolder(dir);
   if (status.ok() && access(dir.c_str(), W_OK | X_OK) != 0)
-    status = ErrnoStatus(absl::StrCat("write to ", dir));
+    status = FolderFault(absl::StrCat("write to ", dir), errno);
+  const bool of_path = !status.ok() && !absl::IsUnavailable(status);
   std::unique_ptr<Saver> saver(new Saver(std::move(options), snapshot));
   if (status.ok()) status = saver->TakeFolder();
   if (!status.ok()) {
     // Nobody waits for what does not come.
     if (saver->options_.position.rank == 0) saver->options_.store->Set(kFolderKey, "").IgnoreError();
-    return absl::Status(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
+    const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
+    return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
   }
   saver->worker_ = std::thread([raw = saver.get()] { raw->Run(); });
   return saver;

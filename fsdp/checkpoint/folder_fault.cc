@@ -1,0 +1,29 @@
+#include "fsdp/checkpoint/folder_fault.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+
+#include "base/errno_status.h"
+
+namespace fsdpd {
+
+absl::Status FolderFault(absl::string_view doing, int error) {
+  const std::string text = ErrnoText(doing, error);
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(absl::StrCat(text, ": it is to be a folder that can be made on each node"));
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+      return absl::InvalidArgumentError(absl::StrCat(text, ": write the path of a folder"));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(
+          absl::StrCat(text, ": the agent's user is to write there, on each node"));
+    default:
+      return ErrnoStatus(doing, error);
+  }
+}
+
+}  // namespace fsdpd
