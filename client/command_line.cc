@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/call_limits.h"
 #include "base/person.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
@@ -140,8 +141,10 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   AddSpecFlags(submit, line);
   CLI::Option* follow = submit->add_flag("--follow", line->follow,
                                          "Watch the job until it has ended; its result is the exit code");
-  submit->add_option("--request-id", line->request_id,
-                     "Makes a repeated submit safe: the same id gives the same job");
+  submit
+      ->add_option("--request-id", line->request_id,
+                   "Makes a repeated submit safe: the same id gives the same job")
+      ->check(NotEmpty());
   submit
       ->add_option("--from", line->from,
                    "Start from the newest checkpoint of a job, or the one of that step: sets checkpoint.load")
@@ -374,7 +377,7 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
   for (const PersonRole role : kPersonRoles) roles.push_back(NameOf(role));
   make->add_option("--role", line->role,
                    "viewer (sees jobs, nodes, logs), submitter (runs jobs and ends its own), operator (ends "
-                   "anybody's) or admin")
+                   "anybody's, cordons nodes) or admin")
       ->required()
       ->check(CLI::IsMember(roles))
       ->type_name("ROLE");
@@ -443,8 +446,10 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
   AddJobArgument(cancel, line);
   AddReason(cancel, line);
-  cancel->add_option("--grace", line->grace_seconds, "Until SIGKILL; default 10. 0: at once, without saving")
-      ->check(WholeNumber(0))
+  cancel
+      ->add_option("--grace", line->grace_seconds,
+                   "Until SIGKILL; default 10, at most 3600. 0: at once, without saving")
+      ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");
   CLI::App* pause = AddCommand(
@@ -455,10 +460,11 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
   AddJobArgument(pause, line);
   AddReason(pause, line);
   pause
-      ->add_option("--grace", line->grace_seconds,
-                   "Until SIGKILL of ranks that have not saved; default 600. 0: at once, and what came after "
-                   "the newest checkpoint is lost")
-      ->check(WholeNumber(0))
+      ->add_option(
+          "--grace", line->grace_seconds,
+          "Until SIGKILL of ranks that have not saved; default 600, at most 3600. 0: at once, and what "
+          "came after the newest checkpoint is lost")
+      ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
   pause->add_flag("--wait", line->wait,
                   "Return when it is paused, with the step; the exit code is 7 where steps were lost");
@@ -566,8 +572,12 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
   } else {
     console->err << Escaped(error.what());
   }
-  console->err << "\nrun `fsdpctl " << (has_command ? app.get_subcommands().front()->get_name() + " " : "")
-               << "--help` for usage\n";
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += at->get_name() + " ";
+  }
+  console->err << "\nrun `fsdpctl " << path << "--help` for usage\n";
   return kExitUsage;
 }
 

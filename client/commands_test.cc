@@ -578,7 +578,7 @@ TEST_F(CommandsTest, AnInterruptedFollowSaysThatTheJobGoesOn) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--follow"}), kExitInterrupted);
-  EXPECT_EQ(err_, "a-1 goes on; `fsdpctl watch a-1` shows it again, `fsdpctl cancel a-1` ends it\n");
+  EXPECT_EQ(err_, "a-1 has not ended; `fsdpctl watch a-1` shows it again, `fsdpctl cancel a-1` ends it\n");
   release_.Fire();
 }
 

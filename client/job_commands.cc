@@ -146,9 +146,14 @@ int RunUncordon(Session* session) {
 
 int RunVersion(Session* session) {
   const absl::StatusOr<v1::GetVersionResponse> response = session->client().GetVersion({});
-  if (!response.ok()) return session->Fail(response.status());
   const std::string& output = session->line().output;
   std::ostream& out = session->console().out;
+  if (!response.ok()) {  // Its own is known all the same.
+    out << (output == "json"   ? absl::StrCat("{\"client\": \"", kVersion, "\"}\n")
+            : output == "yaml" ? absl::StrCat("client: ", kVersion, "\n")
+                               : absl::StrCat("client  ", kVersion, "\n"));
+    return session->Fail(response.status());
+  }
   if (output == "json") {
     out << "{\"client\": \"" << kVersion << "\", \"server\": \"" << response->version() << "\"}\n";
   } else {

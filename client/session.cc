@@ -63,8 +63,8 @@ int Session::Follow(const std::string& job_id, bool submitted_now) {
   }
   screen_.Leave();
   if (absl::IsCancelled(job.status())) {
-    console_.err << job_id << " goes on; `fsdpctl watch " << job_id << "` shows it again, `fsdpctl cancel "
-                 << job_id << "` ends it\n";
+    console_.err << job_id << " has not ended; `fsdpctl watch " << job_id
+                 << "` shows it again, `fsdpctl cancel " << job_id << "` ends it\n";
     return kExitInterrupted;
   }
   const int code = Fail(job.status());

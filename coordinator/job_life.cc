@@ -2,21 +2,20 @@
 // here; what they mean is the reconciler's.
 #include <absl/strings/str_cat.h>
 
+#include "base/call_limits.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_service.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr size_t kMaxReason = 1024;
 constexpr int64_t kDefaultGraceSeconds = 10;
 // Ranks leave as soon as they have saved: this is for those that hang, or whose disk is slow.
 constexpr int64_t kDefaultPauseGraceSeconds = 600;
-constexpr int64_t kMaxGraceSeconds = 3600;
 
 absl::Status CheckReason(const std::string& reason) {
-  if (reason.size() <= kMaxReason) return absl::OkStatus();
-  return BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters"));
+  if (reason.size() <= kMaxReasonBytes) return absl::OkStatus();
+  return BadField("reason", absl::StrCat("has more than ", kMaxReasonBytes, " characters"));
 }
 
 absl::Status CheckGrace(int64_t seconds) {

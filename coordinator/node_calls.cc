@@ -3,14 +3,13 @@
 
 #include <map>
 
+#include "base/call_limits.h"
 #include "base/ids.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_service.h"
 
 namespace fsdpd {
 namespace {
-
-constexpr size_t kMaxReason = 1024;
 
 v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   v1::Node node;
@@ -79,8 +78,8 @@ grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequ
 grpc::Status JobService::CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest* request,
                                     v1::CordonNodeResponse* response) {
   if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
-  if (request->reason().size() > kMaxReason)
-    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReason, " characters")));
+  if (request->reason().size() > kMaxReasonBytes)
+    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReasonBytes, " characters")));
   const absl::Status cordoned = parts_.reconciler->Cordon(request->node(), request->reason());
   if (absl::IsNotFound(cordoned)) return ToGrpc(NodeNotFound(request->node()));
   if (!cordoned.ok()) return ToGrpc(cordoned);

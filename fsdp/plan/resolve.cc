@@ -75,7 +75,8 @@ class Resolver {
   void ResolveBudget(v1::Resources* resources) {
     if (resources->device() != v1::DEVICE_CUDA) {
       resources->set_memory_budget_bytes(budget_bytes_);
-      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_), "what the nodes offer");
+      Chose("resources.memory_budget_bytes", HumanBytes(budget_bytes_),
+            "what a rank has, by the nodes or by the profile");
       return;
     }
     const int64_t usable = std::max<int64_t>(budget_bytes_ - kCudaProcessBytes, 1);
