@@ -2,6 +2,8 @@
 // what it asks.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 #include "client/commands.h"
 #include "client/coordinator_client.h"
 #include "client/job_follow.h"
@@ -60,6 +62,11 @@ int RunCancel(Session* session) {
 // What was waited for is that nothing is lost.
 int PrintPaused(Session* session, const v1::Job& job) {
   std::ostream& err = session->console().err;
+  if (job.state() == v1::JOB_STATE_PAUSING) {
+    Print(session, job, StateName(job.state()));
+    err << "fsdpctl: " << job.id() << " is not paused yet: " << OneLine(job.reason()) << "\n";
+    return kExitFailed;
+  }
   if (job.state() != v1::JOB_STATE_PAUSED) {
     Print(session, job, StateName(job.state()));
     if (job.state() == v1::JOB_STATE_SUCCEEDED) return kExitOk;
@@ -74,6 +81,16 @@ int PrintPaused(Session* session, const v1::Job& job) {
   return kExitFailed;
 }
 
+// Who gives no time to save may not know what that costs.
+void WarnOfLoss(const v1::Job& job, Session* session) {
+  const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+  const int64_t lost = job.last_step().step() - std::max(saved, job.restored().step());
+  if (session->line().grace_seconds != 0 || job.state() != v1::JOB_STATE_PAUSING || lost <= 0) return;
+  session->console().err << "with --grace 0 nothing is saved: " << lost << (lost == 1 ? " step" : " steps")
+                         << (saved > 0 ? absl::StrCat(" after step ", saved, " are lost\n")
+                                       : std::string(" are lost, and it will begin anew\n"));
+}
+
 int RunPause(Session* session) {
   const CommandLine& line = session->line();
   v1::PauseJobRequest request;
@@ -82,9 +99,12 @@ int RunPause(Session* session) {
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
   const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
   if (!response.ok()) return session->Fail(response.status());
+  WarnOfLoss(response->job(), session);
   if (!line.wait) return Print(session, response->job(), StateName(response->job().state()));
-  const absl::StatusOr<v1::Job> left = AwaitJob(
-      session, response->job(), [](const v1::Job& job) { return job.state() != v1::JOB_STATE_PAUSING; });
+  // A node that is lost may be so for ever.
+  const absl::StatusOr<v1::Job> left = AwaitJob(session, response->job(), [](const v1::Job& job) {
+    return job.state() != v1::JOB_STATE_PAUSING || job.pause().unconfirmed_size() > 0;
+  });
   return left.ok() ? PrintPaused(session, *left) : session->Fail(left.status());
 }
 

@@ -28,12 +28,12 @@ class CoordinatorTest : public ::testing::Test {
  protected:
   void SetUp() override { StartServer(); }
 
-  void StartServer() {
+  void StartServer(absl::Duration reattach_grace = absl::Seconds(20)) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
     options.state_dir = dir_.path();
     options.reconciler.tick = absl::Milliseconds(10);
-    options.reconciler.reattach_grace = absl::Seconds(20);
+    options.reconciler.reattach_grace = reattach_grace;
     options.reconciler.verdict.settle = absl::Milliseconds(100);
     auto server = Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -324,7 +324,7 @@ TEST_F(CoordinatorTest, AQueuedJobOutlivesItsCoordinatorAndIsLaunchedThen) {
   AwaitJob(job.id(),
            [](const v1::Job& j) { return j.reason().find("no agent is connected") != std::string::npos; });
   server_.reset();
-  StartServer();
+  StartServer(/*reattach_grace=*/absl::ZeroDuration());
   const auto agent = Agent("node-0", 1);
   const auto launch = agent->Await(Body::kLaunch);
   ASSERT_TRUE(launch.has_value());

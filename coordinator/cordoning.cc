@@ -32,6 +32,8 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
   return Decided([this, node, reason] {
     if (!IsKnown(node) && !cordons_.Find(node).has_value())
       return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    // Who has nothing to say takes away nobody's reason, least of all what attempts failed by.
+    if (reason.empty() && cordons_.Find(node).has_value()) return absl::OkStatus();
     v1::Cordon cordon;
     cordon.set_reason(reason);
     cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));

@@ -64,6 +64,7 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
   job->set_attempts_before_checkpoint(AttemptsBefore(*job));
   job->clear_rewinds_since_checkpoint();
   job->clear_drains_since_checkpoint();
+  job->clear_saver_excused();
   job->clear_failed_checkpoint();
   job->set_revision(job->revision() + 1);
   if (!news) return;
@@ -105,7 +106,10 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
   const bool by_it = last.attempt() == job->attempt() - 1;
   const bool went_back = by_it && last.bad_step().rewind();
   job->set_rewinds_since_checkpoint(std::min(job->rewinds_since_checkpoint(), went_back ? 1 : 0));
-  job->set_drains_since_checkpoint(std::min(job->drains_since_checkpoint(), by_it && last.drained() ? 1 : 0));
+  const bool drained =
+      !went_back && (job->excused_attempt() == job->attempt() - 1 || (by_it && last.drained()));
+  job->set_drains_since_checkpoint(std::min(job->drains_since_checkpoint(), drained ? 1 : 0));
+  job->set_saver_excused(job->rewinds_since_checkpoint() + job->drains_since_checkpoint() > 0);
 }
 
 }  // namespace
@@ -163,7 +167,20 @@ void NumberAfter(int attempt, v1::Job* job) {
   job->set_attempt(attempt);
 }
 
-int AttemptsInVain(const v1::Job& job) { return CountedAttempts(job) - (job.checkpoints().empty() ? 0 : 1); }
+int AttemptsInVain(const v1::Job& job) {
+  const bool saver_counts = !job.checkpoints().empty() && !job.saver_excused();
+  return CountedAttempts(job) - (saver_counts ? 1 : 0);
+}
+
+void ExcuseAttempt(v1::Job* job) {
+  NoteExcused(job);
+  job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+}
+
+void NoteExcused(v1::Job* job) {
+  job->set_excused_attempt(job->attempt());
+  if (NewestOfAttempt(*job) != nullptr) job->set_saver_excused(true);
+}
 
 int64_t AttemptsAllowed(const v1::Job& job) {
   // Attempts are numbered as their logs are, those that do not count among them.

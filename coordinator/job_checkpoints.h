@@ -33,6 +33,13 @@ int CountedAttempts(const v1::Job& job);
 // Of those, how many have committed none.
 int AttemptsInVain(const v1::Job& job);
 
+// The present attempt does not count, as its node left in order or as the job was paused: one more of
+// drains_since_checkpoint.
+void ExcuseAttempt(v1::Job* job);
+// That it does not count, where something else has counted it: of an attempt that went back (GoBack() of
+// bad_steps.h), or of all that were before a RetryJob.
+void NoteExcused(v1::Job* job);
+
 // The number of the last attempt that the job may have, as things stand.
 int64_t AttemptsAllowed(const v1::Job& job);
 

@@ -100,6 +100,30 @@ TEST_F(JobCheckpointsTest, AttemptsThatWentBackBeforeACommitThatNobodyToldOfAreN
   }
 }
 
+// Attempt 1 commits and is paused, and those after it commit nothing.
+TEST_F(JobCheckpointsTest, AnAttemptThatSavedAsItWasPausedIsNoneOfThoseInVain) {
+  Commit(100);
+  ExcuseAttempt(&job_);
+  for (int in_vain = 1; in_vain <= 3; ++in_vain) {
+    Next();
+    EXPECT_EQ(CountedAttempts(job_), in_vain);
+    EXPECT_EQ(AttemptsInVain(job_), in_vain);
+  }
+  Commit(200);
+  EXPECT_EQ(AttemptsInVain(job_), 0);
+  Next();
+  EXPECT_EQ(AttemptsInVain(job_), 1) << "that one counts itself";
+}
+
+// Attempt 1 is paused, and what it committed last is found by attempt 2.
+TEST_F(JobCheckpointsTest, APauseBeforeACommitThatNobodyToldOfIsRemembered) {
+  ExcuseAttempt(&job_);
+  Next();
+  EXPECT_TRUE(GoOnAfter(100));
+  EXPECT_EQ(CountedAttempts(job_), 1);
+  EXPECT_EQ(AttemptsInVain(job_), 1);
+}
+
 TEST_F(JobCheckpointsTest, TheFirstCommitIsAnEventAndEachIsAChange) {
   const int64_t revision = job_.revision();
   EXPECT_TRUE(Commit(100));

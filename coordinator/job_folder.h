@@ -1,7 +1,7 @@
-// Whose checkpoint.dir a folder is: a job's that has not ended, and that job's alone. What another saved there
-// would keep it from going on, and nobody would see that before it is tried. Of jobs that have ended any other
-// may take the folder; one that did keeps those from being tried again as soon as it has saved there what is
-// later than what they would go on from.
+// Whose checkpoint.dir a folder is: a job's that has not ended, and that job's alone. What another saved
+// there would keep it from going on, and nobody would see that before it is tried. Of jobs that have ended
+// any other may take the folder; one that did keeps those from being tried again as soon as it has saved
+// there what is later than what they would go on from.
 //
 // Folders are compared as text: a link to one is another, which the ranks find out by its lock and by whose
 // checkpoints lie there.

@@ -1,6 +1,7 @@
 #include "coordinator/job_pause.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 
@@ -47,9 +48,12 @@ std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms) {
   return "";
 }
 
-v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why) {
+v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
+                       const std::vector<std::string>& unconfirmed) {
   v1::Job::Pause pause = job.pause();
   pause.set_step(SavedStep(job));
+  pause.mutable_unconfirmed()->Assign(unconfirmed.begin(), unconfirmed.end());
+  if (!unconfirmed.empty()) return pause;  // What is not known to be saved may be.
   const int64_t begun = std::max(pause.step(), job.restored().step());
   pause.set_lost_steps(std::max<int64_t>(0, job.last_step().step() - begun));
   if (pause.lost_steps() == 0) return pause;
@@ -57,11 +61,25 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why) {
   pause.set_why_lost(HasFailed(job)                 ? job.failure().error()
                      : failed.step() > pause.step() ? absl::StrCat("the checkpoint of step ", failed.step(),
                                                                    " could not be written: ", failed.error())
-                                                    : why);
+                     : pause.grace_ms() == 0 ? std::string("they were given no time to save (--grace 0)")
+                                             : why);
   return pause;
 }
 
+std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
+  const std::string names = absl::StrJoin(nodes, ", ");
+  return absl::StrCat("node ", names, nodes.size() == 1 ? " is" : " are",
+                      " lost, and what runs there may train on and save; it is paused once ",
+                      nodes.size() == 1 ? "its agent is" : "their agents are",
+                      " back; `fsdpctl resume` has it go on without, `fsdpctl cancel` ends it");
+}
+
 std::string PausedWords(const v1::Job::Pause& pause) {
+  if (pause.unconfirmed_size() > 0) {
+    return absl::StrCat("goes on without node ", absl::StrJoin(pause.unconfirmed(), ", "),
+                        ", of which nobody knows what it saved after ",
+                        pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the beginning");
+  }
   std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
                       : pause.lost_steps() > 0 ? std::string("paused; it will begin anew")
                                                : std::string("paused before a step was made");
@@ -77,10 +95,13 @@ void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   *job->mutable_pause() = pause;
   const bool found = job->has_failure() && job->failure().attempt() == job->attempt();
   if (found && job->failure().refused()) return;  // It is among those already that do not count.
-  if (WantsToGoBack(*job) && WhyNotBack(*job).empty()) return GoBack(job);
+  if (WantsToGoBack(*job) && WhyNotBack(*job).empty()) {
+    NoteExcused(job);
+    return GoBack(job);
+  }
   const int newer = found ? job->failure().newer_attempt() : 0;
   if (newer == 0 && HasFailed(*job)) return;
-  job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+  ExcuseAttempt(job);
   NumberAfter(newer, job);
 }
 

@@ -20,6 +20,7 @@ v1::Job Training() {
   job.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
   job.mutable_last_step()->set_step(12);
   job.add_checkpoints()->set_step(10);
+  job.mutable_pause()->set_grace_ms(1000);
   return job;
 }
 
@@ -70,6 +71,18 @@ TEST(JobPause, WhatIsLostIsSaidWithItsReason) {
   failed.mutable_failed_checkpoint()->set_error("no space left");
   EXPECT_EQ(PauseOf(failed, "rank 1 left").why_lost(),
             "the checkpoint of step 12 could not be written: no space left");
+}
+
+TEST(JobPause, WhoGaveNoTimeIsTheReason) {
+  v1::Job job = Training();
+  job.mutable_pause()->set_grace_ms(0);
+  EXPECT_EQ(PauseOf(job, "rank 1 was killed").why_lost(), "they were given no time to save (--grace 0)");
+}
+
+TEST(JobPause, OfANodeThatIsLostNothingIsClaimed) {
+  const v1::Job::Pause pause = PauseOf(Training(), "rank 1 left", {"a"});
+  EXPECT_EQ(pause.lost_steps(), 0);
+  EXPECT_EQ(PausedWords(pause), "goes on without node a, of which nobody knows what it saved after step 10");
 }
 
 TEST(JobPause, AJobThatWasStartedFromAnotherLosesOnlyItsOwnSteps) {

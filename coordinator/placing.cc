@@ -17,6 +17,9 @@ constexpr int kMaxNotesPerTick = 16;
 // Plans made in a tick: one of a large model takes a good part of a second, one that is refused more.
 constexpr int kMaxPlansPerTick = 1;
 
+constexpr char kAwaitsAgents[] =
+    "waits until agents had their time to come back after the coordinator's start: one may know more of it";
+
 // What the job must have, and what its last attempt says of where it had better be.
 PlaceRequest RequestAgain(const v1::Job& job) {
   PlaceRequest request = RequestOf(job);
@@ -46,6 +49,11 @@ void Reconciler::PlaceQueued() {
       reason = BehindReason(request, jobs_.at(it->second).job, live.job);
       waits[id] = WaitingBehind(it->second);
       waits[id].set_place(++places[request.device]);
+    } else if (live.awaits_agents && !lease_.Settled()) {
+      reason = kAwaitsAgents;
+      waits[id] = WaitingForAgents();
+      waits[id].set_place(++places[request.device]);
+      ahead[request.device] = id;
     } else {
       const PlaceDecision decision = Decide(&live, slots, &plans);
       if (live.job.state() != v1::JOB_STATE_QUEUED) {

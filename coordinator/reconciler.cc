@@ -67,6 +67,7 @@ absl::Status Reconciler::Load() {
     if (HasAttempt(job.state())) LoadAttempt(job);
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
+    live.awaits_agents = !HasAttempt(job.state());
     if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
       live.not_before = lease_.now() + RetryDelay(job);
     live.job = std::move(job);
@@ -80,6 +81,8 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
   facts.pace.WaitFrom(lease_.now());
   const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING && job.has_cancellation();
   const bool pausing = job.state() == v1::JOB_STATE_PAUSING;
+  // Of an attempt that had failed before: what is left of it has nothing to save together.
+  const bool failed = job.has_failure() && job.failure().attempt() == job.attempt();
   int64_t grace_ms = kStopGraceMs;
   if (cancelling)
     grace_ms =
@@ -87,7 +90,8 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
   if (pausing) grace_ms = GraceLeftMs(job.pause().grace_ms(), job.pause().unix_nanos(), parts_.clock->Wall());
   // Its ranks may be in the middle of that: another word would have agents end them.
   const bool leaves = pausing || job.state() == v1::JOB_STATE_CANCELLING;
-  const bool saves = leaves && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
+  const bool saves = leaves && !failed && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
+  if (failed) grace_ms = std::min(grace_ms, kStopGraceMs);
   const bool stopping = leaves || job.state() == v1::JOB_STATE_STOPPING;
   if (!stopping || saves) parts_.rendezvous->Open(ref);
   if (stopping) BeginStop(&facts, grace_ms, job.reason(), saves);
@@ -177,9 +181,13 @@ void Reconciler::Advance(const std::string& id) {
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
+    if (verdict.goes_back) NoteExcused(job);
     if (verdict.goes_back) GoBack(job);
-    if (verdict.drained) job->set_drains_since_checkpoint(job->drains_since_checkpoint() + 1);
+    if (verdict.drained) ExcuseAttempt(job);
     if (verdict.pause.has_value()) KeepPause(*verdict.pause, job);
+    if (verdict.unconfirmed.has_value())
+      job->mutable_pause()->mutable_unconfirmed()->Assign(verdict.unconfirmed->begin(),
+                                                          verdict.unconfirmed->end());
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (verdict.failure.has_value()) KeepFailedAttempt(job);
     NumberAfter(verdict.number_after, job);

@@ -97,7 +97,9 @@ class Reconciler {
     bool unsaved = false;     // Steps, checkpoints, a plan, or a cancel that could not be stored.
     bool new_stands = false;  // Which readers do not see yet.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
-    std::string not_on_disk;                       // Why its last change could not be stored; "" when it is.
+    // Loaded without an attempt: where the state was restored from a backup, some agent may know one.
+    bool awaits_agents = false;
+    std::string not_on_disk;  // Why its last change could not be stored; "" when it is.
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
     std::optional<int64_t> refused_offer;
     std::string refusal;

@@ -220,7 +220,7 @@ TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
   FailAttempt(1);
   Restart();
   Attach("a", 1);
-  Advance(absl::Seconds(1));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(told(), 200);
   Exit("a", "j", 0, 1, 2);  // It found none.
   Stopped("a", "j", 2);
@@ -267,7 +267,7 @@ TEST_F(ReconcilerCheckpointTest, AJobThatGoesBackKeepsWhatItPassesOverThroughRes
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Restart();
   Attach("a", 1);
-  Advance(absl::Seconds(1));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   std::vector<v1::Launch> launches = LaunchesSent("a");
   ASSERT_EQ(launches.size(), 1u);
@@ -328,7 +328,7 @@ TEST_F(ReconcilerCheckpointTest, ARestartCountsAttemptsFromTheCheckpointToo) {
   Restart();
   Attach("a", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  Advance(absl::Seconds(1));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 7);
 }

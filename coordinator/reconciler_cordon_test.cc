@@ -60,6 +60,15 @@ TEST_F(ReconcilerCordonTest, NothingIsPlacedOnACordonedNodeAndWhatRunsThereGoesO
   EXPECT_EQ(NodeOf("waits"), "b");
 }
 
+TEST_F(ReconcilerCordonTest, WhoSaysNothingTakesAwayNobodysReason) {
+  Attach("a", 1);
+  ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
+  ASSERT_TRUE(Cordon("a").ok());
+  EXPECT_EQ(CordonOf("a")->reason(), "a fan is broken");
+  ASSERT_TRUE(Cordon("a", "it smells").ok());
+  EXPECT_EQ(CordonOf("a")->reason(), "it smells");
+}
+
 TEST_F(ReconcilerCordonTest, CordonsOutliveTheCoordinatorAndTheAgent) {
   Attach("a", 1);
   ASSERT_TRUE(Cordon("a", "a fan is broken").ok());

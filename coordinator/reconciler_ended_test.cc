@@ -65,7 +65,7 @@ TEST_F(ReconcilerEndedTest, ACoordinatorThatRestartsKnowsThatItIsToGoOn) {
   Restart();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Attach("a", 1);
-  Advance(absl::Seconds(2));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
@@ -122,6 +122,14 @@ TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
   EXPECT_THAT(Forgotten("a"), ElementsAre("j"));
   EXPECT_THAT(Forgotten("b"), ElementsAre("j"));
   EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ReconcilerEndedTest, APausedJobIsResumedAndNotTriedAgain) {
+  Submit("j", 1, 1);
+  Pause("j").IgnoreError();
+  const absl::Status refused = Retry("j").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("fsdpctl resume"));
 }
 
 TEST_F(ReconcilerEndedTest, APausedJobIsNotDeleted) {

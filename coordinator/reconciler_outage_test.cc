@@ -13,6 +13,7 @@ using ::testing::HasSubstr;
 using ReconcilerOutageTest = ReconcilerCase;
 
 TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
+  options_.reattach_grace = absl::ZeroDuration();
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
   Exit("a", "j", 0, 1);
@@ -22,6 +23,22 @@ TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+// Its agent may train it on: the state may be of before its launch, as from a backup.
+TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHadTheirTimeToTellOfIt) {
+  Submit("j", 1, 1);
+  Restart();
+  Attach("b", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("agents had their time to come back"));
+  Submit("later", 1, 1);
+  EXPECT_EQ(StateOf("later"), v1::JOB_STATE_QUEUED) << "it passes nobody";
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").size(), 1u);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
 }
 
 TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
@@ -298,7 +315,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsByAStateFromABackupIsNumberedAfterWhat
   Attach("a", 1, {{"j", 3}});
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   Stopped("a", "j", 3);
-  Advance(absl::Seconds(1));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 4);
 }

@@ -6,7 +6,10 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 class ReconcilerPauseTest : public ReconcilerCase {
  protected:
@@ -123,6 +126,27 @@ TEST_F(ReconcilerPauseTest, StepsThatAreLostAreSaidWithTheRanksWord) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("0.2 s are too short"));
 }
 
+TEST_F(ReconcilerPauseTest, WhatTakesTooLongIsNotBlamedOnTheAgent) {
+  for (const int64_t grace_ms : {0, 4000}) {
+    RunOn({"a"});
+    Stepped("a", 7);
+    Pause("j", grace_ms).IgnoreError();
+    v1::RankExit killed;
+    killed.set_signal(9);
+    killed.set_cancelled(true);
+    ExitWith("a", "j", 0, killed);
+    Stopped("a", "j");
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+    EXPECT_THAT(
+        Job("j").reason(),
+        HasSubstr(grace_ms == 0 ? "7 steps are lost: they were given no time to save (--grace 0)"
+                                : "7 steps are lost: rank 0 on a had not left when its time was over"));
+    Cancel("j").IgnoreError();
+    ASSERT_TRUE(store_->Delete("j").ok());
+    Detach("a");
+  }
+}
+
 TEST_F(ReconcilerPauseTest, WithoutARankNothingIsSavedAndTheOthersLeaveAtOnce) {
   RunOn({"a", "b"});
   Saved("a", 5);
@@ -234,16 +258,123 @@ TEST_F(ReconcilerPauseTest, ACoordinatorThatRestartsKeepsToThePauseAndToWhatIsLe
   EXPECT_EQ(Job("j").pause().step(), 9);
 }
 
-TEST_F(ReconcilerPauseTest, ANodeThatIsLostKeepsNoJobFromBeingPaused) {
+// --- Nodes that do not answer ------------------------------------------------------------------------------
+
+class ReconcilerPauseLostTest : public ReconcilerPauseTest {
+ protected:
+  void Lose(const std::string& node) {
+    Detach(node);
+    outboxes_.erase(node);
+    Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  }
+  std::vector<std::string> Unconfirmed() {
+    const v1::Job job = Job("j");
+    return {job.pause().unconfirmed().begin(), job.pause().unconfirmed().end()};
+  }
+};
+
+TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileARankMayTrainOn) {
+  RunOn({"a"});
+  Saved("a", 5);
+  Stepped("a", 7);
+  Pause("j", 4000).IgnoreError();
+  Lose("a");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("fsdpctl resume"));
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(Job("j").revision(), revision) << "it is said once";
+  Attach("a", 1, {{"j", 1}});
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_FALSE(stops.empty());
+  EXPECT_TRUE(stops.back().save()) << "nobody has waited for it in vain";
+  Stepped("a", 11);
+  Saved("a", 11);
+  EXPECT_THAT(Unconfirmed(), IsEmpty());
+  Left("a", 0, "left after step 11, which is saved");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").pause().step(), 11);
+  EXPECT_EQ(Job("j").pause().lost_steps(), 0);
+  EXPECT_EQ(Job("j").reason(), "paused after step 11, which is saved");
+}
+
+TEST_F(ReconcilerPauseLostTest, OneThatComesBackWithoutItsRanksHasNothingLeft) {
   RunOn({"a", "b"});
   Pause("j").IgnoreError();
   Saved("a", 9);
   Left("a", 0, "left after step 9, which is saved");
-  Detach("b");
-  outboxes_.erase("b");
-  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  Lose("b");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Unconfirmed(), ElementsAre("b"));
+  Restart();
+  Attach("a", 1);
+  Advance(absl::Seconds(20));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING) << "a restart knows no more";
+  Attach("b", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("node b is lost: what ran there could not be confirmed gone"));
+  EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
+}
+
+TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNode) {
+  RunOn({"a"});
+  Saved("a", 5);
+  Stepped("a", 7);
+  Pause("j").IgnoreError();
+  Lose("a");
+  Attach("b", 1);
+  ASSERT_TRUE(Resume("j").ok());
+  reconciler_->RunOnce();
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  const std::vector<v1::Launch> launches = LaunchesSent("b");
+  ASSERT_EQ(launches.size(), 1U);
+  EXPECT_EQ(launches[0].checkpoint_step(), 5);
+  const v1::Job job = Job("j");
+  for (const auto& event : job.events())
+    EXPECT_THAT(event.message(), Not(HasSubstr("are lost"))) << "nobody knows that";
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_FALSE(StopsSent("a").empty()) << "what is left of the attempt before ends";
+}
+
+TEST_F(ReconcilerPauseLostTest, ACancelEndsTheJob) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Lose("a");
+  Cancel("j").IgnoreError();
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("all ranks elsewhere are gone (node a is lost: what ran there could "
+                        "not be confirmed gone)"));
+}
+
+TEST_F(ReconcilerPauseTest, WhoPausesAJobThatIsAboutToGoOnHoldsIt) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Resume("j").IgnoreError();
+  Left("a", 0, "left before the first step");
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED) << "it goes on in the next tick";
+  auto answer = std::async(std::launch::async, [&] { return reconciler_->Pause("j", "", 1000); });
+  reconciler_->RunOnce(absl::Minutes(1));  // Waits for the wish, and takes it before it does anything.
+  EXPECT_TRUE(answer.get().ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
+TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptHasNotMoreTimeAfterARestart) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  Pause("j").IgnoreError();
+  Restart();
+  Attach("b", 1, {{"j", 1}});
+  const std::vector<v1::Stop> stops = StopsSent("b");
+  ASSERT_FALSE(stops.empty());
+  EXPECT_FALSE(stops[0].save());
+  EXPECT_LE(stops[0].grace_ms(), 10000);
 }
 
 TEST_F(ReconcilerPauseTest, APausedJobCanBeCancelledAndOneThatIsCancelledNotPaused) {

@@ -118,6 +118,7 @@ TEST_F(ReconcilerPlacingTest, AJobThatAnOlderCoordinatorStoredIsPlannedWhenItIsP
   Restart();
   EXPECT_FALSE(store_->Get("j")->has_resolved());
   AttachWith("a", 70);
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_STARTING);
   EXPECT_TRUE(store_->Get("j")->has_resolved());
 }

@@ -50,6 +50,7 @@ TEST_F(ReconcilerQueueTest, AHigherPriorityGoesFirstAndEqualOnesInTheOrderOfThei
   SubmitWith(5, "urgent-too");
   Restart();  // The order is that of what is stored.
   Attach("a", 1, {{"first", 1}});
+  Advance(options_.reattach_grace + absl::Seconds(1));
   Sent("a");
   EXPECT_EQ(NextAfter("first"), "urgent");
   EXPECT_EQ(NextAfter("urgent"), "urgent-too");

@@ -4,7 +4,7 @@
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job, for as long as that is stored; check and insert are one step.
-//   * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an earlier
+// * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an earlier
 //     release stored; check and change are one step.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be

@@ -1,5 +1,6 @@
 #include "coordinator/verdict.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <signal.h>
@@ -263,14 +264,20 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, const Presence
   return failure;
 }
 
-std::string LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
+std::vector<std::string> LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
   std::vector<std::string> lost;
   for (const NodePart& part : facts.parts) {
     if (!part.stopped && presence(part.node) == Presence::kLost) lost.push_back(part.node);
   }
-  if (lost.empty()) return "";
-  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "),
-                      " is lost: what ran there could not be confirmed gone)");
+  return lost;
+}
+
+// The reason with what is not known of nodes that are lost, which it may have named already.
+std::string WithLost(const std::string& why, const std::vector<std::string>& lost) {
+  if (lost.empty()) return why;
+  const std::string named = absl::StrCat("node ", absl::StrJoin(lost, ", "), " is lost");
+  return absl::StrCat(why, " (", absl::StrContains(why, named) ? "" : absl::StrCat(named, ": "),
+                      "what ran there could not be confirmed gone)");
 }
 
 std::string AllRun(const AttemptFacts& facts) {
@@ -406,8 +413,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   if (bad != nullptr && bad->bad_step().rewind() && !WantsToGoBack(job))
     *heard.mutable_failure() = FailureOf(facts, *bad);
   if (WantsToGoBack(heard)) {
-    Verdict verdict =
-        JudgeBadStep(heard, absl::StrCat(ReasonOf(heard.failure()), LostNodes(facts, presence)));
+    Verdict verdict = JudgeBadStep(heard, WithLost(ReasonOf(heard.failure()), LostNodes(facts, presence)));
     verdict.failure = heard.failure();
     return verdict;
   }
@@ -422,7 +428,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   }
   if (bad != nullptr) verdict.failure = FailureOf(facts, *bad);
   const std::string why =
-      absl::StrCat(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
+      WithLost(ReasonOf(verdict.failure.value_or(job.failure())), LostNodes(facts, presence));
   if (ended_by_step || bad != nullptr || NothingCounted(job)) {  // Another attempt would meet it again.
     verdict.event = JobEvent::kGiveUp;
     verdict.reason = why;
@@ -469,14 +475,34 @@ std::string WhyLost(const AttemptFacts& facts, const PresenceOf& presence) {
   return "nobody said why they were not saved";
 }
 
+std::string CancelledWords(const v1::Job& job, const std::vector<std::string>& lost) {
+  const char* gone =
+      lost.empty() ? "cancelled, all ranks are gone" : "cancelled, all ranks elsewhere are gone";
+  return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
+}
+
 Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
   Verdict verdict;
-  if (!IsGone(facts, presence)) return verdict;
-  verdict.event = JobEvent::kGone;
-  verdict.pause = PauseOf(job, WhyLost(facts, presence));
-  verdict.reason = absl::StrCat(PausedWords(*verdict.pause), LostNodes(facts, presence));
+  const std::vector<std::string> lost = LostNodes(facts, presence);
+  const auto& before = job.pause().unconfirmed();
+  if (!IsGone(facts, presence)) {
+    if (before.empty()) return verdict;
+    verdict.event = JobEvent::kNote;
+    verdict.reason = "what was lost is back, and leaves";
+    verdict.unconfirmed.emplace();
+    return verdict;
+  }
+  if (lost.empty() || job.pause().resumes()) {
+    verdict.event = JobEvent::kGone;
+    verdict.pause = PauseOf(job, WhyLost(facts, presence), lost);
+    verdict.reason = PausedWords(*verdict.pause);
+  } else if (!std::equal(lost.begin(), lost.end(), before.begin(), before.end())) {
+    verdict.event = JobEvent::kNote;
+    verdict.reason = UnconfirmedWords(lost);
+    verdict.unconfirmed = lost;
+  }
   return verdict;
 }
 
@@ -490,14 +516,23 @@ bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
 
 std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& presence) {
   for (const RankFacts& rank : facts.ranks()) {
-    if (rank.exit.has_value() && Failed(*rank.exit) && !Terminated(*rank.exit))
-      return ReasonOf(FailureOf(facts, *rank.exit));
+    if (!rank.exit.has_value() || !Failed(*rank.exit) || Terminated(*rank.exit)) continue;
+    if (rank.exit->cancelled() && !rank.exit->drained() && facts.stop.has_value())
+      return absl::StrCat("rank ", rank.exit->rank(), " on ", facts.PartOfRank(rank.exit->rank())->node,
+                          " had not left when its time was over");
+    return ReasonOf(FailureOf(facts, *rank.exit));
   }
+  std::string lost;
+  bool others_wait = false;
   for (const NodePart& part : facts.parts) {
-    if (HasUnfinishedRank(facts, part) && presence(part.node) == Presence::kLost)
-      return absl::StrCat("node ", part.node, " is lost");
+    if (!HasUnfinishedRank(facts, part)) continue;
+    if (presence(part.node) != Presence::kLost) {
+      others_wait = true;
+    } else if (lost.empty()) {
+      lost = absl::StrCat("node ", part.node, " is lost");
+    }
   }
-  return "";
+  return others_wait ? lost : "";  // Those that are lost together may save together still.
 }
 
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
@@ -510,9 +545,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
       return IsGone(facts, presence) ? JudgeStopping(job, facts, presence) : Verdict();
     case v1::JOB_STATE_CANCELLING:
       if (!IsGone(facts, presence)) return Verdict();
-      return {JobEvent::kGone,
-              absl::StrCat("cancelled, all ranks are gone", LostNodes(facts, presence), WhatIsSaved(job)),
-              std::nullopt};
+      return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence)), std::nullopt};
     case v1::JOB_STATE_PAUSING:
       return JudgePausing(job, facts, presence);
     default:

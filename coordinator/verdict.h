@@ -26,6 +26,7 @@
 //     for (hang.h). Failures come first, since they end that wait.
 //   * A job that was paused is PAUSED whatever becomes of its ranks (job_pause.h), unless all have finished.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
+//     PAUSED says more than that, and waits for nodes that are lost.
 #pragma once
 
 #include <absl/time/time.h>
@@ -33,6 +34,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "coordinator/attempt_facts.h"
 #include "coordinator/job_machine.h"
@@ -61,6 +63,8 @@ struct Verdict {
   bool goes_back = false;                    // kRetry: as GoBack() of bad_steps.h has it.
   bool drained = false;                      // kRetry: one more of drains_since_checkpoint.
   std::optional<v1::Job::Pause> pause = {};  // kGone of a job that was paused: as KeepPause() has it.
+  // kNote of a job that stays PAUSING: Job.Pause's.
+  std::optional<std::vector<std::string>> unconfirmed = {};
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 

@@ -114,6 +114,8 @@ Waiting WaitingForTime(absl::Time until) {
 
 Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being made"); }
 
+Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents that come back, or a moment"); }
+
 Waiting WaitingToBeResumed(const std::string& id) {
   return Of(Waiting::CODE_PAUSED, absl::StrCat("fsdpctl resume ", id));
 }

@@ -1,6 +1,7 @@
 // Reconciler: what people ask of a job's life beside its end (hearing.cc has the cancel): pause, resume,
 // retry and delete, each decided within a tick. They are stored before they act: one that cannot be is
 // refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
@@ -56,7 +57,9 @@ absl::Status Reconciler::RefuseEnded(const std::string& id, const char* what, co
   const absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
   if (!ended.ok()) return ended.status();
   return Refused("JOB_ENDED", *ended, what,
-                 absl::StrCat("it is ", ShortName(ended->state()), ": ", ended->reason(), hint));
+                 absl::StrCat("it has ", ended->state() == v1::JOB_STATE_CANCELLED ? "been " : "",
+                              absl::AsciiStrToLower(ShortName(ended->state())), ": ", ended->reason(),
+                              ended->state() == v1::JOB_STATE_SUCCEEDED ? "" : hint));
 }
 
 void Reconciler::TakePause(const std::string& id, const std::string& reason, int64_t grace_ms,
@@ -65,7 +68,14 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   if (it == jobs_.end()) return answer(RefuseEnded(id, "paused", ""));
   LiveJob& live = it->second;
   const v1::JobState before = live.job.state();
-  if (before == v1::JOB_STATE_PAUSED) return answer(Shown(live));
+  if (before == v1::JOB_STATE_PAUSED) {
+    absl::Status held;
+    if (live.job.pause().resumes())  // That it goes on could not be stored yet.
+      held = Commit(&live, JobEvent::kNote, With("stays paused", reason),
+                    [](v1::Job* job) { job->mutable_pause()->set_resumes(false); });
+    if (!held.ok()) return answer(held);
+    return answer(Shown(live));
+  }
   if (const std::string why = WhyNotPaused(live.job, grace_ms); !why.empty())
     return answer(Refused("JOB_NOT_PAUSABLE", live.job, "paused", why));
   const bool again = before == v1::JOB_STATE_PAUSING;
@@ -96,8 +106,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
 
 void Reconciler::TakeResume(const std::string& id, const std::string& reason, const Answer& answer) {
   const auto it = jobs_.find(id);
-  if (it == jobs_.end())
-    return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` has one that failed or was cancelled go on"));
+  if (it == jobs_.end()) return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` has it go on"));
   LiveJob& live = it->second;
   if (live.job.state() == v1::JOB_STATE_CANCELLING)
     return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
@@ -105,7 +114,9 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
   if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
   if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes()) {
     // Its ranks leave already, and could do so at different steps if some were called back.
-    stored = Commit(&live, JobEvent::kNote, With("goes on once it is paused", reason),
+    const bool alone = live.job.pause().unconfirmed_size() > 0;
+    const std::string when = absl::StrCat("goes on ", alone ? "without what is lost" : "once it is paused");
+    stored = Commit(&live, JobEvent::kNote, With(when, reason),
                     [](v1::Job* job) { job->mutable_pause()->set_resumes(true); });
   }
   if (!stored.ok()) return answer(stored);
@@ -141,6 +152,10 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     if (job.state() == v1::JOB_STATE_CANCELLING)
       return answer(
           Refused("JOB_NOT_ENDED", job, "retried", "it is being cancelled; wait until it has ended"));
+    if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING)
+      return answer(Refused("JOB_NOT_ENDED", job, "retried",
+                            absl::StrCat("it is ", absl::AsciiStrToLower(ShortName(job.state())),
+                                         "; `fsdpctl resume` has it go on")));
     return answer(Shown(it->second));
   }
   absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
@@ -162,6 +177,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
     // What it has had is not held against it, nor that it went back from steps.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
+    job->set_excused_attempt(job->attempt());
+    job->set_saver_excused(!job->checkpoints().empty());
     job->clear_rewinds();
     job->clear_failed_attempts();
     job->clear_cancellation();

@@ -97,6 +97,23 @@ def test_a_job_whose_rank_hangs_is_paused_when_its_time_is_over_and_says_what_is
     assert cluster.ctl("cancel", job_id).expect(0).out == f"{job_id} cancelled\n"
 
 
+def test_a_job_is_not_paused_while_a_rank_trains_on_that_nobody_can_ask(own, tmp_path):
+    """Its agent stands still, and is lost to the coordinator."""
+    with own(agents=1) as cluster:
+        job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
+                                       resources={"nodes": 1, "ranks_per_node": 1}))
+        cluster.wait_step(job_id, 3)
+        agent = cluster.agents["node-0"]
+        os.kill(agent.pid, signal.SIGSTOP)
+        result = cluster.ctl("pause", job_id, "--grace", LONG, "--wait").expect(7)
+        assert "is not paused yet: node node-0 is lost" in result.err and cluster.state(job_id) == "PAUSING"
+        assert cluster.all_ranks(), "it trains on"
+        os.kill(agent.pid, signal.SIGCONT)
+        job = cluster.wait_state(job_id, "PAUSED")
+        assert not cluster.all_ranks() and not job.pause.unconfirmed
+        assert job.pause.step == checkpoints.steps_in(tmp_path / "job" / "run")[-1] and job.pause.lost_steps == 0, job.pause
+
+
 @contextlib.contextmanager
 def frozen(pid):
     """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the end of
@@ -153,5 +170,5 @@ def test_a_queued_job_is_held_until_it_is_resumed_and_one_without_checkpoints_tr
     assert cluster.state(held) == "PAUSED", "whoever comes after it passes it"
     cluster.ctl("resume", held).expect(0)
     cluster.wait_state(held, "SUCCEEDED")
-    assert "it is SUCCEEDED" in cluster.ctl("resume", held).expect(7).err
+    assert "it has succeeded" in cluster.ctl("resume", held).expect(7).err
     assert cluster.ctl("pause", "nobody").expect(4).err
