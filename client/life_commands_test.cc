@@ -84,6 +84,16 @@ TEST_F(LifeCommandsTest, PauseThatCostsStepsIsNotWhatWasAskedFor) {
             "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full\n");
 }
 
+TEST_F(LifeCommandsTest, NobodyWaitsForANodeThatIsLost) {
+  v1::Job pausing = InState(v1::JOB_STATE_PAUSING);
+  pausing.mutable_pause()->add_unconfirmed("a");
+  pausing.set_reason("node a is lost, and what runs there may train on");
+  Becomes(pausing);
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
+  EXPECT_EQ(out_, "j pausing\n");
+  EXPECT_EQ(err_, "fsdpctl: j is not paused yet: node a is lost, and what runs there may train on\n");
+}
+
 TEST_F(LifeCommandsTest, AJobThatEndsFirstIsDoneOrTold) {
   v1::Job ended = InState(v1::JOB_STATE_SUCCEEDED);
   ended.set_end_unix_nanos(1);
@@ -95,6 +105,20 @@ TEST_F(LifeCommandsTest, AJobThatEndsFirstIsDoneOrTold) {
   Becomes(ended);
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_EQ(err_, "fsdpctl: j is not paused: cancelled, all ranks are gone\n");
+}
+
+TEST_F(LifeCommandsTest, PauseWithoutTimeToSaveSaysWhatItCosts) {
+  server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_PAUSING);
+    response->mutable_job()->mutable_last_step()->set_step(120);
+    response->mutable_job()->add_checkpoints()->set_step(100);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"pause", "j", "--grace", "0"}), kExitOk);
+  EXPECT_EQ(err_, "with --grace 0 nothing is saved: 20 steps after step 100 are lost\n");
+  EXPECT_EQ(Run({"pause", "j", "--grace", "60"}), kExitOk);
+  EXPECT_EQ(err_, "");
 }
 
 TEST_F(LifeCommandsTest, PauseAndResumePassOnWhatTheyAreGiven) {
@@ -152,6 +176,32 @@ TEST_F(LifeCommandsTest, RefusalsAreTold) {
   server_.on_pause = refuses;
   EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
   EXPECT_NE(err_.find("it is being cancelled"), std::string::npos) << err_;
+}
+
+TEST_F(LifeCommandsTest, AGraceBeyondItsBoundIsRefusedByTheNameOfTheFlag) {
+  for (const char* command : {"pause", "cancel"}) {
+    EXPECT_EQ(Run({command, "j", "--grace", "3601"}), kExitUsage);
+    EXPECT_NE(err_.find("--grace: '3601' is not a whole number from 0 to 3600"), std::string::npos) << err_;
+  }
+}
+
+TEST_F(LifeCommandsTest, ARequestIdThatIsAnUnsetVariableIsRefused) {
+  EXPECT_EQ(Run({"submit", "-f", "-", "--request-id", ""}), kExitUsage);
+  EXPECT_NE(err_.find("--request-id"), std::string::npos) << err_;
+}
+
+TEST_F(LifeCommandsTest, TheVersionOfFsdpctlIsToldToWhomTheCoordinatorRefuses) {
+  server_.on_version = [](const v1::GetVersionRequest&, v1::GetVersionResponse*) {
+    return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call brings no token", "NO_TOKEN");
+  };
+  EXPECT_EQ(Run({"version"}), kExitFailed);
+  EXPECT_EQ(out_.find("client  "), 0U) << out_;
+  EXPECT_NE(err_.find("[NO_TOKEN]"), std::string::npos) << err_;
+}
+
+TEST_F(LifeCommandsTest, AFaultOfTokenNewPointsToItsHelp) {
+  EXPECT_EQ(Run({"token", "new", "alice", "--role", "admin"}), kExitUsage);
+  EXPECT_NE(err_.find("run `fsdpctl token new --help` for usage"), std::string::npos) << err_;
 }
 
 TEST_F(LifeCommandsTest, EachHasExamples) {
