@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
+#include "client/testing/command_case.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
@@ -25,26 +25,15 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class CkptCommandTest : public ::testing::Test {
+class CkptCommandTest : public CommandCase {
  protected:
   CkptCommandTest() {
     EXPECT_TRUE(CommitTestFiles(dir_.path(), WriteTestFiles(dir_.path(), SmallTensors(), 2)).ok());
   }
 
-  int Run(std::vector<std::string> arguments) {
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
+  int Run(const std::vector<std::string>& arguments) { return RunCommand(arguments); }
 
   TempDir dir_;
-  Interrupt interrupt_;
-  std::string out_, err_;
 };
 
 TEST_F(CkptCommandTest, InspectShowsWhatIsThere) {

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
+#include "client/testing/command_case.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/pickle_writer.h"
@@ -48,7 +48,7 @@ ModelConfig Model() {
   return llama;
 }
 
-class CkptConvertTest : public ::testing::Test {
+class CkptConvertTest : public CommandCase {
  protected:
   CkptConvertTest() {
     WriteHf(hf_, [](TestTensor*) {});
@@ -76,17 +76,8 @@ class CkptConvertTest : public ::testing::Test {
   }
 
   int Run(std::vector<std::string> arguments) {
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    console.err_terminal = err_terminal_;
-    console.err_width = [] { return 80; };
     arguments.insert(arguments.begin(), "ckpt");
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
+    return RunCommand(arguments);
   }
 
   void MakeNative() { ASSERT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitOk) << err_; }
@@ -120,9 +111,6 @@ class CkptConvertTest : public ::testing::Test {
 
   TempDir dir_;
   const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_folder_ = dir_.File("out");
-  Interrupt interrupt_;
-  bool err_terminal_ = false;
-  std::string out_, err_;
 };
 
 TEST_F(CkptConvertTest, ThereAndBackIsEqual) {

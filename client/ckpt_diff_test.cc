@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
+#include "client/testing/command_case.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/tensor_names.h"
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 12,
   "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 32})";
 
-class CkptDiffTest : public ::testing::Test {
+class CkptDiffTest : public CommandCase {
  protected:
   CkptDiffTest() {
     LlamaConfig llama = SmallLlama();
@@ -49,19 +49,12 @@ class CkptDiffTest : public ::testing::Test {
   }
 
   int Run(std::vector<std::string> arguments) {
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
     arguments.insert(arguments.begin(), "ckpt");
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
+    return RunCommand(arguments);
   }
 
   TempDir dir_;
   const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), dist_ = dir_.File("dist");
-  std::string out_, err_;
 };
 
 TEST_F(CkptDiffTest, FormatsOfOneModelAreEqual) {

@@ -1,5 +1,4 @@
 // fsdpctl's commands against a real server on loopback, by exit code, stdout and stderr.
-#include "client/commands.h"
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@
 #include "base/mutex.h"
 #include "base/temp_dir.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
@@ -26,31 +25,17 @@ namespace {
 constexpr char kSpec[] =
     "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain:\n  steps: 3\n";
 
-class CommandsTest : public testing::Test {
+class CommandsTest : public ServedCommandCase {
  protected:
   void SetUp() override {
-    server_.Start();
+    ServedCommandCase::SetUp();
     file_ = dir_.File("job.yaml");
     std::ofstream(file_) << kSpec;
   }
 
-  int Run(std::vector<std::string> arguments, const std::string& input = "") {
-    arguments.insert(arguments.begin(), {"--server", server_.address()});
-    std::istringstream in(input);
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
-
   TempDir dir_;
-  std::string file_, out_, err_;
-  Interrupt interrupt_;
-  Interrupt release_;   // What hooks wait for.
-  ScriptedApi server_;  // Last: stops before what its hooks use goes.
+  std::string file_;
+  Interrupt release_;  // What hooks wait for.
 };
 
 TEST_F(CommandsTest, HelpTeachesEveryCommand) {

@@ -1,30 +1,14 @@
 // What becomes of a job, by fsdpctl against a real server on loopback.
 #include <gtest/gtest.h>
 
-#include <sstream>
-
-#include "client/commands.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 
 namespace fsdpd {
 namespace {
 
-class LifeCommandsTest : public testing::Test {
+class LifeCommandsTest : public ServedCommandCase {
  protected:
-  void SetUp() override { server_.Start(); }
-
-  int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", server_.address()});
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
   // The job is PAUSING when it is paused, and a watch shows it so, and then in these states.
   void Becomes(const v1::Job& then) {
     server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
@@ -54,10 +38,6 @@ class LifeCommandsTest : public testing::Test {
     job.set_state(state);
     return job;
   }
-
-  std::string out_, err_;
-  Interrupt interrupt_;
-  ScriptedApi server_;  // Last: stops before what its hooks use goes.
 };
 
 TEST_F(LifeCommandsTest, PauseSaysTheStateAtOnceAndTheStepOnceItIsThere) {

@@ -2,37 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
-#include "client/commands.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
 
-class NodeCommandsTest : public testing::Test {
- protected:
-  void SetUp() override { server_.Start(); }
-
-  int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", server_.address()});
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
-
-  ScriptedApi server_;
-  std::string out_, err_;
-  Interrupt interrupt_;
-};
+using NodeCommandsTest = ServedCommandCase;
 
 TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
   std::string reason;

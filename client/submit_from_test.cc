@@ -6,14 +6,13 @@
 
 #include "base/mutex.h"
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 
 namespace fsdpd {
 namespace {
 
-class SubmitFromTest : public testing::Test {
+class SubmitFromTest : public ServedCommandCase {
  protected:
   void SetUp() override {
     server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
@@ -35,22 +34,15 @@ class SubmitFromTest : public testing::Test {
       response->mutable_job()->set_id("b-1");
       return grpc::Status::OK;
     };
-    server_.Start();
+    ServedCommandCase::SetUp();
     std::ofstream(dir_.File("job.yaml"))
         << "name: b\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n";
   }
 
   int Submit(const std::string& from, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {
-        "--server", server_.address(), "submit", "-f", dir_.File("job.yaml"), "--from", from};
+    std::vector<std::string> arguments = {"submit", "-f", dir_.File("job.yaml"), "--from", from};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    err_ = err.str();
-    return code;
+    return Run(arguments);
   }
   std::vector<std::string> Submitted() {
     MutexLock lock(&mutex_);
@@ -59,11 +51,8 @@ class SubmitFromTest : public testing::Test {
 
   using Loads = std::vector<std::string>;
   TempDir dir_;
-  std::string err_;
-  Interrupt interrupt_;
   Mutex mutex_;
   Loads submitted_ ABSL_GUARDED_BY(mutex_);  // What each job is to start from.
-  ScriptedApi server_;                       // Last: stops before what its hooks use goes.
 };
 
 TEST_F(SubmitFromTest, TheJobStartsFromTheNewestCheckpointOrTheOneOfThatStep) {

@@ -8,9 +8,8 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 #include "fsdp/plan/predict/timeline.h"
 
 namespace fsdpd {
@@ -47,23 +46,16 @@ void Send(Writer* writer, int rank, int64_t step, const std::string& file) {
   }
 }
 
-class TraceCommandTest : public testing::Test {
+class TraceCommandTest : public ServedCommandCase {
  protected:
   void SetUp() override {
-    server_.Start();
+    ServedCommandCase::SetUp();
     out_file_ = dir_.File("out.json");
   }
 
   int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", server_.address(), "trace", "j", "--out", out_file_});
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
+    arguments.insert(arguments.begin(), {"trace", "j", "--out", out_file_});
+    return ServedCommandCase::Run(arguments);
   }
   std::string Written() const {
     std::ifstream file(out_file_);
@@ -71,9 +63,7 @@ class TraceCommandTest : public testing::Test {
   }
 
   TempDir dir_;
-  std::string out_file_, out_, err_;
-  Interrupt interrupt_;
-  ScriptedApi server_;  // Last: stops before what its hooks use goes.
+  std::string out_file_;
 };
 
 TEST_F(TraceCommandTest, MakesOneFileOfWhatRanksWrote) {

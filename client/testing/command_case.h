@@ -1,0 +1,51 @@
+// For tests: fsdpctl in this process, against nobody or a coordinator whose answers a test writes
+// (scripted_api.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client/commands.h"
+#include "client/testing/scripted_api.h"
+
+namespace fsdpd {
+
+class CommandCase : public ::testing::Test {
+ protected:
+  // Its exit code; what it printed is in `out_` and `err_`.
+  int RunCommand(const std::vector<std::string>& arguments, const std::string& input = "") {
+    std::istringstream in(input);
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    console.err_terminal = err_terminal_;
+    console.err_width = [] { return 80; };
+    const int code = RunFsdpctl(arguments, &console);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+
+  std::string out_, err_;
+  bool err_terminal_ = false;
+  Interrupt interrupt_;
+};
+
+// `server_` is stopped before what a test's own fixture has for its hooks goes.
+class ServedCommandCase : public CommandCase {
+ protected:
+  void SetUp() override { server_.Start(); }
+  void TearDown() override { server_.Stop(); }
+
+  int Run(std::vector<std::string> arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), {"--server", server_.address()});
+    return RunCommand(arguments, input);
+  }
+
+  ScriptedApi server_;
+};
+
+}  // namespace fsdpd
