@@ -25,6 +25,10 @@ Findings OnlyOne(int64_t value, const char* name, const char* what) {
        absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
 }
 
+std::string Ranks(int64_t count, const char* of_what) {
+  return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
+}
+
 bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && f.job.parallel().tensor() > 1; }
 
 // Null of another family.
@@ -107,8 +111,9 @@ const Rule kRules[] = {
        }
        const int64_t of_replica = f.world() / f.outer_size();
        if (of_replica % tensor == 0) return {};
-       return {{absl::StrCat(of_replica, " ranks of a replica do not split into groups of ", tensor),
-                "choose a divisor of them"}};
+       return {{absl::StrCat(Ranks(of_replica, " of a replica"), " cannot be split into groups of ", tensor),
+                of_replica == 1 ? "leave parallel.tensor out, or write a smaller fsdp.outer.size"
+                                : absl::StrCat("choose a divisor of ", of_replica)}};
      }},
     {"parallel_tensor_needs_llama", kError, "parallel.tensor",
      "matrices are cut for models of the llama family",
@@ -131,10 +136,22 @@ const Rule kRules[] = {
        const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
        const int64_t context = f.job.parallel().context(), ranks = f.world() / f.outer_size() / tensor;
        if (ranks > 0 && ranks % context == 0) return {};
+       const std::string all = Ranks(f.world() / f.outer_size(), f.outer_size() > 1 ? " of a replica" : "");
+       if (ranks <= 1) {
+         return {
+             {absl::StrCat(
+                  all,
+                  tensor > 1 ? absl::StrCat(", which parallel.tensor ", tensor, " takes as one group,") : "",
+                  " cannot be split into groups of ", context),
+              tensor > 1 ? "leave parallel.context out, or write a smaller parallel.tensor"
+                         : "leave parallel.context out"}};
+       }
        return {
-           {absl::StrCat(ranks, tensor > 1 ? absl::StrCat(" groups of ", tensor, " ranks") : " ranks",
-                         f.outer_size() > 1 ? " of a replica" : "", " do not split into groups of ", context),
-            "choose a divisor of them, at most the ranks of a node"}};
+           {absl::StrCat(
+                all,
+                tensor > 1 ? absl::StrCat(", in ", ranks, " groups of parallel.tensor ", tensor, ",") : "",
+                " cannot be split into groups of ", context),
+            absl::StrCat("choose a divisor of ", ranks, ", at most the ranks of a node")}};
      }},
     {"parallel_context_needs_llama", kError, "parallel.context",
      "samples are cut for models of the llama family",

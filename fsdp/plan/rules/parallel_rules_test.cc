@@ -177,5 +177,22 @@ TEST(ParallelRules, RanksThatShareSamplesPlanAsOthersDo) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
 }
 
+TEST(ParallelRules, RanksThatTensorHasTakenAreSaidToBe) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(4);
+  Llama(&job)->set_kv_heads(4);
+  job.mutable_parallel()->set_tensor(4);
+  job.mutable_parallel()->set_context(4);
+  const Violations found = CheckJob(job);
+  const auto fault = std::find_if(found.begin(), found.end(), [](const Violation& each) {
+    return each.rule == "parallel_context_divides_ranks";
+  });
+  ASSERT_NE(fault, found.end());
+  EXPECT_EQ(fault->reason,
+            "4 ranks, which parallel.tensor 4 takes as one group, cannot be split into groups of 4");
+  EXPECT_EQ(fault->fix, "leave parallel.context out, or write a smaller parallel.tensor");
+}
+
 }  // namespace
 }  // namespace fsdpd
