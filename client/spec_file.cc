@@ -152,24 +152,28 @@ std::string FaultOfFile(const std::filesystem::path& path) {
   return "";
 }
 
+void WarnOfFile(const std::string& field, const std::string& path, SpecText* spec) {
+  const std::string reason = path.empty() || path[0] != '/' ? "" : FaultOfFile(path);
+  if (reason.empty()) return;
+  const Violation fault{"token_file_here",
+                        FaultLevel::kWarn,
+                        field,
+                        absl::StrCat(path, " ", reason),
+                        "mend it, or leave it where the nodes have another file there",
+                        "",
+                        ""};
+  spec->faults.push_back(Locate(fault, spec->places));
+}
+
 void WarnOfFiles(const std::string& list, const google::protobuf::RepeatedPtrField<v1::TokenFile>& files,
                  SpecText* spec) {
   for (int i = 0; i < files.size(); ++i) {
+    const std::string file = absl::StrCat(list, "[", i, "]");
     const bool megatron = files[i].type() == v1::TOKEN_TYPE_MEGATRON;
     for (const char* ending :
-         megatron ? std::vector<const char*>{".bin", ".idx"} : std::vector<const char*>{""}) {
-      const std::string path = absl::StrCat(files[i].path(), ending);
-      const std::string reason = path.empty() || path[0] != '/' ? "" : FaultOfFile(path);
-      if (reason.empty()) continue;
-      const Violation fault{"token_file_here",
-                            FaultLevel::kWarn,
-                            absl::StrCat(list, "[", i, "].path"),
-                            absl::StrCat(path, " ", reason),
-                            "mend it, or leave it where the nodes have another file there",
-                            "",
-                            ""};
-      spec->faults.push_back(Locate(fault, spec->places));
-    }
+         megatron ? std::vector<const char*>{".bin", ".idx"} : std::vector<const char*>{""})
+      WarnOfFile(file + ".path", absl::StrCat(files[i].path(), ending), spec);
+    WarnOfFile(file + ".mask", files[i].mask(), spec);
   }
 }
 
@@ -199,7 +203,10 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   if (!spec.spec.has_data()) return spec;
   v1::Data* data = spec.spec.mutable_data();
   for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {
-    for (v1::TokenFile& file : *files) file.set_path(Absolute(file.path(), folder));
+    for (v1::TokenFile& file : *files) {
+      file.set_path(Absolute(file.path(), folder));
+      file.set_mask(Absolute(file.mask(), folder));
+    }
   }
   WarnOfFiles("data.tokens", data->tokens(), &spec);
   WarnOfFiles("data.validation", data->validation(), &spec);

@@ -150,14 +150,15 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   Write(dir.File("half.bin"), "x");
   Write(dir.File("job.yaml"),
         "data:\n  tokens:\n  - path: absent\n  - {path: empty}\n  - path: good\n  - path: .\n"
-        "  - {path: half, type: megatron}\n  - path: /no/such/folder/file\n  validation:\n  - path: gone\n");
+        "  - {path: half, type: megatron}\n  - path: /no/such/folder/file\n"
+        "  validation:\n  - {path: gone, mask: gone.mask}\n");
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok());
   EXPECT_FALSE(HasErrors(spec->faults)) << "the nodes may have other files";
   std::vector<std::string> said;
   for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
-  ASSERT_EQ(said.size(), 5u);
+  ASSERT_EQ(said.size(), 6u);
   EXPECT_EQ(said[0],
             dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
                 " is not on this machine, though its folder is; mend it, or leave it where the nodes have "
@@ -167,7 +168,8 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
       << said[1];
   EXPECT_NE(said[2].find("data.tokens[3].path: "), std::string::npos) << said[2];
   EXPECT_NE(said[3].find("half.idx is not on this machine"), std::string::npos) << said[3];
-  EXPECT_NE(said[4].find(":10:5: warning: data.validation[0].path: "), std::string::npos) << said[4];
+  EXPECT_NE(said[4].find(":10:6: warning: data.validation[0].path: "), std::string::npos) << said[4];
+  EXPECT_NE(said[5].find("data.validation[0].mask: " + dir.File("gone.mask")), std::string::npos) << said[5];
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ from peer import cosine_rate
 
 # Fields of a resolved spec that the peer's reference model and loop have no word for.
 _UNKNOWN_TO_PEER = ("model.llama.rope_scaling", "optimizer.sgd", "optimizer.groups", "schedule.linear", "schedule.wsd",
-                    "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignored_token", "checkpoint.load")
+                    "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignored_token",
+                    "data.document_end_token", "checkpoint.load")
 _NEARLY_ZERO = 1e-30  # A rate that leaves weights as they were.
 _ENUMS = {"type": "TOKEN_TYPE", "device": "DEVICE", "strategy": "STRATEGY", "recompute": "RECOMPUTE", "compute": "DTYPE",
           "main_params": "DTYPE", "main_grads": "DTYPE", "grad_comm": "DTYPE", "moments": "DTYPE"}

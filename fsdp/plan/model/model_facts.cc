@@ -457,6 +457,14 @@ ModelFacts Describe(const PluginConfig& model, const Share& share) {
   return facts;
 }
 
+// Beside a micro-batch's ids, where each token stands in its document and, for CUDA's kernels, where
+// documents begin: at most with each token.
+void AddDocuments(const Spec& spec, KeptBytes* kept) {
+  const int64_t token_bytes = spec.device == DeviceKind::kCpu ? 8 : 8 + 4;
+  const int64_t bytes = spec.micro_batch * spec.data.sequence_length * token_bytes;
+  for (int64_t* each : {&kept->none, &kept->selective, &kept->full}) *each += bytes;
+}
+
 bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
   return std::any_of(patterns.begin(), patterns.end(),
                      [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
@@ -542,6 +550,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);
+  if (spec.data.document_end_token.has_value()) AddDocuments(spec, &facts.units.front().kept_bytes);
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);

@@ -121,7 +121,7 @@ void Add(const PluginConfig& plugin, Lines* lines) {
 void AddSources(const std::string& name, const std::vector<TokenSource>& sources, Lines* lines) {
   for (size_t i = 0; i < sources.size(); ++i) {
     lines->push_back(absl::StrCat("data.", name, "[", i, "] = ", NameOf(sources[i].type), " weight ",
-                                  Exact(sources[i].weight)));
+                                  Exact(sources[i].weight), sources[i].mask.empty() ? "" : " masked"));
   }
 }
 
@@ -132,6 +132,7 @@ void Add(const DataConfig& data, const EvaluationConfig& evaluation, Lines* line
   to.Int("synthetic_vocab", data.synthetic_vocab);
   to.Int("sequence_length", data.sequence_length);
   to.Text("ignored_token", data.ignored_token ? absl::StrCat(*data.ignored_token) : "none");
+  to.Text("document_end_token", data.document_end_token ? absl::StrCat(*data.document_end_token) : "none");
   to.Int("evaluation.every_steps", evaluation.every_steps);
   to.Int("evaluation.samples", evaluation.samples);
 }

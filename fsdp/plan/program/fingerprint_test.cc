@@ -111,6 +111,7 @@ Changes ModelAndDataChanges() {
       [](Job* j) { j->spec.data.synthetic_vocab = 7; },
       [](Job* j) { j->spec.data.sequence_length = 7; },
       [](Job* j) { j->spec.data.ignored_token = 0; },
+      [](Job* j) { j->spec.data.document_end_token = 0; },
       [](Job* j) { j->spec.evaluation.every_steps = 7; },
       [](Job* j) { j->spec.evaluation.samples = 7; },
   };

@@ -2,6 +2,9 @@
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
 
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -28,6 +31,30 @@ Findings EachFile(const Facts& f, const char* name, Check check) {
     }
   }
   return findings;
+}
+
+// As fixed by the width of stored ids, or by what is drawn.
+Findings DocumentsEnd(const Facts& f) {
+  const v1::Data& data = f.job.data();
+  if (!data.has_document_end_token() ||
+      !f.Sound({"data.document_end_token", "data.tokens", "data.synthetic"}))
+    return {};
+  const int64_t token = data.document_end_token();
+  const auto never = [token](const std::string& what, int64_t below) -> Findings {
+    if (token < below) return {};
+    return {{absl::StrCat(what, " below ", below, ", so that no document ever ends with token ", token),
+             "write the id that documents end with in this data, or leave it out"}};
+  };
+  if (data.has_synthetic())
+    return data.synthetic().has_vocab() ? never("random tokens are", data.synthetic().vocab()) : Findings();
+  for (const v1::TokenFile& file : data.tokens()) {
+    const int64_t below = file.type() == v1::TOKEN_TYPE_U8    ? 1 << 8
+                          : file.type() == v1::TOKEN_TYPE_U16 ? 1 << 16
+                                                              : std::numeric_limits<int64_t>::max();
+    Findings findings = never(absl::StrCat("ids in ", file.path(), " are"), below);
+    if (!findings.empty()) return findings;
+  }
+  return {};
 }
 
 const Rule kRules[] = {
@@ -137,6 +164,51 @@ const Rule kRules[] = {
        if (token >= 0 && token < VocabSize(f.model())) return {};
        return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
                 "write the id of the padding token, or leave it out: every target counts"}};
+     }},
+    {"mask_path_absolute", kError, "data.tokens", "each mask's path is absolute",
+     [](const Facts& f) {
+       return EachFile(f, "mask", [](const v1::TokenFile& file) -> Findings {
+         if (file.mask().empty() || file.mask()[0] == '/') return {};
+         return {
+             {absl::StrCat("'", file.mask(), "' is relative, and ranks run in folders of their own"),
+              absl::StrCat("write the whole path, /.../", file.mask(), " (fsdpctl does this by itself)")}};
+       });
+     }},
+    {"mask_is_not_tokens", kError, "data.tokens", "a mask is another file than the tokens",
+     [](const Facts& f) {
+       return EachFile(f, "mask", [](const v1::TokenFile& file) -> Findings {
+         if (file.mask().empty() || file.mask() != file.path()) return {};
+         return {{"the mask is the file of tokens itself",
+                  "name a file with one byte for each token, 1 where it counts as a target and 0 where not"}};
+       });
+     }},
+    {"document_end_token_range", kError, "data.document_end_token",
+     "the token that ends documents is one of the vocabulary",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
+       const int64_t token = f.job.data().document_end_token();
+       if (token >= 0 && token < VocabSize(f.model())) return {};
+       return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
+                "write the id that the tokenizer ends documents with, or leave it out: a sample is one "
+                "document"}};
+     }},
+    {"document_end_token_occurs", kWarn, "data.document_end_token",
+     "the data can hold the token that ends documents", DocumentsEnd},
+    {"documents_need_llama", kError, "data.document_end_token",
+     "documents within samples are kept apart by models of the llama family",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
+       if (std::holds_alternative<LlamaConfig>(f.model())) return {};
+       return {{"attention of this model sees all tokens of a sample before its own",
+                "leave document_end_token out: a sample is one document"}};
+     }},
+    {"documents_need_whole_samples", kError, "data.document_end_token",
+     "samples that ranks share are one document each",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().has_document_end_token() || !f.Sound({"parallel.context"})) return {};
+       if (f.job.parallel().context() <= 1) return {};
+       return {{"ranks that share a sample (parallel.context) attend to chunks of it, and not to documents",
+                "leave parallel.context out, or document_end_token: a sample is one document"}};
      }},
     {"validation_without_evaluation", kWarn, "data.validation", "validation data is evaluated",
      [](const Facts& f) -> Findings {

@@ -611,6 +611,8 @@ TEST(Rules, EveryRuleIsBrokenBySomeCase) {
   for (const BadCase& bad : AllCases()) broken.insert(bad.rule);
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("bad_step_", 0) == 0) continue;             // bad_step_rules_test
+    if (rule.id.rfind("document", 0) == 0) continue;              // document_rules_test
+    if (rule.id.rfind("mask_", 0) == 0) continue;                 // document_rules_test
     if (rule.id.rfind("env_", 0) == 0) continue;                  // env_rules_test
     if (rule.id.rfind("checkpoint_", 0) == 0) continue;           // checkpoint_rules_test
     if (rule.id.find("parallel") != std::string::npos) continue;  // parallel_rules_test

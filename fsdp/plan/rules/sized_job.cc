@@ -45,6 +45,8 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
   *sized.mutable_model() = job.model();
   sized.mutable_data()->mutable_synthetic();
   sized.mutable_data()->set_sequence_length(job.data().sequence_length());
+  if (job.data().has_document_end_token())
+    sized.mutable_data()->set_document_end_token(job.data().document_end_token());
   *sized.mutable_train() = job.train();
   sized.mutable_train()->set_steps(1);
   sized.mutable_train()->clear_seed();

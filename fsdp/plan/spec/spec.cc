@@ -159,7 +159,7 @@ TokenType ToTokenType(v1::TokenType type) {
 std::vector<TokenSource> ToSources(const google::protobuf::RepeatedPtrField<v1::TokenFile>& files) {
   std::vector<TokenSource> sources;
   for (const v1::TokenFile& file : files) {
-    sources.push_back({file.path(), file.weight(), ToTokenType(file.type())});
+    sources.push_back({file.path(), file.weight(), ToTokenType(file.type()), file.mask()});
   }
   return sources;
 }
@@ -171,6 +171,7 @@ DataConfig ToData(const v1::Data& data) {
   config.sequence_length = data.sequence_length();
   config.validation = ToSources(data.validation());
   if (data.has_ignored_token()) config.ignored_token = data.ignored_token();
+  if (data.has_document_end_token()) config.document_end_token = data.document_end_token();
   return config;
 }
 

@@ -104,6 +104,7 @@ struct TokenSource {
   std::string path;
   double weight = 1;
   TokenType type = TokenType::kU16;
+  std::string mask = {};  // Empty: every token counts as a target.
 };
 
 struct DataConfig {
@@ -112,6 +113,7 @@ struct DataConfig {
   int64_t sequence_length = 0;
   std::vector<TokenSource> validation;
   std::optional<int64_t> ignored_token;
+  std::optional<int64_t> document_end_token;  // None: a sample is one document.
 };
 
 struct EvaluationConfig {
