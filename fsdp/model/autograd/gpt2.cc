@@ -40,7 +40,7 @@ UnitForward EmbeddingForward() {
 
 UnitForward BlockForward(const Gpt2Config& config) {
   return [config](const UnitInput& input, const std::vector<at::Tensor>& p) {
-    FSDPD_CHECK(p.size() == 12 && input.document_starts.empty());
+    FSDPD_CHECK(p.size() == 12 && input.documents.empty());
     at::Tensor x = input.hidden;
     const at::Tensor mixed = Attention(Norm(x, p[0], p[1], config), p[2], p[3], config);
     x = x + at::linear(mixed, p[4], p[5]);

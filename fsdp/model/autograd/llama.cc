@@ -117,7 +117,7 @@ UnitForward EmbeddingForward() {
 UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary) {
   return [config, rotary](const UnitInput& input, const std::vector<at::Tensor>& params) {
     const BlockParams p(config, params);
-    FSDPD_CHECK(input.document_starts.empty());
+    FSDPD_CHECK(input.documents.empty());
     at::Tensor x = input.hidden;
     x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary.At(input.positions));
     const at::Tensor normed = Norm(x, p.ffn_norm, config);

@@ -2,6 +2,8 @@
 
 #include <ATen/SDPBackend.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
@@ -135,8 +137,10 @@ AttentionOutput RunForward(const AttentionInput& x, AttentionKernel kernel) {
       return EfficientForward(x);
     case AttentionKernel::kComposed:
       return ComposedForward(x);
+    case AttentionKernel::kFlashOfDocuments:
+      break;
   }
-  FSDPD_CHECK(false);
+  FSDPD_CHECK(false);  // It takes tokens of all samples in a row, and not heads first.
 }
 
 // With heads first.
@@ -164,6 +168,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& gra
       AttentionInput grads = ComposedBackward(grad, x, out, y.log_sum_exp);
       return {std::move(grads.q), std::move(grads.k), std::move(grads.v)};
     }
+    case AttentionKernel::kFlashOfDocuments:
+      break;
   }
   FSDPD_CHECK(false);
 }
@@ -209,6 +215,53 @@ void JoinByOperators(AttentionOutput* first, AttentionOutput* second, const at::
   of_second.copy_(both);
 }
 
+// At least 2: of sequences of one token LibTorch lays queries out in a way of its own for forward, which the
+// backward does not know.
+int64_t LongestOf(const Documents& documents, const at::Tensor& x) {
+  int64_t longest = 2;
+  ForEachDocument(documents.starts, x, [&](size_t /*number*/, int64_t /*begin*/, int64_t count) {
+    longest = std::max(longest, count);
+  });
+  return longest;
+}
+
+// cuDNN has such a form too, for which LibTorch makes a plan with each new number of documents and each new
+// longest one: with about every micro-batch.
+bool TakesDocumentsAtOnce(const AttentionInput& input, const Documents& documents) {
+  if (!documents.bounds.defined() || !input.causal) return false;
+  const AttentionKernel choice = ChooseAttentionKernel(input);
+  return (choice == AttentionKernel::kCudnn || choice == AttentionKernel::kFlash) &&
+         input.q.size(-1) % 8 == 0;
+}
+
+AttentionOutput DocumentsForward(const AttentionInput& x, const Documents& documents) {
+  const int64_t longest = LongestOf(documents, x.q);
+  FSDPD_CHECK(documents.bounds.numel() == static_cast<int64_t>(documents.starts.size()) + 1);
+  auto [out, log_sum_exp, seed, offset, debug] =
+      at::_flash_attention_forward(x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1), documents.bounds,
+                                   documents.bounds, longest, longest, kNoDropout, x.causal,
+                                   /*return_debug_mask=*/false);
+  return {AttentionKernel::kFlashOfDocuments,
+          out.unflatten(0, x.q.sizes().slice(0, 2)),
+          std::move(log_sum_exp),
+          std::move(seed),
+          std::move(offset),
+          {}};
+}
+
+AttentionInput DocumentsBackward(const at::Tensor& grad_out, const AttentionInput& x,
+                                 const AttentionOutput& y, const Documents& documents) {
+  const int64_t longest = LongestOf(documents, x.q);
+  const auto [q, k, v] = at::_flash_attention_backward(
+      grad_out.flatten(0, 1), x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1), y.out.flatten(0, 1),
+      y.log_sum_exp, documents.bounds, documents.bounds, longest, longest, kNoDropout, x.causal, y.seed,
+      y.offset);
+  const auto whole = [](const at::Tensor& grad, const at::Tensor& like) {
+    return grad.contiguous().view(like.sizes());
+  };
+  return {whole(q, x.q), whole(k, x.k), whole(v, x.v)};
+}
+
 }  // namespace
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
@@ -231,11 +284,12 @@ AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel ke
   return output;
 }
 
-AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<int64_t>& document_starts) {
-  if (document_starts.empty()) return AttentionForward(input, ChooseAttentionKernel(input));
+AttentionOutput AttentionForward(const AttentionInput& input, const Documents& documents) {
+  if (documents.empty()) return AttentionForward(input, ChooseAttentionKernel(input));
+  if (TakesDocumentsAtOnce(input, documents)) return DocumentsForward(input, documents);
   AttentionOutput output;
   output.out = at::empty(input.q.sizes(), input.q.options());
-  ForEachDocument(document_starts, input.q, [&](size_t /*number*/, int64_t begin, int64_t count) {
+  ForEachDocument(documents.starts, input.q, [&](size_t /*number*/, int64_t begin, int64_t count) {
     const AttentionInput of = TokensOf(input, begin, count);
     AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
     TokensOf(output.out, begin, count).copy_(Swapped(own.out));
@@ -274,14 +328,16 @@ void JoinAttention(AttentionOutput* first, AttentionOutput* second, const at::Te
 }
 
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                 const AttentionOutput& output, const std::vector<int64_t>& document_starts) {
-  if (document_starts.empty()) {
+                                 const AttentionOutput& output, const Documents& documents) {
+  if (output.kernel == AttentionKernel::kFlashOfDocuments)
+    return DocumentsBackward(grad_out, input, output, documents);
+  if (documents.empty()) {
     const auto [q, k, v] = RunBackward(Swapped(grad_out), HeadsFirst(input), output);
     return {TokensFirst(q), TokensFirst(k), TokensFirst(v)};
   }
   const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
   const AttentionInput grads = {like(input.q), like(input.k), like(input.v)};
-  ForEachDocument(document_starts, input.q, [&](size_t number, int64_t begin, int64_t count) {
+  ForEachDocument(documents.starts, input.q, [&](size_t number, int64_t begin, int64_t count) {
     AttentionOutput own = output.parts.at(number);
     own.out = TokensOf(output.out, begin, count);
     const AttentionInput into = TokensOf(grads, begin, count);

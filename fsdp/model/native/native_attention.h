@@ -9,6 +9,9 @@
 //   kComposed    for what no kernel takes (odd head sizes on CUDA): holds the weights of one whole
 //                micro-batch in fp32.
 //
+// Documents are one call each, but where flash attention takes them all at once, by its form for sequences of
+// several lengths: on CUDA in 16-bit types, where their bounds are on the device.
+//
 // On CUDA, backward's sums run in any order unless LibTorch's deterministic algorithms are on, which rules
 // cuDNN out and slows flash attention down: two runs differ in their last bits. Forward is the same bits each
 // time.
@@ -16,12 +19,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <vector>
+
+#include "fsdp/model/unit/documents.h"
 
 namespace fsdpd {
 
-enum class AttentionKernel { kHost, kCudnn, kFlash, kEfficient, kComposed };
+enum class AttentionKernel { kHost, kCudnn, kFlash, kFlashOfDocuments, kEfficient, kComposed };
 
 // q: [batch, sequence, heads, head_size]; k, v: [batch, sequence, kv_heads, head_size]. Tokens may lie
 // further apart than their heads take, as where q, k and v stand side by side in a row. REQUIRES: kv_heads
@@ -52,18 +56,17 @@ AttentionKernel ChooseAttentionKernel(const AttentionInput& input);
 
 AttentionOutput AttentionForward(const AttentionInput& input, AttentionKernel kernel);
 
-// The same for tokens of several documents, which do not see each other: one after the other, each by the
-// kernel that takes it. `document_starts`: UnitInput's.
-AttentionOutput AttentionForward(const AttentionInput& input, const std::vector<int64_t>& document_starts);
+// The same for tokens of several documents, all by the kernel that takes them at once or one after the other,
+// each by the kernel that takes it.
+AttentionOutput AttentionForward(const AttentionInput& input, const Documents& documents);
 
 // `out`: what the queries of both, which are the same, give attending to the keys of both; samples of it may
 // lie apart. The log-sum-exp of each becomes that over all keys, as the backwards of both want it, beside the
 // joint result.
 void JoinAttention(AttentionOutput* first, AttentionOutput* second, const at::Tensor& out);
 
-// The gradients of q, k and v, contiguous and in their shapes. `document_starts`: the forward's.
+// The gradients of q, k and v, contiguous and in their shapes. `documents`: the forward's.
 AttentionInput AttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                 const AttentionOutput& output,
-                                 const std::vector<int64_t>& document_starts = {});
+                                 const AttentionOutput& output, const Documents& documents = {});
 
 }  // namespace fsdpd

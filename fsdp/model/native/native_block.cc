@@ -128,15 +128,15 @@ void NativeBlock::FillQk(Kept* kept) const {
 
 AttentionOutput NativeBlock::Attend(const Kept& kept) const {
   const AttentionInput input = AttentionInputOf(kept);
-  if (context().SizeOf(Group::kContext) == 1) return AttentionForward(input, kept.document_starts);
-  FSDPD_CHECK(kept.document_starts.empty() && kept.positions.defined());
+  if (context().SizeOf(Group::kContext) == 1) return AttentionForward(input, kept.documents);
+  FSDPD_CHECK(kept.documents.empty() && kept.positions.defined());
   return CutAttentionForward(input, &context());
 }
 
 AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& kept) const {
   const AttentionInput input = AttentionInputOf(kept);
   if (context().SizeOf(Group::kContext) == 1)
-    return AttentionBackward(grad, input, kept.attended, kept.document_starts);
+    return AttentionBackward(grad, input, kept.attended, kept.documents);
   return CutAttentionBackward(grad, input, kept.attended, &context());
 }
 
@@ -179,7 +179,7 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   kept.micro_batch = {whole.size(0), whole.size(1)};
   FSDPD_CHECK(kept.micro_batch[1] * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
   kept.positions = input.positions;
-  kept.document_starts = input.document_starts;
+  kept.documents = input.documents;
   FillMiddle(&kept);
   DropAttention(keep, &kept);
   FillGateUp(&kept);

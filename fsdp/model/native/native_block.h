@@ -64,7 +64,7 @@ class NativeBlock : public NativeUnit {
     at::Tensor x;                             // [micro_batch x sequence x hidden], as UnitInput has it.
     std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens of each that attention is about.
     at::Tensor positions;
-    std::vector<int64_t> document_starts;
+    Documents documents;
     at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
     at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
     at::Tensor q;    // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.

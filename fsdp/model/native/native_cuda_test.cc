@@ -2,13 +2,17 @@
 // GPU.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_llama.h"
@@ -80,6 +84,30 @@ UnitChain MakeChain(const Case& c, at::Device device, DType compute) {
   return UnitChain(facts, std::move(units), std::move(params));
 }
 
+constexpr int64_t kTokens = kBatch * kSequence;
+
+// As the engine hands them out: on CUDA with their bounds.
+Documents DocumentsOf(const std::vector<int64_t>& starts, at::Device device) {
+  Documents documents{starts};
+  if (!device.is_cuda()) return documents;
+  std::vector<int64_t> bounds = starts;
+  bounds.push_back(kTokens);
+  documents.bounds = at::tensor(bounds, at::kInt).to(device);
+  return documents;
+}
+
+at::Tensor PositionsOf(const std::vector<int64_t>& starts) {
+  const at::Tensor positions = at::arange(kTokens);
+  for (size_t d = 0; d < starts.size(); ++d) {
+    const int64_t end = d + 1 < starts.size() ? starts[d + 1] : kTokens;
+    positions.narrow(0, starts[d], end - starts[d]).copy_(at::arange(end - starts[d]));
+  }
+  return positions.view({kBatch, kSequence});
+}
+
+// Of one token, of a whole tile and one more or less, in each row others.
+const std::vector<int64_t> kDocumentStarts = {0, 1, 2, 66, 130, 193, 200, 263, 391};
+
 class NativeCudaTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -90,11 +118,17 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
   }
 
   double Run(UnitChain* chain, at::Device device, Keep keep) const {
-    return chain->LossAndGradients({tokens_.to(device), targets_.to(device)}, keep).item<double>();
+    UnitInput input = {tokens_.to(device), targets_.to(device)};
+    if (!starts_.empty()) {
+      input.positions = PositionsOf(starts_).to(device);
+      input.documents = DocumentsOf(starts_, device);
+    }
+    return chain->LossAndGradients(input, keep).item<double>();
   }
 
   at::Tensor tokens_;
   at::Tensor targets_;
+  std::vector<int64_t> starts_;  // Of documents; empty: each row is one.
 };
 
 // Mean relative error over all parameters, on the CPU.
@@ -122,6 +156,22 @@ TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnTheCpu) {
   }
 }
 
+TEST_P(NativeCudaTest, OfDocumentsTheyAreAsExactToo) {
+  UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
+            cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
+            cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
+  const double whole = Run(&exact, at::kCPU, Keep::kAll);
+  starts_ = kDocumentStarts;
+  const double expected = Run(&exact, at::kCPU, Keep::kAll);
+  EXPECT_NE(expected, whole);
+  Run(&cpu, at::kCPU, Keep::kAll);
+  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+    const double tolerance = GetParam().compute == DType::kFp32 ? 1e-5 : 1e-2;
+    EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
+    EXPECT_LT(Error(cuda, exact), 2 * Error(cpu, exact) + 1e-4) << "keep " << static_cast<int>(keep);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, NativeCudaTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -141,6 +191,77 @@ TEST(NativeCuda, EachKindOfHeadsGetsItsKernel) {
     EXPECT_EQ(choice(kv_heads, 6, at::kFloat), AttentionKernel::kComposed);
     EXPECT_EQ(choice(kv_heads, 6, at::kBFloat16), AttentionKernel::kComposed);
   }
+}
+
+// q, k and v as they stand side by side in a row of a block's product.
+AttentionInput QkvOf(const at::Tensor& rows, int64_t heads, int64_t kv_heads, int64_t head_size) {
+  const auto part = [&](int64_t first, int64_t count) {
+    return rows.narrow(2, first * head_size, count * head_size).unflatten(2, {count, head_size});
+  };
+  return {part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads)};
+}
+
+struct Attended {
+  AttentionKernel kernel;
+  std::vector<at::Tensor> all;  // The result, and the gradients of q, k and v, in fp32 on the CPU.
+};
+
+Attended AttendTo(const AttentionInput& input, const at::Tensor& grad, const Documents& documents) {
+  const AttentionOutput output = AttentionForward(input, documents);
+  const AttentionInput grads = AttentionBackward(grad, input, output, documents);
+  Attended attended{output.kernel, {}};
+  for (const at::Tensor& each : {output.out, grads.q, grads.k, grads.v}) {
+    EXPECT_TRUE(each.is_contiguous());
+    attended.all.push_back(each.to(at::kFloat).cpu());
+  }
+  return attended;
+}
+
+TEST(NativeCuda, DocumentsAttendedToAtOnceAreDocumentsOneByOne) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  std::vector<int64_t> ones(kTokens);
+  std::iota(ones.begin(), ones.end(), 0);
+  const std::vector<std::vector<int64_t>> all_starts = {kDocumentStarts, {0, kSequence}, ones};
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const int64_t head_size : {64, 128}) {
+      for (const int64_t kv_heads : {1, 4}) {
+        const at::Tensor rows = at::randn({kBatch, kSequence, (4 + 2 * kv_heads) * head_size}).to(type);
+        const at::Tensor grad = at::randn({kBatch, kSequence, 4, head_size}).to(type);
+        const AttentionInput input = QkvOf(rows.cuda(), 4, kv_heads, head_size);
+        for (const std::vector<int64_t>& starts : all_starts) {
+          const Attended exact =
+              AttendTo(QkvOf(rows.to(at::kFloat), 4, kv_heads, head_size), grad.to(at::kFloat), {starts});
+          const Attended one_by_one = AttendTo(input, grad.cuda(), {starts});
+          const Attended at_once = AttendTo(input, grad.cuda(), DocumentsOf(starts, at::kCUDA));
+          EXPECT_NE(one_by_one.kernel, AttentionKernel::kFlashOfDocuments);
+          EXPECT_EQ(at_once.kernel, AttentionKernel::kFlashOfDocuments);
+          const double scale = exact.all[3].norm().item<double>();  // Of one token, q's and k's are zero.
+          for (size_t i = 0; i < exact.all.size(); ++i) {
+            const auto error = [&](const Attended& of) {
+              return (of.all[i] - exact.all[i]).norm().item<double>() / scale;
+            };
+            EXPECT_LT(error(at_once), 2 * error(one_by_one) + 1e-3)
+                << i << " of " << starts.size() << " documents, head " << head_size << ", kv " << kv_heads;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Bits of one document's result hang on no other's tokens.
+TEST(NativeCuda, DocumentsAttendedToAtOnceDoNotSeeEachOther) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  const Documents documents = DocumentsOf(kDocumentStarts, at::kCUDA);
+  const at::Tensor rows = at::randn({kBatch, kSequence, 8 * 64}).to(at::kBFloat16).cuda();
+  const at::Tensor before = AttentionForward(QkvOf(rows, 4, 2, 64), documents).out.clone();
+  constexpr int64_t kFirst = 2, kEnd = 66;  // The third document.
+  rows[0].narrow(0, kFirst, kEnd - kFirst).mul_(-3);
+  const at::Tensor after = AttentionForward(QkvOf(rows, 4, 2, 64), documents).out;
+  EXPECT_TRUE(after[1].equal(before[1]));
+  EXPECT_TRUE(after[0].narrow(0, 0, kFirst).equal(before[0].narrow(0, 0, kFirst)));
+  EXPECT_TRUE(after[0].narrow(0, kEnd, kSequence - kEnd).equal(before[0].narrow(0, kEnd, kSequence - kEnd)));
+  EXPECT_FALSE(after[0].narrow(0, kFirst, kEnd - kFirst).equal(before[0].narrow(0, kFirst, kEnd - kFirst)));
 }
 
 // Small integers are exact in every type here, and so are their sums.

@@ -366,7 +366,7 @@ TEST(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
   UnitInput packed = block.input;
   packed.positions = at::arange(kSequence).repeat({2, 1});
   packed.positions[0].narrow(0, kFirst, kSequence - kFirst).sub_(kFirst);
-  packed.document_starts = {0, kFirst, kSequence};
+  packed.documents.starts = {0, kFirst, kSequence};
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
     const at::Tensor out = block.unit->Forward(0, packed, keep).hidden;
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp/model/unit/documents.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/model/model_facts.h"
 
@@ -44,9 +45,7 @@ struct UnitInput {
   // Of each token within its document: [micro_batch, sequence] int64, below the sequence's length. Undefined:
   // each row counts from 0.
   at::Tensor positions = {};
-  // With which tokens documents begin, which do not see each other: ascending numbers of the micro-batch's
-  // tokens, row after row, every row's first among them. Empty: each row is one document.
-  std::vector<int64_t> document_starts = {};
+  Documents documents = {};
 };
 
 struct UnitOutput {
