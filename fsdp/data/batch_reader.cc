@@ -23,13 +23,16 @@ constexpr auto kAskEvery = std::chrono::milliseconds(20);
 // Nobody else says what a job stands still for then: no lane has anything to do.
 constexpr absl::Duration kTellAfter = absl::Seconds(10);
 
-// Of a micro-batch's tokens, or its targets.
-int64_t HalfBytes(const BatchReaderOptions& options) {
+// Of a micro-batch's tokens, or of its targets, or positions.
+int64_t PartBytes(const BatchReaderOptions& options) {
   return options.rows * options.sequence * static_cast<int64_t>(sizeof(int64_t));
 }
 
+// Half a part would do for all bounds but one.
+int64_t PartsOf(const BatchReaderOptions& options) { return options.documents ? 4 : 2; }
+
 int64_t StepBytes(const BatchReaderOptions& options) {
-  return 2 * HalfBytes(options) * options.micro_batches;
+  return PartsOf(options) * PartBytes(options) * options.micro_batches;
 }
 
 int64_t PlacesFor(const BatchReaderOptions& options) {
@@ -42,16 +45,22 @@ int64_t PlacesFor(const BatchReaderOptions& options) {
 std::vector<std::vector<Batch>> PlacesIn(const HostArena& arena, const BatchReaderOptions& options) {
   std::vector<std::vector<Batch>> places;
   std::byte* next = arena.data();
-  const auto half = [&] {
-    const at::Tensor tensor = at::from_blob(next, {options.rows, options.sequence}, at::kLong);
-    next += HalfBytes(options);
+  const std::vector<int64_t> shape = {options.rows, options.sequence};
+  const auto part = [&](at::IntArrayRef sizes, at::ScalarType type) {
+    const at::Tensor tensor = at::from_blob(next, sizes, type);
+    FSDPD_CHECK(static_cast<int64_t>(tensor.nbytes()) <= PartBytes(options));
+    next += PartBytes(options);
     return tensor;
   };
   while (next < arena.data() + arena.bytes()) {
     std::vector<Batch>& batches = places.emplace_back();
     for (int64_t m = 0; m < options.micro_batches; ++m) {
-      const at::Tensor tokens = half();
-      batches.push_back({tokens, half(), 0});
+      Batch& batch = batches.emplace_back();
+      batch.tokens = part(shape, at::kLong);
+      batch.targets = part(shape, at::kLong);
+      if (!options.documents) continue;
+      batch.positions = part(shape, at::kLong);
+      batch.documents.bounds = part({BoundsRoom(options.rows, options.sequence)}, at::kInt);
     }
   }
   return places;

@@ -36,7 +36,8 @@ struct BatchReaderOptions {
   int64_t micro_batches = 1;
   int64_t rows = 0;  // Of a micro-batch.
   int64_t sequence = 0;
-  int64_t held = 1;  // StepBatches that its user has at a time, at most.
+  bool documents = false;  // Samples are made of documents.
+  int64_t held = 1;        // StepBatches that its user has at a time, at most.
   DeviceKind device = DeviceKind::kCpu;
   Clock* clock = Clock::Real();  // For how long a step waited. Outlives the reader.
 };

@@ -1,5 +1,6 @@
 #include "fsdp/data/batch_reader.h"
 
+#include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,6 +119,33 @@ TEST(BatchReader, GivesEachStepItsBatchesInOrder) {
     ExpectStep(*batches, step);
   }
   EXPECT_EQ(source->begun(), 40);
+}
+
+TEST(BatchReader, HasRoomForEachTokensPositionAndForADocumentAToken) {
+  const auto source = std::make_shared<Source>();
+  BatchReaderOptions options = source->Options(1, 20, /*held=*/2);
+  options.documents = true;
+  options.read = [](int64_t step, int64_t m, Batch* to) {
+    Fill(to->tokens, TokenOf(step, m));
+    Fill(to->targets, TokenOf(step, m) + 1);
+    Fill(to->positions, step + 1000);
+    EXPECT_EQ(to->documents.bounds.numel(), kRows * kSequence + 1);
+    to->documents.bounds.fill_(step);
+    to->documents.starts.assign(1, step);
+    to->counted = step;
+    return absl::OkStatus();
+  };
+  const auto reader = Start(std::move(options));
+  for (int64_t step = 1; step <= 20; ++step) {
+    const auto batches = reader->Next(step, NeverInterrupted);
+    ASSERT_TRUE(batches.ok()) << batches.status();
+    ExpectStep(*batches, step);
+    for (const Batch& batch : batches->batches()) {
+      EXPECT_TRUE(batch.positions.eq(step + 1000).all().item<bool>());
+      EXPECT_TRUE(batch.documents.bounds.eq(step).all().item<bool>());
+      EXPECT_EQ(batch.documents.starts, std::vector<int64_t>{step});
+    }
+  }
 }
 
 TEST(BatchReader, OfNoStepsReadsNothing) {

@@ -26,44 +26,107 @@ absl::Status CheckFileCount(const char* field, size_t files) {
 }
 
 // Names the field of the spec: whoever wrote it reads this in the job's failure.
-absl::Status OfFile(const char* field, size_t index, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrFormat("%s[%d].path: %s", field, index, status.message()));
+absl::Status OfFile(const char* field, size_t index, const absl::Status& status, const char* which = "path") {
+  return absl::Status(status.code(), absl::StrFormat("%s[%d].%s: %s", field, index, which, status.message()));
 }
 
-absl::Status AddTraits(const char* field, size_t index, const absl::StatusOr<std::string>& traits,
+absl::StatusOr<std::unique_ptr<TokenFile>> OpenFile(const char* field, size_t index,
+                                                    const TokenSource& source, int64_t vocab_size) {
+  absl::StatusOr<std::unique_ptr<TokenFile>> file = TokenFile::Open(source, vocab_size);
+  if (!file.ok()) return OfFile(field, index, file.status());
+  if (source.mask.empty()) return file;
+  const absl::Status opened = (*file)->OpenMask(source.mask);
+  if (!opened.ok()) return OfFile(field, index, opened, "mask");
+  return file;
+}
+
+absl::Status AddTraits(const char* field, size_t index, const TokenFile& file,
                        std::vector<std::string>* lines) {
+  const absl::StatusOr<std::string> traits = file.Traits(), of_mask = file.MaskTraits();
   if (!traits.ok()) return OfFile(field, index, traits.status());
-  if (!traits->empty()) lines->push_back(absl::StrFormat("%s[%d].path %s", field, index, *traits));
+  if (!of_mask.ok()) return OfFile(field, index, of_mask.status(), "mask");
+  lines->push_back(absl::StrFormat("%s[%d].path %s", field, index, *traits));
+  if (!of_mask->empty()) lines->push_back(absl::StrFormat("%s[%d].mask %s", field, index, *of_mask));
   return absl::OkStatus();
 }
 
-// Rows of token 0 and ignored targets.
+// Rows of token 0 and ignored targets, one document each.
 void Clear(Batch* batch) {
   std::fill_n(batch->tokens.mutable_data_ptr<int64_t>(), batch->tokens.numel(), 0);
   std::fill_n(batch->targets.mutable_data_ptr<int64_t>(), batch->targets.numel(), kIgnoredTarget);
   batch->counted = 0;
+  if (!batch->positions.defined()) return;
+  const int64_t sequence = batch->positions.size(1);
+  int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < batch->positions.numel(); ++i) positions[i] = i % sequence;
 }
 
-// Of the first `count` tokens of a sample, this rank's: inputs, and as targets the same moved on by one.
-void SetRow(const SequenceCut& cut, const std::optional<int64_t>& ignored, const int64_t* sample,
-            int64_t count, int64_t row, Batch* batch) {
+// Which tokens of a sample there are, and what they are to each other.
+class SampleText {
+ public:
+  SampleText(const DataConfig& data, const TokenWindow& window) : data_(data), window_(window) {}
+
+  int64_t tokens() const { return static_cast<int64_t>(window_.ids.size()); }
+  int64_t id(int64_t t) const { return window_.ids[t]; }
+
+  // Another document than the token before it.
+  bool Begins(int64_t t) const {
+    if (!data_.document_end_token.has_value()) return false;
+    return t > 0 && (window_.ids[t - 1] == *data_.document_end_token || t == window_.file_end);
+  }
+  bool CountsAsTarget(int64_t t) const {
+    return window_.counts[t] != 0 && window_.ids[t] != data_.ignored_token && !Begins(t);
+  }
+
+ private:
+  const DataConfig& data_;
+  const TokenWindow& window_;
+};
+
+// Of a sample's tokens, this rank's: inputs, and as targets the same moved on by one.
+void SetRow(const SequenceCut& cut, const SampleText& sample, int64_t row, Batch* batch) {
   int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * cut.tokens();
   int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * cut.tokens();
   for (int64_t t = 0; t < cut.tokens(); ++t) {
     const int64_t position = cut.PositionOf(t);
-    if (position >= count) continue;
-    tokens[t] = sample[position];
-    if (position + 1 >= count || sample[position + 1] == ignored) continue;
-    targets[t] = sample[position + 1];
+    if (position >= sample.tokens()) continue;
+    tokens[t] = sample.id(position);
+    if (position + 1 >= sample.tokens() || !sample.CountsAsTarget(position + 1)) continue;
+    targets[t] = sample.id(position + 1);
     ++batch->counted;
   }
+  if (!batch->positions.defined()) return;
+  FSDPD_CHECK(cut.ranks == 1);
+  int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>() + row * cut.tokens();
+  for (int64_t t = 1; t < cut.tokens(); ++t)
+    positions[t] = t < sample.tokens() && sample.Begins(t) ? 0 : positions[t - 1] + 1;
+}
+
+// From the positions.
+void SetDocuments(Batch* batch) {
+  if (!batch->positions.defined()) return;
+  const int64_t* const positions = batch->positions.const_data_ptr<int64_t>();
+  std::vector<int64_t>* const starts = &batch->documents.starts;
+  starts->clear();
+  for (int64_t i = 0; i < batch->positions.numel(); ++i) {
+    if (positions[i] == 0) starts->push_back(i);
+  }
+  int32_t* const bounds = batch->documents.bounds.mutable_data_ptr<int32_t>();
+  std::copy(starts->begin(), starts->end(), bounds);
+  bounds[starts->size()] = static_cast<int32_t>(batch->positions.numel());
 }
 
 }  // namespace
 
+int64_t BoundsRoom(int64_t rows, int64_t sequence) { return rows * sequence + 1; }
+
 Batch MakeBatch(const Spec& spec) {
   const std::vector<int64_t> shape = {spec.micro_batch, spec.SequenceOf(/*rank=*/0).tokens()};
-  return {at::empty(shape, at::kLong), at::empty(shape, at::kLong), 0};
+  Batch batch = {at::empty(shape, at::kLong), at::empty(shape, at::kLong)};
+  if (!spec.data.document_end_token.has_value()) return batch;
+  batch.positions = at::empty(shape, at::kLong);
+  batch.documents.bounds = at::empty({BoundsRoom(shape[0], shape[1])}, at::kInt);
+  return batch;
 }
 
 std::vector<int64_t> SharePlaces(const std::vector<double>& weights, int64_t block) {
@@ -111,7 +174,9 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin ori
   const std::vector<int64_t> places = SharePlaces(weights, kBlock);
   for (size_t i = 0; i < places.size(); ++i) {
     options.seed = Mix(spec.seed, i);
-    absl::StatusOr<std::unique_ptr<TokenReader>> reader = OpenTokenFile(spec.data.tokens[i], options);
+    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file,
+                           OpenFile("data.tokens", i, spec.data.tokens[i], options.vocab_size));
+    absl::StatusOr<std::unique_ptr<TokenReader>> reader = MakeFileWindows(std::move(file), options);
     if (!reader.ok()) return OfFile("data.tokens", i, reader.status());
     batches.sources_.push_back({*std::move(reader), places[i]});
   }
@@ -132,7 +197,7 @@ void Batches::SpreadPlaces() {
   }
 }
 
-absl::Status Batches::ReadSample(int64_t number, int64_t* out) const {
+absl::Status Batches::ReadSample(int64_t number, TokenWindow* out) const {
   const Place& place = block_[number % kBlock];
   const Source& source = sources_[place.source];
   return source.reader->Read(number / kBlock * source.places + place.ordinal, out);
@@ -154,18 +219,21 @@ absl::Status Batches::Read(int64_t step, int64_t micro_batch, Batch* to) const {
   const int64_t per_rank = spec_.global_batch / spec_.mesh.data_ranks();
   const int64_t first = data_rank_ * per_rank + micro_batch * spec_.micro_batch;
   Clear(to);
-  std::vector<int64_t> sample(spec_.data.sequence_length + 1);
+  TokenWindow window;
   for (int64_t row = 0; row < spec_.micro_batch; ++row) {
-    FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), sample.data()));
-    SetRow(cut_, spec_.data.ignored_token, sample.data(), static_cast<int64_t>(sample.size()), row, to);
+    FSDPD_RETURN_IF_ERROR(ReadSample(NumberOf(step, first + row), &window));
+    SetRow(cut_, {spec_.data, window}, row, to);
   }
+  SetDocuments(to);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> Batches::Traits() const {
   std::vector<std::string> lines;
-  for (size_t i = 0; i < sources_.size(); ++i)
-    FSDPD_RETURN_IF_ERROR(AddTraits("data.tokens", i, sources_[i].reader->Traits(), &lines));
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const TokenFile* const file = sources_[i].reader->file();
+    if (file != nullptr) FSDPD_RETURN_IF_ERROR(AddTraits("data.tokens", i, *file, &lines));
+  }
   return lines;
 }
 
@@ -178,10 +246,8 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
   FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
   EvaluationBatches batches(spec, rank);
   for (size_t i = 0; i < spec.data.validation.size(); ++i) {
-    absl::StatusOr<std::unique_ptr<TokenFile>> opened =
-        TokenFile::Open(spec.data.validation[i], VocabSize(spec.model));
-    if (!opened.ok()) return OfFile("data.validation", i, opened.status());
-    std::unique_ptr<TokenFile> file = *std::move(opened);
+    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file,
+                           OpenFile("data.validation", i, spec.data.validation[i], VocabSize(spec.model)));
     const int64_t targets = file->tokens() - 1;
     if (targets < 1) {
       return OfFile("data.validation", i,
@@ -201,7 +267,7 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
 absl::StatusOr<std::vector<std::string>> EvaluationBatches::Traits() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < files_.size(); ++i)
-    FSDPD_RETURN_IF_ERROR(AddTraits("data.validation", i, files_[i].file->Traits(), &lines));
+    FSDPD_RETURN_IF_ERROR(AddTraits("data.validation", i, *files_[i].file, &lines));
   return lines;
 }
 
@@ -213,10 +279,11 @@ absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* b
     }
     const int64_t sequence = spec_.data.sequence_length;
     const int64_t begin = sample * sequence;
-    std::vector<int64_t> tokens(std::min(sequence + 1, file.file->tokens() - begin));
-    const auto count = static_cast<int64_t>(tokens.size());
-    FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, tokens.data()));
-    SetRow(cut_, spec_.data.ignored_token, tokens.data(), count, row, batch);
+    const int64_t count = std::min(sequence + 1, file.file->tokens() - begin);
+    TokenWindow window{std::vector<int64_t>(count), std::vector<uint8_t>(count)};
+    FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, window.ids.data()));
+    FSDPD_RETURN_IF_ERROR(file.file->ReadMask(begin, count, window.counts.data()));
+    SetRow(cut_, {spec_.data, window}, row, batch);
     return absl::OkStatus();
   }
   FSDPD_CHECK(false);  // The files' samples sum to samples_ or more.
@@ -229,6 +296,7 @@ absl::Status EvaluationBatches::Read(int64_t round, Batch* to) const {
   const int64_t rows = std::min(spec_.micro_batch, samples_ - first);  // Negative beyond the last.
   Clear(to);
   for (int64_t row = 0; row < rows; ++row) FSDPD_RETURN_IF_ERROR(ReadSample(first + row, row, to));
+  SetDocuments(to);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,10 @@
 // n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
 // (fsdp/plan/mesh/sequence_cut.h).
 //
+// Where the spec names the token with which documents end, a sample is the documents that its window happens
+// to hold: a first that may have begun before it, a last that may go on behind. What follows an end is no
+// target, since the model does not see what it would be told from.
+//
 // Thread safety: const, several threads may read. Errors: those of token_source.h.
 #pragma once
 
@@ -23,6 +27,7 @@
 #include "fsdp/data/sample_order.h"
 #include "fsdp/data/token_file.h"
 #include "fsdp/data/token_source.h"
+#include "fsdp/model/unit/documents.h"
 
 namespace fsdpd {
 
@@ -32,7 +37,14 @@ struct Batch {
   at::Tensor
       targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
   int64_t counted = 0;  // Targets that count.
+  // Where samples are made of documents, else undefined: where each token stands within its own, and which
+  // token documents begin with. As UnitInput's, but that `bounds` has room for a document a token.
+  at::Tensor positions = {};
+  Documents documents = {};
 };
+
+// How many entries Batch::documents.bounds has room for.
+int64_t BoundsRoom(int64_t rows, int64_t sequence);
 
 Batch MakeBatch(const Spec& spec);
 
@@ -52,7 +64,8 @@ class Batches {
   // what it happens to.
   absl::Status Read(int64_t step, int64_t micro_batch, Batch* to) const;
 
-  // Of each file: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a little of each.
+  // Of each file and mask: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a little of
+  // each.
   absl::StatusOr<std::vector<std::string>> Traits() const;
 
   // What the step takes over all ranks: from the first sample of it to behind the last, with those between
@@ -72,7 +85,7 @@ class Batches {
   Batches(const Spec& spec, int rank, DataOrigin origin);
   void SpreadPlaces();
   int64_t NumberOf(int64_t step, int64_t sample) const;
-  absl::Status ReadSample(int64_t number, int64_t* out) const;
+  absl::Status ReadSample(int64_t number, TokenWindow* out) const;
 
   Spec spec_;
   int64_t data_rank_;

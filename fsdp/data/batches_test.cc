@@ -238,6 +238,146 @@ TEST_F(FileBatches, TargetsEqualToTheIgnoredTokenDoNotCount) {
   }
 }
 
+struct Row {
+  std::vector<int64_t> tokens, targets, positions;
+};
+
+std::vector<Row> RowsOf(const Batch& batch) {
+  std::vector<Row> rows;
+  const int64_t sequence = batch.tokens.size(1);
+  const auto part = [&](const at::Tensor& of, int64_t row) {
+    const int64_t* const begin = of.const_data_ptr<int64_t>() + row * sequence;
+    return std::vector<int64_t>(begin, begin + sequence);
+  };
+  for (int64_t row = 0; row < batch.tokens.size(0); ++row)
+    rows.push_back({part(batch.tokens, row), part(batch.targets, row), part(batch.positions, row)});
+  return rows;
+}
+
+// Numbers of the micro-batch's tokens whose position is 0, and that the bounds are those.
+void ExpectDocuments(const Batch& batch, const std::vector<int64_t>& starts) {
+  EXPECT_EQ(batch.documents.starts, starts);
+  const int32_t* const bounds = batch.documents.bounds.const_data_ptr<int32_t>();
+  const std::vector<int64_t> got(bounds, bounds + starts.size() + 1);
+  std::vector<int64_t> expected = starts;
+  expected.push_back(batch.tokens.numel());
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(FileBatches, DocumentsEndWithTheirToken) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 7 * 11 + 5, 5, 11)};  // 5 to 15, again and again, and up to 9.
+  spec.data.document_end_token = 9;
+  const auto batches = Batches::Open(spec, 0);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  int64_t ends = 0;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const auto batch = Read(spec, *batches, step, 0);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    std::vector<int64_t> starts;
+    int64_t counted = 0;
+    for (const Row& row : RowsOf(*batch)) {
+      int64_t position = -1;
+      for (int64_t t = 0; t < kSequence; ++t) {
+        position = t > 0 && row.tokens[t - 1] == 9 ? 0 : position + 1;
+        EXPECT_EQ(row.positions[t], position);
+        if (position == 0) starts.push_back(counted + t);
+        const int64_t next = row.tokens[t] == 15 ? 5 : row.tokens[t] + 1;
+        EXPECT_EQ(row.targets[t], row.tokens[t] == 9 ? kIgnoredTarget : next);
+        ends += row.tokens[t] == 9;
+      }
+      counted += kSequence;
+    }
+    ExpectDocuments(*batch, starts);
+    const int64_t* const targets = batch->targets.const_data_ptr<int64_t>();
+    EXPECT_EQ(batch->counted, counted - std::count(targets, targets + counted, kIgnoredTarget));
+  }
+  EXPECT_GT(ends, 50);
+}
+
+TEST_F(FileBatches, AFilesEndEndsADocumentThatHasNoToken) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 20, 30, 20)};  // 30 to 49, whose seam is 49, 30.
+  spec.data.document_end_token = 200;
+  const auto batches = Batches::Open(spec, 0);
+  int64_t seams = 0;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const auto batch = Read(spec, *batches, step, 0);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    for (const Row& row : RowsOf(*batch)) {
+      for (int64_t t = 0; t < kSequence; ++t) {
+        const bool begins = t == 0 || row.tokens[t] == 30;
+        EXPECT_EQ(row.targets[t], row.tokens[t] == 49 ? kIgnoredTarget : row.tokens[t] + 1);
+        EXPECT_EQ(row.positions[t], begins ? 0 : row.positions[t - 1] + 1);
+        seams += t > 0 && begins;
+      }
+    }
+  }
+  EXPECT_GT(seams, 3);
+  spec.data.document_end_token.reset();  // Then a file is the ring that it was.
+  const auto whole = Batches::Open(spec, 0);
+  const auto batch = Read(spec, *whole, 1, 0);
+  EXPECT_EQ(batch->counted, 8 * kSequence);
+  EXPECT_FALSE(batch->positions.defined());
+}
+
+TEST_F(FileBatches, DocumentsAreTheSameForEveryWorldAndAfterARestart) {
+  Spec alone = BaseSpec(1, 8);
+  alone.data.tokens = {Write("a", 400, 0, 5, 3.0), Write("b", 100, 3, 7, 1.0)};
+  alone.data.document_end_token = 4;
+  Spec shared = alone;
+  shared.micro_batch = 2;
+  shared.mesh = Mesh::DataParallel(1, 2);
+  for (int64_t step = 1; step <= 12; ++step) {
+    std::vector<Row> one = RowsOf(*Read(alone, *Batches::Open(alone, 0), step, 0)), two;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto fresh = Batches::Open(shared, rank, {step - 1, (step - 1) * 8});
+      for (int64_t m = 0; m < 2; ++m) {
+        for (Row& row : RowsOf(*Read(shared, *fresh, step, m))) two.push_back(std::move(row));
+      }
+    }
+    ASSERT_EQ(one.size(), two.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(one[i].tokens, two[i].tokens);
+      EXPECT_EQ(one[i].targets, two[i].targets);
+      EXPECT_EQ(one[i].positions, two[i].positions);
+    }
+  }
+}
+
+TEST_F(FileBatches, TargetsThatTheMaskLeavesOutDoNotCount) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 210, 0, 210)};
+  std::ofstream mask(dir_.File("mask"), std::ios::binary);
+  for (int i = 0; i < 210; ++i) mask.put(static_cast<char>(i % 3 == 1));
+  mask.close();
+  spec.data.tokens[0].mask = dir_.File("mask");
+  const auto batches = Batches::Open(spec, 0);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  for (int64_t step = 1; step <= 10; ++step) {
+    const auto batch = Read(spec, *batches, step, 0);
+    Rows rows;
+    AddRows(batch, &rows);
+    for (const auto& row : rows) {
+      for (int k = 0; k < kSequence; ++k) {
+        const int64_t next = (row[k] + 1) % 210;
+        EXPECT_EQ(row[kSequence + k], next % 3 == 1 ? next : kIgnoredTarget);
+      }
+    }
+  }
+}
+
+TEST_F(FileBatches, NameTheMaskThatIsMissingOrShort) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 100), Write("b", 50)};
+  spec.data.tokens[1].mask = "/nonexistent/b.mask";
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
+              HasSubstr("data.tokens[1].mask: /nonexistent/b.mask: open: No such file"));
+  spec.data.tokens[1].mask = Write("mask", 49).path;
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
+              AllOf(HasSubstr("data.tokens[1].mask: "), HasSubstr("mask: has 49 bytes")));
+}
+
 TEST_F(FileBatches, NameTheFileThatIsMissing) {
   Spec spec = BaseSpec(1, 8);
   spec.data.tokens = {Write("there", 100), {"/nonexistent/corpus.bin", 1, TokenType::kU8}};
@@ -254,6 +394,11 @@ TEST_F(FileBatches, TraitsNameEachFileByItsField) {
               ElementsAre(AllOf(HasSubstr("data.tokens[0].path "), HasSubstr("a = 100 bytes, ")),
                           AllOf(HasSubstr("data.tokens[1].path "), HasSubstr("b = 50 bytes, "))));
   EXPECT_THAT(*Batches::Open(SyntheticSpec(1, 8), 0)->Traits(), ElementsAre());
+  spec.data.tokens[0].mask = Write("mask", 100).path;
+  EXPECT_THAT(*Batches::Open(spec, 0)->Traits(),
+              ElementsAre(HasSubstr("data.tokens[0].path "),
+                          AllOf(HasSubstr("data.tokens[0].mask "), HasSubstr("mask = 100 bytes, ")),
+                          HasSubstr("data.tokens[1].path ")));
 }
 
 Spec EvaluationSpec(int64_t world, int64_t micro_batch, std::vector<TokenSource> files) {
@@ -335,6 +480,24 @@ TEST_F(EvaluationTest, IgnoredTokensDoNotCount) {
   Spec spec = EvaluationSpec(1, 1, {Write("a", 5, 0, 5)});
   spec.data.ignored_token = 3;
   EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, 2, kX, 4}}));
+}
+
+TEST_F(EvaluationTest, DocumentsAndMasksAreThoseOfTraining) {
+  TokenSource file = Write("a", 11, 0, 11);
+  std::ofstream(dir_.File("mask"), std::ios::binary) << std::string("\1\1\1\1\1\1\0\1\1\1\1", 11);
+  file.mask = dir_.File("mask");
+  Spec spec = EvaluationSpec(1, 2, {file});
+  spec.data.document_end_token = 1;
+  EXPECT_EQ(Evaluate(spec), (Rows{{0, 1, 2, 3, 1, kX, 3, 4},
+                                  {4, 5, 6, 7, 5, kX, 7, 8},
+                                  {8, 9, 10, 0, 9, 10, kX, kX},
+                                  {0, 0, 0, 0, kX, kX, kX, kX}}));
+  const auto batches = EvaluationBatches::Open(spec, 0);
+  const auto first = Read(spec, *batches, 0), last = Read(spec, *batches, 1);
+  ExpectDocuments(*first, {0, 2, 4});
+  ExpectDocuments(*last, {0, 4});
+  EXPECT_EQ(RowsOf(*first)[0].positions, (std::vector<int64_t>{0, 1, 0, 1}));
+  EXPECT_EQ(RowsOf(*last)[1].positions, (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
 TEST_F(EvaluationTest, TraitsNameEachFileByItsField) {

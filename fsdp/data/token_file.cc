@@ -33,6 +33,18 @@ StoredId FlatIdOf(TokenType type) {
   return StoredId::kU16;
 }
 
+absl::StatusOr<uint64_t> HashOfSample(const InputFile& file) {
+  const int64_t bytes = std::min(kSampleBytes, file.size());
+  std::vector<char> sample(kSamples * bytes);
+  for (int64_t i = 0; i < kSamples; ++i) {
+    // Divided first: a file may be large.
+    const int64_t begin =
+        i == kSamples - 1 ? file.size() - bytes : (file.size() - bytes) / (kSamples - 1) * i;
+    FSDPD_RETURN_IF_ERROR(file.Read(begin, bytes, sample.data() + i * bytes));
+  }
+  return XXH64(sample.data(), sample.size(), /*seed=*/0);
+}
+
 // Half of a Megatron pair, with a hint for who named one of the two files.
 absl::StatusOr<std::unique_ptr<InputFile>> OpenHalf(const std::string& path, const char* extension) {
   auto file = InputFile::Open(path + extension);
@@ -70,18 +82,27 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::OpenMegatron(const std::st
                                                   "does the model have this data's tokenizer?"));
 }
 
-absl::StatusOr<std::string> TokenFile::Traits() const {
-  const int64_t bytes = std::min(kSampleBytes, file_->size());
-  std::vector<char> sample(kSamples * bytes);
-  for (int64_t i = 0; i < kSamples; ++i) {
-    // Divided first: a file may be large.
-    const int64_t begin =
-        i == kSamples - 1 ? file_->size() - bytes : (file_->size() - bytes) / (kSamples - 1) * i;
-    FSDPD_RETURN_IF_ERROR(file_->Read(begin, bytes, sample.data() + i * bytes));
+absl::Status TokenFile::OpenMask(const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> mask, InputFile::Open(path));
+  if (mask->size() != tokens_) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: has %d bytes, and a mask has one for each token, of which %s has %d", path,
+                        mask->size(), file_->path(), tokens_));
   }
+  mask_ = std::move(mask);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TokenFile::Traits() const {
+  FSDPD_ASSIGN_OR_RETURN(const uint64_t hash, HashOfSample(*file_));
   return absl::StrFormat("%s = %d bytes, %d of them tokens of %d bytes, hash of a sample %016x", path(),
-                         file_->size(), tokens_ * BytesOf(type_), BytesOf(type_),
-                         XXH64(sample.data(), sample.size(), /*seed=*/0));
+                         file_->size(), tokens_ * BytesOf(type_), BytesOf(type_), hash);
+}
+
+absl::StatusOr<std::string> TokenFile::MaskTraits() const {
+  if (mask_ == nullptr) return std::string();
+  FSDPD_ASSIGN_OR_RETURN(const uint64_t hash, HashOfSample(*mask_));
+  return absl::StrFormat("%s = %d bytes, hash of a sample %016x", mask_->path(), mask_->size(), hash);
 }
 
 absl::Status TokenFile::Read(int64_t begin, int64_t count, int64_t* out) const {
@@ -95,6 +116,22 @@ absl::Status TokenFile::Read(int64_t begin, int64_t count, int64_t* out) const {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: token %d at byte %d is %s (%s)", path(), out[i], (begin + i) * width,
                         out[i] < 0 ? "negative" : absl::StrCat("not below vocab_size ", vocab_size_), hint_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenFile::ReadMask(int64_t begin, int64_t count, uint8_t* out) const {
+  FSDPD_CHECK(begin >= 0 && count >= 0 && begin <= tokens_ - count);
+  if (mask_ == nullptr) {
+    std::fill_n(out, count, uint8_t{1});
+    return absl::OkStatus();
+  }
+  FSDPD_RETURN_IF_ERROR(mask_->Read(begin, count, out));
+  for (int64_t i = 0; i < count; ++i) {
+    if (out[i] <= 1) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: byte %d is %d, and a mask has 1 where a token counts as a target and 0 where not", mask_->path(),
+        begin + i, out[i]));
   }
   return absl::OkStatus();
 }

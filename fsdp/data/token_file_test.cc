@@ -129,6 +129,45 @@ TEST_F(TokenFileTest, NamesATokenOutsideTheVocabularyByItsOffset) {
               HasSubstr("token 1099511627776 at byte 24 is not below"));
 }
 
+TEST_F(TokenFileTest, AMaskSaysWhichTokensCount) {
+  const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
+  uint8_t counts[3];
+  ASSERT_TRUE((*file)->ReadMask(0, 3, counts).ok());
+  EXPECT_EQ(std::vector<uint8_t>(counts, counts + 3), (std::vector<uint8_t>{1, 1, 1})) << "there is none";
+  EXPECT_EQ(*(*file)->MaskTraits(), "");
+  WriteBytes(dir_.File("mask"), std::string("\1\0\0\1", 4));
+  ASSERT_TRUE((*file)->OpenMask(dir_.File("mask")).ok());
+  ASSERT_TRUE((*file)->ReadMask(1, 3, counts).ok());
+  EXPECT_EQ(std::vector<uint8_t>(counts, counts + 3), (std::vector<uint8_t>{0, 0, 1}));
+  EXPECT_THAT(*(*file)->MaskTraits(), HasSubstr("mask = 4 bytes, hash of a sample "));
+}
+
+TEST_F(TokenFileTest, RefusesAMaskThatIsNoneOfItsTokens) {
+  const auto file = TokenFile::Open(Write<uint16_t>({10, 11, 12, 13}, TokenType::kU16), 100);
+  EXPECT_THAT((*file)->OpenMask(dir_.File("mask")).ToString(), HasSubstr("mask: open: No such file"));
+  for (const size_t bytes : {0, 3, 5, 8}) {
+    WriteBytes(dir_.File("mask"), std::string(bytes, '\1'));
+    EXPECT_THAT(
+        (*file)->OpenMask(dir_.File("mask")).ToString(),
+        HasSubstr("mask: has " + std::to_string(bytes) + " bytes, and a mask has one for each token"));
+  }
+  WriteBytes(dir_.File("mask"),
+             "\1\1"
+             "01");
+  ASSERT_TRUE((*file)->OpenMask(dir_.File("mask")).ok());
+  uint8_t counts[4];
+  EXPECT_THAT((*file)->ReadMask(1, 3, counts).ToString(), HasSubstr("mask: byte 2 is 48, and a mask has 1"));
+}
+
+TEST_F(TokenFileTest, AMaskIsAsLongAsMegatronsIndexSays) {
+  WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {2, 0}, {1, 2, 3, 4, 5});
+  const auto file = TokenFile::Open(Megatron(), 100);
+  WriteBytes(dir_.File("mask"), std::string(5, '\1'));
+  EXPECT_THAT((*file)->OpenMask(dir_.File("mask")).ToString(), HasSubstr("of which"));
+  WriteBytes(dir_.File("mask"), std::string(2, '\1'));
+  EXPECT_TRUE((*file)->OpenMask(dir_.File("mask")).ok());
+}
+
 TEST_F(TokenFileTest, SaysWhereAFileThatShrankEnds) {
   const TokenSource source = Write(std::vector<uint16_t>(50, 0), TokenType::kU16);
   const auto file = TokenFile::Open(source, 100);

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "fsdp/data/permutation.h"
-#include "fsdp/data/token_file.h"
 
 namespace fsdpd {
 namespace {
@@ -16,7 +15,7 @@ class FileWindows : public TokenReader {
   FileWindows(std::unique_ptr<TokenFile> file, const TokenReaderOptions& options)
       : file_(std::move(file)), options_(options) {}
 
-  absl::Status Read(int64_t index, int64_t* out) const override {
+  absl::Status Read(int64_t index, TokenWindow* out) const override {
     const int64_t tokens = file_->tokens();
     const int64_t windows = tokens / options_.window_tokens;
     const uint64_t epoch_seed = Mix(options_.seed, static_cast<uint64_t>(index / windows));
@@ -24,13 +23,22 @@ class FileWindows : public TokenReader {
     const int64_t shift = static_cast<int64_t>(Mix(epoch_seed) % static_cast<uint64_t>(tokens));
     const int64_t begin = (shift + window * options_.window_tokens) % tokens;
     const int64_t before_end = std::min(options_.window_tokens, tokens - begin);
-    FSDPD_RETURN_IF_ERROR(file_->Read(begin, before_end, out));
-    return file_->Read(0, options_.window_tokens - before_end, out + before_end);
+    out->ids.resize(options_.window_tokens);
+    out->counts.resize(options_.window_tokens);
+    out->file_end = before_end < options_.window_tokens ? before_end : 0;
+    FSDPD_RETURN_IF_ERROR(ReadPart(begin, 0, before_end, out));
+    return ReadPart(0, before_end, options_.window_tokens, out);
   }
 
-  absl::StatusOr<std::string> Traits() const override { return file_->Traits(); }
+  const TokenFile* file() const override { return file_.get(); }
 
  private:
+  // The file's tokens from `begin` on, as the window's [first, end).
+  absl::Status ReadPart(int64_t begin, int64_t first, int64_t end, TokenWindow* out) const {
+    FSDPD_RETURN_IF_ERROR(file_->Read(begin, end - first, out->ids.data() + first));
+    return file_->ReadMask(begin, end - first, out->counts.data() + first);
+  }
+
   const std::unique_ptr<TokenFile> file_;
   const TokenReaderOptions options_;
 };
@@ -39,15 +47,18 @@ class SyntheticTokens : public TokenReader {
  public:
   explicit SyntheticTokens(const TokenReaderOptions& options) : options_(options) {}
 
-  absl::Status Read(int64_t index, int64_t* out) const override {
+  absl::Status Read(int64_t index, TokenWindow* out) const override {
     const uint64_t window_seed = Mix(options_.seed, static_cast<uint64_t>(index));
+    out->ids.resize(options_.window_tokens);
+    out->counts.assign(options_.window_tokens, 1);
+    out->file_end = 0;
     for (int64_t i = 0; i < options_.window_tokens; ++i) {
-      out[i] = static_cast<int64_t>(Mix(window_seed, i) % static_cast<uint64_t>(options_.vocab_size));
+      out->ids[i] = static_cast<int64_t>(Mix(window_seed, i) % static_cast<uint64_t>(options_.vocab_size));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Traits() const override { return std::string(); }
+  const TokenFile* file() const override { return nullptr; }
 
  private:
   const TokenReaderOptions options_;
@@ -55,10 +66,9 @@ class SyntheticTokens : public TokenReader {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TokenReader>> OpenTokenFile(const TokenSource& source,
-                                                           const TokenReaderOptions& options) {
+absl::StatusOr<std::unique_ptr<TokenReader>> MakeFileWindows(std::unique_ptr<TokenFile> file,
+                                                             const TokenReaderOptions& options) {
   FSDPD_CHECK(options.window_tokens > 1);
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(source, options.vocab_size));
   if (file->tokens() < options.window_tokens) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: holds %d tokens, but one sample takes %d (sequence_length + 1)", file->path(),

@@ -13,22 +13,28 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
-#include "fsdp/plan/spec/spec.h"
+#include "fsdp/data/token_file.h"
 
 namespace fsdpd {
+
+struct TokenWindow {
+  std::vector<int64_t> ids;     // Each below the vocabulary's size.
+  std::vector<uint8_t> counts;  // By id, 1 where it counts as a target and 0 where it does not.
+  int64_t file_end = 0;         // Those from here on do not follow the ones before them: the ring's seam. 0:
+                                // the window has none within.
+};
 
 class TokenReader {
  public:
   virtual ~TokenReader() = default;
 
-  // Writes `window_tokens` ids, each below the vocabulary's size, to `out`. `index` counts all windows ever
-  // taken from this source: index / windows is the epoch.
-  virtual absl::Status Read(int64_t index, int64_t* out) const = 0;
+  // A window of `window_tokens` ids. `index` counts all windows ever taken from this source: index / windows
+  // is the epoch.
+  virtual absl::Status Read(int64_t index, TokenWindow* out) const = 0;
 
-  // Its file's; empty where there is none.
-  virtual absl::StatusOr<std::string> Traits() const = 0;
+  virtual const TokenFile* file() const = 0;  // Null where there is none.
 };
 
 struct TokenReaderOptions {
@@ -37,8 +43,8 @@ struct TokenReaderOptions {
   uint64_t seed = 1;
 };
 
-absl::StatusOr<std::unique_ptr<TokenReader>> OpenTokenFile(const TokenSource& file,
-                                                           const TokenReaderOptions& options);
+absl::StatusOr<std::unique_ptr<TokenReader>> MakeFileWindows(std::unique_ptr<TokenFile> file,
+                                                             const TokenReaderOptions& options);
 
 // Ids are a hash of seed, index and place, uniform over 0 .. options.vocab_size-1.
 std::unique_ptr<TokenReader> MakeSyntheticTokens(const TokenReaderOptions& options);

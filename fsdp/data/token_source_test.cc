@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/check.h"
 #include "base/temp_dir.h"
 #include "fsdp/data/megatron_files.h"
 
@@ -28,34 +29,43 @@ class TokenSourceTest : public ::testing::Test {
   TempDir dir_;
 };
 
+absl::StatusOr<std::unique_ptr<TokenReader>> Windows(const TokenSource& source,
+                                                     const TokenReaderOptions& options) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file, TokenFile::Open(source, options.vocab_size));
+  if (!source.mask.empty()) FSDPD_RETURN_IF_ERROR(file->OpenMask(source.mask));
+  return MakeFileWindows(std::move(file), options);
+}
+
 // First tokens of windows [begin, end) of a source.
-std::vector<int64_t> Starts(const TokenReader& reader, int64_t window_tokens, int64_t begin, int64_t end) {
+std::vector<int64_t> Starts(const TokenReader& reader, int64_t begin, int64_t end) {
   std::vector<int64_t> starts;
-  std::vector<int64_t> window(window_tokens);
+  TokenWindow window;
   for (int64_t i = begin; i < end; ++i) {
-    EXPECT_TRUE(reader.Read(i, window.data()).ok());
-    starts.push_back(window[0]);
+    EXPECT_TRUE(reader.Read(i, &window).ok());
+    starts.push_back(window.ids[0]);
   }
   return starts;
 }
 
 TEST_F(TokenSourceTest, AnEpochReadsEveryWindowOnceAndConsecutively) {
-  const auto file = OpenTokenFile(Write(23), {5, 100, 1});
+  const auto file = Windows(Write(23), {5, 100, 1});
   ASSERT_TRUE(file.ok());
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> seen;
     for (int64_t i = 0; i < 4; ++i) {  // 23 tokens hold 4 windows of 5.
-      int64_t window[5];
-      ASSERT_TRUE((*file)->Read(epoch * 4 + i, window).ok());
-      for (int k = 0; k < 5; ++k) EXPECT_EQ(window[k], (window[0] + k) % 23);  // The file is a ring.
-      seen.insert(window, window + 5);
+      TokenWindow window;
+      ASSERT_TRUE((*file)->Read(epoch * 4 + i, &window).ok());
+      const std::vector<int64_t>& ids = window.ids;
+      for (int k = 0; k < 5; ++k) EXPECT_EQ(ids[k], (ids[0] + k) % 23);  // The file is a ring.
+      EXPECT_EQ(window.file_end, ids[0] > 18 ? 23 - ids[0] : 0);
+      seen.insert(ids.begin(), ids.end());
     }
     EXPECT_EQ(seen.size(), 20u);
   }
 }
 
 TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
-  const auto file = OpenTokenFile(Write(500), {5, 1000, 1});
+  const auto file = Windows(Write(500), {5, 1000, 1});
   ASSERT_TRUE(file.ok());
   const auto place_in_file =
       [](std::vector<int64_t> starts) {  // Which window, whatever the epoch's offset is.
@@ -63,8 +73,8 @@ TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
         for (int64_t& start : starts) start = (start - offset) / 5;
         return starts;
       };
-  const auto first = Starts(**file, 5, 0, 100);
-  const auto second = Starts(**file, 5, 100, 200);
+  const auto first = Starts(**file, 0, 100);
+  const auto second = Starts(**file, 100, 200);
   EXPECT_NE(place_in_file(first), place_in_file(second));
   EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()).size(), 100u);
   EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
@@ -72,35 +82,50 @@ TEST_F(TokenSourceTest, EveryEpochHasAnOrderOfItsOwn) {
 
 TEST_F(TokenSourceTest, AnotherSeedIsAnotherOrder) {
   const TokenSource source = Write(500);
-  EXPECT_NE(Starts(**OpenTokenFile(source, {5, 1000, 1}), 5, 0, 100),
-            Starts(**OpenTokenFile(source, {5, 1000, 2}), 5, 0, 100));
+  EXPECT_NE(Starts(**Windows(source, {5, 1000, 1}), 0, 100), Starts(**Windows(source, {5, 1000, 2}), 0, 100));
 }
 
 TEST_F(TokenSourceTest, MegatronsDocumentsGiveTheWindowsOfAFlatFile) {
   std::vector<uint16_t> ids(50);
   std::iota(ids.begin(), ids.end(), 0);
   WriteMegatron<uint16_t>(dir_.File("corpus"), 8, {7, 0, 13, 30}, ids);
-  const auto megatron = OpenTokenFile({dir_.File("corpus"), 1, TokenType::kMegatron}, {5, 100, 1});
+  const auto megatron = Windows({dir_.File("corpus"), 1, TokenType::kMegatron}, {5, 100, 1});
   ASSERT_TRUE(megatron.ok()) << megatron.status();
-  EXPECT_EQ(Starts(**megatron, 5, 0, 30), Starts(**OpenTokenFile(Write(50), {5, 100, 1}), 5, 0, 30));
+  EXPECT_EQ(Starts(**megatron, 0, 30), Starts(**Windows(Write(50), {5, 100, 1}), 0, 30));
+}
+
+TEST_F(TokenSourceTest, AMaskGoesWithItsTokensAroundTheRing) {
+  TokenSource source = Write(23);
+  std::string mask;
+  for (int i = 0; i < 23; ++i) mask.push_back(static_cast<char>(i % 3 == 0));
+  WriteBytes(dir_.File("mask"), mask);
+  source.mask = dir_.File("mask");
+  const auto windows = Windows(source, {5, 100, 1});
+  ASSERT_TRUE(windows.ok()) << windows.status();
+  TokenWindow window;
+  for (int64_t i = 0; i < 12; ++i) {
+    ASSERT_TRUE((*windows)->Read(i, &window).ok());
+    for (int k = 0; k < 5; ++k) EXPECT_EQ(window.counts[k], window.ids[k] % 3 == 0) << window.ids[k];
+  }
 }
 
 TEST_F(TokenSourceTest, RefusesAnEmptyOrShortFileWithItsSize) {
-  EXPECT_THAT(OpenTokenFile(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("holds 0 tokens"));
-  EXPECT_THAT(OpenTokenFile(Write(4), {5, 100, 1}).status().ToString(),
+  EXPECT_THAT(Windows(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(Windows(Write(4), {5, 100, 1}).status().ToString(),
               HasSubstr("tokens.bin: holds 4 tokens, but one sample takes 5"));
 }
 
 TEST(SyntheticTokens, RepeatForTheSameSeedAndStayInTheVocabulary) {
   const TokenReaderOptions options{65, 11, 42};
-  int64_t a[65], b[65], other[65];
-  ASSERT_TRUE(MakeSyntheticTokens(options)->Read(9, a).ok());
-  ASSERT_TRUE(MakeSyntheticTokens(options)->Read(9, b).ok());
-  ASSERT_TRUE(MakeSyntheticTokens({65, 11, 43})->Read(9, other).ok());
-  EXPECT_TRUE(std::equal(a, a + 65, b));
-  EXPECT_FALSE(std::equal(a, a + 65, other));
-  EXPECT_EQ(std::set<int64_t>(a, a + 65).size(), 11u);  // All of a small vocabulary, and nothing else.
-  EXPECT_LT(*std::max_element(a, a + 65), 11);
+  TokenWindow a, b, other;
+  ASSERT_TRUE(MakeSyntheticTokens(options)->Read(9, &a).ok());
+  ASSERT_TRUE(MakeSyntheticTokens(options)->Read(9, &b).ok());
+  ASSERT_TRUE(MakeSyntheticTokens({65, 11, 43})->Read(9, &other).ok());
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_NE(a.ids, other.ids);
+  EXPECT_EQ(std::set<int64_t>(a.ids.begin(), a.ids.end()).size(), 11u);  // All of a small vocabulary.
+  EXPECT_LT(*std::max_element(a.ids.begin(), a.ids.end()), 11);
+  EXPECT_EQ(a.counts, std::vector<uint8_t>(65, 1));
 }
 
 }  // namespace

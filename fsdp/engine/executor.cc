@@ -91,8 +91,9 @@ Executor::~Executor() {
 
 void Executor::UseGraphs(int device_index) {
   FSDPD_CHECK(submitted_ == 0);
-  if (!operations_->Recordable()) {
-    LogInfo("steps are submitted instruction by instruction: a unit of this model cannot be recorded");
+  const absl::Status recordable = operations_->Recordable();
+  if (!recordable.ok()) {
+    LogInfo("steps are submitted instruction by instruction: %s", recordable.message());
     return;
   }
   graphs_ = true;

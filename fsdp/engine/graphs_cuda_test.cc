@@ -189,6 +189,30 @@ TEST_F(GraphsBetween, SpikesAreJudgedByTheNormsOfLaunchedSteps) {
   ExpectSame(without, with, 0);
 }
 
+// Attended to at once in bf16, one by one in fp32, and on the CPU.
+TEST_F(GraphsBetween, DocumentsAreOthersInEachStepAndNoneIsLaunched) {
+  const auto packed = [](v1::DType compute, v1::Device device) {
+    v1::JobSpec job = JobOf({"", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, compute}, true);
+    job.mutable_data()->mutable_synthetic()->set_vocab(40);
+    job.mutable_data()->set_document_end_token(7);
+    job.mutable_resources()->set_device(device);
+    return job;
+  };
+  const LocalJobResult exact = Train(packed(v1::DTYPE_FP32, v1::DEVICE_CPU));
+  const int before = Launches();
+  for (const v1::DType compute : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
+    const LocalJobResult result = Train(packed(compute, v1::DEVICE_CUDA));
+    const double relative = compute == v1::DTYPE_FP32 ? 1e-3 : 2e-2;
+    for (size_t s = 0; s < exact.reports[0].size(); ++s) {
+      const double loss = exact.reports[0][s].loss(), evaluated = exact.reports[0][s].evaluation().loss();
+      EXPECT_NEAR(result.reports[0][s].loss(), loss, relative * loss) << s + 1;
+      EXPECT_NEAR(result.reports[0][s].evaluation().loss(), evaluated, relative * evaluated) << s + 1;
+      EXPECT_EQ(result.reports[0][s].tokens(), exact.reports[0][s].tokens()) << s + 1;
+    }
+  }
+  EXPECT_EQ(Launches(), before);
+}
+
 // All three are launched.
 TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
   const TempDir dir;

@@ -144,6 +144,7 @@ struct Case {
   int micro_batches;
   int context = 1;
   int tensor = 1;
+  bool documents = false;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
@@ -151,7 +152,7 @@ std::string NameOf(const TestParamInfo<Case>& info) {
   const std::string recompute = v1::Recompute_Name(c.recompute).substr(10);
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
          std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
-         (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "");
+         (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "");
 }
 
 // Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
@@ -171,6 +172,10 @@ v1::JobSpec JobOf(const Case& c) {
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-4);
   job.mutable_fsdp()->set_recompute(c.recompute);
   job.mutable_data()->set_sequence_length(256 * c.context);
+  if (c.documents) {
+    job.mutable_data()->mutable_synthetic()->set_vocab(64);
+    job.mutable_data()->set_document_end_token(7);
+  }
   job = Over(job, c.mesh, c.world, c.micro_batches);
   job.mutable_parallel()->set_context(c.context);
   job.mutable_parallel()->set_tensor(c.tensor);
@@ -184,14 +189,16 @@ class MemoryPlan : public ::testing::TestWithParam<Case> {
 };
 
 // What no component of the plan names and is always there: the rotation's tables, the step's scalars, and the
-// micro-batches' tokens and targets, of which the plan counts one (as what the first and the last unit keep).
+// micro-batches' tokens, targets and positions, of which the plan counts one (as what the first and the last
+// unit keep).
 int64_t UnplannedOf(const Plan& plan) {
   constexpr int64_t kSmallest = 512;  // Bytes that any tensor takes.
   constexpr int64_t kScalars = 12;    // Tensors, of operations.h and adamw.h.
   const auto& llama = std::get<LlamaConfig>(plan.spec.model);
   const int64_t sequence = plan.spec.data.sequence_length;
   const auto tables = 2 * sequence * llama.head_size / 2 * BytesOf(DType::kFp32);
-  const int64_t batches = plan.spec.micro_batches_per_step() * plan.spec.micro_batch * sequence * 2 * 8;
+  const int64_t parts = plan.spec.data.document_end_token.has_value() ? 3 : 2;
+  const int64_t batches = plan.spec.micro_batches_per_step() * plan.spec.micro_batch * sequence * parts * 8;
   return tables + kScalars * kSmallest + batches;
 }
 
@@ -235,18 +242,19 @@ const TestMesh kHybrid{"Hybrid", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEG
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, MemoryPlan,
-    ::testing::Values(Case{kNoShard, 1, v1::RECOMPUTE_NONE, 1}, Case{kNoShard, 2, v1::RECOMPUTE_SELECTIVE, 2},
-                      Case{kOptim, 2, v1::RECOMPUTE_NONE, 1}, Case{kOptim, 4, v1::RECOMPUTE_FULL, 2},
-                      Case{kOptimGrads, 2, v1::RECOMPUTE_SELECTIVE, 1},
-                      Case{kOptimGrads, 3, v1::RECOMPUTE_NONE, 2}, Case{kFull, 1, v1::RECOMPUTE_NONE, 1},
-                      Case{kFull, 2, v1::RECOMPUTE_NONE, 1}, Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2},
-                      Case{kFull, 4, v1::RECOMPUTE_FULL, 1}, Case{kFull, 8, v1::RECOMPUTE_FULL, 3},
-                      Case{kReplicated, 4, v1::RECOMPUTE_NONE, 1}, Case{kHybrid, 4, v1::RECOMPUTE_FULL, 2},
-                      Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 2, 4},
-                      Case{kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2},
-                      Case{kNoShard, 2, v1::RECOMPUTE_FULL, 2, 1, 2},
-                      Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 4},
-                      Case{kFull, 4, v1::RECOMPUTE_NONE, 2, 2, 2}),
+    ::testing::Values(
+        Case{kNoShard, 1, v1::RECOMPUTE_NONE, 1}, Case{kNoShard, 2, v1::RECOMPUTE_SELECTIVE, 2},
+        Case{kOptim, 2, v1::RECOMPUTE_NONE, 1}, Case{kOptim, 4, v1::RECOMPUTE_FULL, 2},
+        Case{kOptimGrads, 2, v1::RECOMPUTE_SELECTIVE, 1}, Case{kOptimGrads, 3, v1::RECOMPUTE_NONE, 2},
+        Case{kFull, 1, v1::RECOMPUTE_NONE, 1}, Case{kFull, 2, v1::RECOMPUTE_NONE, 1},
+        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 1},
+        Case{kFull, 8, v1::RECOMPUTE_FULL, 3}, Case{kReplicated, 4, v1::RECOMPUTE_NONE, 1},
+        Case{kHybrid, 4, v1::RECOMPUTE_FULL, 2}, Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 2},
+        Case{kFull, 4, v1::RECOMPUTE_FULL, 2, 4}, Case{kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2},
+        Case{kNoShard, 2, v1::RECOMPUTE_FULL, 2, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 4},
+        Case{kFull, 4, v1::RECOMPUTE_NONE, 2, 2, 2}, Case{kFull, 2, v1::RECOMPUTE_NONE, 2, 1, 1, true},
+        Case{kFull, 2, v1::RECOMPUTE_FULL, 1, 1, 1, true},
+        Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 2, true}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

@@ -149,6 +149,11 @@ void Operations::MakeInputs() {
   for (MicroBatch& each : micro_batches_) {
     for (at::Tensor* input : {&each.input.tokens, &each.input.targets})
       *input = at::zeros({spec().micro_batch, cut.tokens()}, tokens);
+    if (spec().data.document_end_token.has_value()) {
+      each.input.positions = at::zeros_like(each.input.tokens);
+      if (parts_.device.is_cuda())
+        each.bounds_room = at::zeros({BoundsRoom(spec().micro_batch, cut.tokens())}, tokens.dtype(at::kInt));
+    }
     if (cut.ranks == 1) continue;
     each.input.positions =
         at::tensor(positions).to(parts_.device).expand({spec().micro_batch, -1}).contiguous();
@@ -244,8 +249,19 @@ void Operations::SetCounted(int64_t counted) {
 void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
   to->input.tokens.copy_(batch.tokens, /*non_blocking=*/true);
   to->input.targets.copy_(batch.targets, /*non_blocking=*/true);
+  if (batch.positions.defined()) LoadDocuments(batch, to);
   to->input.hidden = at::Tensor();
   to->grad_hidden = at::Tensor();
+}
+
+// No kernel of the CPU reads bounds.
+void Operations::LoadDocuments(const Batch& batch, MicroBatch* to) const {
+  to->input.positions.copy_(batch.positions, /*non_blocking=*/true);
+  to->input.documents.starts = batch.documents.starts;
+  if (!to->bounds_room.defined()) return;
+  const auto bounds = static_cast<int64_t>(batch.documents.starts.size()) + 1;
+  to->input.documents.bounds = to->bounds_room.narrow(0, 0, bounds);
+  to->input.documents.bounds.copy_(batch.documents.bounds.narrow(0, 0, bounds), /*non_blocking=*/true);
 }
 
 absl::Status Operations::Run(const Instruction& instruction, bool saves) {
@@ -472,9 +488,13 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
   results_[result_slot_].copy_(result, /*non_blocking=*/true);
 }
 
-bool Operations::Recordable() const {
-  return std::all_of(parts_.units->begin(), parts_.units->end(),
-                     [](const std::unique_ptr<Unit>& unit) { return unit->Recordable(); });
+absl::Status Operations::Recordable() const {
+  if (spec().data.document_end_token.has_value())
+    return absl::FailedPreconditionError("each step's documents are others (data.document_end_token)");
+  if (!std::all_of(parts_.units->begin(), parts_.units->end(),
+                   [](const std::unique_ptr<Unit>& unit) { return unit->Recordable(); }))
+    return absl::FailedPreconditionError("a unit of this model cannot be recorded");
+  return absl::OkStatus();
 }
 
 void Operations::BeginRecording(int result_slot) {

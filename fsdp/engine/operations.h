@@ -96,9 +96,9 @@ class Operations {
   // `saves`: the step that the instruction is part of.
   absl::Status Run(const Instruction& instruction, bool saves);
 
-  // Whether a step's instructions may be recorded and done again by the device alone, BeginStep apart: all
-  // that changes from step to step has fixed places there, but for the result's.
-  bool Recordable() const;
+  // That a step's instructions may be recorded and done again by the device alone, BeginStep apart: all that
+  // changes from step to step has fixed places there, but for the result's. FAILED_PRECONDITION says why not.
+  absl::Status Recordable() const;
   // Before a step is recorded, whose result goes to `result_slot` in each launch. When that failed, and what
   // was recorded so far is done anew, ForgetRecording.
   void BeginRecording(int result_slot);
@@ -122,6 +122,7 @@ class Operations {
   };
   struct MicroBatch {
     UnitInput input;         // Hidden states move through it from unit to unit.
+    at::Tensor bounds_room;  // Where input.documents.bounds is, of which there may be more or fewer.
     at::Tensor grad_hidden;  // Moves back.
   };
 
@@ -132,6 +133,7 @@ class Operations {
   void BindUnit(int unit);
   void SetCounted(int64_t counted);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
+  void LoadDocuments(const Batch& batch, MicroBatch* to) const;
   absl::Status Publish(const Instruction& instruction);
   absl::Status Gather(const Instruction& instruction);
   absl::Status Forward(const Instruction& instruction);

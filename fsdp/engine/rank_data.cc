@@ -55,6 +55,7 @@ BatchReaderOptions ReaderOf(const RankDataOptions& options) {
   BatchReaderOptions reader;
   reader.rows = options.spec->micro_batch;
   reader.sequence = options.spec->SequenceOf(options.rank).tokens();
+  reader.documents = options.spec->data.document_end_token.has_value();
   reader.device = options.spec->device;
   reader.clock = options.clock;
   return reader;

@@ -1,0 +1,146 @@
+// Documents within samples, and targets that a mask leaves out: the same job over any ranks, whole or with
+// its matrices cut, is the job on one rank; and what documents are for is seen in its losses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kRoundOff = 1e-5;
+constexpr char kEnd = '.';
+
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
+const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+
+class DocumentsOfJobs : public ::testing::Test {
+ protected:
+  // Letters count as targets, and nothing else.
+  v1::JobSpec PackedJob() {
+    const std::string text =
+        "to be. or not to be. that is. the question. whether. tis nobler. in the mind to suffer.a.b..";
+    std::ofstream(dir_.File("text"), std::ios::binary) << text;
+    std::ofstream mask(dir_.File("mask"), std::ios::binary);
+    for (const char each : text) mask.put(static_cast<char>(each >= 'a'));
+    mask.close();
+    v1::JobSpec job = TestJob();
+    v1::Llama* llama = job.mutable_model()->mutable_llama();
+    llama->set_vocab_size(256);
+    llama->set_heads(4);
+    llama->set_kv_heads(2);
+    llama->set_head_size(6);
+    job.mutable_optimizer()->set_clip_norm(0.5);
+    v1::Data* data = job.mutable_data();
+    data->clear_synthetic();
+    data->set_sequence_length(24);
+    data->set_document_end_token(kEnd);
+    v1::TokenFile* file = data->add_tokens();
+    file->set_path(dir_.File("text"));
+    file->set_mask(dir_.File("mask"));
+    file->set_type(v1::TOKEN_TYPE_U8);
+    *data->add_validation() = *file;
+    job.mutable_train()->mutable_evaluation()->set_every_steps(3);
+    return job;
+  }
+
+  TempDir dir_;
+};
+
+void ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual) {
+  int evaluations = 0;
+  for (size_t s = 0; s < expected.reports[0].size(); ++s) {
+    const v1::StepReport &one = expected.reports[0][s], &other = actual.reports[0][s];
+    EXPECT_EQ(one.tokens(), other.tokens());
+    EXPECT_EQ(one.evaluation().tokens(), other.evaluation().tokens());
+    EXPECT_NEAR(one.evaluation().loss(), other.evaluation().loss(), kRoundOff * one.evaluation().loss());
+    evaluations += one.has_evaluation();
+  }
+  EXPECT_EQ(evaluations, 2);
+}
+
+TEST_F(DocumentsOfJobs, AreTheSameInEveryMeshAndStrategy) {
+  const LocalJobResult alone = Train(PackedJob());
+  struct Case {
+    TestMesh mesh;
+    int world, micro_batches, tensor;
+  };
+  for (const Case& c :
+       {Case{kNoShard, 2, 3, 1}, Case{kOptimGrads, 2, 1, 1}, Case{kParams, 2, 2, 1}, Case{kParams, 4, 1, 1},
+        Case{kHfsdp, 4, 3, 1}, Case{kNoShard, 2, 1, 2}, Case{kParams, 4, 2, 2}, Case{kParams, 4, 1, 4}}) {
+    SCOPED_TRACE(c.mesh.name + " of " + std::to_string(c.world) + " tensor " + std::to_string(c.tensor));
+    v1::JobSpec job = Over(PackedJob(), c.mesh, c.world, c.micro_batches);
+    job.mutable_parallel()->set_tensor(c.tensor);
+    job.mutable_train()->set_micro_batch(job.train().micro_batch() * c.tensor);
+    const LocalJobResult shared = Train(job);
+    ExpectSame(alone, shared, kRoundOff);
+    ExpectSameEvaluations(alone, shared);
+  }
+}
+
+TEST_F(DocumentsOfJobs, RecomputeIsTheSameBits) {
+  const LocalJobResult kept = Train(PackedJob());
+  for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+    v1::JobSpec job = PackedJob();
+    job.mutable_fsdp()->set_recompute(recompute);
+    ExpectSame(kept, Train(job), 0);
+  }
+}
+
+TEST_F(DocumentsOfJobs, AJobGoesOnWithThoseThatItWouldHaveHad) {
+  const LocalJobResult whole = Train(PackedJob());
+  v1::JobSpec saving = PackedJob();
+  saving.mutable_checkpoint()->set_dir(dir_.File("checkpoints"));
+  saving.mutable_checkpoint()->set_every_steps(3);
+  Train(saving);
+  v1::JobSpec job = PackedJob();
+  job.mutable_checkpoint()->set_load(dir_.File("checkpoints/iter_0000003"));
+  const LocalJobResult resumed = Train(job);
+  ASSERT_EQ(resumed.reports[0].size(), 3u);
+  for (size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.reports[0][s].loss(), whole.reports[0][s + 3].loss());
+  EXPECT_EQ(resumed.weights, whole.weights);
+}
+
+TEST_F(DocumentsOfJobs, WhatTheyDoIsSeenInTheFirstLoss) {
+  const auto first = [](const v1::JobSpec& job) { return Train(job).reports[0][0].loss(); };
+  const double packed = first(PackedJob()), seen = 10 * kRoundOff * packed;
+  v1::JobSpec whole = PackedJob();
+  whole.mutable_data()->clear_document_end_token();
+  v1::JobSpec unmasked = PackedJob();
+  unmasked.mutable_data()->mutable_tokens(0)->clear_mask();
+  EXPECT_GT(std::abs(first(whole) - packed), seen);
+  EXPECT_GT(std::abs(first(unmasked) - packed), seen);
+}
+
+TEST_F(DocumentsOfJobs, AnEvaluationCountsWhatTheMaskLeavesIn) {
+  const auto evaluation = [](const v1::JobSpec& job) { return Train(job).reports[0][2].evaluation(); };
+  v1::JobSpec unmasked = PackedJob();
+  unmasked.mutable_data()->mutable_validation(0)->clear_mask();
+  const auto packed = evaluation(PackedJob()), all = evaluation(unmasked);
+  EXPECT_LT(packed.tokens(), all.tokens());
+  EXPECT_GT(std::abs(packed.loss() - all.loss()), 10 * kRoundOff * packed.loss());
+}
+
+TEST_F(DocumentsOfJobs, WhereNoTargetCountsNothingIsLearnt) {
+  v1::JobSpec job = PackedJob();
+  std::ofstream(dir_.File("none"), std::ios::binary)
+      << std::string(std::filesystem::file_size(dir_.File("mask")), '\0');
+  job.mutable_data()->mutable_tokens(0)->set_mask(dir_.File("none"));
+  job.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
+  const LocalJobResult result = Train(job);
+  EXPECT_EQ(result.reports[0][0].loss(), 0);
+  EXPECT_EQ(result.reports[0][0].grad_norm(), 0);
+  v1::JobSpec still = job;
+  still.mutable_train()->set_steps(1);
+  EXPECT_EQ(result.weights, Train(still).weights);
+}
+
+}  // namespace
+}  // namespace fsdpd
