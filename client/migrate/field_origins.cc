@@ -43,6 +43,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"data.tokens", {"train_data_path", "data_path"}},
     {"data.synthetic", {"mock_data"}},
     {"data.sequence_length", {"seq_length"}},
+    {"data.document_end_token", {"null_tokenizer_eod_id", "reset_attention_mask"}},
     {"data.validation", {"valid_data_path"}},
     {"train.steps", {"train_iters", "train_samples"}},
     {"train.micro_batch", {"micro_batch_size"}},

@@ -110,6 +110,27 @@ mixed_precision: bf16_mixed
   EXPECT_EQ(job.precision().compute(), v1::DTYPE_BF16);
 }
 
+TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
+  const std::string all = " --reset-position-ids --reset-attention-mask --eod-mask-loss";
+  const Result whole = Convert(kLlama8b + all + " --null-tokenizer-eod-id 2");
+  for (const SpecFault& fault : whole.faults)
+    EXPECT_EQ(fault.violation.level, FaultLevel::kWarn) << Render(fault);
+  EXPECT_EQ(whole.job.data().document_end_token(), 2);
+  EXPECT_TRUE(CheckJob(whole.job).empty());
+  EXPECT_FALSE(Convert(kLlama8b).job.data().has_document_end_token());
+  // The end is a tokenizer's, and the first token of a document has nothing that it could be told from.
+  EXPECT_TRUE(Has(Convert(kLlama8b + all).faults, "document_end"));
+  const Result first = Convert(std::string(kLlama8b) +
+                               " --reset-position-ids --reset-attention-mask --null-tokenizer-eod-id 2");
+  EXPECT_TRUE(Has(first.faults, "documents_first_token"));
+  EXPECT_EQ(first.job.data().document_end_token(), 2);
+  for (const char* part : {" --reset-position-ids", " --reset-attention-mask", " --eod-mask-loss",
+                           " --reset-position-ids --eod-mask-loss"})
+    EXPECT_TRUE(
+        Has(Convert(kLlama8b + (part + std::string(" --null-tokenizer-eod-id 2"))).faults, "documents_apart"))
+        << part;
+}
+
 TEST(JobOfMegatron, RefusesWhatWouldTrainSomethingElse) {
   const std::string base =
       "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --train-iters 9 "

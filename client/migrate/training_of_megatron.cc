@@ -56,6 +56,7 @@ class TrainingConverter {
                "name the data in the spec");
     }
     if (data->tokens_size() > 1) Weights();
+    Documents();
     if (s_.Lower("dataloader_type").value_or("single") != "single") {
       c_.Error("data_order", "dataloader_type", "each sample is seen once in an epoch", "write single");
     }
@@ -66,6 +67,36 @@ class TrainingConverter {
           "files are trained on whole; name files for validation in data.validation, cut off the training "
           "files",
           *split, "all");
+    }
+  }
+
+  // All of it at once here. Who resets both and counts the first token of each document has it predicted from
+  // the last of the one before.
+  void Documents() {
+    const bool positions = s_.Flag("reset_position_ids"), attention = s_.Flag("reset_attention_mask");
+    const bool loss = s_.Flag("eod_mask_loss");
+    const std::optional<int64_t> end = s_.Integer("null_tokenizer_eod_id");
+    if (!positions && !attention && !loss) return;
+    if (!positions || !attention) {
+      const char* const alone = attention   ? "reset_attention_mask"
+                                : positions ? "reset_position_ids"
+                                            : "eod_mask_loss";
+      return c_.Error("documents_apart", alone,
+                      "positions, attention and loss begin again with each document together or not at all",
+                      "set reset_position_ids, reset_attention_mask and eod_mask_loss, or none of them");
+    }
+    if (!loss) {
+      c_.Adjust("documents_first_token", "reset_attention_mask",
+                "the first token of a document is no target: it would be told from the end of another",
+                "eod_mask_loss: false", "true");
+    }
+    if (end.has_value()) {
+      job_.mutable_data()->set_document_end_token(*end);
+    } else if (s_.Find("null_tokenizer_eod_id") == nullptr) {
+      c_.Error("document_end", "reset_attention_mask",
+               "the token that ends documents is not set: Megatron takes it from the tokenizer, which is not "
+               "read here",
+               "add --null-tokenizer-eod-id N, which says it here");
     }
   }
 
