@@ -1,0 +1,187 @@
+"""Samples made of documents, against PyTorch that trains on each document by itself: from the same weights, ten steps of
+our engine on packed samples and of plain PyTorch on one document after the other give the same losses and weights, with
+targets that a mask leaves out; the gradients of one step too. What a mistake would do is far outside the tolerances.
+
+Rotary positions turn queries and keys by how far they are apart, so where a document's positions begin is not seen in
+any number here: that they begin again is held by fsdp/data/batches_test.cc.
+"""
+
+import functools
+import pathlib
+
+import numpy
+import pytest
+import torch
+from fsdp2_rank import load, optimizer
+from models import build
+from peer import cosine_rate
+from setting import BETAS, DECAY, EPSILON, FLOOR, LLAMA, LOSS_TOLERANCE, LR, QWEN, WARMUP, WEIGHT_TOLERANCE
+from setting import read_weights, run_ours, write_start_weights
+from torch.nn import functional as F
+
+STEPS, GLOBAL_BATCH, SEQUENCE, END, CLIP_NORM = 10, 12, 32, 9, 1.0
+MODELS = {"llama": LLAMA, "qwen": QWEN}
+FSDP = {
+    "one rank": (1, 4, {"strategy": "no_shard"}),
+    "two ranks": (2, 3, {"strategy": "optim_grads_params"}),
+    "two ranks, recompute": (2, 6, {"strategy": "optim_grads_params", "recompute": "full"}),
+    "two replicas": (2, 1, {"strategy": "no_shard"}),
+}
+torch.set_num_threads(1)  # Documents are small, and threads would wait for each other longer than they compute.
+GRADIENT_TOLERANCE = 2e-6  # Of gradients near 0.01 to 1.
+
+
+def counts(token):
+    """What the mask says: by the token alone, so that the peer needs to know no place in the file."""
+    return token % 3 != 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Weights by model name, tokens with documents of 1 to 40 tokens, the mask, and the batches as they are read."""
+    made = tmp_path_factory.mktemp("documents")
+    for name, model in MODELS.items():
+        write_start_weights(build(model).parameters(), made / name)
+    random = numpy.random.default_rng(3)
+    documents = [numpy.append(random.integers(10, 256, size), END) for size in random.integers(0, 40, 400)]
+    tokens = numpy.concatenate(documents).astype("<u2")
+    tokens.tofile(made / "tokens.u16")
+    counts(tokens).astype(numpy.uint8).tofile(made / "mask.u8")
+    run_ours(made, spec(made, "llama", "one rank"), made / "llama", "--dump-batches", made / "batches")
+    return made
+
+
+def spec(folder, model, fsdp, steps=STEPS, **sections):
+    world, micro_batch, how = FSDP[fsdp]
+    return {
+        "name": "documents",
+        "model": MODELS[model],
+        "data": {"tokens": [{"path": str(folder / "tokens.u16"), "mask": str(folder / "mask.u8"), "type": "u16"}],
+                 "sequence_length": SEQUENCE, "document_end_token": END},
+        "train": {"steps": steps, "micro_batch": micro_batch, "global_batch": GLOBAL_BATCH, "seed": 7},
+        "optimizer": {"adamw": {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY}, "clip_norm": CLIP_NORM},
+        "schedule": {"cosine": {"warmup_steps": WARMUP, "min_lr_ratio": FLOOR}},
+        "precision": {"compute": "fp32"},
+        "fsdp": how,
+        "resources": {"nodes": 1, "ranks_per_node": world, "device": "cpu"},
+        **sections,
+    }
+
+
+def batches(folder):
+    """(tokens, targets) by step, as the engine's ranks read them."""
+    read = numpy.fromfile(folder / "batches", dtype=numpy.int64).reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE)
+    return torch.from_numpy(read)
+
+
+def pieces(tokens, apart):
+    """The documents of a sample; the whole where they are not kept apart."""
+    ends = [place + 1 for place in range(SEQUENCE - 1) if apart and tokens[place] == END]
+    return list(zip([0, *ends], [*ends, SEQUENCE], strict=True))
+
+
+def targets_of(tokens, last, over_ends):
+    """By the tokens alone, but for the last one's, which only the file knows."""
+    targets = torch.cat((tokens[1:], last[None]))
+    keep = counts(targets) & (targets >= 0)
+    return targets.where(keep if over_ends else keep & (tokens != END), torch.tensor(-100))
+
+
+def loss_sum(model, tokens, targets):
+    """Over targets that count, of one document by itself, which the model sees from its first position on."""
+    x = model.embedding(tokens[None])
+    for layer in model.layers:
+        x = layer(x)
+    return F.cross_entropy(model.head(x)[0].float(), targets, ignore_index=-100, reduction="sum")
+
+
+def step_loss(model, batch, apart=True, over_ends=False):
+    """The mean over the targets of all samples that count; its gradients are the parameters'."""
+    samples = [(tokens, targets_of(tokens, targets[-1], over_ends)) for tokens, targets in zip(*batch, strict=True)]
+    counted = sum(int((targets != -100).sum()) for _, targets in samples)
+    total = 0.0
+    for tokens, targets in samples:
+        for begin, end in pieces(tokens, apart):
+            loss = loss_sum(model, tokens[begin:end], targets[begin:end]) / counted
+            loss.backward()
+            total += loss.item()
+    return total
+
+
+def fresh(folder, name):
+    model = build(MODELS[name])
+    load(model, folder / name)
+    return model
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    """theirs(model): (losses, final weights) of PyTorch on documents one by one."""
+    @functools.lru_cache(maxsize=None)
+    def train(name):
+        model = fresh(folder, name)
+        adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
+        losses = []
+        for step, batch in enumerate(batches(folder), 1):
+            adamw.param_groups[0]["lr"] = adamw.param_groups[1]["lr"] = LR * cosine_rate(step, WARMUP, STEPS, FLOOR)
+            adamw.zero_grad()
+            losses.append(step_loss(model, batch))
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+            adamw.step()
+        return losses, flat(model.parameters())
+    return train
+
+
+def flat(tensors):
+    return torch.cat([each.detach().flatten() for each in tensors]).numpy()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fsdp", FSDP)
+def test_packed_samples_train_as_their_documents_one_by_one(folder, theirs, tmp_path, model, fsdp):
+    ours = run_ours(tmp_path, spec(folder, model, fsdp), folder / model)
+    losses, weights = theirs(model)
+    assert len(ours.losses) == len(set(losses)) == STEPS
+    numpy.testing.assert_allclose(ours.losses, losses, rtol=LOSS_TOLERANCE, atol=0)
+    numpy.testing.assert_allclose(ours.weights, weights, rtol=0, atol=WEIGHT_TOLERANCE)
+
+
+def gradients(folder, model, **faults):
+    made = fresh(folder, model)
+    loss = step_loss(made, batches(folder)[0], **faults)
+    return loss, flat(each.grad for each in made.parameters())
+
+
+def our_gradients(folder, model, fsdp, tmp_path):
+    """By how much one step of SGD at a rate of 1 moves the weights."""
+    made = spec(folder, model, fsdp, steps=1, optimizer={"sgd": {"lr": 1.0}}, schedule={"constant": {}})
+    ours = run_ours(tmp_path, made, folder / model)
+    return ours.losses[0], read_weights(folder / model) - ours.weights
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fsdp", ["one rank", "two ranks"])
+def test_gradients_are_those_of_documents_one_by_one(folder, tmp_path, model, fsdp):
+    (our_loss, ours), (loss, theirs) = our_gradients(folder, model, fsdp, tmp_path), gradients(folder, model)
+    assert our_loss == pytest.approx(loss, rel=LOSS_TOLERANCE)
+    assert numpy.abs(theirs).max() > 1e-2
+    numpy.testing.assert_allclose(ours, theirs, rtol=0, atol=GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize("fault", [{"apart": False}, {"over_ends": True}], ids=["tokens see other documents",
+                                                                              "a document is told from another's end"])
+def test_a_mistake_would_be_seen(folder, tmp_path, fault):
+    our_loss, ours = our_gradients(folder, "llama", "one rank", tmp_path)
+    loss, theirs = gradients(folder, "llama", **fault)
+    assert abs(our_loss - loss) > 100 * LOSS_TOLERANCE * loss
+    assert numpy.abs(ours - theirs).max() > 100 * GRADIENT_TOLERANCE
+
+
+def test_the_samples_have_what_is_tested(folder):
+    read = batches(folder)
+    tokens, targets = read[:, 0].reshape(-1, SEQUENCE), read[:, 1].reshape(-1, SEQUENCE)
+    assert {len(pieces(sample, True)) for sample in tokens} >= {1, 2, 3}
+    assert any(end - begin == 1 for sample in tokens for begin, end in pieces(sample, True)), "a document of one token"
+    expected = torch.stack([targets_of(sample, own[-1], False) for sample, own in zip(tokens, targets, strict=True)])
+    assert torch.equal(targets, expected)
+    assert pathlib.Path(folder / "mask.u8").stat().st_size * 2 == pathlib.Path(folder / "tokens.u16").stat().st_size
