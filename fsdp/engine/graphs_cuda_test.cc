@@ -195,6 +195,8 @@ TEST_F(GraphsBetween, DocumentsAreOthersInEachStepAndNoneIsLaunched) {
     v1::JobSpec job = JobOf({"", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, compute}, true);
     job.mutable_data()->mutable_synthetic()->set_vocab(40);
     job.mutable_data()->set_document_end_token(7);
+    job.mutable_train()->set_steps(6);  // Types part ways over many.
+    job.mutable_optimizer()->mutable_adamw()->set_lr(1e-3);
     job.mutable_resources()->set_device(device);
     return job;
   };
