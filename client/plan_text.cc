@@ -152,9 +152,10 @@ std::string MeshText(const v1::Mesh& mesh) {
 
 std::string PlanText(const v1::Plan& plan, bool program) {
   const int64_t context = plan.resolved().parallel().context();
-  const int64_t tensor = plan.resolved().parallel().tensor();
+  const int64_t tensor = plan.resolved().parallel().tensor(), expert = plan.resolved().parallel().expert();
   const std::string sharing = absl::StrCat(context > 1 ? absl::StrCat(", ", context, " to a sample") : "",
-                                           tensor > 1 ? absl::StrCat(", ", tensor, " to a matrix") : "");
+                                           tensor > 1 ? absl::StrCat(", ", tensor, " to a matrix") : "",
+                                           expert > 1 ? absl::StrCat(", ", expert, " to all experts") : "");
   std::string text = absl::StrCat(
       plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())), " parameters on ",
       plan.world(), " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),

@@ -88,10 +88,14 @@ std::string PrecisionText(const Spec& spec) {
 std::string StrategyText(const Plan& plan) {
   const v1::Fsdp& fsdp = plan.resolved.fsdp();
   const std::string inner = ShortEnumName(fsdp.strategy());
-  const int64_t context = plan.spec.mesh.size(Axis::kContext), tensor = plan.spec.mesh.size(Axis::kTensor);
-  const std::string keeps = absl::StrCat(plan.spec.keep_gathered ? ", parameters stay gathered" : "",
-                                         context > 1 ? absl::StrCat(", ", context, " ranks to a sample") : "",
-                                         tensor > 1 ? absl::StrCat(", ", tensor, " ranks to a matrix") : "");
+  const Mesh& mesh = plan.spec.mesh;
+  const int64_t context = mesh.size(Axis::kContext), tensor = mesh.size(Axis::kTensor);
+  const int64_t expert = mesh.size(Axis::kExpert);
+  const std::string keeps =
+      absl::StrCat(plan.spec.keep_gathered ? ", parameters stay gathered" : "",
+                   context > 1 ? absl::StrCat(", ", context, " ranks to a sample") : "",
+                   tensor > 1 ? absl::StrCat(", ", tensor, " ranks to a matrix") : "",
+                   expert > 1 ? absl::StrCat(", ", expert, " ranks to all experts") : "");
   if (plan.spec.mesh.size(Axis::kReplicate) == 1) return inner + keeps;
   return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner,
                          plan.spec.mesh.SizeOf(Group::kReplica), keeps,

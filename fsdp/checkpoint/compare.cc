@@ -120,8 +120,9 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
 }
 
 absl::Status CompareParam(const Sources& sources, const NamedParam& param, Difference* difference) {
+  const std::vector<int64_t> shape = param.TheirShape();  // Of all experts.
   int64_t elements = 1;
-  for (const int64_t size : param.shape) elements *= size;
+  for (const int64_t size : shape) elements *= size;
   std::vector<float> x(std::min(elements, kChunkElements)), y(x.size());
   double largest = 0;
   for (int64_t begin = 0; begin < elements; begin += kChunkElements) {
@@ -133,7 +134,7 @@ absl::Status CompareParam(const Sources& sources, const NamedParam& param, Diffe
   difference->largest = largest;
   difference->name = param.ours;
   const auto shown = [&](const ParamSource& source) {
-    return absl::StrCat(source.TypeOf(param.ours).name, " ", ShapeText(param.shape));
+    return absl::StrCat(source.TypeOf(param.ours).name, " ", ShapeText(shape));
   };
   difference->first = shown(*sources.first);
   difference->second = shown(*sources.second);
@@ -151,7 +152,10 @@ std::vector<std::string> LeftOut(const ParamSource& source, const TensorReader& 
 absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorReader& a, const TensorReader& b,
                                          const ModelConfig& model, int threads,
                                          const std::function<bool()>& stopped) {
-  const std::vector<NamedParam> params = ParamsOf(model, Naming::kOurs);
+  std::vector<NamedParam> params = ParamsOf(model, Naming::kOurs);
+  params.erase(std::remove_if(params.begin(), params.end(),
+                              [](const NamedParam& param) { return param.ours_begin > 0; }),
+               params.end());
   std::vector<Difference> found(params.size());
   FSDPD_RETURN_IF_ERROR(ForEachTensor(params.size(), threads, stopped,
                                       [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));

@@ -54,6 +54,10 @@ class Planner {
     if (!plan_.faults.empty()) return std::move(plan_);
     plan_.from = match_.params;
     plan_.to = ParamsOf(conversion_.model, NamingIn(conversion_.to));
+    if (plan_.to.empty()) {
+      plan_.faults.Add("the model", "has experts, and their names in torch_dist are not known");
+      return std::move(plan_);
+    }
     AddTargets("", [this](size_t param) { return MainOf(param); });
     if (carries_) AddState();
     FSDPD_RETURN_IF_ERROR(ReadValues());
@@ -162,7 +166,7 @@ class Planner {
     }
     if (!native_) return AddTargets(kMegatronMain, [this](size_t param) { return MainOf(param); });
     for (size_t i = 0; i < plan_.to.size(); ++i) {
-      if (!state_.IsTrained(i)) continue;
+      if (!state_.IsTrained(i) || plan_.to[i].ours_begin > 0) continue;
       ConvertTarget target;
       target.piece = {NameOf(plan_.to[i], "step"), FindTensorType("float32"), {}, {}};
       target.number = static_cast<float>(*state_.steps);

@@ -81,7 +81,8 @@ class ConvertTest : public ::testing::Test {
     model_ = model;
     tensors_.clear();
     for (const NamedParam& param : ParamsOf(model_, Naming::kOurs)) {
-      tensors_.push_back(MakeSmallNumbers(MainKey(param.ours), param.shape));
+      if (param.ours_begin == 0)
+        tensors_.push_back(MakeSmallNumbers(MainKey(param.ours), param.TheirShape()));
     }
     WriteNative(tensors_);
   }
@@ -127,6 +128,25 @@ TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
     EXPECT_TRUE(ReadBack(dir_.File(name), megatrons).ok());
     ASSERT_TRUE(Run(dir_.File(name), back, StoreFormat::kDcp).ok());
     EXPECT_TRUE(ReadBack(dir_.File(back), tensors_).ok());
+  }
+}
+
+TEST_F(ConvertTest, ExpertsAreATensorEachThereAndOneHere) {
+  int number = 0;
+  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
+    SetModel(model);
+    const std::string name = absl::StrCat("experts", ++number), back = absl::StrCat("back", number);
+    const auto there = Run(native_, name, StoreFormat::kHf);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_TRUE(there->faults.empty());
+    const int64_t matrices = model.expert_layers() * 3;
+    EXPECT_EQ(there->tensors, static_cast<int64_t>(tensors_.size()) + matrices * (model.experts.count - 1));
+    ASSERT_TRUE(Run(dir_.File(name), back, StoreFormat::kDcp).ok());
+    EXPECT_TRUE(ReadBack(dir_.File(back), tensors_).ok());
+    const auto refused = Run(native_, absl::StrCat("megatron", number), StoreFormat::kTorchDist);
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    ASSERT_EQ(refused->faults.size(), 1);
+    EXPECT_THAT(refused->faults[0].what, HasSubstr("torch_dist"));
   }
 }
 

@@ -51,6 +51,17 @@ class HfReader {
           "write 0.0 in the file to say that none is meant");
     faults_.back().violation.level = FaultLevel::kWarn;
   }
+  void Warn(const TextNode& node, std::string rule, std::string reason, std::string fix) {
+    Fault(node.key_place, std::move(rule), std::move(reason), std::move(fix));
+    faults_.back().violation.level = FaultLevel::kWarn;
+  }
+  // A rate that must be 0, as it is where it is absent.
+  void TellNoise(absl::string_view key, absl::string_view what) {
+    const TextNode* node = Present(key);
+    double rate = 0;
+    if (node == nullptr || (absl::SimpleAtod(node->text, &rate) && rate == 0)) return;
+    NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to go without");
+  }
   void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
     Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
           absl::StrCat(what, " is not supported"), std::move(fix));
@@ -159,12 +170,19 @@ struct LlamaFamily {
   bool qkv_bias;
   int64_t positions;
   int64_t window_layers;  // Layers before it have no sliding window.
+  double rope_theta = 10000;
+  double norm_epsilon = 1e-6;
 };
 
 constexpr LlamaFamily kLlama{"llama", 0, 0, false, false, 2048, 0};
 constexpr LlamaFamily kMistral{"mistral", 8, 0, false, false, 131072, 0};
+constexpr LlamaFamily kMixtral{"mixtral", 8, 0, false, false, 131072, 0, 1e6, 1e-5};
 constexpr LlamaFamily kQwen2{"qwen2", 32, 0, false, true, 32768, 28};
 constexpr LlamaFamily kQwen3{"qwen3", 32, 128, true, false, 32768, 28};
+constexpr LlamaFamily kQwen3Moe{"qwen3_moe", 4, 0, true, false, 32768, 0};
+constexpr LlamaFamily kDots1{"dots1", 0, 0, true, false, 2048, 62};
+
+bool Is(const LlamaFamily& family, const LlamaFamily& other) { return family.model_type == other.model_type; }
 
 void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
   const size_t before = in->faults();
@@ -180,8 +198,8 @@ void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScalin
 }
 
 // At the top in most files; newer ones group it with its kind under rope_parameters.
-void ReadRope(HfReader* in, v1::Llama* llama) {
-  const double theta = in->Number(in->root(), "rope_theta", 10000);
+void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+  const double theta = in->Number(in->root(), "rope_theta", family.rope_theta);
   llama->set_rope_theta(theta);
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
     const TextNode* rope = in->Present(group);
@@ -231,17 +249,88 @@ bool CheckLayerTypes(HfReader* in) {
 }
 
 void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
-  if (CheckLayerTypes(in) || family.model_type == kLlama.model_type) return;
+  if (CheckLayerTypes(in) || Is(family, kLlama)) return;
   const TextNode* window = in->root().Find("sliding_window");
   if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
-  if (family.model_type != kMistral.model_type) {
-    if (!in->Flag("use_sliding_window")) return;
+  if (Is(family, kMixtral) && window == nullptr) return;
+  const bool has_flag = Is(family, kQwen2) || Is(family, kQwen3) || Is(family, kQwen3Moe);
+  if (has_flag && !in->Flag("use_sliding_window")) return;
+  if (Is(family, kQwen2) || Is(family, kQwen3) || Is(family, kDots1)) {
     const TextNode* full = in->Present("max_window_layers");
     const bool none_full = full != nullptr && full->text == "0";
     if (!none_full && in->Integer("max_window_layers", family.window_layers) >= layers) return;
   }
   CheckWindowCutsNothing(in, family, in->Integer("sliding_window", 4096),
                          window == nullptr ? in->root() : *window);
+}
+
+// Layers without experts: Qwen3-MoE's file names them, or says of which so many each is the only one with.
+void ReadDenseLayers(HfReader* in, v1::Llama::Experts* experts) {
+  if (const TextNode* step = in->Present("decoder_sparse_step");
+      step != nullptr && in->Integer("decoder_sparse_step") != 1) {
+    in->NotSupported(*step, "decoder_sparse_step above 1: experts in some layers between others");
+  }
+  const TextNode* dense = in->Present("mlp_only_layers");
+  if (dense == nullptr) return;
+  std::set<std::string> named;
+  for (const TextNode& layer : dense->children) named.insert(layer.text);
+  const auto count = static_cast<int64_t>(named.size());
+  for (int64_t layer = 0; layer < count; ++layer) {
+    if (named.count(absl::StrCat(layer)) > 0) continue;
+    in->NotSupported(*dense, "mlp_only_layers that are not the first ones");
+    return;
+  }
+  experts->set_dense_layers(count);
+}
+
+// There one number of a batch's tokens and of all layers together; of routers that are alike, this much.
+void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
+  if (!in->Flag("output_router_logits")) return;
+  const double there = in->Number(in->root(), "router_aux_loss_coef", 0.001);
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  const int64_t layers = llama->layers() - experts->dense_layers();
+  if (layers <= 0) return;
+  experts->set_balance_loss(there * static_cast<double>(experts->per_token()) / static_cast<double>(layers));
+  in->Warn(
+      *in->root().Find("output_router_logits"), "hf_router_loss",
+      absl::StrCat("the router's loss is one of each sample and layer here, and of a batch and all layers "
+                   "together there: balance_loss is ",
+                   experts->balance_loss(), ", as strong where layers route alike"),
+      "write false in the file for none");
+}
+
+// DeepSeek-V3's routing. Its router's loss is none of transformers'.
+void ReadDots1(HfReader* in, v1::Llama::Experts* experts) {
+  experts->set_count(in->Integer("n_routed_experts"));
+  experts->set_per_token(in->Integer("num_experts_per_tok"));
+  experts->set_intermediate_size(in->Integer("moe_intermediate_size", 1408));
+  experts->set_shared_intermediate_size(in->Integer("n_shared_experts") * experts->intermediate_size());
+  experts->set_normalized(in->Flag("norm_topk_prob"));
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  experts->set_selection_bias(true);
+  experts->set_groups(in->Integer("n_group", 1));
+  experts->set_groups_per_token(in->Integer("topk_group", 1));
+  experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
+  const TextNode* dense = in->Present("first_k_dense_replace");
+  if (dense != nullptr && dense->text != "0") experts->set_dense_layers(in->Integer("first_k_dense_replace"));
+}
+
+void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  if (Is(family, kDots1)) return ReadDots1(in, experts);
+  if (Is(family, kMixtral)) {
+    experts->set_count(in->Integer("num_local_experts", 8));
+    experts->set_per_token(in->Integer("num_experts_per_tok", 2));
+    experts->set_normalized(true);
+    in->TellNoise("router_jitter_noise", "noise on what routers read");
+  } else {
+    experts->set_count(in->Integer("num_experts", 128));
+    experts->set_per_token(in->Integer("num_experts_per_tok", 8));
+    experts->set_intermediate_size(in->Integer("moe_intermediate_size", 768));
+    experts->set_normalized(in->Flag("norm_topk_prob"));
+    ReadDenseLayers(in, experts);
+  }
+  ReadBalanceLoss(in, llama);
 }
 
 void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
@@ -259,7 +348,7 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   } else if (llama->heads() > 0 && llama->hidden_size() % llama->heads() == 0) {
     llama->set_head_size(llama->hidden_size() / llama->heads());  // Else the rules say why not.
   }
-  llama->set_norm_epsilon(in->Number(in->root(), "rms_norm_eps", 1e-6));
+  llama->set_norm_epsilon(in->Number(in->root(), "rms_norm_eps", family.norm_epsilon));
   if (in->Present("max_position_embeddings") != nullptr) {
     llama->set_positions(in->Integer("max_position_embeddings"));
   }
@@ -267,11 +356,12 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
   llama->set_qk_norm(family.qk_norm);
   llama->set_attention_bias(family.qkv_bias);
-  ReadRope(in, llama);
+  ReadRope(in, family, llama);
   CheckWindow(in, family, llama->layers());
   // Of qwen2 the class itself decides. The others' flag gives the output projection a bias too.
   if (!family.qkv_bias) in->Only("attention_bias", false, "a bias of the attention's output projection");
   in->Only("mlp_bias", false, "a bias in the feed-forward layer");
+  if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1)) ReadExperts(in, family, llama);
   const std::string activation = in->Text(in->root(), "hidden_act", "silu");
   if (activation != "silu") {
     in->NotSupported(*in->root().Find("hidden_act"),
@@ -307,11 +397,11 @@ struct Architecture {
   const LlamaFamily* llama;  // Null: gpt2.
 };
 
-constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", &kLlama},
-                                           {"mistral", "MistralForCausalLM", &kMistral},
-                                           {"qwen2", "Qwen2ForCausalLM", &kQwen2},
-                                           {"qwen3", "Qwen3ForCausalLM", &kQwen3},
-                                           {"gpt2", "GPT2LMHeadModel", nullptr}};
+constexpr Architecture kArchitectures[] = {
+    {"llama", "LlamaForCausalLM", &kLlama},       {"mistral", "MistralForCausalLM", &kMistral},
+    {"qwen2", "Qwen2ForCausalLM", &kQwen2},       {"qwen3", "Qwen3ForCausalLM", &kQwen3},
+    {"mixtral", "MixtralForCausalLM", &kMixtral}, {"qwen3_moe", "Qwen3MoeForCausalLM", &kQwen3Moe},
+    {"dots1", "Dots1ForCausalLM", &kDots1},       {"gpt2", "GPT2LMHeadModel", nullptr}};
 
 std::string KnownTypes() {
   std::string known;
@@ -337,7 +427,11 @@ const Architecture* FindArchitecture(HfReader* in) {
     if (type->text == architecture.model_type) found = &architecture;
   }
   if (found == nullptr) {
-    in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, kShown), "'"), KnownTypes());
+    const bool latent = type->text == "deepseek_v2" || type->text == "deepseek_v3";
+    in->NotSupported(*type,
+                     absl::StrCat("model_type '", type->text.substr(0, kShown), "'",
+                                  latent ? ", with multi-head latent attention," : ""),
+                     KnownTypes());
     return nullptr;
   }
   const TextNode* names = in->Present("architectures");

@@ -50,6 +50,22 @@ constexpr char kQwen3[] = R"({
   "use_sliding_window": false, "vocab_size": 151936
 })";
 
+constexpr char kMixtral[] = R"({
+  "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu", "hidden_size": 4096,
+  "intermediate_size": 14336, "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false, "router_aux_loss_coef": 0.02,
+  "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null, "vocab_size": 32000
+})";
+
+constexpr char kQwen3Moe[] = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "attention_bias": false,
+  "decoder_sparse_step": 1, "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144,
+  "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [], "moe_intermediate_size": 768,
+  "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 48, "num_key_value_heads": 4, "rope_theta": 1000000.0, "sliding_window": null,
+  "use_sliding_window": false, "vocab_size": 151936
+})";
+
 constexpr char kGpt2[] = R"({
   "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "model_type": "gpt2",
   "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
@@ -139,6 +155,52 @@ TEST(HfConfig, Qwen2HasBiasesAndQwen3HasNormsOfItsHeads) {
   EXPECT_EQ(qwen3.head_size(), 128);
 }
 
+TEST(HfConfig, ReadsMixtralAndQwen3Moe) {
+  const v1::Llama mixtral = Read(kMixtral).llama();
+  EXPECT_EQ(mixtral.experts().count(), 8);
+  EXPECT_EQ(mixtral.experts().per_token(), 2);
+  EXPECT_FALSE(mixtral.experts().has_intermediate_size());  // The model's.
+  EXPECT_TRUE(mixtral.experts().normalized());
+  EXPECT_EQ(mixtral.experts().balance_loss(), 0);
+  EXPECT_FALSE(mixtral.qk_norm());
+  EXPECT_EQ(mixtral.rope_theta(), 1e6);
+  const v1::Llama qwen = Read(kQwen3Moe).llama();
+  EXPECT_EQ(qwen.experts().count(), 128);
+  EXPECT_EQ(qwen.experts().per_token(), 8);
+  EXPECT_EQ(qwen.experts().intermediate_size(), 768);
+  EXPECT_EQ(qwen.intermediate_size(), 6144);
+  EXPECT_TRUE(qwen.experts().normalized());
+  EXPECT_EQ(qwen.experts().dense_layers(), 0);
+  EXPECT_TRUE(qwen.qk_norm());
+  EXPECT_EQ(qwen.head_size(), 128);
+}
+
+TEST(HfConfig, OfLayersWithoutExpertsTheFirstOnesAreKnown) {
+  const auto with = [](const char* layers) {
+    return With(kQwen3Moe, R"("mlp_only_layers": [])", absl::StrCat(R"("mlp_only_layers": )", layers));
+  };
+  EXPECT_EQ(Read(with("[1, 0]")).llama().experts().dense_layers(), 2);
+  EXPECT_TRUE(absl::StrContains(FaultsOf(with("[3]")), "mlp_only_layers that are not the first ones"));
+  const std::string step = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 2)");
+  EXPECT_TRUE(absl::StrContains(FaultsOf(step), "decoder_sparse_step above 1"));
+}
+
+TEST(HfConfig, TheRoutersLossIsCarriedOverAndItsNoiseIsNot) {
+  const std::string with =
+      With(kMixtral, R"("output_router_logits": false)", R"("output_router_logits": true)");
+  EXPECT_DOUBLE_EQ(Read(with).llama().experts().balance_loss(), 0.02 * 2 / 32);
+  EXPECT_TRUE(absl::StrContains(FaultsOf(with), "hf_router_loss"));
+  EXPECT_EQ(FaultsOf(kMixtral), "");
+  const std::string noise =
+      With(kMixtral, R"("vocab_size": 32000)", R"("vocab_size": 32000, "router_jitter_noise": 0.1)");
+  EXPECT_TRUE(absl::StrContains(FaultsOf(noise), "router_jitter_noise"));
+}
+
+TEST(HfConfig, LatentAttentionIsToldByItsName) {
+  EXPECT_TRUE(absl::StrContains(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"deepseek_v3\""),
+                                "multi-head latent attention"));
+}
+
 TEST(HfConfig, ReadsGpt2) {
   const v1::Model model = Read(kGpt2);
   ASSERT_TRUE(model.has_gpt2());
@@ -177,10 +239,10 @@ TEST(HfConfig, FillsTheFamilysOwnDefaults) {
 }
 
 TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
-  EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_moe\""),
-            "c.json:9:3: error: model.hf_config: model_type 'qwen3_moe' is not supported; known are llama, "
+  EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
+            "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; known are llama, "
             "mistral, "
-            "qwen2, qwen3, gpt2 [hf_not_supported]\n");
+            "qwen2, qwen3, mixtral, qwen3_moe, dots1, gpt2 [hf_not_supported]\n");
   EXPECT_EQ(FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
             "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
             "[hf_not_supported]\n");

@@ -4,6 +4,9 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <regex>
 #include <utility>
 #include <variant>
@@ -72,18 +75,55 @@ void AddRope(const LlamaConfig& model, Fields* fields) {
                             ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
 }
 
-absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype) {
-  if (model.qk_norm && model.attention_bias) {
-    return absl::InvalidArgumentError(
-        "no family of transformers has both norms and biases of queries and keys, as this model");
+struct Family {
+  const char* type;
+  const char* name;
+};
+constexpr Family kFamilies[] = {{"llama", "Llama"},     {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
+                                {"mixtral", "Mixtral"}, {"qwen3_moe", "Qwen3Moe"}, {"dots1", "Dots1"}};
+
+void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fields) {
+  fields->Size("num_experts_per_tok", experts.per_token);
+  if (type == "mixtral") {
+    fields->Size("num_local_experts", experts.count);
+    fields->Json("sliding_window", "null");
+    return;
   }
+  fields->Size("moe_intermediate_size", experts.intermediate_size);
+  fields->Flag("norm_topk_prob", experts.normalized);
+  if (type == "dots1") {
+    fields->Size("n_routed_experts", experts.count);
+    fields->Size("n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size);
+    fields->Size("n_group", experts.groups);
+    fields->Size("topk_group", experts.groups_per_token);
+    fields->Number("routed_scaling_factor", experts.weight_scale);
+    fields->Size("first_k_dense_replace", experts.dense_layers);
+    fields->Json("sliding_window", "null");
+    return;
+  }
+  fields->Size("num_experts", experts.count);
+  std::vector<int64_t> dense(experts.dense_layers);
+  std::iota(dense.begin(), dense.end(), 0);
+  fields->Json("mlp_only_layers", absl::StrCat("[", absl::StrJoin(dense, ", "), "]"));
+}
+
+absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype) {
+  const std::string type = TransformersType(model);
+  const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                   [&](const Family& each) { return type == each.type; });
+  if (family == std::end(kFamilies)) {
+    return absl::InvalidArgumentError(
+        "no family of transformers has norms, biases and experts together as this model has them");
+  }
+  const bool experts = model.experts.count > 0;
   Fields fields;
-  const char* family = model.qk_norm ? "Qwen3" : model.attention_bias ? "Qwen2" : "Llama";
-  fields.Json("architectures", absl::StrCat("[\"", family, "ForCausalLM\"]"));
-  fields.Text("model_type", model.qk_norm ? "qwen3" : model.attention_bias ? "qwen2" : "llama");
+  fields.Json("architectures", absl::StrCat("[\"", family->name, "ForCausalLM\"]"));
+  fields.Text("model_type", type);
   fields.Size("vocab_size", model.vocab_size);
   fields.Size("hidden_size", model.hidden_size);
-  fields.Size("intermediate_size", model.intermediate_size);
+  // Mixtral's is that of its experts.
+  fields.Size("intermediate_size",
+              type == "mixtral" ? model.experts.intermediate_size : model.intermediate_size);
   fields.Size("num_hidden_layers", model.layers);
   fields.Size("num_attention_heads", model.heads);
   fields.Size("num_key_value_heads", model.kv_heads);
@@ -91,6 +131,7 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   if (model.positions > 0) fields.Size("max_position_embeddings", model.positions);
   fields.Number("rms_norm_eps", model.norm_epsilon);
   AddRope(model, &fields);
+  if (experts) AddExperts(model.experts, type, &fields);
   fields.Text("hidden_act", "silu");
   fields.Flag("tie_word_embeddings", model.tied_embeddings);
   fields.Text("torch_dtype", dtype);

@@ -46,6 +46,17 @@ void ExpectComesBack(const LlamaConfig& llama) {
   EXPECT_EQ(read.attention_bias, llama.attention_bias);
   EXPECT_EQ(read.rope_scaling.factor, llama.rope_scaling.factor);
   EXPECT_EQ(read.rope_scaling.original_positions, llama.rope_scaling.original_positions);
+  EXPECT_EQ(read.experts.count, llama.experts.count);
+  EXPECT_EQ(read.experts.per_token, llama.experts.per_token);
+  EXPECT_EQ(read.experts.intermediate_size, llama.experts.intermediate_size);
+  EXPECT_EQ(read.experts.normalized, llama.experts.normalized);
+  EXPECT_EQ(read.experts.dense_layers, llama.experts.dense_layers);
+  EXPECT_EQ(read.experts.sigmoid, llama.experts.sigmoid);
+  EXPECT_EQ(read.experts.selection_bias, llama.experts.selection_bias);
+  EXPECT_EQ(read.experts.groups, llama.experts.groups);
+  EXPECT_EQ(read.experts.groups_per_token, llama.experts.groups_per_token);
+  EXPECT_EQ(read.experts.weight_scale, llama.experts.weight_scale);
+  EXPECT_EQ(read.experts.shared_intermediate_size, llama.experts.shared_intermediate_size);
 }
 
 TEST(HfConfigText, EachFamilyOfOursComesBack) {
@@ -61,6 +72,18 @@ TEST(HfConfigText, EachFamilyOfOursComesBack) {
   ExpectComesBack(llama);
   llama.attention_bias = true;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "no family has both";
+}
+
+TEST(HfConfigText, ModelsWithExpertsComeBack) {
+  for (LlamaConfig llama : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
+    llama.head_size = 6;
+    ExpectComesBack(llama);
+    llama.experts.per_token = 1;
+    ExpectComesBack(llama);
+  }
+  LlamaConfig llama = SmallMixtral();
+  llama.experts.normalized = false;
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "Mixtral's are";
 }
 
 TEST(HfConfigText, Gpt2ComesBack) {

@@ -12,10 +12,19 @@
 #include "fsdp/checkpoint/number_cast.h"
 
 namespace fsdpd {
+namespace {
+
+int64_t NumbersOf(const NamedParam& param) {
+  int64_t numbers = 1;
+  for (const int64_t size : param.shape) numbers *= size;
+  return numbers;
+}
+
+}  // namespace
 
 ParamSource::ParamSource(std::shared_ptr<const TensorReader> reader, ParamMatch match, int64_t head_rows)
     : reader_(std::move(reader)), match_(std::move(match)), head_rows_(head_rows) {
-  for (size_t i = 0; i < match_.params.size(); ++i) numbers_[match_.params[i].ours] = i;
+  for (size_t i = 0; i < match_.params.size(); ++i) numbers_.emplace(match_.params[i].ours, i);
 }
 
 absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string& folder,
@@ -63,7 +72,17 @@ absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_
                                   float* out) const {
   const auto found = numbers_.find(ours);
   FSDPD_CHECK(faults().empty() && found != numbers_.end());
-  const size_t param = found->second;
+  // Experts follow each other.
+  const auto& params = match_.params;
+  for (size_t param = found->second; param < params.size() && params[param].ours == ours; ++param) {
+    const int64_t own = params[param].ours_begin, numbers = NumbersOf(params[param]);
+    const int64_t first = std::max(begin, own), end = std::min(begin + elements, own + numbers);
+    if (first < end) FSDPD_RETURN_IF_ERROR(ReadFloats(param, first - own, end - first, out + first - begin));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParamSource::ReadFloats(size_t param, int64_t begin, int64_t elements, float* out) const {
   const TensorType& type = *reader_->tensors()[match_.tensors[param]].type;
   std::vector<char> wide;  // What has no room in `out` before it is rounded.
   if (type.bytes > static_cast<int64_t>(sizeof(float))) wide.resize(elements * type.bytes);

@@ -59,6 +59,8 @@ class ParamSource {
 
   absl::Status TakeMain(const ModelConfig& model);
 
+  // Of a parameter by its number in the match, and of numbers within it.
+  absl::Status ReadFloats(size_t param, int64_t begin, int64_t elements, float* out) const;
   // In the source's type.
   absl::Status ReadNumbers(size_t param, int64_t begin, int64_t elements, char* out) const;
   absl::Status ReadPart(size_t param, const Rectangle& part, char* out) const;
@@ -67,7 +69,7 @@ class ParamSource {
   ParamMatch match_;
   std::string no_main_;
   const int64_t head_rows_;
-  std::map<std::string, size_t> numbers_;  // By our name.
+  std::map<std::string, size_t> numbers_;  // By our name; of experts' the first one's.
 };
 
 }  // namespace fsdpd

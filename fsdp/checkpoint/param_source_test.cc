@@ -108,8 +108,8 @@ class ParamSourceTest : public ::testing::Test {
     ASSERT_TRUE(source.ok()) << source.status();
     ASSERT_THAT((*source)->faults(), IsEmpty());
     for (const NamedParam& param : ParamsOf(model, Naming::kOurs)) {
-      const int64_t count =
-          std::accumulate(param.shape.begin(), param.shape.end(), int64_t{1}, std::multiplies<>());
+      const std::vector<int64_t> shape = param.TheirShape();
+      const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
       for (int64_t begin = 0; begin <= count; ++begin) {
         for (int64_t end = begin; end <= count; end += end < begin + 3 ? 1 : 5) {
           std::vector<float> read(end - begin), expected(end - begin);
@@ -133,6 +133,23 @@ TEST_F(ParamSourceTest, TransposedMatricesAreReadByColumns) {
 TEST_F(ParamSourceTest, RowsThatLieInPairsAreFound) {
   WriteDcp(Theirs(OddLlama(), Naming::kTorchtitan));
   ExpectRuns(OddLlama());
+}
+
+// A tensor of theirs for each expert, and runs that end in another one than they begin in.
+TEST_F(ParamSourceTest, ExpertsThatAreATensorEachAreFound) {
+  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe()}) {
+    std::vector<TestTensor> tensors;
+    for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
+      tensors.push_back(MakeTestTensor(param.theirs, "float32", param.shape));
+      auto* numbers = reinterpret_cast<float*>(tensors.back().numbers.data());
+      std::iota(numbers, numbers + tensors.back().numbers.size() / sizeof(float),
+                static_cast<float>(param.ours_begin));
+    }
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteHf(tensors);
+    ExpectRuns(model);
+  }
 }
 
 // Queries, keys and values in one tensor, gates and ups in another, and layers along an axis or by number.

@@ -20,7 +20,7 @@ namespace {
 enum class Part { kWhole, kQueries, kKeys, kValues, kQueriesKeysValues, kGates, kUps };
 
 // `#` is the layer's number; of Megatron-Core's it stands where a layer is a tensor of its own. Of theirs:
-// null where it has none.
+// null where it has none. `@`: an expert's.
 struct Row {
   const char* ours;
   const char* transformers;
@@ -64,6 +64,24 @@ constexpr Row kLlama[] = {
      "decoder.layers.#.mlp.linear_fc2.weight"},
     {"head.norm", "model.norm.weight", "norm.weight", "decoder.final_layernorm.weight"},
     {"head.output", "lm_head.weight", "output.weight", "output_layer.weight"},
+};
+
+// Beside those of kLlama. Qwen3-MoE's, with what dots1 has more, and, where they are others, Mixtral's.
+constexpr Row kExperts[] = {
+    {"layer.#.ffn.router", "model.layers.#.mlp.gate.weight", nullptr, nullptr},
+    {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr},
+    {"layer.#.ffn.shared.w1", "model.layers.#.mlp.shared_experts.gate_proj.weight", nullptr, nullptr},
+    {"layer.#.ffn.shared.w3", "model.layers.#.mlp.shared_experts.up_proj.weight", nullptr, nullptr},
+    {"layer.#.ffn.shared.w2", "model.layers.#.mlp.shared_experts.down_proj.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w1", "model.layers.#.mlp.experts.@.gate_proj.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w3", "model.layers.#.mlp.experts.@.up_proj.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w2", "model.layers.#.mlp.experts.@.down_proj.weight", nullptr, nullptr},
+};
+constexpr Row kMixtral[] = {
+    {"layer.#.ffn.router", "model.layers.#.block_sparse_moe.gate.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w1", "model.layers.#.block_sparse_moe.experts.@.w1.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w3", "model.layers.#.block_sparse_moe.experts.@.w3.weight", nullptr, nullptr},
+    {"layer.#.ffn.experts.w2", "model.layers.#.block_sparse_moe.experts.@.w2.weight", nullptr, nullptr},
 };
 
 constexpr Row kGpt2[] = {
@@ -137,6 +155,18 @@ Turn TurnIn(const Row& row, Naming naming) {
 const Row* FindRow(const Table& table, const std::string& ours) {
   const Row* found = std::find_if(table.begin, table.end, [&](const Row& row) { return row.ours == ours; });
   return found == table.end ? nullptr : found;
+}
+
+// Null where nobody has such a parameter.
+const Row* RowOf(const ModelConfig& model, const std::string& ours) {
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  if (llama != nullptr && llama->experts.count > 0) {
+    const bool mixtral = TransformersType(*llama) == "mixtral";
+    const Table experts = mixtral ? Table{std::begin(kMixtral), std::end(kMixtral)}
+                                  : Table{std::begin(kExperts), std::end(kExperts)};
+    if (const Row* row = FindRow(experts, ours)) return row;
+  }
+  return FindRow(TableOf(model), ours);
 }
 
 bool IsTied(const ModelConfig& model) {
@@ -215,6 +245,23 @@ void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t
   }
 }
 
+// Of `all`, whose name has its `@`, every expert's matrix.
+void AddExperts(const NamedParam& all, Naming naming, std::vector<NamedParam>* params) {
+  NamedParam param = all;
+  param.shape.erase(param.shape.begin());
+  const int64_t numbers = param.shape[0] * param.shape[1];
+  for (int64_t expert = 0; expert < all.shape[0]; ++expert) {
+    param.ours_begin = expert * numbers;
+    if (naming == Naming::kOurs) {
+      param.of_shape = all.shape;
+      param.runs = {{0, param.ours_begin, numbers}};
+    } else {
+      param.theirs = absl::StrReplaceAll(all.theirs, {{"@", absl::StrCat(expert)}});
+    }
+    params->push_back(param);
+  }
+}
+
 void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, char* out) {
   // In squares, so that both sides stay in the cache.
   constexpr int64_t kSide = 32;
@@ -247,12 +294,17 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
     const std::string number = in_layer ? unit.name.substr(kLayer.size()) : "";
     for (const ParamFacts& param : unit.params) {
       const std::string ours = absl::StrCat(unit.name, ".", param.name);
-      const Row* row = FindRow(table, absl::StrCat(in_layer ? "layer.#" : unit.name, ".", param.name));
+      const Row* row = RowOf(model, absl::StrCat(in_layer ? "layer.#" : unit.name, ".", param.name));
       if (row == nullptr || NameIn(*row, naming) == nullptr) return {};
       const std::string theirs = naming == Naming::kMegatron
                                      ? absl::StrReplaceAll(row->megatron, {{"#.", ""}})
                                      : absl::StrReplaceAll(NameIn(*row, naming), {{"#", number}});
-      params.push_back({ours, theirs, param.shape, TurnIn(*row, naming)});
+      const NamedParam named = {ours, theirs, param.shape, TurnIn(*row, naming)};
+      if (param.shape.size() == 3) {
+        AddExperts(named, naming, &params);
+        continue;
+      }
+      params.push_back(named);
       if (!megatron) continue;
       int64_t layer = -1;
       FSDPD_CHECK(!in_layer || absl::SimpleAtoi(number, &layer));

@@ -1,12 +1,14 @@
 // What others call the parameters of our models, and how they lay them out: one table, from which every
 // conversion of names is made, both ways.
 //
-// Hugging Face's transformers (llama, mistral, qwen2, qwen3; gpt2), torchtitan's llama and Megatron-Core's
-// GPTModel are known. Matrices of the first two are ours but for two things: GPT-2's are [in, out] there, and
-// torchtitan turns neighbouring dimensions of a head where we turn its halves, so rows of queries and keys
-// lie in another order. Megatron-Core's tensors hold several of our parameters: queries, keys and values of a
-// group of heads, then of the next; all gates and then all ups; and one layer after the other along a leading
-// axis, or each layer for itself with its number in the name.
+// Hugging Face's transformers (llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, dots1; gpt2), torchtitan's
+// llama and Megatron-Core's GPTModel are known. Matrices of the first two are ours but for two things:
+// GPT-2's are [in, out] there, and torchtitan turns neighbouring dimensions of a head where we turn its
+// halves, so rows of queries and keys lie in another order. Megatron-Core's tensors hold several of our
+// parameters: queries, keys and values of a group of heads, then of the next; all gates and then all ups; and
+// one layer after the other along a leading axis, or each layer for itself with its number in the name. Of a
+// layer's experts transformers have each one's matrices for themselves and we all of them as one tensor: here
+// every expert's is a parameter, which by our own name shares that tensor with the others.
 //
 // Pure functions.
 #pragma once
@@ -46,12 +48,13 @@ struct SharedRun {
 struct NamedParam {
   std::string ours;  // "layer.0.attention.wq"
   std::string theirs;
-  std::vector<int64_t> shape;  // Ours.
+  std::vector<int64_t> shape;  // Ours; of an expert that of its matrix.
   Turn turn = Turn::kNone;
   // Where the tensor holds more than this parameter, its shape, and which part of it this one is:
   std::vector<int64_t> of_shape = {};
   std::vector<SharedRun> runs = {};  // None: the tensor is the parameter.
   int64_t layer = -1;                // Along the leading axis; -1: there is none.
+  int64_t ours_begin = 0;            // Of an expert, its first number in the flattened tensor of ours.
 
   std::vector<int64_t> TheirShape() const;
 };

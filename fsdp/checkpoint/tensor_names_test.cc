@@ -96,6 +96,40 @@ TEST(TensorNames, ParametersOfOneTensorAreAllOfItAndDoNotOverlap) {
   }
 }
 
+TEST(TensorNames, EveryExpertHasANameInTransformersAndAPartOfOurTensor) {
+  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
+    const std::vector<NamedParam> ours = ParamsOf(model, Naming::kOurs);
+    const std::vector<NamedParam> theirs = ParamsOf(model, Naming::kTransformers);
+    ASSERT_EQ(ours.size(), theirs.size());
+    std::set<std::string> names;
+    int64_t experts = 0;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_EQ(ours[i].ours, theirs[i].ours);
+      EXPECT_EQ(ours[i].ours_begin, theirs[i].ours_begin);
+      EXPECT_TRUE(names.insert(theirs[i].theirs).second) << theirs[i].theirs;
+      experts += ours[i].runs.empty() ? 0 : 1;
+    }
+    EXPECT_EQ(experts, model.expert_layers() * model.experts.count * 3);
+    for (const auto& [name, times] : Covered(ours))
+      EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << name;
+    for (const Naming naming : {Naming::kTorchtitan, Naming::kMegatron, Naming::kMegatronLayers})
+      EXPECT_TRUE(ParamsOf(model, naming).empty());
+  }
+  const auto theirs_of = [](const LlamaConfig& model, const std::string& ours, int64_t begin) {
+    for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
+      if (param.ours == ours && param.ours_begin == begin) return param.theirs;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(theirs_of(SmallMixtral(), "layer.1.ffn.experts.w2", 2 * 12 * 8),
+            "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+  EXPECT_EQ(theirs_of(SmallMixtral(), "layer.0.ffn.router", 0),
+            "model.layers.0.block_sparse_moe.gate.weight");
+  EXPECT_EQ(theirs_of(SmallQwen3Moe(), "layer.1.ffn.experts.w3", 4 * 6 * 8),
+            "model.layers.1.mlp.experts.4.up_proj.weight");
+  EXPECT_EQ(theirs_of(SmallQwen3Moe(), "layer.0.ffn.w1", 0), "model.layers.0.mlp.gate_proj.weight");
+}
+
 const NamedParam& Find(const std::vector<NamedParam>& params, const std::string& ours) {
   return *std::find_if(params.begin(), params.end(), [&](const NamedParam& p) { return p.ours == ours; });
 }

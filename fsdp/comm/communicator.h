@@ -44,6 +44,11 @@ class Communicator {
   // Nobody sends to itself: `out`'s own part is undefined.
   virtual absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) = 0;
 
+  // The same with parts of any length: `sent` and `received`, size() numbers each, say how many elements go
+  // to and come from each rank, whose parts follow each other. What one rank sends the other receives.
+  virtual absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
+                                      DType dtype) = 0;
+
   virtual absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) = 0;
 
   virtual absl::Status Barrier() = 0;

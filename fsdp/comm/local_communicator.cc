@@ -3,6 +3,7 @@
 #include <absl/strings/str_format.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/mutex.h"
@@ -18,6 +19,7 @@ struct Call {
   DType dtype = DType::kFp32;
   int root = -1;  // Broadcast.
   char* buffer = nullptr;
+  const int64_t* sent = nullptr;  // AllToAllUneven: elements for each rank.
 };
 
 // What must be alike on every rank.
@@ -131,6 +133,27 @@ class LocalCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
+  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
+                              DType dtype) override {
+    const Call own{"all_to_all_uneven", 0, dtype, -1, static_cast<char*>(const_cast<void*>(in)), sent};
+    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin(own));
+    absl::Status status;
+    char* to = static_cast<char*>(out);
+    for (int r = 0; r < size_; ++r) {
+      const int64_t before = std::accumulate(calls[r].sent, calls[r].sent + rank_, int64_t{0});
+      const int64_t count = calls[r].sent[rank_], width = BytesOf(dtype);
+      if (count != received[r]) {
+        status.Update(absl::FailedPreconditionError(absl::StrFormat(
+            "rank %d sends %d elements to rank %d, which expects %d", r, count, rank_, received[r])));
+        break;
+      }
+      if (count > 0) std::memcpy(to, calls[r].buffer + before * width, count * width);
+      to += count * width;
+    }
+    group_->Meet();
+    return status;
+  }
+
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     FSDPD_CHECK(root >= 0 && root < size_);
     FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("broadcast", count, dtype, buffer, root));
@@ -151,7 +174,10 @@ class LocalCommunicator : public Communicator {
  private:
   absl::StatusOr<std::vector<Call>> Begin(const char* operation, int64_t count, DType dtype, void* buffer,
                                           int root = -1) {
-    const Call own{operation, count, dtype, root, static_cast<char*>(buffer)};
+    return Begin(Call{operation, count, dtype, root, static_cast<char*>(buffer)});
+  }
+
+  absl::StatusOr<std::vector<Call>> Begin(const Call& own) {
     FSDPD_ASSIGN_OR_RETURN(auto calls, group_->Begin(rank_, own));
     for (int r = 1; r < size_; ++r) {
       if (Alike(calls[0], calls[r])) continue;

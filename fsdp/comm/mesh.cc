@@ -25,6 +25,10 @@ std::vector<Link> LinksOf(const Mesh& mesh, const std::vector<Group>& exchanged)
     links.push_back({Group::kReplica, Role::kGather});
     links.push_back({Group::kReplica, Role::kReduce});
   }
+  if (mesh.SizeOf(Group::kExpert) > 1) {  // Of experts.
+    links.push_back({Group::kExpertShard, Role::kGather});
+    links.push_back({Group::kExpertShard, Role::kReduce});
+  }
   if (mesh.SizeOf(Group::kReplicate) > 1) {
     links.push_back({Group::kReplicate, Role::kOuter});
     links.push_back({Group::kWorld, Role::kReduce});

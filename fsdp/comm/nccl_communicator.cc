@@ -94,6 +94,13 @@ class NcclCommunicator : public Communicator {
     return ExchangeParts("all_to_all", in, out, count, dtype);
   }
 
+  // Counts that the host knows would do, and nobody on GPUs has them yet
+  // (experts_need_cpu).
+  absl::Status AllToAllUneven(const void* /*in*/, const int64_t* /*sent*/, void* /*out*/,
+                              const int64_t* /*received*/, DType /*dtype*/) override {
+    return absl::UnimplementedError("parts of different length between GPUs");
+  }
+
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     FSDPD_CHECK(root >= 0 && root < size());
     FSDPD_RETURN_IF_ERROR(CheckUsable("broadcast"));

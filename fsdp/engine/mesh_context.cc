@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,22 @@ void MeshContext::Start(std::function<void()> exchanges) {
 }
 
 void MeshContext::Await() { status_.Update(aside_->Await()); }
+
+void MeshContext::AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent,
+                           at::Tensor out, const std::vector<int64_t>& received) {
+  FSDPD_CHECK(out.is_contiguous() && out.scalar_type() == in.scalar_type());
+  FSDPD_CHECK(static_cast<int64_t>(sent.size()) == SizeOf(group) && received.size() == sent.size());
+  status_.Update(Check(Exchange::kSend, group, in));
+  if (!status_.ok()) return;
+  const int64_t width =
+      in.size(0) > 0 ? in.numel() / in.size(0) : out.numel() / std::max<int64_t>(1, out.size(0));
+  const auto elements = [width](std::vector<int64_t> rows) {
+    for (int64_t& count : rows) count *= width;
+    return rows;
+  };
+  status_ = Between(group)->AllToAllUneven(in.const_data_ptr(), elements(sent).data(), out.mutable_data_ptr(),
+                                           elements(received).data(), DTypeOf(in.scalar_type()));
+}
 
 absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& tensor) const {
   const auto refuse = [&](const std::string& why) {

@@ -7,6 +7,8 @@
 #include <absl/status/status.h>
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/lane/aside.h"
@@ -17,17 +19,26 @@ namespace fsdpd {
 
 class MeshContext : public UnitContext {
  public:
-  // All outlive the context.
-  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside)
-      : mesh_(mesh), unit_(unit), aside_(aside) {}
+  // Mesh, unit and aside outlive the context. `grad_loss` is GradLoss(), and to `routing` is added.
+  MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
+              at::Tensor routing)
+      : mesh_(mesh),
+        unit_(unit),
+        aside_(aside),
+        grad_loss_(std::move(grad_loss)),
+        routing_(std::move(routing)) {}
 
   int64_t SizeOf(Group group) const override { return mesh_->position().SizeOf(group); }
   int64_t IndexIn(Group group) const override { return mesh_->position().IndexIn(group); }
   void AllReduce(Group group, at::Tensor values) override;
   void AllGather(Group group, at::Tensor parts) override;
   void SendParts(Group group, at::Tensor sent, at::Tensor received) override;
+  void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
+                const std::vector<int64_t>& received) override;
   void Start(std::function<void()> exchanges) override;
   void Await() override;
+  at::Tensor GradLoss() const override { return grad_loss_; }
+  void AddRouting(const at::Tensor& sums) override { routing_.add_(sums); }
 
   // The first error since it was last asked: FAILED_PRECONDITION for what the unit's facts do not say, or
   // tensors of another kind; else the communicator's.
@@ -41,6 +52,8 @@ class MeshContext : public UnitContext {
   const ConnectedMesh* const mesh_;
   const UnitLayout* const unit_;
   Aside* const aside_;
+  const at::Tensor grad_loss_;
+  const at::Tensor routing_;
   absl::Status status_;
 };
 

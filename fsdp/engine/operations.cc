@@ -37,7 +37,9 @@ constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
 constexpr int kAsks = 3;
-constexpr int kResults = 10;
+constexpr int kRouting = 4;  // The first of kRoutingSums.
+constexpr int kFirstRouting = 10;
+constexpr int kResults = kFirstRouting + kRoutingSums;
 
 constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();
 
@@ -209,7 +211,8 @@ void Operations::BindUnit(int unit) {
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
     }
   }
-  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit], aside_.get()));
+  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit], aside_.get(),
+                                                    grad_loss_, sums_.narrow(0, kRouting, kRoutingSums)));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -485,7 +488,10 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
   const at::Tensor result =
       at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale, unfinished_,
                  loss_scale_, good_steps_.to(at::kFloat), spike_, threshold_, sums_.select(0, kAsks)});
-  results_[result_slot_].copy_(result, /*non_blocking=*/true);
+  at::Tensor into = results_[result_slot_];
+  into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
+  into.narrow(0, kFirstRouting, kRoutingSums)
+      .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
 }
 
 absl::Status Operations::Recordable() const {
@@ -524,6 +530,7 @@ StepResult Operations::Result(int result_slot) const {
   result.spike = values[7] != 0;
   result.spike_threshold = values[8];
   result.asked = values[9] > 0;
+  std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
   return result;
 }
 

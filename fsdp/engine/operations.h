@@ -75,7 +75,8 @@ struct StepResult {
   // As TrainingState's.
   double next_loss_scale = 1;
   int64_t good_steps = 0;
-  bool asked = false;  // Some rank has, for a checkpoint.
+  bool asked = false;                             // Some rank has, for a checkpoint.
+  std::array<double, kRoutingSums> routing = {};  // Over all tokens and layers with experts.
 
   bool skipped() const { return not_finite || spike; }
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }

@@ -67,6 +67,7 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
   std::vector<Group> groups;
   if (mesh.SizeOf(Group::kShard) > 1) groups.push_back(Group::kShard);
   if (mesh.SizeOf(Group::kTensor) > 1) groups.push_back(Group::kReplica);
+  if (mesh.SizeOf(Group::kExpert) > 1) groups.push_back(Group::kExpertShard);
   if (!device.is_cuda() || groups.empty()) return Arena::Make(bytes, device);
   FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, MakeWindow(bytes, options.device_index));
   for (const Group group : groups) {
@@ -103,6 +104,17 @@ void Describe(const Plan& plan, FlightPage* flight) {
     lanes.push_back({NameOf(lane), RunsExchanges(lane) || units});
   }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
+}
+
+// Of so many tokens and layers.
+v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int64_t layers) {
+  const auto mean = [&](int i) { return Told(result.routing[i] / static_cast<double>(tokens * layers)); };
+  v1::StepReport::Routing routing;
+  routing.set_imbalance(mean(0));
+  routing.set_entropy(mean(1));
+  routing.set_balance_loss(mean(2));
+  routing.set_z_loss(mean(3));
+  return routing;
 }
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {
@@ -464,6 +476,8 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_skipped(result.skipped());
   if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
   report.set_data_wait_seconds(step.batches.waited_seconds());
+  if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
+    *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
   return report;
 }
 

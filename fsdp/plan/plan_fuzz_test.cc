@@ -51,6 +51,13 @@ void RandomModel(Dice* dice, v1::Model* model) {
   llama->set_layers(dice->Size({1, 2, 3, 9}));
   llama->set_heads(dice->Size({2, 4}));
   llama->set_kv_heads(dice->Size({1, 2}));
+  if (!dice->OneIn(3)) return;
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  experts->set_count(dice->Size({1, 4, 6}));
+  experts->set_per_token(dice->Size({1, 2}));
+  if (dice->OneIn(2)) experts->set_intermediate_size(dice->Size({16, 24}));
+  if (dice->OneIn(3)) experts->set_dense_layers(dice->Size({0, 1}));
+  if (dice->OneIn(3)) experts->set_balance_loss(0.01);
 }
 
 void RandomPrecision(Dice* dice, v1::Precision* precision) {
@@ -107,6 +114,7 @@ v1::JobSpec RandomJob(Dice* dice) {
   RandomSharding(dice, job.mutable_fsdp());
   if (dice->OneIn(3)) job.mutable_parallel()->set_context(dice->Size({1, 2, 4}));
   if (dice->OneIn(3)) job.mutable_parallel()->set_tensor(dice->Size({1, 2, 4}));
+  if (dice->OneIn(3)) job.mutable_parallel()->set_expert(dice->Size({1, 2, 4}));
   job.mutable_resources()->set_nodes(nodes);
   job.mutable_resources()->set_ranks_per_node(ranks);
   job.mutable_resources()->set_device(dice->Of({v1::DEVICE_UNSPECIFIED, v1::DEVICE_CPU, v1::DEVICE_CUDA}));

@@ -58,6 +58,11 @@ class Resolver {
       llama->set_head_size(llama->hidden_size() / llama->heads());
       Chose("model.llama.head_size", absl::StrCat(llama->head_size()), "hidden_size / heads");
     }
+    if (llama->has_experts() && !llama->experts().has_intermediate_size()) {
+      llama->mutable_experts()->set_intermediate_size(llama->intermediate_size());
+      Chose("model.llama.experts.intermediate_size", absl::StrCat(llama->intermediate_size()),
+            "the model's intermediate_size");
+    }
   }
 
   void ResolveTrain() {

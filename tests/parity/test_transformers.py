@@ -13,8 +13,10 @@ import torch
 import transformers
 from fsdp2_rank import optimizer
 from google.protobuf import json_format
-from setting import BETAS, CLIP_NORM, DECAY, EPSILON, GLOBAL_BATCH, LR, SEQUENCE, STEPS, WEIGHT_TOLERANCE, Result
-from setting import Setting, assert_agree, job_spec, learning_rate, read_weights, run_message, write_start_weights
+from peer import cosine_rate
+from setting import BETAS, CLIP_NORM, DECAY, EPSILON, FLOOR, GLOBAL_BATCH, LR, SEQUENCE, STEPS, WARMUP
+from setting import WEIGHT_TOLERANCE, Result, Setting, assert_agree, job_spec, read_weights, run_message
+from setting import write_start_weights
 from transformers.pytorch_utils import Conv1D
 
 from harness.programs import program
@@ -32,13 +34,37 @@ CONFIGS = {
     "qwen2": transformers.Qwen2Config(**SIZES, rope_theta=1e6, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**SIZES, head_dim=32, rope_theta=1e6),  # Heads wider than hidden / heads.
     "mistral": transformers.MistralConfig(**SIZES, sliding_window=None),
+    "mixtral": transformers.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, rope_theta=1e4),
+    # A dense layer, weights that do not add up to 1, and experts narrower than the dense layer.
+    "qwen3 moe": transformers.Qwen3MoeConfig(**SIZES, head_dim=32, num_experts=5, num_experts_per_tok=3,
+                                             moe_intermediate_size=48, norm_topk_prob=False, mlp_only_layers=[0]),
+    # DeepSeek-V3's routing: groups of sigmoid scores, and experts that every token goes to.
+    "dots1": transformers.Dots1Config(**SIZES, head_dim=32, n_routed_experts=6, n_shared_experts=2, n_group=3,
+                                      topk_group=2, num_experts_per_tok=2, moe_intermediate_size=24,
+                                      first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5),
     "gpt2": transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
                                     embd_pdrop=0.0, attn_pdrop=0.0),
 }
+# Where a token's scores are nearly equal round-off decides which expert it goes to, and from there on runs differ: by
+# the twentieth step two of three have met such a token.
+STEPS_WITH_EXPERTS = 4
 LLAMA_LAYER = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.q_norm",
                "self_attn.k_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
                "mlp.down_proj")
+QWEN_EXPERTS = ("mlp", ("gate_proj", "up_proj", "down_proj"))
+EXPERTS = {"mixtral": ("block_sparse_moe", ("w1", "w3", "w2")), "qwen3_moe": QWEN_EXPERTS, "dots1": QWEN_EXPERTS}
+COUNTS = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts", "dots1": "n_routed_experts"}
 GPT2_LAYER = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+
+
+def layer_names(config):
+    """Of a layer's modules with parameters. Ours has the experts of one matrix together."""
+    if config.model_type not in EXPERTS:
+        return LLAMA_LAYER
+    ffn, matrices = EXPERTS[config.model_type]
+    count = getattr(config, COUNTS[config.model_type])
+    experts = (f"{ffn}.experts.{expert}.{matrix}" for matrix in matrices for expert in range(count))
+    return (*LLAMA_LAYER, f"{ffn}.gate", *experts, *(f"{ffn}.shared_experts.{matrix}" for matrix in matrices))
 
 
 def modules(model):
@@ -47,7 +73,7 @@ def modules(model):
     if model.config.model_type == "gpt2":
         first, layers, inner, norm = [body.wte, body.wpe], body.h, GPT2_LAYER, body.ln_f
     else:
-        first, layers, inner, norm = [body.embed_tokens], body.layers, LLAMA_LAYER, body.norm
+        first, layers, inner, norm = [body.embed_tokens], body.layers, layer_names(model.config), body.norm
     within = [dict(layer.named_modules()) for layer in layers]
     head = [] if model.config.tie_word_embeddings else [model.lm_head]
     return [*first, *(each[name] for each in within for name in inner if name in each), norm, *head]
@@ -59,6 +85,8 @@ def parameters(model):
         yield module.weight.T if isinstance(module, Conv1D) else module.weight
         if getattr(module, "bias", None) is not None:
             yield module.bias
+        if hasattr(module, "e_score_correction_bias"):
+            yield module.e_score_correction_bias
 
 
 def load(model, flat):
@@ -76,7 +104,7 @@ def train(model, start, batches):
     losses = []
     for step, (tokens, targets) in enumerate(batches, 1):
         for group in adamw.param_groups:
-            group["lr"] = learning_rate(step)
+            group["lr"] = LR * cosine_rate(step, WARMUP, len(batches), FLOOR)
         text = torch.cat((tokens, targets[:, -1:]), dim=1)  # It shifts by itself.
         assert torch.equal(text[:, 1:], targets)
         loss = model(text, labels=text).loss
@@ -115,11 +143,35 @@ def model(request):
 def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
     start, dump = tmp_path / "start", tmp_path / "batches"
     write_start_weights(parameters(model), start)
-    ours = run_message(tmp_path, job(tmp_path, model.config), start, "--dump-batches", dump)
+    message = job(tmp_path, model.config)
+    steps = message.train.steps = STEPS_WITH_EXPERTS if model.config.model_type in EXPERTS else STEPS
+    ours = run_message(tmp_path, message, start, "--dump-batches", dump)
     batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64))
-    theirs = train(model, start, batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE))
-    assert_agree(ours, theirs)
+    theirs = train(model, start, batches.reshape(steps, 2, GLOBAL_BATCH, SEQUENCE))
+    assert_agree(ours, theirs, steps)
     assert numpy.abs(ours.weights - read_weights(start)).max() > 1e-2, "the run moves the weights"
+
+
+@pytest.mark.parametrize("model", ["qwen3 moe"], indirect=True)
+def test_the_routers_loss_is_theirs_for_one_sample_and_layer(model, tmp_path):
+    """Of more they take the mean over samples and layers before they multiply, and we after."""
+    model.config.output_router_logits, model.config.router_aux_loss_coef = True, 0.5
+    model.config.mlp_only_layers = [0, 1]
+    model = transformers.AutoModelForCausalLM.from_config(model.config, attn_implementation="eager").train()
+    model.config.architectures = ["Qwen3MoeForCausalLM"]
+    start, dump = tmp_path / "start", tmp_path / "batches"
+    write_start_weights(parameters(model), start)
+    message = job(tmp_path, model.config)
+    assert message.model.llama.experts.balance_loss == 0.5 * 3
+    message.train.global_batch = message.train.micro_batch = message.resources.ranks_per_node = 1
+    steps = message.train.steps = STEPS_WITH_EXPERTS
+    ours = run_message(tmp_path, message, start, "--dump-batches", dump)
+    batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64)).reshape(steps, 2, 1, SEQUENCE)
+    theirs = train(model, start, batches)
+    numpy.testing.assert_allclose(ours.weights, theirs.weights, rtol=0, atol=WEIGHT_TOLERANCE)
+    message.model.llama.experts.balance_loss = 0
+    without = run_message(tmp_path, message, start)
+    assert numpy.abs(without.weights - theirs.weights).max() > 5 * WEIGHT_TOLERANCE
 
 
 @pytest.mark.parametrize("model", ["llama 3.1"], indirect=True)

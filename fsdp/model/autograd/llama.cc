@@ -10,6 +10,9 @@
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/check.h"
 #include "fsdp/model/autograd/autograd_unit.h"
@@ -62,9 +65,10 @@ at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
 
 // The parameters of a block; undefined where the configuration has none.
 struct BlockParams {
-  at::Tensor attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, w1, w3, w2;
+  at::Tensor attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1,
+      w3, w2, shared_w1, shared_w3, shared_w2;
 
-  BlockParams(const LlamaConfig& config, const std::vector<at::Tensor>& params) {
+  BlockParams(const LlamaConfig& config, bool experts, const std::vector<at::Tensor>& params) {
     size_t next = 0;
     const auto take = [&](at::Tensor* into, bool present = true) {
       if (present) *into = params[next++];
@@ -78,7 +82,12 @@ struct BlockParams {
     take(&bv, config.attention_bias);
     take(&q_norm, config.qk_norm);
     take(&k_norm, config.qk_norm);
-    for (at::Tensor* into : {&wo, &ffn_norm, &w1, &w3, &w2}) take(into);
+    for (at::Tensor* into : {&wo, &ffn_norm}) take(into);
+    take(&router, experts);
+    take(&router_bias, experts && config.experts.selection_bias);
+    for (at::Tensor* into : {&w1, &w3, &w2}) take(into);
+    const bool shared = experts && config.experts.shared_intermediate_size > 0;
+    for (at::Tensor* into : {&shared_w1, &shared_w3, &shared_w2}) take(into, shared);
     FSDPD_CHECK(next == params.size());
   }
 };
@@ -114,14 +123,41 @@ UnitForward EmbeddingForward() {
   };
 }
 
-UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary) {
-  return [config, rotary](const UnitInput& input, const std::vector<at::Tensor>& params) {
-    const BlockParams p(config, params);
+at::Tensor FeedForward(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w3,
+                       const at::Tensor& w2) {
+  return at::linear(at::silu(at::linear(x, w1)) * at::linear(x, w3), w2);
+}
+
+// Every expert works on every token, and counts nothing where the token does not go to it.
+at::Tensor AllExperts(const at::Tensor& x, const BlockParams& p, const ExpertsConfig& config) {
+  const at::Tensor products = at::linear(x, p.router);
+  const at::Tensor scores = config.sigmoid ? products.sigmoid() : at::softmax(products, -1);
+  at::Tensor biased = p.router_bias.defined() ? scores + p.router_bias : scores;
+  if (config.groups_per_token < config.groups) {
+    const at::Tensor grouped = biased.unflatten(-1, {config.groups, -1});
+    const auto best = std::get<0>(grouped.topk(2)).sum(-1).topk(config.groups_per_token);
+    const at::Tensor allowed = at::zeros_like(grouped.select(-1, 0)).scatter(-1, std::get<1>(best), 1);
+    biased = (grouped + (allowed.unsqueeze(-1) - 1) * 1e6).flatten(-2);
+  }
+  const at::Tensor experts = std::get<1>(biased.topk(config.per_token));
+  at::Tensor weights = at::zeros_like(scores).scatter(-1, experts, scores.gather(-1, experts));
+  if (config.normalized) weights = weights / weights.sum(-1, /*keepdim=*/true);
+  weights = weights * config.weight_scale;
+  at::Tensor sum =
+      p.shared_w1.defined() ? FeedForward(x, p.shared_w1, p.shared_w3, p.shared_w2) : at::zeros_like(x);
+  for (int64_t e = 0; e < config.count; ++e)
+    sum = sum + weights.narrow(-1, e, 1) * FeedForward(x, p.w1[e], p.w3[e], p.w2[e]);
+  return sum;
+}
+
+UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary, bool experts) {
+  return [config, rotary, experts](const UnitInput& input, const std::vector<at::Tensor>& params) {
+    const BlockParams p(config, experts, params);
     FSDPD_CHECK(input.documents.empty());
     at::Tensor x = input.hidden;
     x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary.At(input.positions));
     const at::Tensor normed = Norm(x, p.ffn_norm, config);
-    x = x + at::linear(at::silu(at::linear(normed, p.w1)) * at::linear(normed, p.w3), p.w2);
+    x = x + (experts ? AllExperts(normed, p, config.experts) : FeedForward(normed, p.w1, p.w3, p.w2));
     return UnitOutput{x, at::Tensor()};
   };
 }
@@ -141,6 +177,7 @@ std::vector<std::unique_ptr<Unit>> MakeLlama(const LlamaConfig& config, const Mo
                                              int64_t sequence_length, at::Device device) {
   const Rotary rotary = MakeRotary(config, sequence_length, device);
   std::vector<std::unique_ptr<Unit>> units;
+  int64_t layer = 0;
   for (const UnitFacts& unit : facts.units) {
     UnitForward forward;
     switch (unit.kind) {
@@ -148,7 +185,7 @@ std::vector<std::unique_ptr<Unit>> MakeLlama(const LlamaConfig& config, const Mo
         forward = EmbeddingForward();
         break;
       case UnitKind::kBlock:
-        forward = BlockForward(config, rotary);
+        forward = BlockForward(config, rotary, config.HasExperts(layer++));
         break;
       case UnitKind::kHead:
         forward = HeadForward(config);

@@ -27,10 +27,26 @@ LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
 
 NativeBlock::Params NativeBlock::Find(const NativeBlock& block) {
   const auto index = [&](const char* name) { return block.IndexOf(name); };
-  return {index("attention_norm"),   index("attention.wq"), index("attention.bq"), index("attention.wk"),
-          index("attention.bk"),     index("attention.wv"), index("attention.bv"), index("attention.q_norm"),
-          index("attention.k_norm"), index("attention.wo"), index("ffn_norm"),     index("ffn.w1"),
-          index("ffn.w3"),           index("ffn.w2")};
+  const bool experts = index("ffn.router") >= 0;
+  return {index("attention_norm"),
+          index("attention.wq"),
+          index("attention.bq"),
+          index("attention.wk"),
+          index("attention.bk"),
+          index("attention.wv"),
+          index("attention.bv"),
+          index("attention.q_norm"),
+          index("attention.k_norm"),
+          index("attention.wo"),
+          index("ffn_norm"),
+          index("ffn.router"),
+          index("ffn.router_bias"),
+          index(experts ? "ffn.experts.w1" : "ffn.w1"),
+          index(experts ? "ffn.experts.w3" : "ffn.w3"),
+          index(experts ? "ffn.experts.w2" : "ffn.w2"),
+          index("ffn.shared.w1"),
+          index("ffn.shared.w3"),
+          index("ffn.shared.w2")};
 }
 
 NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary)
@@ -154,7 +170,33 @@ void NativeBlock::FillMiddle(Kept* kept) const {
 }
 
 void NativeBlock::FillGateUp(Kept* kept) const {
-  kept->gate_up = NormedProduct(kept->middle, p_.ffn_norm, &kept->ffn_rstd, GateUp(), /*biases=*/{});
+  if (!HasExperts()) {
+    kept->gate_up = NormedProduct(kept->middle, p_.ffn_norm, &kept->ffn_rstd, GateUp(), /*biases=*/{});
+    return;
+  }
+  Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
+  kept->ffn_rstd = std::move(in.rstd);
+  const at::Tensor all = TokenParts(&context()).Gather(in.y);
+  if (HasShared()) kept->shared_gate_up = LinearForward(all, ParamsOf(SharedGateUp()));
+  const Router router = {param(p_.router), param(p_.router_bias)};
+  kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
+  in.y = at::Tensor();
+  kept->passage = MakePassage(kept->routing.rows, &context());
+  kept->weights = ToExperts(RowWeights(kept->routing, config_.experts), kept->passage, &context());
+  const at::Tensor rows = ToExperts(RowsOfTokens(all, kept->routing), kept->passage, &context());
+  kept->gate_up = ExpertsForward(rows, kept->passage.of_expert, {param(p_.w1), param(p_.w3)});
+}
+
+at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
+  at::Tensor product = SwigluForward(kept.gate_up);
+  if (!HasExperts()) return AddProduct(kept.middle, product, p_.w2);
+  product.mul_(kept.weights.to(product.scalar_type()));
+  product = ExpertsForward(product, kept.passage.of_expert, {param(p_.w2)});
+  at::Tensor sum = SumOfRows(ToTokens(product, kept.passage, &context()), kept.routing);
+  if (HasShared()) sum.add_(at::mm(SwigluForward(kept.shared_gate_up), param(p_.shared_w2).t()));
+  const TokenParts parts(&context());
+  if (parts.ranks() == 1) return sum.add_(kept.middle).to(product.scalar_type());
+  return parts.Sum(sum.to(product.scalar_type()), kept.middle);
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
@@ -168,6 +210,9 @@ void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
 void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
   if (keep == Keep::kAll) return;
   kept->gate_up = kept->ffn_rstd = at::Tensor();
+  kept->routing = {};
+  kept->passage = {};
+  kept->weights = kept->shared_gate_up = at::Tensor();
   if (keep == Keep::kInput) kept->middle = at::Tensor();
 }
 
@@ -183,7 +228,9 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   FillMiddle(&kept);
   DropAttention(keep, &kept);
   FillGateUp(&kept);
-  const at::Tensor out = AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
+  if (HasExperts() && context().IndexIn(Group::kTensor) == 0)
+    context().AddRouting(RoutingSums(kept.routing, config_.experts));
+  const at::Tensor out = FfnOutput(kept);
   if (keep != Keep::kNothing) {
     DropFfn(keep, &kept);
     kept_.Put(slot, std::move(kept));
@@ -196,6 +243,9 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
   std::vector<at::Tensor*> tensors = {
       &kept->x,      &kept->attention_rstd, &kept->qkv,    &kept->q,        &kept->k,      &kept->q_rstd,
       &kept->k_rstd, &kept->attended.out,   &kept->middle, &kept->ffn_rstd, &kept->gate_up};
+  Routing& routing = kept->routing;
+  tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.order, &routing.loads,
+                                 &kept->passage.order, &kept->weights, &kept->shared_gate_up});
   const auto add = [&tensors](AttentionOutput* of) {
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
@@ -257,7 +307,62 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
   }
 }
 
+at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
+                                       Kept* kept) const {
+  at::Tensor product = at::mm(grad_sum, param(p_.shared_w2));  // Its gradient, until SwigluBackward.
+  at::Tensor gate_up = std::move(kept->shared_gate_up);
+  SwigluBackward(product, gate_up);
+  WeightGradInto(grad_sum, product, call.grads.accumulate, call.Into(p_.shared_w2));
+  return gate_up;
+}
+
+// Everything of experts is by row up to their inputs' gradients, which are added up by token. The norm's
+// output, which router and experts read, is made again as in NormedBackward.
+at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+  const TokenParts parts(&context());
+  const Routing routing = std::move(kept->routing);
+  const Passage passage = std::move(kept->passage);
+  const bool accumulate = call->grads.accumulate;
+  const int64_t width = param(p_.w1).size(1);
+  at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients after SwigluBackward.
+  at::Tensor grad_logits, shared_gate_up;
+  {
+    const at::Tensor grad_sum = parts.Gather(grad);
+    if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
+    const at::Tensor grad_rows = ToExperts(RowsOfTokens(grad_sum, routing), passage, &context());
+    const at::Tensor weights = std::move(kept->weights).to(grad.scalar_type());
+    at::Tensor grad_weighed = ExpertsBackward(grad_rows, passage.of_expert, {param(p_.w2)});
+    at::Tensor product = grad_weighed.mul(weights);  // Its gradient, until then.
+    SwigluBackward(product, gate_up);
+    const at::Tensor grad_weights = grad_weighed.mul_(product).sum(-1, /*keepdim=*/true, at::kFloat);
+    product.mul_(weights);
+    ExpertsGradsInto(grad_rows, product, passage.of_expert, grad_rows.size(1), accumulate,
+                     {call->Into(p_.w2)});
+    grad_logits =
+        RouterBackward(routing, config_.experts, ToTokens(grad_weights, passage, &context()), context());
+  }
+  const at::Tensor grad_inputs = ExpertsBackward(gate_up, passage.of_expert, {param(p_.w1), param(p_.w3)});
+  at::Tensor sum = SumOfRows(ToTokens(grad_inputs, passage, &context()), routing);
+  sum.addmm_(grad_logits, param(p_.router).to(at::kFloat));
+  if (HasShared()) sum.add_(LinearBackward(shared_gate_up, ParamsOf(SharedGateUp())));
+  at::Tensor normed = parts.Sum(sum.to(grad.scalar_type())).to(grad.scalar_type());  // Its gradient.
+  sum = at::Tensor();
+  at::Tensor grad_middle =
+      RmsNormBackward(normed, kept->middle, kept->ffn_rstd, param(p_.ffn_norm), /*residual=*/grad, accumulate,
+                      call->Into(p_.ffn_norm), /*y_into=*/normed);
+  normed = parts.Gather(normed);
+  if (call->Into(p_.router).defined())
+    GradInto(at::mm(grad_logits.t(), normed.to(at::kFloat)), accumulate, call->Into(p_.router));
+  const at::Tensor rows = ToExperts(RowsOfTokens(normed, routing), passage, &context());
+  ExpertsGradsInto(gate_up, rows, passage.of_expert, width, accumulate,
+                   {call->Into(p_.w1), call->Into(p_.w3)});
+  if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
+  kept->middle = kept->ffn_rstd = at::Tensor();
+  return grad_middle;
+}
+
 at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+  if (HasExperts()) return ExpertsFfnBackward(grad, call, kept);
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
   at::Tensor gate_up = std::move(kept->gate_up);          // Their gradients after it.

@@ -18,6 +18,13 @@
 // the norms' 1/rms, and Q, K, I, h and g of the slice. Of key heads there may be fewer than ranks: then each
 // computes the one that its query heads read, from matrices that all of them have whole.
 //
+// In a layer with experts the FFN's rows are not tokens but choices, per_token of them for each (see
+// native_router.h), and beside gate and up it keeps 4 T experts + 20 T per_token bytes of the routing, as
+// long as those. SwiGLU's product is multiplied with how much the choice counts before the last matrix. Of
+// ranks that have the experts among them, rows and how much they count go to who has their expert, and what
+// comes of them back (native_passage.h): then gate and up are of the rows here, 8 bytes more each are kept,
+// and backward sends the norm's output again.
+//
 // Outputs of the two norms and SwiGLU's product are never kept: the kernels of their backward read all that
 // they are made of, and write them where their gradients were, for the gradients of the matrices after them.
 //
@@ -33,6 +40,7 @@
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/native_passage.h"
 #include "fsdp/model/native/native_unit.h"
 #include "fsdp/model/native/token_parts.h"
 
@@ -45,9 +53,12 @@ class NativeBlock : public NativeUnit {
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  // Puts off every product with a matrix's gradient; those of norms come with their input's.
+  // Puts off every product with a matrix's gradient but experts' and their router's; those of norms come with
+  // their input's.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
+  // How many rows each expert has is different each time.
+  bool Recordable() const override { return !HasExperts(); }
   void Forget() override {
     kept_.Clear();
     later_.Clear();
@@ -56,7 +67,8 @@ class NativeBlock : public NativeUnit {
  private:
   // The parameters' numbers, -1 for those that the configuration lacks.
   struct Params {
-    int attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, w1, w3, w2;
+    int attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1, w3, w2,
+        shared_w1, shared_w3, shared_w2;
   };
 
   // What forward computes, in order. What is undefined was dropped, and backward computes it again.
@@ -74,7 +86,12 @@ class NativeBlock : public NativeUnit {
     AttentionOutput attended;
     at::Tensor middle;  // After attention's residual: [tokens x hidden].
     at::Tensor ffn_rstd;
-    at::Tensor gate_up;  // [tokens x 2 intermediate]
+    // With experts.
+    Routing routing;
+    Passage passage;
+    at::Tensor weights;         // [rows x 1] fp32: how much each counts.
+    at::Tensor shared_gate_up;  // Of the layer beside them, [tokens x 2 of its width].
+    at::Tensor gate_up;         // [tokens, or rows, x 2 intermediate]
   };
 
   // A product whose result is the gradient of matrices that read the same input.
@@ -99,11 +116,15 @@ class NativeBlock : public NativeUnit {
   std::vector<int> Qkv() const { return {p_.wq, p_.wk, p_.wv}; }
   std::vector<int> QkvBiases() const { return {p_.bq, p_.bk, p_.bv}; }
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
+  std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
   // What this rank reads of a parameter, or writes of its gradient: of keys and values whose matrices all
   // ranks that share matrices have whole, its head's rows.
   at::Tensor OwnRows(int index, const at::Tensor& of) const;
   bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
+
+  bool HasExperts() const { return p_.router >= 0; }
+  bool HasShared() const { return p_.shared_w1 >= 0; }  // A layer beside them.
 
   // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
   at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
@@ -123,6 +144,7 @@ class NativeBlock : public NativeUnit {
   void FillQk(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
   void FillGateUp(Kept* kept) const;
+  at::Tensor FfnOutput(const Kept& kept) const;  // With the residual.
 
   // Drop what `keep` computes again.
   void DropAttention(Keep keep, Kept* kept) const;
@@ -130,6 +152,9 @@ class NativeBlock : public NativeUnit {
 
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  // Of the layer beside experts: from its output's gradient to that of gate and up, which it returns.
+  at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call, Kept* kept) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   // A norm, and the matrices that read its output.
   struct NormedParams {

@@ -84,6 +84,55 @@ std::vector<Case> Cases() {
   };
 }
 
+std::vector<Case> CasesWithExperts() {
+  return {
+      {"Mixtral",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->experts = {4, 2, 12};
+            }),
+       2, 9},
+      {"Qwen3Moe",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->qk_norm = true;
+              c->experts = {5, 3, 7, /*normalized=*/false, /*dense_layers=*/1};
+            }),
+       3, 8},
+      {"DeepSeekRouting",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->qk_norm = true;
+              c->experts = {8, 3, 7};
+              c->experts.dense_layers = 1;
+              c->experts.sigmoid = true;
+              c->experts.groups = 4;
+              c->experts.groups_per_token = 2;
+              c->experts.weight_scale = 2.5;
+              c->experts.shared_intermediate_size = 14;
+            }),
+       3, 8},
+      {"OneExpert",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->experts = {1, 1, 12};
+            }),
+       2, 6},
+      {"AllExperts",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->experts = {3, 3, 12};
+            }),
+       2, 6},
+      {"MoreExpertsThanTokens",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->experts = {16, 1, 12, false};
+            }),
+       1, 5},
+  };
+}
+
 struct Batch {
   at::Tensor tokens;
   at::Tensor targets;
@@ -173,6 +222,9 @@ TEST_P(NativeLlamaTest, WhatRunsAgainGivesTheSameBits) {
 }
 
 TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
+  // Rounded scores choose other experts, and then gradients are others'.
+  const ExpertsConfig& experts = GetParam().config.experts;
+  if (experts.per_token < experts.count) GTEST_SKIP() << "tokens go to some of many experts";
   UnitChain exact = MakeChain(Kind::kNative, GetParam());
   Run(&exact, Keep::kAll);
   UnitChain native = MakeChain(Kind::kNative, GetParam(), DType::kBf16),
@@ -194,6 +246,9 @@ TEST_P(NativeLlamaTest, Bf16GradientsAreAsNearToFp32AsThoseOfTheAutogradUnits) {
   EXPECT_LT(error(native), 2 * error(oracle) + 0.005);
   EXPECT_LT(error(native), 0.3);
 }
+
+INSTANTIATE_TEST_SUITE_P(Experts, NativeLlamaTest, ::testing::ValuesIn(CasesWithExperts()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Families, NativeLlamaTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -23,7 +23,7 @@ class NativeUnit : public Unit {
  public:
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) final;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const final;
-  bool Recordable() const final { return true; }
+  bool Recordable() const override { return true; }
 
  protected:
   // `borrowed`: how many parameters Bind adds to the unit's own.

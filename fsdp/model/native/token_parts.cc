@@ -71,8 +71,9 @@ at::Tensor TokenParts::Sum(const at::Tensor& parts, const MakeRows& make, const 
   return SumOfParts(sent, received, rank_, addend);
 }
 
-at::Tensor TokenParts::Sum(const at::Tensor& parts) const {
-  return Sum(parts, [](int64_t, int64_t) {});
+at::Tensor TokenParts::Sum(const at::Tensor& parts, const at::Tensor& addend) const {
+  return Sum(
+      parts, [](int64_t, int64_t) {}, addend);
 }
 
 }  // namespace fsdpd

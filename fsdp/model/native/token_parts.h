@@ -48,7 +48,7 @@ class TokenParts {
   // REQUIRES: `addend` only where there are several ranks.
   at::Tensor Sum(const at::Tensor& parts, const MakeRows& make, const at::Tensor& addend = {}) const;
   // Of `parts` that are there.
-  at::Tensor Sum(const at::Tensor& parts) const;
+  at::Tensor Sum(const at::Tensor& parts, const at::Tensor& addend = {}) const;
 
  private:
   void MakeOwn(const at::Tensor& all, const MakeRows& make) const;

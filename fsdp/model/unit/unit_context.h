@@ -1,7 +1,8 @@
 // What a unit may use beside its parameters: the ranks that it shares a model with. It is the only way out of
 // its rank, so that the plan knows what a unit sends: which groups it sums over, and how much, stands in its
 // facts (UnitFacts::exchanges), and what does not stand there is refused. A plug-in's description cannot say
-// that its units exchange anything.
+// that its units exchange anything. Here too is what a unit has to do with the step's loss, where it is not
+// the last one: what it adds to it, and what it tells of its routers.
 //
 // Call order: within a call of the unit, the same on all ranks of the group. Thread safety: that of the unit.
 #pragma once
@@ -10,8 +11,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "fsdp/plan/mesh/mesh.h"
+#include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 
@@ -35,10 +38,21 @@ class UnitContext {
   // facts say that each gets a part (SumOfParts adds them up).
   virtual void SendParts(Group group, at::Tensor sent, at::Tensor received) = 0;
 
+  // Of the rows of `in`, one after the other, sends sent[r] to the group's rank r; `out` gets received[r] of
+  // each, likewise. Both have SizeOf(group) numbers, and all of the rows.
+  virtual void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
+                        const std::vector<int64_t>& received) = 0;
+
   // `exchanges`, calls of the above, run beside what the unit gives the lane from now on, until Await: then
   // their results are there, and what they read may be written. They make no tensors.
   virtual void Start(std::function<void()> exchanges) = 0;
   virtual void Await() = 0;
+
+  // The gradient of the loss, a sum over targets, by itself: a scalar fp32 on the device, which a unit
+  // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
+  virtual at::Tensor GradLoss() const = 0;
+  // In forward, of all of the rank's tokens at once: kRoutingSums numbers, fp32.
+  virtual void AddRouting(const at::Tensor& sums) = 0;
 };
 
 // Of a rank that shares its model with nobody.
@@ -49,8 +63,14 @@ class LoneContext : public UnitContext {
   void AllReduce(Group /*group*/, at::Tensor /*values*/) override {}
   void AllGather(Group /*group*/, at::Tensor /*parts*/) override {}
   void SendParts(Group /*group*/, at::Tensor /*sent*/, at::Tensor /*received*/) override {}
+  void AllToAll(Group /*group*/, const at::Tensor& in, const std::vector<int64_t>& /*sent*/, at::Tensor out,
+                const std::vector<int64_t>& /*received*/) override {
+    out.copy_(in);
+  }
   void Start(std::function<void()> exchanges) override { exchanges(); }
   void Await() override {}
+  at::Tensor GradLoss() const override { return {}; }
+  void AddRouting(const at::Tensor& /*sums*/) override {}
 };
 
 }  // namespace fsdpd

@@ -174,14 +174,14 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
   return true;
 }
 
-// Of those parameters that are as said.
-void AddBuckets(const UnitFacts& facts, int unit, bool trainable, bool cut, const LayoutOptions& options,
+// Of those parameters that are as said; `over`: TensorCut::over().
+void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, const LayoutOptions& options,
                 std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params;
   int64_t elements = 0;
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
-    if (param.trainable != trainable || param.cut.cuts() != cut) continue;
+    if (param.trainable != trainable || param.cut.over() != over) continue;
     elements += param.elements();
     params.push_back({{static_cast<int>(i), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
                        param.elements(), param.cut},
@@ -198,8 +198,11 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, bool cut, cons
 
 UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions& options,
                           std::vector<Bucket>* buckets) {
-  for (const ParamFacts& param : facts.params)
-    FSDPD_CHECK(!param.cut.cuts() || param.cut.parts == options.slices);
+  int64_t expert_parts = 1;
+  for (const ParamFacts& param : facts.params) {
+    if (param.cut.over() == Group::kTensor) FSDPD_CHECK(param.cut.parts == options.slices);
+    if (param.cut.over() == Group::kExpert) expert_parts = param.cut.parts;
+  }
   UnitLayout layout;
   layout.name = facts.name;
   layout.borrows = facts.borrows;
@@ -207,8 +210,10 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
   for (const bool trainable : {true, false}) {
-    if (options.slices > 1) AddBuckets(facts, unit, trainable, /*cut=*/true, options, buckets);
-    AddBuckets(facts, unit, trainable, /*cut=*/false, options.WithoutSlices(), buckets);
+    if (options.slices > 1) AddBuckets(facts, unit, trainable, Group::kTensor, options, buckets);
+    AddBuckets(facts, unit, trainable, Group::kSelf, options.WithoutSlices(), buckets);
+    if (expert_parts > 1)
+      AddBuckets(facts, unit, trainable, Group::kExpert, options.WithExperts(expert_parts), buckets);
   }
   for (size_t b = first; b < buckets->size(); ++b) {
     const int bucket = static_cast<int>(b);
@@ -299,6 +304,19 @@ LayoutOptions LayoutOptions::WithoutSlices() const {
   whole.groups.shard = Group::kReplica;
   whole.shards = shards * slices;
   return whole;
+}
+
+// Ranks that had shards of everything have experts beside each other.
+LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
+  FSDPD_CHECK(slices == 1 && (groups.shard == Group::kSelf || shards % parts == 0));
+  LayoutOptions own = *this;
+  own.groups.slices = Group::kExpert;
+  own.groups.reduce = Group::kExpertShard;
+  own.slices = parts;
+  if (groups.shard == Group::kSelf) return own;
+  own.groups.shard = Group::kExpertShard;
+  own.shards = shards / parts;
+  return own;
 }
 
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {

@@ -17,11 +17,14 @@
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
 // Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where ranks have
-// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of slices;
-// parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
+// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of
+// slices; parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
 // gradients of what each slice used are added up, and each of these parameters has one owner in the replica.
-// Where replicas shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of which the
-// o-th replica owns the o-th. And each says in which types it is stored, gathered, sent and summed.
+// Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut
+// and summed by those who have the same ones; a gradient then has what all tokens added that came from
+// anywhere. Where replicas shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of
+// which the o-th replica owns the o-th. And each says in which types it is stored, gathered, sent and
+// summed.
 #pragma once
 
 #include <cstdint>
@@ -137,8 +140,8 @@ struct BucketPiece {
 // In order; empty when the range holds padding only.
 std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range);
 
-// Of every bucket, as the fields of the same names there; of those whose parameters are not cut, where others
-// are, it is WithoutSlices.
+// Of every bucket, as the fields of the same names there. Of those whose parameters are not cut, where
+// others are cut over the tensor axis, it is WithoutSlices; of those cut over the expert axis, WithExperts.
 struct LayoutOptions {
   BucketGroups groups;
   BucketTypes types;
@@ -148,6 +151,8 @@ struct LayoutOptions {
   Quantum quantum = Quantum::kElement;
 
   LayoutOptions WithoutSlices() const;
+  // REQUIRES: slices is 1, and `parts`, the ranks with experts of their own, divides shards.
+  LayoutOptions WithExperts(int64_t parts) const;
 };
 
 // Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own,

@@ -8,13 +8,17 @@ bool Has(Group group, Axis axis) {
     case Group::kSelf:
       return false;
     case Group::kShard:
-      return axis == Axis::kShard || axis == Axis::kContext;
+      return axis == Axis::kShard || axis == Axis::kExpert || axis == Axis::kContext;
     case Group::kReplicate:
       return axis == Axis::kReplicate;
     case Group::kContext:
       return axis == Axis::kContext;
     case Group::kTensor:
       return axis == Axis::kTensor;
+    case Group::kExpert:
+      return axis == Axis::kExpert;
+    case Group::kExpertShard:
+      return axis == Axis::kShard || axis == Axis::kContext;
     case Group::kSample:
       return axis == Axis::kContext || axis == Axis::kTensor;
     case Group::kReplica:
@@ -31,6 +35,8 @@ const char* NameOf(Axis axis) {
       return "replicate";
     case Axis::kShard:
       return "shard";
+    case Axis::kExpert:
+      return "expert";
     case Axis::kContext:
       return "context";
     case Axis::kTensor:
@@ -51,6 +57,10 @@ const char* NameOf(Group group) {
       return "context";
     case Group::kTensor:
       return "tensor";
+    case Group::kExpert:
+      return "expert";
+    case Group::kExpertShard:
+      return "expert_shard";
     case Group::kSample:
       return "sample";
     case Group::kReplica:

@@ -13,24 +13,27 @@ namespace fsdpd {
 enum class Axis {
   kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
   kShard,      // Ranks along it hold shards of a bucket, and read samples of their own.
+  kExpert,     // The same, but of a layer's experts each has some, whole or in shards.
   kContext,    // The same, but each has a part of one sample's tokens (sequence_cut.h).
   kTensor,     // Ranks along it hold slices of each matrix, and work on the same tokens (tensor_cut.h).
 };
-constexpr int kAxes = 4;
+constexpr int kAxes = 5;
 const char* NameOf(Axis axis);
 
 // Ranks that differ in a group's axes alone are one group of it.
 enum class Group {
-  kSelf,       // No axis: each rank alone.
-  kShard,      // Who holds the shards of a slice of the model: the shard and the context axis.
-  kReplicate,  // The replicate axis.
-  kContext,    // Who has parts of a sample's tokens: the context axis.
-  kTensor,     // Who has slices of each matrix: the tensor axis.
-  kSample,     // Who works on one sample: the context and the tensor axis.
-  kReplica,    // Who holds one replica of the model: all axes but replicate.
-  kWorld,      // All axes.
+  kSelf,         // No axis: each rank alone.
+  kShard,        // Who holds the shards of a slice of the model: the shard, the expert and the context axis.
+  kReplicate,    // The replicate axis.
+  kContext,      // Who has parts of a sample's tokens: the context axis.
+  kTensor,       // Who has slices of each matrix: the tensor axis.
+  kExpert,       // Who has a layer's experts among them: the expert axis.
+  kExpertShard,  // Who holds the shards of the same experts: the shard and the context axis.
+  kSample,       // Who works on one sample: the context and the tensor axis.
+  kReplica,      // Who holds one replica of the model: all axes but replicate.
+  kWorld,        // All axes.
 };
-constexpr int kGroups = 8;
+constexpr int kGroups = 10;
 const char* NameOf(Group group);
 bool Has(Group group, Axis axis);
 
@@ -54,6 +57,7 @@ class Mesh {
   // The same ranks, of which the shard axis gives those that the other needs. REQUIRES: the sizes of all
   // of these axes together divide world().
   Mesh WithReplicas(int64_t replicate) const { return With(Axis::kReplicate, replicate); }
+  Mesh WithExpert(int64_t expert) const { return With(Axis::kExpert, expert); }
   Mesh WithContext(int64_t context) const { return With(Axis::kContext, context); }
   Mesh WithTensor(int64_t tensor) const { return With(Axis::kTensor, tensor); }
 

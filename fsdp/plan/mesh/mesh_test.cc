@@ -9,8 +9,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr Group kAll[] = {Group::kSelf,   Group::kShard,  Group::kReplicate, Group::kContext,
-                          Group::kTensor, Group::kSample, Group::kReplica,   Group::kWorld};
+constexpr Group kAll[] = {Group::kSelf,    Group::kShard,  Group::kReplicate,   Group::kContext,
+                          Group::kTensor,  Group::kExpert, Group::kExpertShard, Group::kSample,
+                          Group::kReplica, Group::kWorld};
 
 TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
   const Mesh mesh = Mesh::DataParallel(/*replicate=*/2, /*shard=*/3);
@@ -31,7 +32,7 @@ TEST(Mesh, NeighboursInTheInnermostAxisAreNeighboursInNumber) {
 TEST(Mesh, GroupsOfOneKindPartTheRanks) {
   for (int64_t replicate = 1; replicate <= 4; ++replicate) {
     for (int64_t shard = 1; shard <= 4; ++shard) {
-      const Mesh mesh = Mesh::DataParallel(replicate, shard * 6).WithContext(3).WithTensor(2);
+      const Mesh mesh = Mesh::DataParallel(replicate, shard * 12).WithExpert(2).WithContext(3).WithTensor(2);
       for (const Group group : kAll) {
         std::map<int64_t, std::set<int64_t>> indices;  // By the group's number.
         for (int64_t rank = 0; rank < mesh.world(); ++rank) {
@@ -69,6 +70,19 @@ TEST(Mesh, RanksThatHoldSlicesAreTheNearestNeighbours) {
     EXPECT_EQ(mesh.IndexIn(Group::kContext, rank), rank / 2 % 3);
     EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank / 2 % 6);  // A slice has shards of its own.
     EXPECT_EQ(mesh.IndexIn(Group::kReplica, rank), rank % 12);
+  }
+}
+
+TEST(Mesh, RanksThatShareExpertsAreAmongThoseThatShardEverythingElse) {
+  const Mesh mesh = Mesh::DataParallel(1, 24).WithContext(2).WithExpert(3).WithReplicas(2);
+  EXPECT_EQ(mesh, Mesh::DataParallel(1, 24).WithReplicas(2).WithExpert(3).WithContext(2));
+  EXPECT_EQ(mesh.data_ranks(), 12);  // Each reads samples of its own.
+  for (int64_t rank = 0; rank < 24; ++rank) {
+    EXPECT_EQ(mesh.DataRank(rank), rank / 2);
+    EXPECT_EQ(mesh.IndexIn(Group::kExpert, rank), rank / 2 % 3);
+    EXPECT_EQ(mesh.IndexIn(Group::kShard, rank), rank % 12);
+    EXPECT_EQ(mesh.IndexIn(Group::kExpertShard, rank), rank / 6 % 2 * 2 + rank % 2);
+    EXPECT_EQ(mesh.NumberOf(Group::kExpertShard, rank), rank / 12 * 3 + rank / 2 % 3);
   }
 }
 

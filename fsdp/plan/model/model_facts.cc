@@ -25,7 +25,16 @@ struct Shape {
   bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
   int64_t context;     // Ranks with parts of each sample.
   int64_t tensor = 1;  // Ranks with slices of each matrix; between matrices they part the tokens.
+  // Of a layer with experts, `intermediate` is one's.
+  int64_t experts = 0;  // 0: the layer has none.
+  int64_t per_token = 1;
+  int64_t expert = 1;  // Ranks that have them among them.
+  int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
+  bool selection_bias = false;
 
+  // Of the feed-forward's products: each token as often as it goes to an expert.
+  int64_t rows() const { return tokens * per_token; }
+  int64_t RowBytes(int64_t width) const { return rows() * width * compute_bytes; }
   bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
   int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.
@@ -45,6 +54,7 @@ struct Share {
   int64_t sequence;
   int64_t context;
   int64_t tensor;
+  int64_t expert;
   DType compute;
   bool host;
 
@@ -53,6 +63,7 @@ struct Share {
 
 constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
 constexpr int64_t kFp32Bytes = 4;
+constexpr int64_t kIndexBytes = 8;
 
 using Params = std::vector<ParamFacts>;
 
@@ -63,14 +74,25 @@ void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut
   params->back().cut = cut;
 }
 
+// Of experts one's.
 int64_t LargestMatrix(const Params& params) {
   int64_t largest = 0;
-  for (const ParamFacts& param : params) largest = std::max(largest, param.elements());
+  for (const ParamFacts& param : params) {
+    const int64_t matrices = param.shape.size() == 3 ? param.shape[0] : 1;
+    largest = std::max(largest, param.elements() / matrices);
+  }
   return largest;
 }
 
 // ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
 // together.
+
+// Of each token the router's products, which experts it goes to, and where its rows are (native_router.h).
+int64_t RoutingKept(const Shape& s) {
+  if (s.experts == 0) return 0;
+  const int64_t indices = s.expert > 1 ? 3 : 2;
+  return s.tokens * s.experts * kFp32Bytes + s.rows() * (indices * kIndexBytes + kFp32Bytes);
+}
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
@@ -79,13 +101,14 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
   const int64_t selective = s.query + s.key        // Rotated q and k (with qk_norm: before their norms).
                             + s.key                // v.
                             + s.query;             // Attention's output.
-  int64_t all = selective + 2 * s.intermediate;    // Gate and up.
+  int64_t all = selective + 2 * s.shared;          // Gate and up of the layer beside experts.
   int64_t statistics = s.heads;                    // Attention's log-sum-exp; beside it 1/rms of two norms.
   if (qk_norm) {
     all += s.query + s.key;  // Before and after the norms.
     statistics += s.heads + s.heads * s.key / s.query;
   }
-  return {between + s.Bytes(all) + (s.tokens * statistics + s.own_tokens() * 2) * kStatisticBytes,
+  return {between + s.Bytes(all) + s.RowBytes(2 * s.intermediate)  // Gate and up.
+              + RoutingKept(s) + (s.tokens * statistics + s.own_tokens() * 2) * kStatisticBytes,
           between + s.Bytes(selective) + (s.tokens * s.heads + s.own_tokens()) * kStatisticBytes,
           s.HiddenBytes()};
 }
@@ -95,13 +118,19 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
   int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
+  // Of experts, beside that the gradients by row, and those of the products before they are weighed.
+  if (s.experts > 0) {
+    const int64_t received = s.expert > 1 ? s.hidden : 0;
+    ffn =
+        s.RowBytes((s.host ? 4 : 2) * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
+  }
   // Where ranks part the tokens, the gradient that came in of all of them, and beside it and the product
   // (whose matrix's gradient is made while something travels) each rank's part of a sum, what of it others
   // send, the sum, and the gradient that goes on; on the CPU the sum in fp32 as well.
   if (s.tensor > 1) {
     const int64_t sums = 2 * s.Bytes(s.hidden) + 2 * s.HiddenBytes() +
                          (s.host ? 2 * s.own_tokens() * s.hidden * kFp32Bytes : 0);
-    ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.Bytes(s.intermediate) + cast + sums);
+    ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.RowBytes(s.intermediate) + cast + sums);
   }
   if (s.context == 1) return ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
@@ -110,7 +139,7 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   // then.
   const int64_t attention =
       (3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query);
-  return std::max(ffn, attention + s.AllHiddenBytes() - s.Bytes(2 * s.intermediate) - s.HiddenBytes());
+  return std::max(ffn, attention + s.AllHiddenBytes() - s.RowBytes(2 * s.intermediate) - s.HiddenBytes());
 }
 
 // Between a norm and the matrices that read it, and between matrices and the residual stream, each way.
@@ -124,14 +153,36 @@ void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>
   }
 }
 
+// Forward sends how many rows there are, how much each counts and what they are, and gets what came of them;
+// backward sends the gradient of that and the normed input again, and gets the gradients of both.
+void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
+  if (s.expert == 1) return;
+  const auto send = [&](int64_t forward, int64_t backward, DType type) {
+    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type});
+  };
+  const int64_t all = s.rows() * s.hidden;
+  send(s.experts, 0, DType::kFp32);
+  send(s.rows(), s.rows(), DType::kFp32);
+  send(all, all, compute);
+  send(all, all, compute);
+  send(0, all, compute);
+}
+
 // Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
+// How often a sample's tokens go to each expert is summed over its parts, and rows go to who has their
+// expert.
 std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
   std::vector<UnitExchange> exchanges;
   if (s.context > 1) {
     exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
                  {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, compute}};
+    if (s.experts > 0) {
+      const int64_t samples = s.tokens * s.context / s.sequence;
+      exchanges.push_back({Group::kContext, samples * s.experts, 0, Exchange::kSum, DType::kFp32});
+    }
   }
   AddStreamExchanges(s, compute, &exchanges);
+  AddRowExchanges(s, compute, &exchanges);
   return exchanges;
 }
 
@@ -219,17 +270,25 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 // ---- The bytes that CUDA's kernels (fsdp/kernels) read and write beside matrix products and attention; a
 // product's own operands and result are the product's, an addend it reads is not.
 
+// Tokens are copied into rows by expert, and rows added up into tokens.
+int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.RowBytes(4 * s.hidden) : 0; }
+
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
   const int64_t qk = qk_norm ? s.query + s.key : 0;
-  unit->forward_bytes = s.Bytes(rotation + 2 * qk       // q's and k's norms: in, out.
-                                + 3 * s.intermediate)   // SwiGLU: two in, out.
-                        + s.OwnBytes(2 * 2 * s.hidden   // Norms, likewise.
-                                     + 2 * s.hidden);   // Residuals, which a product adds to.
-  unit->backward_bytes = s.Bytes(rotation + 3 * qk      // q's and k's, without a residual.
-                                 + 6 * s.intermediate)  // SwiGLU: three in, three out.
-                         + s.OwnBytes(2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
-                                      + 3 * s.hidden);  // Addends of products' gradients.
+  const int64_t moved = MovedRows(s);
+  unit->forward_bytes = s.Bytes(rotation + 2 * qk)        // q's and k's norms: in, out.
+                        + s.RowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
+                        + s.Bytes(3 * s.shared)           // That of the layer beside experts.
+                        + s.OwnBytes(2 * 2 * s.hidden     // Norms, likewise.
+                                     + 2 * s.hidden)      // Residuals, which a product adds to.
+                        + moved;
+  unit->backward_bytes = s.Bytes(rotation + 3 * qk)        // q's and k's, without a residual.
+                         + s.RowBytes(6 * s.intermediate)  // SwiGLU: three in, three out.
+                         + s.Bytes(6 * s.shared)           // Likewise.
+                         + s.OwnBytes(2 * 5 * s.hidden     // Norms: gradient, input, residual in; two out.
+                                      + 3 * s.hidden)      // Addends of products' gradients.
+                         + 2 * moved;
 }
 
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
@@ -300,6 +359,28 @@ int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
   return 1;
 }
 
+// Expert by expert, as one tensor of each matrix. One dimension alone is cut.
+void AddExperts(const Shape& s, Params* params) {
+  FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
+  const auto cut = [&s](int dim) {
+    return s.expert > 1 ? TensorCut{0, s.expert, Group::kExpert} : TensorCut{dim, s.tensor};
+  };
+  const int64_t own = SliceOf(s.experts, s.expert);
+  Add(params, "ffn.router", {s.experts, s.hidden});
+  if (s.selection_bias) {
+    Add(params, "ffn.router_bias", {s.experts});
+    params->back().fixed = true;
+    params->back().trainable = false;
+  }
+  Add(params, "ffn.experts.w1", {own, s.intermediate, s.hidden}, cut(1));
+  Add(params, "ffn.experts.w3", {own, s.intermediate, s.hidden}, cut(1));
+  Add(params, "ffn.experts.w2", {own, s.hidden, s.intermediate}, cut(2));
+  if (s.shared == 0) return;
+  Add(params, "ffn.shared.w1", {s.shared, s.hidden}, s.Rows());
+  Add(params, "ffn.shared.w3", {s.shared, s.hidden}, s.Rows());
+  Add(params, "ffn.shared.w2", {s.hidden, s.shared}, s.Columns());
+}
+
 Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   Params params;
   const auto projection = [&](const std::string& letter, int64_t width, TensorCut cut) {
@@ -318,10 +399,45 @@ Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   }
   Add(&params, "attention.wo", {s.hidden, s.query}, s.Columns());
   Add(&params, "ffn_norm", {s.hidden});
+  if (s.experts > 0) {
+    AddExperts(s, &params);
+    return params;
+  }
   Add(&params, "ffn.w1", {s.intermediate, s.hidden}, s.Rows());
   Add(&params, "ffn.w3", {s.intermediate, s.hidden}, s.Rows());
   Add(&params, "ffn.w2", {s.hidden, s.intermediate}, s.Columns());
   return params;
+}
+
+UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DType compute) {
+  const Params params = LlamaBlockParams(model, s);
+  UnitFacts unit = Block(layer, s, params);
+  const auto rows = static_cast<double>(s.rows()), hidden = static_cast<double>(s.hidden);
+  if (s.experts > 0) unit.forward_flops += 2 * rows * hidden * static_cast<double>(3 * s.intermediate);
+  if (!CutsKeys(model, s.tensor)) {  // Of the keys and values that it has whole it computes one head's.
+    const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
+    unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
+  }
+  unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
+  unit.workspace_bytes = LlamaBlockWorkspace(s, params);
+  // Gates and ups.
+  unit.selective_flops =
+      2.0 * hidden *
+      (rows * static_cast<double>(2 * s.intermediate) + static_cast<double>(s.tokens * 2 * s.shared));
+  CountLlamaBlockBytes(s, model.qk_norm, &unit);
+  unit.exchanges = LlamaBlockExchanges(s, compute);
+  return unit;
+}
+
+// The shape of layers with experts, from that of the others.
+Shape WithExperts(Shape s, const ExpertsConfig& experts, int64_t ranks) {
+  s.expert = ranks;
+  s.intermediate = SliceOf(experts.intermediate_size, s.tensor);
+  s.experts = experts.count;
+  s.per_token = experts.per_token;
+  s.shared = SliceOf(experts.shared_intermediate_size, s.tensor);
+  s.selection_bias = experts.selection_bias;
+  return s;
 }
 
 ModelFacts Describe(const LlamaConfig& model, const Share& share) {
@@ -343,20 +459,9 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
   facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
   facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
-  const Params params = LlamaBlockParams(model, s);
   for (int64_t i = 0; i < model.layers; ++i) {
-    UnitFacts unit = Block(i, s, params);
-    if (!CutsKeys(model, share.tensor)) {  // Of the keys and values that it has whole it computes one head's.
-      const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
-      unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
-    }
-    unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
-    unit.workspace_bytes = LlamaBlockWorkspace(s, params);
-    unit.selective_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.hidden) *
-                           static_cast<double>(2 * s.intermediate);  // Gate and up.
-    CountLlamaBlockBytes(s, model.qk_norm, &unit);
-    unit.exchanges = LlamaBlockExchanges(s, share.compute);
-    facts.units.push_back(std::move(unit));
+    const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
+    facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));
   }
   Params norm;
   Add(&norm, "norm", {s.hidden});
@@ -480,6 +585,8 @@ const char* VerbOf(Exchange what) {
       return "gathers";
     case Exchange::kSumPart:
       return "sums its part of";
+    case Exchange::kSend:
+      return "sends";
   }
   return "?";
 }
@@ -512,7 +619,10 @@ namespace {
 
 // What is added to the residual stream begins smaller, by how often something is added: GPT-2's start, and
 // Megatron's of every model.
-bool AddsToStream(const ParamFacts& param) { return param.name == "attention.wo" || param.name == "ffn.w2"; }
+bool AddsToStream(const ParamFacts& param) {
+  return param.name == "attention.wo" || param.name == "ffn.w2" || param.name == "ffn.experts.w2" ||
+         param.name == "ffn.shared.w2";
+}
 
 void SetDeviations(const ModelConfig& model, const InitialConfig& initial, ModelFacts* facts) {
   if (std::holds_alternative<PluginConfig>(model)) return;  // Its parameters have names of their own.
@@ -533,8 +643,8 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
                          DType compute) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config,
-                        {micro_batch, sequence_length, /*context=*/1, /*tensor=*/1, compute, /*host=*/false});
+        return Describe(config, {micro_batch, sequence_length, /*context=*/1,
+                                 /*tensor=*/1, /*expert=*/1, compute, /*host=*/false});
       },
       model);
   SetDeviations(model, InitialConfig{}, &facts);
@@ -544,9 +654,10 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
 ModelFacts DescribeSpec(const Spec& spec) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config, {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
-                                 spec.mesh.size(Axis::kTensor), spec.precision.compute,
-                                 /*host=*/spec.device == DeviceKind::kCpu});
+        return Describe(config,
+                        {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
+                         spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
+                         /*host=*/spec.device == DeviceKind::kCpu});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);
@@ -554,7 +665,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);
-      param.trainable = !MatchesAny(name, spec.frozen);
+      param.trainable = !param.fixed && !MatchesAny(name, spec.frozen);
       param.weight_decay = param.decay ? spec.optimizer.weight_decay : 0;
       for (const ParamGroup& group : spec.optimizer.groups) {
         if (!MatchesAny(name, group.patterns)) continue;

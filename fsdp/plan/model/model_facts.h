@@ -16,6 +16,10 @@ namespace fsdpd {
 // whole micro-batch.
 constexpr int64_t kLossChunkTokens = 2048;
 
+// What units tell of their routers, each summed over tokens and layers: how uneven the experts' tokens are,
+// the entropy of scores, and the two losses, as v1::StepReport::Routing has them.
+constexpr int kRoutingSums = 4;
+
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
 struct ParamFacts {
@@ -28,6 +32,7 @@ struct ParamFacts {
   double weight_decay = 0;
   double lr_scale = 1;
   TensorCut cut = {};
+  bool fixed = false;  // Never trained.
 
   // Inline: plug-ins have units, and link nothing of the plan.
   int64_t elements() const {
@@ -52,10 +57,12 @@ enum class Exchange {
   kSum,      // AllReduce
   kGather,   // AllGather
   kSumPart,  // ReduceScatter
+  kSend,     // AllToAll
 };
 const char* VerbOf(Exchange what);  // "gathers"
 
-// Numbers of one micro-batch: of what is summed, or of all ranks' parts together. Recompute runs the
+// Numbers of one micro-batch: of what is summed, of all ranks' parts together, or of what the rank sends,
+// the part for itself included: as much as it is where experts get equally many tokens. Recompute runs the
 // forward's again.
 struct UnitExchange {
   Group group = Group::kSelf;
@@ -98,16 +105,19 @@ struct ModelFacts {
 //   llama  embedding: weight
 //          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk],
 //                     attention.wv, [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo,
-//                     ffn_norm, ffn.w1 (gate), ffn.w3 (up), ffn.w2
+//                     ffn_norm, ffn.w1 (gate), ffn.w3 (up), ffn.w2; of a layer with experts
+//                     ffn_norm, ffn.router, [ffn.router_bias], ffn.experts.w1, ffn.experts.w3,
+//                     ffn.experts.w2, [ffn.shared.w1, ffn.shared.w3, ffn.shared.w2]
 //          head:      norm, [output; absent when tied: the head borrows the embedding]
 //   gpt2   embedding: weight, positions
 //          layer:     attention_norm.weight, attention_norm.bias, attention.wqkv, attention.bqkv,
 //                     attention.wo, attention.bo, ffn_norm.weight, ffn_norm.bias, ffn.w1, ffn.b1, ffn.w2,
 //                     ffn.b2
 //          head:      norm.weight, norm.bias, [output]
-// Matrices are [out features, in features]; the embedding is [vocab, hidden]. Where ranks share matrices (the
-// tensor axis), those of the heads and of the FFN are cut by what they have inside the unit, embedding and
-// output by words, and norms not at all; nor are keys and values of which there are fewer heads than ranks.
+// Matrices are [out features, in features], those of a layer's experts one tensor, [experts, out, in]; the
+// embedding is [vocab, hidden]. Where ranks share matrices (the tensor axis), those of the heads and of the
+// FFN are cut by what they have inside the unit, embedding and output by words, and norms not at all; nor are
+// keys and values of which there are fewer heads than ranks.
 //   plugin   units and parameters as it says. The first counts as the embedding, the last as the head, those
 //            between them as blocks, which recompute; a forward that keeps its input alone keeps what the
 //            unit before hands on.

@@ -1,19 +1,25 @@
-// How the ranks of a tensor group (Group::kTensor) share a parameter: each has an equal slice of one
-// dimension, or all of them have all of it. Everything that tells slices from whole parameters asks here:
-// layout and norm (who holds copies of what), initial values, and what checkpoints call the numbers of a
-// slice, which know nothing of slices.
+// How the ranks of a group share a parameter: each has an equal slice of one dimension, or all of them have
+// all of it. Of those that share matrices (Group::kTensor) the slices are rows or columns; of those that
+// share experts (Group::kExpert), of the tensors of all experts, each has some experts'. Everything that
+// tells slices from whole parameters asks here: layout and norm (who holds copies of what), initial values,
+// and what checkpoints call the numbers of a slice, which know nothing of slices.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "fsdp/plan/mesh/mesh.h"
 
 namespace fsdpd {
 
 struct TensorCut {
   int dim = 0;        // Of the parameter's shape.
   int64_t parts = 1;  // Ranks with a slice of their own. 1: none is cut, and all ranks have the same.
+  Group group = Group::kTensor;  // Whose ranks they are.
 
   bool cuts() const { return parts > 1; }
+  // kSelf: it is not cut.
+  Group over() const { return cuts() ? group : Group::kSelf; }
 };
 
 // Neighbours in the flattened parameter: elements [begin, begin + elements) of it.

@@ -77,6 +77,25 @@ const char* NameOf(TokenType type) {
   return "?";
 }
 
+// A model without experts says nothing of them.
+void Add(const ExpertsConfig& experts, Lines* lines) {
+  if (experts.count == 0) return;
+  const Section to("model.llama.experts", lines);
+  to.Int("count", experts.count);
+  to.Int("per_token", experts.per_token);
+  to.Int("intermediate_size", experts.intermediate_size);
+  to.Int("normalized", experts.normalized);
+  to.Int("dense_layers", experts.dense_layers);
+  to.Real("balance_loss", experts.balance_loss);
+  to.Real("z_loss", experts.z_loss);
+  to.Text("scores", experts.sigmoid ? "sigmoid" : "softmax");
+  to.Int("selection_bias", experts.selection_bias);
+  to.Int("groups", experts.groups);
+  to.Int("groups_per_token", experts.groups_per_token);
+  to.Real("weight_scale", experts.weight_scale);
+  to.Int("shared_intermediate_size", experts.shared_intermediate_size);
+}
+
 void Add(const LlamaConfig& llama, Lines* lines) {
   const Section to("model.llama", lines);
   to.Int("vocab_size", llama.vocab_size);
@@ -95,6 +114,7 @@ void Add(const LlamaConfig& llama, Lines* lines) {
   to.Real("rope_scaling.low_freq_factor", llama.rope_scaling.low_freq_factor);
   to.Real("rope_scaling.high_freq_factor", llama.rope_scaling.high_freq_factor);
   to.Int("rope_scaling.original_positions", llama.rope_scaling.original_positions);
+  Add(llama.experts, lines);
 }
 
 void Add(const Gpt2Config& gpt2, Lines* lines) {

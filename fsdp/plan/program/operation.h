@@ -27,8 +27,8 @@ enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy };
 constexpr int kLanes = 5;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
-// that ask for a checkpoint.
-constexpr int kStepSums = 4;
+// that ask for a checkpoint, and what units tell of their routers.
+constexpr int kStepSums = 4 + kRoutingSums;
 
 enum class ActsOn { kStep, kUnit, kBucket };
 

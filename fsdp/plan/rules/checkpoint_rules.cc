@@ -3,6 +3,7 @@
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <variant>
 
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -67,8 +68,15 @@ Findings ChecksExportedModel(const Facts& f) {
   if (f.job.checkpoint().export_().empty() || !f.Sound({"model", "checkpoint.export"})) return {};
   const char* fix = "leave export out";
   if (model.has_plugin()) return {{"a plug-in's model has names of its own, which no family has", fix}};
-  if (!model.llama().qk_norm() || !model.llama().attention_bias()) return {};
-  return {{"the model has both norms and biases of queries and keys, and no family has", fix}};
+  const ModelConfig config = f.model();
+  const auto* llama = std::get_if<LlamaConfig>(&config);
+  if (llama == nullptr || !TransformersType(*llama).empty()) return {};
+  if (llama->qk_norm && llama->attention_bias)
+    return {{"the model has both norms and biases of queries and keys, and no family has", fix}};
+  return {
+      {"of models with experts two kinds have families: Mixtral, whose layers all have them and whose "
+       "weights are normalized, and Qwen3-MoE, which has qk_norm; neither has attention_bias",
+       fix}};
 }
 
 // Every interval is checked where it stands, whether or not anything is written.

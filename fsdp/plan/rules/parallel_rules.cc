@@ -42,9 +42,15 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
 // Of key heads there may also be fewer than ranks, equally often.
 bool SplitsKeys(int64_t kv_heads, int64_t tensor) { return kv_heads % tensor == 0 || tensor % kv_heads == 0; }
 
+// Of experts each one's.
+bool SplitsFfns(const LlamaConfig& llama, int64_t tensor) {
+  return llama.intermediate_size % tensor == 0 && llama.experts.intermediate_size % tensor == 0 &&
+         llama.experts.shared_intermediate_size % tensor == 0;
+}
+
 bool Splits(const LlamaConfig& llama, int64_t tensor) {
-  return llama.heads % tensor == 0 && SplitsKeys(llama.kv_heads, tensor) &&
-         llama.intermediate_size % tensor == 0 && llama.vocab_size % tensor == 0;
+  return llama.heads % tensor == 0 && SplitsKeys(llama.kv_heads, tensor) && SplitsFfns(llama, tensor) &&
+         llama.vocab_size % tensor == 0;
 }
 
 // "write tensor: 1, 2 or 4", of those that the model and a node's ranks split into.
@@ -71,6 +77,8 @@ Findings CutsModel(const Facts& f) {
   check(llama->heads, "heads");
   if (!SplitsKeys(llama->kv_heads, tensor)) check(llama->kv_heads, "key heads");
   check(llama->intermediate_size, "columns of the FFN");
+  check(llama->experts.intermediate_size, "columns of an expert");
+  check(llama->experts.shared_intermediate_size, "columns of the layer beside experts");
   check(llama->vocab_size, "words");
   return {{absl::StrCat(absl::StrJoin(uneven, ", "), " do not split into ", tensor, " equal parts"),
            TensorSizes(f, *llama)}};
@@ -90,6 +98,20 @@ Findings CutsTokens(const Facts& f) {
       {absl::StrCat(tensor, " ranks part ", micro_batch, " x ", length / context,
                     " tokens of a micro-batch between them, which do not split so"),
        absl::StrCat("write sequence_length: ", below > 0 ? absl::StrCat(below, " or ") : "", below + step)}};
+}
+
+bool SharesExperts(const Facts& f) { return f.Sound({"parallel.expert"}) && f.job.parallel().expert() > 1; }
+
+// A replica's ranks, those together that work on one sample.
+Findings ExpertDividesRanks(const Facts& f) {
+  if (!SharesExperts(f) || !f.Sound({"resources", "fsdp.outer", "parallel.tensor", "parallel.context"}))
+    return {};
+  const int64_t together = f.job.parallel().context() * f.job.parallel().tensor();
+  const int64_t expert = f.job.parallel().expert(), groups = f.world() / f.outer_size() / together;
+  if (groups > 0 && groups % expert == 0) return {};
+  return {{absl::StrCat(groups, together > 1 ? absl::StrCat(" groups of ", together, " ranks") : " ranks",
+                        f.outer_size() > 1 ? " of a replica" : "", " do not split into groups of ", expert),
+           "choose a divisor of them"}};
 }
 
 bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && f.job.parallel().context() > 1; }
@@ -174,8 +196,36 @@ const Rule kRules[] = {
      }},
     {"parallel_tensor_cuts_tokens", kError, "data.sequence_length",
      "micro_batch x sequence_length / parallel.context is a multiple of parallel.tensor", CutsTokens},
-    {"expert_parallel_unsupported", kError, "parallel.expert", "parallel.expert is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().expert(), "expert", "expert"); }},
+    {"parallel_expert_range", kError, "parallel.expert", "parallel.expert is positive and at most 16384",
+     [](const Facts& f) {
+       return Between(f.job.parallel().expert(), kMaxWorld, "expert", "leave it out for 1");
+     }},
+    {"parallel_expert_divides_experts", kError, "parallel.expert",
+     "the model has experts, a multiple of parallel.expert",
+     [](const Facts& f) -> Findings {
+       if (!SharesExperts(f)) return {};
+       const bool none = f.job.model().has_llama() && !f.job.model().llama().has_experts();
+       if (!f.ModelIsKnown() && !none) return {};
+       const std::optional<LlamaConfig> llama = LlamaOf(f);
+       const int64_t count = llama.has_value() ? llama->experts.count : 0, expert = f.job.parallel().expert();
+       if (count == 0) {
+         return {{"the model has no experts that ranks could have among them",
+                  "leave parallel.expert out, or write model.llama.experts"}};
+       }
+       if (count % expert == 0) return {};
+       return {{absl::StrCat(count, " experts do not split into ", expert, " equal parts"),
+                "choose a divisor of model.llama.experts.count"}};
+     }},
+    {"parallel_expert_divides_ranks", kError, "parallel.expert",
+     "a replica's ranks, those of a sample together, split into groups that have the experts among them",
+     ExpertDividesRanks},
+    {"parallel_expert_or_tensor", kError, "parallel.expert",
+     "of parallel.expert and parallel.tensor one is 1",
+     [](const Facts& f) -> Findings {
+       if (!SharesExperts(f) || !CutsMatrices(f)) return {};
+       return {{"experts that ranks have among them and cut too are not supported yet",
+                "leave parallel.tensor out, or parallel.expert"}};
+     }},
     {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
      [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
 };

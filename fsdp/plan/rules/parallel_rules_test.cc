@@ -47,6 +47,14 @@ v1::Llama* Llama(v1::JobSpec* job) {
   return llama;
 }
 
+v1::Llama::Experts* WithExperts(v1::JobSpec* job) {
+  job->mutable_resources()->set_device(v1::DEVICE_CPU);
+  v1::Llama::Experts* experts = Llama(job)->mutable_experts();
+  experts->set_count(8);
+  experts->set_per_token(2);
+  return experts;
+}
+
 struct BadCase {
   const char* rule;
   const char* field;
@@ -86,7 +94,6 @@ std::vector<BadCase> BadCases() {
          j->mutable_parallel()->set_tensor(2);
          j->mutable_parallel()->set_context(4);
        }},
-      {"expert_parallel_unsupported", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(8); }},
       {"pipeline_parallel_unsupported", "parallel.pipeline",
        [](J* j) { j->mutable_parallel()->set_pipeline(4); }},
       {"parallel_context_range", "parallel.context", [](J* j) { j->mutable_parallel()->set_context(-1); }},
@@ -116,9 +123,43 @@ std::vector<BadCase> BadCases() {
   };
 }
 
+std::vector<BadCase> BadExpertCases() {
+  using J = v1::JobSpec;
+  return {
+      {"parallel_expert_range", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(0); }},
+      {"parallel_expert_range", "parallel.expert", [](J* j) { j->mutable_parallel()->set_expert(-4); }},
+      {"parallel_expert_divides_experts", "parallel.expert",  // There are none.
+       [](J* j) { j->mutable_parallel()->set_expert(2); }},
+      {"parallel_expert_divides_experts", "parallel.expert",
+       [](J* j) {
+         WithExperts(j)->set_count(6);
+         j->mutable_parallel()->set_expert(4);
+       }},
+      {"parallel_expert_divides_ranks", "parallel.expert",
+       [](J* j) {
+         WithExperts(j);
+         j->mutable_parallel()->set_expert(8);
+       }},
+      {"parallel_expert_divides_ranks", "parallel.expert",
+       [](J* j) {
+         WithExperts(j);
+         j->mutable_parallel()->set_context(2);
+         j->mutable_parallel()->set_expert(4);
+       }},
+      {"parallel_expert_or_tensor", "parallel.expert",
+       [](J* j) {
+         WithExperts(j);
+         j->mutable_parallel()->set_tensor(2);
+         j->mutable_parallel()->set_expert(2);
+       }},
+  };
+}
+
 TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
   std::set<std::string> broken;
-  for (const BadCase& bad : BadCases()) {
+  std::vector<BadCase> cases = BadCases();
+  for (const BadCase& of_experts : BadExpertCases()) cases.push_back(of_experts);
+  for (const BadCase& bad : cases) {
     v1::JobSpec job = GoodJob();
     bad.spoil(&job);
     const Violations found = CheckJob(job);

@@ -67,6 +67,7 @@ struct Rule {
 
 // In the table's order.
 const std::vector<Rule>& ModelRules();       // name, model
+const std::vector<Rule>& ExpertsRules();     // model.llama.experts
 const std::vector<Rule>& PluginRules();      // model.plugin
 const std::vector<Rule>& DataRules();        // data
 const std::vector<Rule>& RuntimeRules();     // resources, fsdp, priority, restart, telemetry

@@ -16,9 +16,9 @@ namespace {
 // after: its intervals are checked against the steps.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part :
-       {&ModelRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &ParallelRules(), &TrainRules(),
-        &CheckpointRules(), &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+  for (const auto* part : {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(),
+                           &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(),
+                           &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

@@ -38,6 +38,10 @@ class Filler {
       llama->set_norm_epsilon(1e-5);
       Chose("model.llama.norm_epsilon", "1e-5");
     }
+    if (llama->has_experts() && !llama->experts().has_normalized()) {
+      llama->mutable_experts()->set_normalized(true);
+      Chose("model.llama.experts.normalized", "true");
+    }
     if (!llama->has_rope_scaling()) return;
     v1::Llama::RopeScaling* scaling = llama->mutable_rope_scaling();
     if (!scaling->has_low_freq_factor()) {

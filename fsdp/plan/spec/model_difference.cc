@@ -44,6 +44,23 @@ void Compare(const RopeScaling& ours, const RopeScaling& theirs, Differences* di
   differences->Size("rope_scaling.original_positions", ours.original_positions, theirs.original_positions);
 }
 
+void Compare(const ExpertsConfig& ours, const ExpertsConfig& theirs, Differences* differences) {
+  differences->Size("experts.count", ours.count, theirs.count);
+  if (ours.count == 0 || theirs.count == 0) return;
+  differences->Size("experts.per_token", ours.per_token, theirs.per_token);
+  differences->Size("experts.intermediate_size", ours.intermediate_size, theirs.intermediate_size);
+  differences->Flag("experts.normalized", ours.normalized, theirs.normalized);
+  differences->Size("experts.dense_layers", ours.dense_layers, theirs.dense_layers);
+  differences->Text("experts.scores", ours.sigmoid ? "sigmoid" : "softmax",
+                    theirs.sigmoid ? "sigmoid" : "softmax");
+  differences->Flag("experts.selection_bias", ours.selection_bias, theirs.selection_bias);
+  differences->Size("experts.groups", ours.groups, theirs.groups);
+  differences->Size("experts.groups_per_token", ours.groups_per_token, theirs.groups_per_token);
+  differences->Number("experts.weight_scale", ours.weight_scale, theirs.weight_scale);
+  differences->Size("experts.shared_intermediate_size", ours.shared_intermediate_size,
+                    theirs.shared_intermediate_size);
+}
+
 void Compare(const LlamaConfig& ours, const LlamaConfig& theirs, Differences* differences) {
   differences->Size("vocab_size", ours.vocab_size, theirs.vocab_size);
   differences->Size("hidden_size", ours.hidden_size, theirs.hidden_size);
@@ -58,6 +75,7 @@ void Compare(const LlamaConfig& ours, const LlamaConfig& theirs, Differences* di
   differences->Flag("tied_embeddings", ours.tied_embeddings, theirs.tied_embeddings);
   differences->Flag("qk_norm", ours.qk_norm, theirs.qk_norm);
   differences->Flag("attention_bias", ours.attention_bias, theirs.attention_bias);
+  Compare(ours.experts, theirs.experts, differences);
 }
 
 void Compare(const Gpt2Config& ours, const Gpt2Config& theirs, Differences* differences) {

@@ -257,6 +257,26 @@ CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   return config;
 }
 
+ExpertsConfig ToExperts(const v1::Llama& llama) {
+  const v1::Llama::Experts& experts = llama.experts();
+  ExpertsConfig config;
+  config.count = experts.count();
+  config.per_token = experts.per_token();
+  config.intermediate_size =
+      experts.has_intermediate_size() ? experts.intermediate_size() : llama.intermediate_size();
+  config.normalized = !experts.has_normalized() || experts.normalized();
+  config.dense_layers = experts.dense_layers();
+  config.balance_loss = experts.balance_loss();
+  config.z_loss = experts.z_loss();
+  config.sigmoid = experts.scores() == v1::Llama::Experts::SCORES_SIGMOID;
+  config.selection_bias = experts.selection_bias();
+  if (experts.has_groups()) config.groups = experts.groups();
+  config.groups_per_token = experts.has_groups_per_token() ? experts.groups_per_token() : config.groups;
+  if (experts.has_weight_scale()) config.weight_scale = experts.weight_scale();
+  config.shared_intermediate_size = experts.shared_intermediate_size();
+  return config;
+}
+
 LlamaConfig ToLlama(const v1::Llama& llama) {
   LlamaConfig config;
   config.vocab_size = llama.vocab_size();
@@ -272,6 +292,7 @@ LlamaConfig ToLlama(const v1::Llama& llama) {
   config.qk_norm = llama.qk_norm();
   config.attention_bias = llama.attention_bias();
   config.positions = llama.positions();
+  if (llama.has_experts()) config.experts = ToExperts(llama);
   if (!llama.has_rope_scaling()) return config;
   const v1::Llama::RopeScaling& scaling = llama.rope_scaling();
   config.rope_scaling.factor = scaling.factor();
@@ -348,6 +369,28 @@ int64_t MaxSequenceLength(const ModelConfig& model) {
   if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->positions;
   if (const auto* plugin = std::get_if<PluginConfig>(&model)) return plugin->max_sequence_length;
   return 0;
+}
+
+std::string TransformersType(const LlamaConfig& model) {
+  if (model.experts.count == 0) {
+    if (model.qk_norm && model.attention_bias) return "";
+    return model.qk_norm ? "qwen3" : model.attention_bias ? "qwen2" : "llama";
+  }
+  if (model.attention_bias) return "";
+  const ExpertsConfig& experts = model.experts;
+  const bool shares = experts.shared_intermediate_size > 0;
+  const bool whole = experts.shared_intermediate_size % experts.intermediate_size == 0;
+  if (experts.sigmoid && experts.selection_bias && shares && whole && model.qk_norm) return "dots1";
+  const bool plain = !experts.sigmoid && !experts.selection_bias && experts.groups == 1 &&
+                     experts.weight_scale == 1 && !shares;
+  if (!plain) return "";
+  if (model.qk_norm) return "qwen3_moe";
+  return model.experts.normalized && model.experts.dense_layers == 0 ? "mixtral" : "";
+}
+
+int64_t ExpertLayers(const ModelConfig& model) {
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  return llama == nullptr ? 0 : llama->expert_layers();
 }
 
 const ModelConfig* FindPreset(const std::string& name) {
@@ -438,6 +481,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   FSDPD_CHECK(world > 0);
   spec.mesh = Mesh::DataParallel(1, world)
                   .WithReplicas(fsdp.outer().size())
+                  .WithExpert(resolved.parallel().expert())
                   .WithContext(resolved.parallel().context())
                   .WithTensor(resolved.parallel().tensor());
   spec.memory_budget_bytes = resources.memory_budget_bytes();

@@ -37,6 +37,23 @@ struct RopeScaling {
   int64_t original_positions = 8192;
 };
 
+// v1::Llama::Experts says what each number is.
+struct ExpertsConfig {
+  int64_t count = 0;  // 0: the model has none.
+  int64_t per_token = 0;
+  int64_t intermediate_size = 0;
+  bool normalized = true;
+  int64_t dense_layers = 0;
+  double balance_loss = 0;
+  double z_loss = 0;
+  bool sigmoid = false;  // Scores.
+  bool selection_bias = false;
+  int64_t groups = 1;
+  int64_t groups_per_token = 1;
+  double weight_scale = 1;
+  int64_t shared_intermediate_size = 0;  // 0: there is no such layer.
+};
+
 struct LlamaConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -52,6 +69,10 @@ struct LlamaConfig {
   bool attention_bias = false;
   RopeScaling rope_scaling = {};
   int64_t positions = 0;  // Longest sequence; 0: any.
+  ExpertsConfig experts = {};
+
+  bool HasExperts(int64_t layer) const { return experts.count > 0 && layer >= experts.dense_layers; }
+  int64_t expert_layers() const { return experts.count > 0 ? layers - experts.dense_layers : 0; }
 };
 
 struct Gpt2Config {
@@ -99,6 +120,9 @@ struct PluginConfig : ModelDescription {
 using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig>;
 int64_t VocabSize(const ModelConfig& model);
 int64_t MaxSequenceLength(const ModelConfig& model);  // 0: any.
+// What transformers call a model of this kind: "qwen3". Empty: they have none.
+std::string TransformersType(const LlamaConfig& model);
+int64_t ExpertLayers(const ModelConfig& model);  // Of which tokens go to some of many experts.
 
 struct TokenSource {
   std::string path;

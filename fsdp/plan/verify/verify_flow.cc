@@ -28,13 +28,18 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
 }
 
 // Who works on a bucket's gradient with this rank: where ranks have slices of matrices, those with the same
-// slice, and of what no slice is cut from, all of a replica.
+// slice, and of what no slice is cut from, all of a replica; where they have experts among them, those with
+// the same.
 Group SummersOf(const VerifyCase& verified, int bucket) {
-  if (verified.spec.mesh.size(Axis::kTensor) == 1 || bucket < 0 || bucket >= verified.buckets())
-    return Group::kShard;
+  if (bucket < 0 || bucket >= verified.buckets()) return Group::kShard;
   const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
-  const bool cut = std::any_of(params.begin(), params.end(), [](const ParamSlot& p) { return p.cut.cuts(); });
-  return cut ? Group::kShard : Group::kReplica;
+  const auto cut_over = [&params](Group group) {
+    return std::any_of(params.begin(), params.end(),
+                       [group](const ParamSlot& p) { return p.cut.over() == group; });
+  };
+  if (cut_over(Group::kExpert)) return Group::kExpertShard;
+  const bool shares = verified.spec.mesh.size(Axis::kTensor) > 1;
+  return shares && !cut_over(Group::kTensor) ? Group::kReplica : Group::kShard;
 }
 
 // Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
@@ -415,8 +420,8 @@ namespace {
 absl::Status CheckSlices(const VerifyCase& verified) {
   for (int b = 0; b < verified.buckets(); ++b) {
     const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
-    const auto cuts = [](const ParamSlot& param) { return param.cut.cuts(); };
-    if (std::any_of(params.begin(), params.end(), cuts) != std::all_of(params.begin(), params.end(), cuts))
+    const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
+    if (!std::all_of(params.begin(), params.end(), alike))
       return Broken(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
   }
   return absl::OkStatus();

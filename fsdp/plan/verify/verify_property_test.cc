@@ -91,7 +91,11 @@ Spec RandomSpec(Dice* dice) {
   }
   const int64_t context = dice->OneIn(3) ? dice->Pick(2, 3) : 1;
   const int64_t tensor = dice->OneIn(3) ? dice->Pick(2, 4) : 1;
-  spec.mesh = Mesh::DataParallel(replicas, inner * context * tensor).WithContext(context).WithTensor(tensor);
+  const int64_t expert = tensor == 1 && dice->OneIn(3) ? dice->Pick(2, 4) : 1;
+  spec.mesh = Mesh::DataParallel(replicas, inner * expert * context * tensor)
+                  .WithExpert(expert)
+                  .WithContext(context)
+                  .WithTensor(tensor);
   spec.global_batch = spec.mesh.data_ranks() * dice->Pick(1, 4);
   spec.precision.compute = dice->Of({DType::kFp32, DType::kBf16, DType::kFp16});
   spec.precision.grad_comm = dice->Of({DType::kFp32, spec.precision.compute});
@@ -115,13 +119,14 @@ struct Case {
   Program program;
 };
 
-// Slices of some parameters; others all ranks have whole.
+// Slices of some parameters, or experts; others all ranks have whole.
 void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
-  const int64_t tensor = spec.mesh.size(Axis::kTensor);
+  const Group over = spec.mesh.size(Axis::kExpert) > 1 ? Group::kExpert : Group::kTensor;
+  const int64_t parts = spec.mesh.SizeOf(over);
   for (UnitFacts& unit : model->units) {
     for (ParamFacts& param : unit.params) {
       const auto dims = static_cast<int64_t>(param.shape.size());
-      if (dims > 0 && dice->OneIn(2)) param.cut = {static_cast<int>(dice->Pick(0, dims - 1)), tensor};
+      if (dims > 0 && dice->OneIn(2)) param.cut = {static_cast<int>(dice->Pick(0, dims - 1)), parts, over};
     }
   }
 }

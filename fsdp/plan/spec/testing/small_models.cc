@@ -23,6 +23,30 @@ LlamaConfig SmallLlamaWithAll() {
   return llama;
 }
 
+LlamaConfig SmallMixtral() {
+  LlamaConfig llama = SmallLlama();
+  llama.experts = {4, 2, llama.intermediate_size};
+  return llama;
+}
+
+LlamaConfig SmallQwen3Moe() {
+  LlamaConfig llama = SmallLlama();
+  llama.qk_norm = true;
+  llama.experts = {5, 3, 6, /*normalized=*/false, /*dense_layers=*/1};
+  return llama;
+}
+
+LlamaConfig SmallDots1() {
+  LlamaConfig llama = SmallQwen3Moe();
+  llama.experts.count = 8;
+  llama.experts.sigmoid = llama.experts.selection_bias = true;
+  llama.experts.groups = 4;
+  llama.experts.groups_per_token = 2;
+  llama.experts.weight_scale = 2.5;
+  llama.experts.shared_intermediate_size = 2 * llama.experts.intermediate_size;
+  return llama;
+}
+
 Gpt2Config SmallGpt2() {
   Gpt2Config gpt2;
   gpt2.vocab_size = 32;

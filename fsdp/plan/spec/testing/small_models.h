@@ -9,6 +9,9 @@ namespace fsdpd {
 LlamaConfig SmallLlama();
 // With what a Llama may have: biases, and norms of queries and keys. Groups of heads share keys and values.
 LlamaConfig SmallLlamaWithAll();
+LlamaConfig SmallMixtral();
+LlamaConfig SmallQwen3Moe();  // Its first layer has no experts.
+LlamaConfig SmallDots1();     // Likewise, and with what routing may have.
 Gpt2Config SmallGpt2();
 
 // No size is another's multiple, so nothing fits that was taken for something else.

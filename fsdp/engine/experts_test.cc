@@ -1,0 +1,307 @@
+// Models of which each token goes to some of many experts: the same job in every strategy and mesh is the job
+// on one rank, to round-off, losses that its routers add included, and goes on from any other's checkpoint.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+#include "fsdp/plan/verify/verify.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kRoundOff = 1e-5;
+
+struct Case {
+  TestMesh mesh;
+  int world = 2;
+  int micro_batches = 1;
+  int tensor = 1;
+  int context = 1;
+  int expert = 1;
+};
+
+// The first layer has none.
+v1::JobSpec ExpertsJob() {
+  v1::JobSpec job = TestJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(44);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  llama->set_head_size(6);
+  llama->set_layers(3);
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  experts->set_count(4);
+  experts->set_per_token(2);
+  experts->set_intermediate_size(12);
+  experts->set_dense_layers(1);
+  experts->set_balance_loss(0.1);
+  experts->set_z_loss(0.01);
+  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // There is something to learn.
+  job.mutable_data()->set_sequence_length(24);
+  job.mutable_optimizer()->set_clip_norm(0.5);
+  job.mutable_train()->set_steps(10);
+  return job;
+}
+
+v1::Llama::Experts* ExpertsOf(v1::JobSpec* job) {
+  return job->mutable_model()->mutable_llama()->mutable_experts();
+}
+
+v1::JobSpec Spread(const v1::JobSpec& job, const Case& c) {
+  v1::JobSpec spread = Over(job, c.mesh, c.world, c.micro_batches);
+  spread.mutable_parallel()->set_tensor(c.tensor);
+  spread.mutable_parallel()->set_context(c.context);
+  spread.mutable_parallel()->set_expert(c.expert);
+  spread.mutable_train()->set_micro_batch(job.train().global_batch() * c.tensor * c.context / c.world /
+                                          c.micro_batches);
+  return spread;
+}
+
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
+const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+
+std::vector<Case> Cases() {
+  const TestMesh optim{"optim", v1::STRATEGY_OPTIM};
+  const TestMesh grads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+  const TestMesh hsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+  const TestMesh hfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+  std::vector<Case> cases;
+  for (const TestMesh& mesh : {kNoShard, optim, grads, kParams, hsdp, hfsdp}) {
+    cases.push_back({mesh, 2, 1});
+    cases.push_back({mesh, 4, 3});
+    cases.push_back({mesh, 4, 3, 1, 1, 2});
+  }
+  for (const TestMesh& mesh : {kNoShard, kParams}) {
+    cases.push_back({mesh, 2, 1, 2, 1});
+    cases.push_back({mesh, 4, 3, 1, 2});
+    cases.push_back({mesh, 4, 1, 2, 2});
+    cases.push_back({mesh, 4, 1, 1, 1, 4});
+    cases.push_back({mesh, 4, 3, 1, 2, 2});
+    cases.push_back({mesh, 8, 1, 1, 2, 2});
+  }
+  return cases;
+}
+
+// What routers tell: means over all tokens, wherever they were routed.
+void ExpectSameRouting(const LocalJobResult& one, const LocalJobResult& other) {
+  for (size_t s = 0; s < one.reports[0].size(); ++s) {
+    const v1::StepReport::Routing &a = one.reports[0][s].routing(), &b = other.reports[0][s].routing();
+    EXPECT_NEAR(a.entropy(), b.entropy(), 1e-4);
+    EXPECT_NEAR(a.balance_loss(), b.balance_loss(), 1e-4);
+    EXPECT_NEAR(a.z_loss(), b.z_loss(), 1e-4);
+    EXPECT_GE(b.imbalance(), 1);
+    EXPECT_LE(b.imbalance(), 4.0 / 2);  // A token goes to an expert once.
+    EXPECT_GT(b.entropy(), 0);
+    EXPECT_LE(b.entropy(), std::log(4.0) + 1e-6);
+    EXPECT_GT(b.balance_loss(), 0.9);
+  }
+}
+
+class ExpertsIn : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExpertsIn, EveryMeshAreOneRanks) {
+  static const LocalJobResult* const alone = new LocalJobResult(Train(ExpertsJob()));
+  const LocalJobResult spread = Train(Spread(ExpertsJob(), GetParam()));
+  ExpectSame(*alone, spread, kRoundOff);
+  ExpectSameRouting(*alone, spread);
+  EXPECT_LT(spread.reports[0].back().loss(), spread.reports[0].front().loss());
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsIn, ::testing::ValuesIn(Cases()),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           const Case& c = info.param;
+                           return c.mesh.name + "_world" + std::to_string(c.world) + "_mb" +
+                                  std::to_string(c.micro_batches) + "_tensor" + std::to_string(c.tensor) +
+                                  "_context" + std::to_string(c.context) + "_expert" +
+                                  std::to_string(c.expert);
+                         });
+
+const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 1, 2};
+
+TEST(Experts, OneOrAsManyAsATokenGoesTo) {
+  for (const auto& [count, per_token] : {std::pair(1, 1), std::pair(3, 3), std::pair(8, 1)}) {
+    v1::JobSpec job = ExpertsJob();
+    ExpertsOf(&job)->set_count(count);
+    ExpertsOf(&job)->set_per_token(per_token);
+    ExpertsOf(&job)->set_normalized(false);
+    const LocalJobResult alone = Train(job);
+    ExpectSame(alone, Train(Spread(job, kShared)), kRoundOff);
+    if (count % kAmong.expert == 0) ExpectSame(alone, Train(Spread(job, kAmong)), kRoundOff);
+    if (count == per_token) EXPECT_EQ(alone.reports[0][0].routing().imbalance(), 1);
+  }
+}
+
+TEST(Experts, MoreThanTokensLeavesSomeWithout) {
+  v1::JobSpec job = ExpertsJob();
+  ExpertsOf(&job)->set_count(128);
+  ExpertsOf(&job)->set_per_token(1);
+  job.mutable_data()->set_sequence_length(4);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kShared, kAmong, Case{kNoShard, 4, 3, 1, 1, 4}})
+    ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+  EXPECT_GT(alone.reports[0][0].routing().imbalance(), 2);
+}
+
+TEST(Experts, RecomputeIsTheSameBits) {
+  for (const Case& c : {kShared, kAmong}) {
+    const LocalJobResult kept = Train(Spread(ExpertsJob(), c));
+    for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+      v1::JobSpec job = Spread(ExpertsJob(), c);
+      job.mutable_fsdp()->set_recompute(recompute);
+      const LocalJobResult again = Train(job);
+      ExpectSame(kept, again, 0);
+      EXPECT_EQ(kept.reports[0][3].routing().SerializeAsString(),
+                again.reports[0][3].routing().SerializeAsString());
+    }
+  }
+}
+
+TEST(Experts, RoutingOfDeepSeekToo) {
+  v1::JobSpec job = ExpertsJob();
+  v1::Llama::Experts* experts = ExpertsOf(&job);
+  experts->set_count(8);
+  experts->set_per_token(3);
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  experts->set_selection_bias(true);
+  experts->set_groups(4);
+  experts->set_groups_per_token(2);
+  experts->set_weight_scale(2.5);
+  experts->set_shared_intermediate_size(24);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kShared, kAmong, Case{kNoShard, 4, 3, 1, 1, 4}, Case{kParams, 4, 1, 2, 1}}) {
+    const LocalJobResult spread = Train(Spread(job, c));
+    ExpectSame(alone, spread, kRoundOff);
+    EXPECT_NEAR(alone.reports[0][0].routing().balance_loss(), spread.reports[0][0].routing().balance_loss(),
+                1e-4);
+  }
+}
+
+TEST(Experts, FrozenOnesAndRoutersStay) {
+  for (const char* frozen : {"*.ffn.experts.*", "*.ffn.router", "layer.2.ffn.experts.w1"}) {
+    v1::JobSpec job = ExpertsJob();
+    job.mutable_train()->add_frozen(frozen);
+    const LocalJobResult alone = Train(job);
+    for (const Case& c : {kShared, kAmong}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+  }
+}
+
+// What a loss of the routers' is for.
+TEST(Experts, TheBalanceLossEvensThemOut) {
+  v1::JobSpec job = ExpertsJob();
+  job.mutable_train()->set_steps(40);
+  ExpertsOf(&job)->set_z_loss(0);
+  const auto last = [&job](double balance_loss) {
+    ExpertsOf(&job)->set_balance_loss(balance_loss);
+    return Train(job).reports[0].back().routing().balance_loss();
+  };
+  EXPECT_LT(last(1), last(0));
+  EXPECT_LT(last(1), 1.05);
+}
+
+TEST(Experts, NarrowTypesTrain) {
+  v1::JobSpec job = Spread(ExpertsJob(), kAmong);
+  for (const v1::DType compute : {v1::DTYPE_BF16, v1::DTYPE_FP16}) {
+    job.mutable_precision()->set_compute(compute);
+    const LocalJobResult result = Train(job);
+    EXPECT_LT(result.reports[0].back().loss(), result.reports[0].front().loss());
+  }
+}
+
+// The losses that routers add are scaled as the other is: fp16's step is fp32's, to fp16's rounding.
+TEST(Experts, LossesOfRoutersAreScaledWithTheLoss) {
+  v1::JobSpec job = ExpertsJob();
+  ExpertsOf(&job)->set_count(2);  // All tokens go to both: no rounding sends one elsewhere.
+  ExpertsOf(&job)->set_balance_loss(0);
+  ExpertsOf(&job)->set_z_loss(3);
+  job.mutable_train()->set_steps(1);
+  job.mutable_optimizer()->clear_clip_norm();
+  const double exact = Train(job).reports[0][0].grad_norm();
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  job.mutable_precision()->mutable_loss_scale()->set_initial(1024);
+  EXPECT_NEAR(Train(job).reports[0][0].grad_norm(), exact, 0.02 * exact);
+}
+
+TEST(Experts, AJobGoesOnInAnotherMesh) {
+  const TempDir dir;
+  const LocalJobResult whole = Train(ExpertsJob());
+  const Case tensor{kParams, 4, 1, 2, 1}, alone{kNoShard, 1, 1};
+  const Case four{kNoShard, 4, 1, 1, 1, 4};
+  for (const Case& from : {kShared, kAmong, tensor, alone}) {
+    v1::JobSpec saving = Spread(ExpertsJob(), from);
+    const std::string folder = dir.File(std::to_string(from.world * 100 + from.tensor * 10 + from.expert));
+    saving.mutable_checkpoint()->set_dir(folder);
+    saving.mutable_checkpoint()->set_every_steps(5);
+    Train(saving);
+    for (const Case& to : {kShared, kAmong, four, tensor, alone}) {
+      v1::JobSpec job = Spread(ExpertsJob(), to);
+      job.mutable_checkpoint()->set_load(folder + "/iter_0000005");
+      const LocalJobResult resumed = Train(job);
+      ASSERT_EQ(resumed.reports[0].size(), 5u);
+      for (size_t s = 0; s < 5; ++s) {
+        const double loss = whole.reports[0][s + 5].loss();
+        EXPECT_NEAR(resumed.reports[0][s].loss(), loss, kRoundOff * loss);
+      }
+    }
+  }
+}
+
+TEST(Experts, AllRanksBeginWithTheValuesOfOne) {
+  v1::JobSpec job = ExpertsJob();
+  job.mutable_train()->set_steps(1);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
+  job.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kShared, kAmong, Case{kParams, 4, 1, 2, 1}})
+    EXPECT_EQ(Train(Spread(job, c)).weights, alone.weights);
+}
+
+// ---- Faults that are planted: what a plan would do wrong is not within round-off.
+
+template <typename Spoil>
+Plan Spoilt(const Plan& plan, Spoil spoil) {
+  Plan bad = plan;
+  for (Bucket& bucket : bad.layout.buckets) {
+    if (bucket.params[0].cut.over() == Group::kExpert) spoil(&bucket);
+  }
+  bad.program = CompileProgram(bad.spec, bad.model, bad.layout);
+  return bad;
+}
+
+double FirstGradNorm(const Plan& plan) {
+  const auto result = RunLocalJob(plan, {});
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result->reports[0][0].grad_norm();
+}
+
+v1::JobSpec ExpertsAlone() {
+  v1::JobSpec job = ExpertsJob();
+  for (const char* frozen : {"embedding.*", "*.attention.*", "*norm*", "*.ffn.w*", "head.*", "*router"})
+    job.mutable_train()->add_frozen(frozen);
+  return Spread(job, {kNoShard, 4, 1, 1, 1, 2});
+}
+
+// A mean over all ranks would have to divide experts' gradients by fewer; a sum is over those who have the
+// same experts, and over nobody else.
+TEST(Experts, GradientsThatAreSummedOverOtherExpertsAreSeen) {
+  const Plan good = *AcceptedPlan(ExpertsAlone());
+  const double norm = FirstGradNorm(good);
+  const Plan everyone = Spoilt(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
+  const Plan nobody = Spoilt(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kSelf; });
+  EXPECT_TRUE(Verify(good.program, good.layout, good.spec).ok());
+  for (const Plan& bad : {everyone, nobody}) {
+    EXPECT_FALSE(Verify(bad.program, bad.layout, bad.spec).ok());
+  }
+  EXPECT_GT(std::abs(FirstGradNorm(everyone) - norm), 0.05 * norm);
+}
+
+TEST(Experts, OnesThatAreCountedForEachRankThatHasThemAreSeenInTheNorm) {
+  const Plan good = *AcceptedPlan(ExpertsAlone());
+  const Plan bad = Spoilt(good, [](Bucket* bucket) { bucket->slices = 4; });
+  const double norm = FirstGradNorm(good);
+  EXPECT_GT(FirstGradNorm(bad), 1.4 * norm);  // The square root of two.
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,75 @@
+#include "fsdp/model/native/native_experts.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "fsdp/model/testing/fixed_seed.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kInputs = 5, kOutputs = 3;
+
+// With experts that have no row, in front, between and at the end, and with one that has all.
+const std::vector<RowCounts> kCounts = {{0, 4, 0, 1, 2, 0}, {0, 0, 7, 0, 0, 0}, {2, 1, 1, 1, 1, 1}};
+
+void ExpectNear(const at::Tensor& got, const at::Tensor& want) {
+  ASSERT_EQ(got.sizes(), want.sizes());
+  EXPECT_LT((got - want).abs().max().item<double>(), 1e-5);
+}
+
+// Which expert each row is of.
+std::vector<int64_t> ExpertsOf(const RowCounts& counts) {
+  std::vector<int64_t> experts;
+  for (size_t e = 0; e < counts.size(); ++e)
+    experts.insert(experts.end(), counts[e], static_cast<int64_t>(e));
+  return experts;
+}
+
+TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
+  for (const RowCounts& counts : kCounts) {
+    const std::vector<int64_t> experts = ExpertsOf(counts);
+    const at::Tensor rows = at::randn({7, kInputs}), grad = at::randn({7, 2 * kOutputs});
+    const at::Tensor a = at::randn({6, kOutputs, kInputs}), b = at::randn({6, kOutputs, kInputs});
+    const at::Tensor out = ExpertsForward(rows, counts, {a, b});
+    const at::Tensor back = ExpertsBackward(grad, counts, {a, b});
+    at::Tensor into_a = at::full({6, kOutputs, kInputs}, std::numeric_limits<float>::quiet_NaN());
+    at::Tensor into_b = at::zeros_like(into_a);
+    ExpertsGradsInto(grad, rows, counts, kOutputs, /*accumulate=*/false, {into_a, at::Tensor()});
+    for (int twice = 0; twice < 2; ++twice)
+      ExpertsGradsInto(grad, rows, counts, kOutputs, /*accumulate=*/true, {at::Tensor(), into_b});
+    at::Tensor want_a = at::zeros_like(into_a), want_b = at::zeros_like(into_a);
+    for (int64_t r = 0; r < 7; ++r) {
+      const at::Tensor both = at::cat({a[experts[r]], b[experts[r]]});
+      ExpectNear(out[r], at::matmul(both, rows[r]));
+      ExpectNear(back[r], at::matmul(both.t(), grad[r]));
+      want_a[experts[r]] += at::outer(grad[r].narrow(0, 0, kOutputs), rows[r]);
+      want_b[experts[r]] += at::outer(grad[r].narrow(0, kOutputs, kOutputs), rows[r]);
+    }
+    ExpectNear(into_a, want_a);  // Zero where an expert had no row.
+    ExpectNear(into_b, 2 * want_b);
+  }
+}
+
+TEST(NativeExperts, RowsComeFromTokensAndGoBackToThem) {
+  ExpertsConfig config;
+  config.count = 4;
+  config.per_token = 3;
+  const at::Tensor x = at::randn({8, kInputs});
+  LoneContext context;
+  const Routing routing = Route(x, {at::randn({4, kInputs}), {}}, config, /*samples=*/2, &context);
+  const at::Tensor rows = RowsOfTokens(x, routing);
+  ASSERT_EQ(rows.size(0), 24);
+  for (int64_t r = 0; r < 24; ++r) EXPECT_TRUE(rows[r].equal(x[routing.order[r].item<int64_t>() / 3]));
+  ExpectNear(SumOfRows(rows, routing), 3 * x);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,142 @@
+#include "fsdp/model/native/native_router.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace fsdpd {
+namespace {
+
+at::Tensor ScoresOf(const Routing& routing, const ExpertsConfig& config) {
+  return config.sigmoid ? routing.logits.sigmoid() : at::softmax(routing.logits, -1, at::kFloat);
+}
+
+// What of a token's scores each is.
+at::Tensor SharesOf(const at::Tensor& scores, const ExpertsConfig& config) {
+  return config.sigmoid ? scores / scores.sum(-1, /*keepdim=*/true) : scores;
+}
+
+// Of the groups whose experts a token does not go to, nothing is chosen.
+at::Tensor WithoutOtherGroups(const at::Tensor& scores, const ExpertsConfig& config) {
+  if (config.groups_per_token == config.groups) return scores;
+  const at::Tensor grouped = scores.unflatten(-1, {config.groups, -1});
+  const at::Tensor best = std::get<0>(at::topk(grouped, 2)).sum(-1);
+  const at::Tensor chosen = std::get<1>(at::topk(best, config.groups_per_token));
+  const at::Tensor others = at::ones_like(best, best.options().dtype(at::kBool)).scatter_(-1, chosen, 0);
+  return grouped.masked_fill(others.unsqueeze(-1), -std::numeric_limits<float>::infinity()).flatten(1);
+}
+
+at::Tensor ChooseExperts(const at::Tensor& scores, const at::Tensor& bias, const ExpertsConfig& config) {
+  const at::Tensor biased = bias.defined() ? scores + bias.to(at::kFloat) : scores;
+  return std::get<1>(at::topk(WithoutOtherGroups(biased, config), config.per_token));
+}
+
+int64_t SamplesOf(const Routing& routing) { return routing.loads.size(0); }
+
+// What a token's scores are multiplied with and summed up to what it adds to the balance loss: for each
+// sample and expert, experts x the share of the sample's choices that fell on it.
+at::Tensor BalanceOf(const Routing& routing, const ExpertsConfig& config) {
+  const at::Tensor choices = routing.loads.sum(-1, /*keepdim=*/true);
+  return routing.loads.mul(static_cast<double>(config.count)).div_(choices).unsqueeze(1);
+}
+
+// [samples x tokens of one x experts]
+at::Tensor BySample(const at::Tensor& of_tokens, const Routing& routing) {
+  return of_tokens.unflatten(0, {SamplesOf(routing), -1});
+}
+
+// From that of how much each choice counts.
+at::Tensor GradOfScores(const Routing& routing, const ExpertsConfig& config, const at::Tensor& scores,
+                        at::Tensor grad_chosen) {
+  if (config.weight_scale != 1) grad_chosen.mul_(config.weight_scale);
+  if (config.normalized) {
+    const at::Tensor chosen = scores.gather(1, routing.experts), sum = chosen.sum(-1, /*keepdim=*/true);
+    const at::Tensor along = grad_chosen.mul(chosen).sum(-1, /*keepdim=*/true).div_(sum);
+    grad_chosen.sub_(along).div_(sum);
+  }
+  return at::zeros_like(scores).scatter_(1, routing.experts, grad_chosen);
+}
+
+// Of the balance loss, before it is multiplied.
+at::Tensor BalanceBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& scores) {
+  const at::Tensor of_shares =
+      BalanceOf(routing, config).expand_as(BySample(scores, routing)).reshape(scores.sizes());
+  if (!config.sigmoid) return of_shares;
+  const at::Tensor along = of_shares.mul(SharesOf(scores, config)).sum(-1, /*keepdim=*/true);
+  return of_shares.sub(along).div_(scores.sum(-1, /*keepdim=*/true));
+}
+
+}  // namespace
+
+Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
+              UnitContext* context) {
+  Routing routing;
+  routing.logits = at::mm(x.to(at::kFloat), router.matrix.to(at::kFloat).t());
+  routing.experts = ChooseExperts(ScoresOf(routing, config), router.bias, config);
+  routing.order = std::get<1>(at::sort(routing.experts.flatten(), /*stable=*/true,
+                                       /*dim=*/0, /*descending=*/false));
+  const at::Tensor sample = at::arange(samples, routing.experts.options()).mul_(config.count);
+  const at::Tensor of_samples = routing.experts.view({samples, -1}).add(sample.unsqueeze(-1));
+  const at::Tensor loads = at::bincount(of_samples.flatten(), /*weights=*/{}, samples * config.count)
+                               .view({samples, config.count});
+  const at::Tensor rows = loads.sum(0).cpu();
+  routing.rows.assign(rows.const_data_ptr<int64_t>(), rows.const_data_ptr<int64_t>() + config.count);
+  routing.loads = loads.to(at::kFloat);
+  if (context->SizeOf(Group::kContext) > 1) context->AllReduce(Group::kContext, routing.loads);
+  return routing;
+}
+
+at::Tensor RowWeights(const Routing& routing, const ExpertsConfig& config) {
+  at::Tensor weights = ScoresOf(routing, config).gather(1, routing.experts);
+  if (config.normalized) weights.div_(weights.sum(-1, /*keepdim=*/true));
+  if (config.weight_scale != 1) weights.mul_(config.weight_scale);
+  return weights.flatten().index_select(0, routing.order).unsqueeze(-1);
+}
+
+at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
+  const auto tokens = static_cast<double>(routing.logits.size(0));
+  const auto fullest = static_cast<double>(*std::max_element(routing.rows.begin(), routing.rows.end()));
+  const double mean = static_cast<double>(routing.order.size(0)) / static_cast<double>(config.count);
+  const at::Tensor shares = SharesOf(ScoresOf(routing, config), config);
+  const at::Tensor log_sum = at::logsumexp(routing.logits, {-1});
+  return at::stack({at::full({}, tokens * fullest / mean, routing.logits.options()),
+                    shares.mul(shares.clamp_min(std::numeric_limits<float>::min()).log_()).sum().neg_(),
+                    BySample(shares, routing).mul(BalanceOf(routing, config)).sum(), log_sum.square().sum()});
+}
+
+at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& grad_weights,
+                          const UnitContext& context) {
+  const at::Tensor scores = ScoresOf(routing, config);
+  const at::Tensor grad_chosen = at::empty_like(grad_weights.flatten())
+                                     .scatter_(0, routing.order, grad_weights.flatten())
+                                     .view(routing.experts.sizes());
+  at::Tensor grad_scores = GradOfScores(routing, config, scores, grad_chosen);
+  const bool adds_losses = context.IndexIn(Group::kTensor) == 0;
+  const at::Tensor grad_loss = adds_losses ? context.GradLoss() : at::Tensor();
+  if (grad_loss.defined() && config.balance_loss > 0)
+    grad_scores.addcmul_(BalanceBackward(routing, config, scores), grad_loss, config.balance_loss);
+  at::Tensor grad_logits =
+      config.sigmoid ? grad_scores.mul_(scores).mul_(1 - scores)
+                     : grad_scores.sub(grad_scores.mul(scores).sum(-1, /*keepdim=*/true)).mul_(scores);
+  if (grad_loss.defined() && config.z_loss > 0) {
+    const at::Tensor of_log_sum =
+        at::logsumexp(routing.logits, {-1}, /*keepdim=*/true).mul_(grad_loss).mul_(2 * config.z_loss);
+    grad_logits.addcmul_(at::softmax(routing.logits, -1, at::kFloat), of_log_sum);
+  }
+  return grad_logits;
+}
+
+}  // namespace fsdpd

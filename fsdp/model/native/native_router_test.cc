@@ -1,0 +1,197 @@
+#include "fsdp/model/native/native_router.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fsdp/model/testing/fixed_seed.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kSamples = 3, kTokens = 12, kHidden = 5;
+constexpr double kGradLoss = 0.25;
+
+// With a loss of its own; `tensor_rank`: of ranks that share matrices.
+class LossContext : public LoneContext {
+ public:
+  explicit LossContext(int64_t tensor_rank = 0) : tensor_rank_(tensor_rank) {}
+  int64_t IndexIn(Group group) const override { return group == Group::kTensor ? tensor_rank_ : 0; }
+  at::Tensor GradLoss() const override { return at::full({}, kGradLoss); }
+
+ private:
+  const int64_t tensor_rank_;
+};
+
+ExpertsConfig Config(bool normalized, double balance_loss = 0, double z_loss = 0) {
+  ExpertsConfig config;
+  config.count = 6;
+  config.per_token = 2;
+  config.normalized = normalized;
+  config.balance_loss = balance_loss;
+  config.z_loss = z_loss;
+  return config;
+}
+
+struct Input {
+  at::Tensor x = at::randn({kTokens, kHidden});
+  at::Tensor router = at::randn({6, kHidden});
+  at::Tensor bias = {};
+
+  Routing Routed(const ExpertsConfig& config) const {
+    LossContext context;
+    return Route(x, {router, bias}, config, kSamples, &context);
+  }
+};
+
+TEST(NativeRouter, EveryChoiceIsARowOfItsExpert) {
+  const Input in;
+  const Routing routing = in.Routed(Config(true));
+  ASSERT_EQ(routing.order.size(0), kTokens * 2);
+  EXPECT_TRUE(std::get<0>(routing.order.sort()).equal(at::arange(kTokens * 2)));  // None is dropped.
+  const at::Tensor experts = routing.experts.flatten();
+  int64_t row = 0;
+  for (int64_t e = 0; e < 6; ++e) {
+    int64_t before = -1;
+    for (int64_t i = 0; i < routing.rows[e]; ++i, ++row) {
+      const auto choice = routing.order[row].item<int64_t>();
+      EXPECT_EQ(experts[choice].item<int64_t>(), e);
+      EXPECT_GT(choice, before);  // In the tokens' order.
+      before = choice;
+    }
+    EXPECT_EQ(routing.loads.sum(0)[e].item<double>(), static_cast<double>(routing.rows[e]));
+  }
+  EXPECT_EQ(row, kTokens * 2);
+}
+
+TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
+  const Input in;
+  for (const bool normalized : {true, false}) {
+    const ExpertsConfig config = Config(normalized);
+    const Routing routing = in.Routed(config);
+    const at::Tensor weights = RowWeights(routing, config);
+    at::Tensor sums = at::zeros_like(routing.logits.select(1, 0));
+    sums.index_add_(0, routing.order.floor_divide(2), weights.squeeze(-1));
+    if (normalized) {
+      EXPECT_LT((sums - 1).abs().max().item<double>(), 1e-6);
+    } else {
+      EXPECT_LT(sums.max().item<double>(), 1);
+    }
+  }
+}
+
+// What the header says, spelt out for autograd.
+struct Reference {
+  at::Tensor weights;  // By choice.
+  at::Tensor balance, z;
+
+  Reference(const at::Tensor& logits, const ExpertsConfig& config) {
+    const at::Tensor raw = config.sigmoid ? logits.sigmoid() : at::softmax(logits, -1);
+    const auto [chosen, experts] = at::topk(raw, config.per_token);
+    const at::Tensor scores = raw / raw.sum(-1, true);
+    weights = (config.normalized ? chosen / chosen.sum(-1, true) : chosen) * config.weight_scale;
+    const at::Tensor choices =
+        at::one_hot(experts, config.count).sum(1).to(at::kFloat);  // [tokens x experts]
+    const auto by_sample = [](const at::Tensor& t) { return t.unflatten(0, {kSamples, -1}); };
+    const at::Tensor share =
+        by_sample(choices).sum(1) / by_sample(choices).sum(at::IntArrayRef({1, 2})).unsqueeze(-1);
+    const double tokens = static_cast<double>(kTokens) / kSamples;
+    // A sample's loss counts as often as it has tokens.
+    balance = (share * by_sample(scores).mean(1)).sum() * static_cast<double>(config.count) * tokens;
+    z = at::logsumexp(logits, {-1}).square().sum();
+  }
+};
+
+TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
+  for (const auto& [normalized, sigmoid] :
+       {std::pair(true, false), std::pair(false, false), std::pair(true, true), std::pair(false, true)}) {
+    for (const auto& [balance, z] :
+         {std::pair(0.0, 0.0), std::pair(0.3, 0.0), std::pair(0.0, 0.2), std::pair(0.7, 0.1)}) {
+      const Input in;
+      ExpertsConfig config = Config(normalized, balance, z);
+      config.sigmoid = sigmoid;
+      config.weight_scale = sigmoid ? 1.5 : 1;
+      const Routing routing = in.Routed(config);
+      const at::Tensor grad_choices = at::randn({kTokens, 2});
+      const at::Tensor grad_rows = grad_choices.flatten().index_select(0, routing.order);
+      const LossContext context;
+      const at::Tensor got = RouterBackward(routing, config, grad_rows, context);
+
+      const at::Tensor logits = routing.logits.clone().set_requires_grad(true);
+      const Reference reference(logits, config);
+      ((reference.weights * grad_choices).sum() + kGradLoss * (balance * reference.balance + z * reference.z))
+          .backward();
+      EXPECT_LT((got - logits.grad()).abs().max().item<double>(), 1e-5) << normalized << balance << z;
+      EXPECT_GT(got.abs().max().item<double>(), 1e-2);
+    }
+  }
+}
+
+TEST(NativeRouter, ABiasChoosesAndDoesNotWeigh) {
+  Input in;
+  ExpertsConfig config = Config(false);
+  config.sigmoid = true;
+  in.bias = at::tensor({9.0F, 0.0F, 0.0F, 9.0F, 0.0F, 0.0F});
+  const Routing routing = in.Routed(config);
+  EXPECT_EQ(routing.rows, (std::vector<int64_t>{kTokens, 0, 0, kTokens, 0, 0}));
+  EXPECT_LT(RowWeights(routing, config).max().item<double>(), 1);
+}
+
+TEST(NativeRouter, TokensGoToTheGroupsWhoseTwoBestAreBest) {
+  Input in;
+  ExpertsConfig config = Config(true);
+  config.sigmoid = true;
+  config.groups = 3;
+  config.groups_per_token = 1;
+  // The first expert is the best of all, and the last group has the best two.
+  in.bias = at::tensor({9.0F, -9.0F, 0.0F, 0.0F, 5.0F, 5.0F});
+  EXPECT_EQ(in.Routed(config).rows, (std::vector<int64_t>{0, 0, 0, 0, kTokens, kTokens}));
+}
+
+TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
+  const Input in;
+  const ExpertsConfig config = Config(true, 0.5, 0.5);
+  const Routing routing = in.Routed(config);
+  const at::Tensor nothing = at::zeros_like(RowWeights(routing, config));
+  EXPECT_GT(RouterBackward(routing, config, nothing, LossContext(0)).abs().max().item<double>(), 1e-3);
+  EXPECT_EQ(RouterBackward(routing, config, nothing, LossContext(1)).abs().max().item<double>(), 0);
+}
+
+TEST(NativeRouter, TellsWhatItDid) {
+  const Input in;
+  const ExpertsConfig config = Config(true);
+  const Routing routing = in.Routed(config);
+  const at::Tensor sums = RoutingSums(routing, config);
+  const Reference reference(routing.logits, config);
+  const at::Tensor scores = at::softmax(routing.logits, -1);
+  const double fullest = static_cast<double>(*std::max_element(routing.rows.begin(), routing.rows.end()));
+  EXPECT_NEAR(sums[0].item<double>(), kTokens * fullest / (kTokens * 2 / 6.0), 1e-4);
+  EXPECT_NEAR(sums[1].item<double>(), -(scores * scores.log()).sum().item<double>(), 1e-4);
+  EXPECT_NEAR(sums[2].item<double>(), reference.balance.item<double>(), 1e-4);
+  EXPECT_NEAR(sums[3].item<double>(), reference.z.item<double>(), 1e-3);
+}
+
+TEST(NativeRouter, EvenScoresHaveABalanceOfOneAndTheLargestEntropy) {
+  const ExpertsConfig config = Config(true);
+  Input in;
+  in.router.zero_();
+  const at::Tensor sums = RoutingSums(in.Routed(config), config);
+  EXPECT_NEAR(sums[2].item<double>(), kTokens, 1e-4);
+  EXPECT_NEAR(sums[1].item<double>(), kTokens * std::log(6.0), 1e-4);
+  EXPECT_NEAR(sums[0].item<double>(), kTokens * 3.0, 1e-4);  // Ties: all tokens go to the same two of six.
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,113 @@
+// model.llama.experts.
+#include <absl/strings/str_cat.h>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+// Bounds above any model: below them, and model_rules.cc's, no product of sizes leaves 63 bits.
+constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxIntermediate = 1 << 17;
+constexpr int64_t kMaxShared = 1 << 20;
+
+bool HasExperts(const Facts& f) { return f.job.model().has_llama() && f.job.model().llama().has_experts(); }
+const v1::Llama::Experts& Experts(const Facts& f) { return f.job.model().llama().experts(); }
+
+const Rule kRules[] = {
+    {"experts_count_range", kError, "model.llama.experts.count", "count is positive and at most 1024",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f)) return {};
+       const char* fix = "write for example count: 8, or leave experts out for one feed-forward layer";
+       return Experts(f).has_count() ? Between(Experts(f).count(), kMaxExperts, "count", fix)
+                                     : Missing("count", fix);
+     }},
+    {"experts_per_token_range", kError, "model.llama.experts.per_token",
+     "per_token is positive and at most count",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !f.Sound({"model.llama.experts.count"})) return {};
+       const char* fix = "write for example per_token: 2, at most the number of experts";
+       return Experts(f).has_per_token()
+                  ? Between(Experts(f).per_token(), Experts(f).count(), "per_token", fix)
+                  : Missing("per_token", fix);
+     }},
+    {"experts_intermediate_size_range", kError, "model.llama.experts.intermediate_size",
+     "intermediate_size of experts is positive and at most 2^17",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !Experts(f).has_intermediate_size()) return {};
+       return Between(Experts(f).intermediate_size(), kMaxIntermediate, "intermediate_size",
+                      "leave it out for the model's intermediate_size");
+     }},
+    {"experts_dense_layers_range", kError, "model.llama.experts.dense_layers",
+     "dense_layers is not negative and below the number of layers",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !f.Sound({"model.llama.layers"})) return {};
+       const int64_t dense = Experts(f).dense_layers(), layers = f.job.model().llama().layers();
+       if (dense >= 0 && dense < layers) return {};
+       return {{absl::StrCat("dense_layers is ", dense, " and at least one of the ", layers,
+                             " layers has experts"),
+                "leave it out for 0, or leave experts out"}};
+     }},
+    {"experts_losses_not_negative", kError, "model.llama.experts.balance_loss",
+     "balance_loss and z_loss are 0 or positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f)) return {};
+       Findings findings = NotNegative(Experts(f).balance_loss(), "balance_loss", "leave it out for none");
+       for (Finding& of_z : NotNegative(Experts(f).z_loss(), "z_loss", "leave it out for none")) {
+         of_z.field = "model.llama.experts.z_loss";
+         findings.push_back(std::move(of_z));
+       }
+       return findings;
+     }},
+    {"experts_groups_range", kError, "model.llama.experts.groups",
+     "groups are equal, of two experts or more, and those of a token have as "
+     "many experts as it goes to",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !f.Sound({"model.llama.experts"})) return {};
+       const int64_t count = Experts(f).count();
+       if (!Experts(f).has_groups() && !Experts(f).has_groups_per_token()) return {};
+       const int64_t groups = Experts(f).has_groups() ? Experts(f).groups() : 1;
+       if (groups < 1 || count % groups != 0 || (groups > 1 && count / groups < 2)) {
+         return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups of two or more"),
+                  "choose a divisor of count, at most its half, or leave "
+                  "groups out"}};
+       }
+       const int64_t of_token = Experts(f).has_groups_per_token() ? Experts(f).groups_per_token() : groups;
+       if (of_token >= 1 && of_token <= groups && Experts(f).per_token() <= of_token * (count / groups))
+         return {};
+       return {{absl::StrCat("a token goes to ", Experts(f).per_token(), " experts of ", of_token, " of ",
+                             groups, " groups of ", count / groups),
+                "choose groups_per_token up to groups, with experts enough",
+                "model.llama.experts.groups_per_token"}};
+     }},
+    {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
+     "weight_scale is positive and finite",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !Experts(f).has_weight_scale()) return {};
+       return Positive(Experts(f).weight_scale(), "weight_scale", "leave it out for 1");
+     }},
+    {"experts_shared_intermediate_size_range", kError, "model.llama.experts.shared_intermediate_size",
+     "shared_intermediate_size is positive and at most 2^20",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !Experts(f).has_shared_intermediate_size()) return {};
+       return Between(Experts(f).shared_intermediate_size(), kMaxShared, "shared_intermediate_size",
+                      "leave it out where there is no such layer");
+     }},
+    {"experts_need_cpu", kError, "model.llama.experts", "models with experts train on CPU",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || f.job.resources().device() == v1::DEVICE_CPU) return {};
+       return {{"products of experts have no kernels for GPUs yet",
+                "write resources.device: cpu, or leave experts out"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& ExpertsRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec GoodJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-experts");
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(128);
+  llama->set_intermediate_size(384);
+  llama->set_layers(4);
+  llama->set_heads(4);
+  llama->mutable_experts()->set_count(8);
+  llama->mutable_experts()->set_per_token(2);
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  return job;
+}
+
+using Experts = v1::Llama::Experts;
+
+struct BadCase {
+  const char* rule;
+  const char* field;  // Of experts; empty: experts itself.
+  std::function<void(v1::JobSpec*, Experts*)> spoil;
+};
+
+std::vector<BadCase> BadCases() {
+  using J = v1::JobSpec;
+  return {
+      {"experts_count_range", "count", [](J*, Experts* e) { e->set_count(0); }},
+      {"experts_count_range", "count", [](J*, Experts* e) { e->clear_count(); }},
+      {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->set_per_token(9); }},
+      {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->set_per_token(0); }},
+      {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->clear_per_token(); }},
+      {"experts_intermediate_size_range", "intermediate_size",
+       [](J*, Experts* e) { e->set_intermediate_size(0); }},
+      {"experts_dense_layers_range", "dense_layers", [](J*, Experts* e) { e->set_dense_layers(4); }},
+      {"experts_dense_layers_range", "dense_layers", [](J*, Experts* e) { e->set_dense_layers(-1); }},
+      {"experts_losses_not_negative", "balance_loss", [](J*, Experts* e) { e->set_balance_loss(-0.01); }},
+      {"experts_losses_not_negative", "z_loss",
+       [](J*, Experts* e) { e->set_z_loss(std::numeric_limits<double>::infinity()); }},
+      {"experts_groups_range", "groups", [](J*, Experts* e) { e->set_groups(3); }},
+      {"experts_groups_range", "groups", [](J*, Experts* e) { e->set_groups(8); }},
+      {"experts_groups_range", "groups", [](J*, Experts* e) { e->set_groups(0); }},
+      {"experts_groups_range", "groups_per_token", [](J*, Experts* e) { e->set_groups_per_token(2); }},
+      {"experts_groups_range", "groups_per_token",
+       [](J*, Experts* e) {
+         e->set_groups(4);
+         e->set_groups_per_token(1);
+         e->set_per_token(3);
+       }},
+      {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(0); }},
+      {"experts_shared_intermediate_size_range", "shared_intermediate_size",
+       [](J*, Experts* e) { e->set_shared_intermediate_size(0); }},
+      {"experts_need_cpu", "", [](J* j, Experts*) { j->mutable_resources()->set_device(v1::DEVICE_CUDA); }},
+  };
+}
+
+TEST(ExpertsRules, EachIsBrokenByACaseAndByNothingElse) {
+  std::set<std::string> broken;
+  for (const BadCase& bad : BadCases()) {
+    v1::JobSpec job = GoodJob();
+    bad.spoil(&job, job.mutable_model()->mutable_llama()->mutable_experts());
+    const Violations found = CheckJob(job);
+    ASSERT_EQ(found.size(), 1u) << bad.rule << ": " << job.DebugString();
+    EXPECT_EQ(found[0].rule, bad.rule);
+    const std::string field = bad.field;
+    EXPECT_EQ(found[0].field, "model.llama.experts" + (field.empty() ? "" : "." + field));
+    EXPECT_FALSE(found[0].fix.empty());
+    broken.insert(bad.rule);
+  }
+  for (const RuleText& rule : AllRules()) {
+    if (rule.id.rfind("experts_", 0) == 0) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
+  }
+}
+
+TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
+  v1::JobSpec job = GoodJob();
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_per_token(8);
+  experts->set_dense_layers(3);
+  experts->set_intermediate_size(7);
+  experts->set_balance_loss(0.01);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
+TEST(ExpertsRules, RanksThatShareMatricesShareThoseOfEachExpert) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_parallel()->set_tensor(2);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_model()->mutable_llama()->mutable_experts()->set_intermediate_size(63);
+  const Violations found = CheckJob(job);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].rule, "parallel_tensor_cuts_model");
+  EXPECT_EQ(found[0].reason, "63 columns of an expert do not split into 2 equal parts");
+}
+
+TEST(ExpertsRules, OnlyWhatTransformersHaveAFamilyForIsExported) {
+  const auto refused = [](const std::function<void(v1::Llama*)>& change) {
+    v1::JobSpec job = GoodJob();
+    job.mutable_checkpoint()->set_dir("/runs/1");
+    job.mutable_checkpoint()->set_export_("hf");
+    change(job.mutable_model()->mutable_llama());
+    const Violations found = CheckJob(job);
+    return !found.empty() && found[0].rule == "checkpoint_export_model";
+  };
+  EXPECT_FALSE(refused([](v1::Llama*) {}));  // Mixtral.
+  EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_dense_layers(1); }));
+  EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_normalized(false); }));
+  EXPECT_TRUE(refused([](v1::Llama* l) { l->set_attention_bias(true); }));
+  EXPECT_FALSE(refused([](v1::Llama* l) {  // Qwen3-MoE.
+    l->set_qk_norm(true);
+    l->mutable_experts()->set_normalized(false);
+    l->mutable_experts()->set_dense_layers(1);
+  }));
+}
+
+}  // namespace
+}  // namespace fsdpd
