@@ -7,46 +7,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/model/llama_exchanges.h"
+#include "fsdp/plan/model/model_shape.h"
 
 namespace fsdpd {
 namespace {
-
-// The sizes that every estimate is made of.
-struct Shape {
-  int64_t tokens;    // Of one micro-batch, that matrices work on.
-  int64_t sequence;  // Of a sample, over all ranks that share it.
-  int64_t vocab;     // This, and what follows but `hidden`, of the rank's slice.
-  int64_t hidden;
-  int64_t query;  // Width of all query heads.
-  int64_t key;    // Width of all key heads, and of all value heads.
-  int64_t intermediate;
-  int64_t heads;
-  int64_t compute_bytes;  // Of one element in compute precision.
-  bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
-  int64_t context;     // Ranks with parts of each sample.
-  int64_t tensor = 1;  // Ranks with slices of each matrix; between matrices they part the tokens.
-  // Of a layer with experts, `intermediate` is one's.
-  int64_t experts = 0;  // 0: the layer has none.
-  int64_t per_token = 1;
-  int64_t expert = 1;  // Ranks that have them among them.
-  int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
-  bool selection_bias = false;
-
-  // Of the feed-forward's products: each token as often as it goes to an expert.
-  int64_t rows() const { return tokens * per_token; }
-  int64_t RowBytes(int64_t width) const { return rows() * width * compute_bytes; }
-  bool HostCasts() const { return host && compute_bytes < 4; }
-  int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
-  int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.
-  int64_t OwnBytes(int64_t width) const { return own_tokens() * width * compute_bytes; }
-  int64_t HiddenBytes() const { return OwnBytes(hidden); }
-  // How a matrix is cut that makes what units have inside of them, and one that reads it.
-  TensorCut Rows() const { return {0, tensor}; }
-  TensorCut Columns() const { return {1, tensor}; }
-  // Of all tokens, where ranks part them; else there is nothing beside the rank's own.
-  int64_t AllHiddenBytes() const { return tensor > 1 ? Bytes(hidden) : 0; }
-  int64_t AllKeys() const { return tokens * context * 2 * key; }  // And values, of whole samples.
-};
 
 // What a rank gets of a model's work at a time.
 struct Share {
@@ -140,68 +105,6 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t attention =
       (3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query);
   return std::max(ffn, attention + s.AllHiddenBytes() - s.RowBytes(2 * s.intermediate) - s.HiddenBytes());
-}
-
-// Between a norm and the matrices that read it, and between matrices and the residual stream, each way.
-void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
-  if (s.tensor == 1) return;
-  const int64_t all = s.tokens * s.hidden;
-  for (int half = 0; half < 2; ++half) {  // Attention's, and the FFN's.
-    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute});
-    exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
-    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});  // The normed input again.
-  }
-}
-
-// Forward sends how many rows there are, how much each counts and what they are, and gets what came of them;
-// backward sends the gradient of that and the normed input again, and gets the gradients of both.
-void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
-  if (s.expert == 1) return;
-  const auto send = [&](int64_t forward, int64_t backward, DType type) {
-    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type});
-  };
-  const int64_t all = s.rows() * s.hidden;
-  send(s.experts, 0, DType::kFp32);
-  send(s.rows(), s.rows(), DType::kFp32);
-  send(all, all, compute);
-  send(all, all, compute);
-  send(0, all, compute);
-}
-
-// Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
-// How often a sample's tokens go to each expert is summed over its parts, and rows go to who has their
-// expert.
-std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
-  std::vector<UnitExchange> exchanges;
-  if (s.context > 1) {
-    exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
-                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, compute}};
-    if (s.experts > 0) {
-      const int64_t samples = s.tokens * s.context / s.sequence;
-      exchanges.push_back({Group::kContext, samples * s.experts, 0, Exchange::kSum, DType::kFp32});
-    }
-  }
-  AddStreamExchanges(s, compute, &exchanges);
-  AddRowExchanges(s, compute, &exchanges);
-  return exchanges;
-}
-
-// A rank finds the tokens whose words it has; backward gathers all tokens' gradients.
-std::vector<UnitExchange> LlamaEmbeddingExchanges(const Shape& s, DType compute) {
-  if (s.tensor == 1) return {};
-  const int64_t all = s.tokens * s.hidden;
-  return {{Group::kTensor, all, 0, Exchange::kSumPart, compute},
-          {Group::kTensor, 0, all, Exchange::kGather, compute}};
-}
-
-// The normed input of all tokens, and each rank's log-sum-exp of its words; backward sums the input's
-// gradient.
-std::vector<UnitExchange> LlamaHeadExchanges(const Shape& s, DType compute) {
-  if (s.tensor == 1) return {};
-  const int64_t all = s.tokens * s.hidden;
-  return {{Group::kTensor, all, 0, Exchange::kGather, compute},
-          {Group::kTensor, s.tokens * s.tensor, 0, Exchange::kGather, DType::kFp32},
-          {Group::kTensor, 0, all, Exchange::kSumPart, compute}};
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.

@@ -1,0 +1,64 @@
+#include "fsdp/plan/model/llama_exchanges.h"
+
+namespace fsdpd {
+namespace {
+
+// Between a norm and the matrices that read it, and between matrices and the residual stream, each way.
+void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
+  if (s.tensor == 1) return;
+  const int64_t all = s.tokens * s.hidden;
+  for (int half = 0; half < 2; ++half) {  // Attention's, and the FFN's.
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute});
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
+    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});  // The normed input again.
+  }
+}
+
+// Forward sends how many rows there are, how much each counts and what they are, and gets what came of them;
+// backward sends the gradient of that and the normed input again, and gets the gradients of both.
+void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
+  if (s.expert == 1) return;
+  const auto send = [&](int64_t forward, int64_t backward, DType type) {
+    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type});
+  };
+  const int64_t all = s.rows() * s.hidden;
+  send(s.experts, 0, DType::kFp32);
+  send(s.rows(), s.rows(), DType::kFp32);
+  send(all, all, compute);
+  send(all, all, compute);
+  send(0, all, compute);
+}
+
+}  // namespace
+
+std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
+  std::vector<UnitExchange> exchanges;
+  if (s.context > 1) {
+    exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
+                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, compute}};
+    if (s.experts > 0) {
+      const int64_t samples = s.tokens * s.context / s.sequence;
+      exchanges.push_back({Group::kContext, samples * s.experts, 0, Exchange::kSum, DType::kFp32});
+    }
+  }
+  AddStreamExchanges(s, compute, &exchanges);
+  AddRowExchanges(s, compute, &exchanges);
+  return exchanges;
+}
+
+std::vector<UnitExchange> LlamaEmbeddingExchanges(const Shape& s, DType compute) {
+  if (s.tensor == 1) return {};
+  const int64_t all = s.tokens * s.hidden;
+  return {{Group::kTensor, all, 0, Exchange::kSumPart, compute},
+          {Group::kTensor, 0, all, Exchange::kGather, compute}};
+}
+
+std::vector<UnitExchange> LlamaHeadExchanges(const Shape& s, DType compute) {
+  if (s.tensor == 1) return {};
+  const int64_t all = s.tokens * s.hidden;
+  return {{Group::kTensor, all, 0, Exchange::kGather, compute},
+          {Group::kTensor, s.tokens * s.tensor, 0, Exchange::kGather, DType::kFp32},
+          {Group::kTensor, 0, all, Exchange::kSumPart, compute}};
+}
+
+}  // namespace fsdpd

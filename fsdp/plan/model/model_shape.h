@@ -1,0 +1,46 @@
+// The sizes of a model's units that their facts are estimated from.
+#pragma once
+
+#include <cstdint>
+
+#include "fsdp/plan/model/tensor_cut.h"
+
+namespace fsdpd {
+
+struct Shape {
+  int64_t tokens;    // Of one micro-batch, that matrices work on.
+  int64_t sequence;  // Of a sample, over all ranks that share it.
+  int64_t vocab;     // This, and what follows but `hidden`, of the rank's slice.
+  int64_t hidden;
+  int64_t query;  // Width of all query heads.
+  int64_t key;    // Width of all key heads, and of all value heads.
+  int64_t intermediate;
+  int64_t heads;
+  int64_t compute_bytes;  // Of one element in compute precision.
+  bool host;  // On the CPU 16-bit operations go by way of fp32 copies, which CUDA's kernels do not need.
+  int64_t context;     // Ranks with parts of each sample.
+  int64_t tensor = 1;  // Ranks with slices of each matrix; between matrices they part the tokens.
+  // Of a layer with experts, `intermediate` is one's.
+  int64_t experts = 0;  // 0: the layer has none.
+  int64_t per_token = 1;
+  int64_t expert = 1;  // Ranks that have them among them.
+  int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
+  bool selection_bias = false;
+
+  // Of the feed-forward's products: each token as often as it goes to an expert.
+  int64_t rows() const { return tokens * per_token; }
+  int64_t RowBytes(int64_t width) const { return rows() * width * compute_bytes; }
+  bool HostCasts() const { return host && compute_bytes < 4; }
+  int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
+  int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.
+  int64_t OwnBytes(int64_t width) const { return own_tokens() * width * compute_bytes; }
+  int64_t HiddenBytes() const { return OwnBytes(hidden); }
+  // How a matrix is cut that makes what units have inside of them, and one that reads it.
+  TensorCut Rows() const { return {0, tensor}; }
+  TensorCut Columns() const { return {1, tensor}; }
+  // Of all tokens, where ranks part them; else there is nothing beside the rank's own.
+  int64_t AllHiddenBytes() const { return tensor > 1 ? Bytes(hidden) : 0; }
+  int64_t AllKeys() const { return tokens * context * 2 * key; }  // And values, of whole samples.
+};
+
+}  // namespace fsdpd
