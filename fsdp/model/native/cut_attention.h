@@ -5,7 +5,8 @@
 // result of one kernel over all keys, rounded once more.
 //
 // Backward gathers again, so that no rank keeps whole samples from forward to backward. Gradients of keys and
-// values are added in fp32, on the rank and between ranks.
+// values travel in the compute type, a rank's own chunks' added up and rounded to it first, and are added in
+// fp32 between ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -56,7 +56,7 @@ struct KeptBytes {
 enum class Exchange {
   kSum,      // AllReduce
   kGather,   // AllGather
-  kSumPart,  // ReduceScatter
+  kSumPart,  // SendParts
   kSend,     // AllToAll
 };
 const char* VerbOf(Exchange what);  // "gathers"
