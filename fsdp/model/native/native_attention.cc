@@ -215,10 +215,12 @@ void JoinByOperators(AttentionOutput* first, AttentionOutput* second, const at::
   of_second.copy_(both);
 }
 
-// At least 2: of sequences of one token LibTorch lays queries out in a way of its own for forward, which the
-// backward does not know.
+// Of sequences of one token LibTorch lays queries out in a way of its own for forward, which the backward does
+// not know: it is told of two.
+constexpr int64_t kLeastLongest = 2;
+
 int64_t LongestOf(const Documents& documents, const at::Tensor& x) {
-  int64_t longest = 2;
+  int64_t longest = kLeastLongest;
   ForEachDocument(documents.starts, x, [&](size_t /*number*/, int64_t /*begin*/, int64_t count) {
     longest = std::max(longest, count);
   });
@@ -249,17 +251,47 @@ AttentionOutput DocumentsForward(const AttentionInput& x, const Documents& docum
           {}};
 }
 
+// The gradients of a group's documents, tokens of all rows in a row.
+AttentionInput GroupBackward(const at::Tensor& grad_out, const AttentionInput& x, const AttentionOutput& y,
+                             const at::Tensor& all_bounds, const DocumentGroup& group) {
+  const auto of = [&](const at::Tensor& rows) {
+    return rows.flatten(0, 1).narrow(0, group.begin, group.tokens);
+  };
+  at::Tensor bounds = all_bounds.narrow(0, static_cast<int64_t>(group.first), group.documents + 1);
+  if (group.begin > 0) bounds = bounds - group.begin;
+  FSDPD_CHECK(y.log_sum_exp.dim() == 2);  // [heads, tokens]
+  const at::Tensor log_sum_exp = y.log_sum_exp.narrow(1, group.begin, group.tokens).contiguous();
+  const int64_t longest = std::max<int64_t>(kLeastLongest, group.longest);
+  auto [q, k, v] =
+      at::_flash_attention_backward(of(grad_out), of(x.q), of(x.k), of(x.v), of(y.out), log_sum_exp, bounds,
+                                    bounds, longest, longest, kNoDropout, x.causal, y.seed, y.offset);
+  return {std::move(q), std::move(k), std::move(v)};
+}
+
+// In groups, as LibTorch pads each document's fp32 gradients: padding of samples, which is documents of one
+// token, would take more memory than all else.
 AttentionInput DocumentsBackward(const at::Tensor& grad_out, const AttentionInput& x,
                                  const AttentionOutput& y, const Documents& documents) {
-  const int64_t longest = LongestOf(documents, x.q);
-  const auto [q, k, v] = at::_flash_attention_backward(
-      grad_out.flatten(0, 1), x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1), y.out.flatten(0, 1),
-      y.log_sum_exp, documents.bounds, documents.bounds, longest, longest, kNoDropout, x.causal, y.seed,
-      y.offset);
-  const auto whole = [](const at::Tensor& grad, const at::Tensor& like) {
-    return grad.contiguous().view(like.sizes());
-  };
-  return {whole(q, x.q), whole(k, x.k), whole(v, x.v)};
+  const std::vector<DocumentGroup> groups = GroupsOf(documents.starts, x.q.size(0) * x.q.size(1));
+  if (groups.size() == 1) {
+    const AttentionInput grads = GroupBackward(grad_out, x, y, documents.bounds, groups[0]);
+    const auto whole = [](const at::Tensor& grad, const at::Tensor& like) {
+      return grad.contiguous().view(like.sizes());
+    };
+    return {whole(grads.q, x.q), whole(grads.k, x.k), whole(grads.v, x.v)};
+  }
+  const auto like = [](const at::Tensor& of) { return at::empty(of.sizes(), of.options()); };
+  const AttentionInput all = {like(x.q), like(x.k), like(x.v)};
+  for (const DocumentGroup& group : groups) {
+    const AttentionInput grads = GroupBackward(grad_out, x, y, documents.bounds, group);
+    const auto put = [&](const at::Tensor& to, const at::Tensor& grad) {
+      to.flatten(0, 1).narrow(0, group.begin, group.tokens).copy_(grad);
+    };
+    put(all.q, grads.q);
+    put(all.k, grads.k);
+    put(all.v, grads.v);
+  }
+  return all;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,5 +19,18 @@ struct Documents {
 
   bool empty() const { return starts.empty(); }
 };
+
+// Documents in a row, and their tokens.
+struct DocumentGroup {
+  size_t first = 0;
+  int64_t documents = 0;
+  int64_t begin = 0;
+  int64_t tokens = 0;
+  int64_t longest = 0;  // Of one document.
+};
+
+// All of a micro-batch of so many tokens, in order: as many at a time as its plan has room for
+// (MostDocumentRows).
+std::vector<DocumentGroup> GroupsOf(const std::vector<int64_t>& starts, int64_t tokens);
 
 }  // namespace fsdpd

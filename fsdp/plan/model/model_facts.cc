@@ -22,6 +22,7 @@ struct Share {
   int64_t expert;
   DType compute;
   bool host;
+  bool documents = false;
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
@@ -78,6 +79,19 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
           s.HiddenBytes()};
 }
 
+// CUDA's backward of attention to a sample's documents (native_attention.h): fp32 gradients of queries with
+// their sums, keys and values and their gradients once for each query head, and the gradients of some
+// documents beside those of all; of the rest as with parts of a sequence, below.
+int64_t DocumentsWorkspace(const Shape& s) {
+  constexpr int64_t kHeadStep = 32;  // Heads are padded to a multiple.
+  const int64_t head = (s.query / s.heads + kHeadStep - 1) / kHeadStep * kHeadStep;
+  const int64_t fp32 = MostDocumentRows(s.tokens) * s.heads * (head + 1) + s.tokens * s.heads;
+  const int64_t repeated = s.key < s.query ? 2 * s.query : 0;
+  const int64_t attention =
+      fp32 * kFp32Bytes + s.Bytes(s.query + repeated + 2 * (s.query + 2 * s.key)) + s.AllHiddenBytes();
+  return attention - s.RowBytes(2 * s.intermediate) - s.HiddenBytes();
+}
+
 // Its backward's peak, at SwiGLU: the gradient that came in and the product's; LibTorch's operators have two
 // results between beside them.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
@@ -97,6 +111,7 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
                          (s.host ? 2 * s.own_tokens() * s.hidden * kFp32Bytes : 0);
     ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.RowBytes(s.intermediate) + cast + sums);
   }
+  if (s.documents && !s.host) return std::max(ffn, DocumentsWorkspace(s));
   if (s.context == 1) return ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
   // values, the gradients of those that a chunk of queries sees, what is sent of them, and those of the own;
@@ -345,18 +360,19 @@ Shape WithExperts(Shape s, const ExpertsConfig& experts, int64_t ranks) {
 
 ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   const int64_t heads = SliceOf(model.heads, share.tensor);
-  const Shape s{share.tokens(),
-                share.sequence,
-                SliceOf(model.vocab_size, share.tensor),
-                model.hidden_size,
-                heads * model.head_size,
-                KeyHeads(model, share.tensor) * model.head_size,
-                SliceOf(model.intermediate_size, share.tensor),
-                heads,
-                BytesOf(share.compute),
-                share.host,
-                share.context,
-                share.tensor};
+  Shape s{share.tokens(),
+          share.sequence,
+          SliceOf(model.vocab_size, share.tensor),
+          model.hidden_size,
+          heads * model.head_size,
+          KeyHeads(model, share.tensor) * model.head_size,
+          SliceOf(model.intermediate_size, share.tensor),
+          heads,
+          BytesOf(share.compute),
+          share.host,
+          share.context,
+          share.tensor};
+  s.documents = share.documents;
   ModelFacts facts;
   Params words;
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
@@ -560,7 +576,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
         return Describe(config,
                         {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
                          spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
-                         /*host=*/spec.device == DeviceKind::kCpu});
+                         /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value()});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

@@ -16,6 +16,11 @@ namespace fsdpd {
 // whole micro-batch.
 constexpr int64_t kLossChunkTokens = 2048;
 
+// CUDA's kernel of attention to documents pads each by so many rows of the fp32 gradient of queries, in
+// backward. It is given as many documents at a time as come to so many rows: at least one.
+constexpr int64_t kRowsBesideDocument = 128;
+constexpr int64_t MostDocumentRows(int64_t tokens) { return 2 * tokens + kRowsBesideDocument; }
+
 // What units tell of their routers, each summed over tokens and layers: how uneven the experts' tokens are,
 // the entropy of scores, and the two losses, as v1::StepReport::Routing has them.
 constexpr int kRoutingSums = 4;

@@ -247,5 +247,26 @@ TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
   EXPECT_EQ(facts.units[2].kept_bytes.none, 16 * 4 * 2);  // At least the input.
 }
 
+// Padding of samples made each token a document, and 2 GiB that no plan counted.
+TEST(DescribeSpec, DocumentsOnGpusHaveTheirRoomBesideTheFeedForward) {
+  Spec spec = TinySpec();
+  spec.device = DeviceKind::kCuda;
+  spec.precision.compute = DType::kBf16;
+  spec.data.sequence_length = 8192;
+  const auto workspace = [&spec](bool documents) {
+    spec.data.document_end_token.reset();
+    if (documents) spec.data.document_end_token = 0;
+    return DescribeSpec(spec).units[1].workspace_bytes;
+  };
+  spec.model = *FindPreset("llama3-8b");
+  EXPECT_EQ(workspace(true), workspace(false)) << "gates and ups are gone when attention needs it";
+  std::get<LlamaConfig>(spec.model).intermediate_size = 64;
+  const int64_t padded = (2 * 8192 + 128) * int64_t{4096} * 4;
+  EXPECT_GT(workspace(true), padded);
+  EXPECT_GT(workspace(true), workspace(false));
+  spec.device = DeviceKind::kCpu;
+  EXPECT_EQ(workspace(true), workspace(false)) << "there they are attended to one by one";
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -26,6 +26,7 @@ struct Shape {
   int64_t expert = 1;  // Ranks that have them among them.
   int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
   bool selection_bias = false;
+  bool documents = false;  // Samples may be made of several.
 
   // Of the feed-forward's products: each token as often as it goes to an expert.
   int64_t rows() const { return tokens * per_token; }
