@@ -194,6 +194,16 @@ const Rule kRules[] = {
      }},
     {"document_end_token_occurs", kWarn, "data.document_end_token",
      "the data can hold the token that ends documents", DocumentsEnd},
+    {"document_end_is_learnt", kWarn, "data.document_end_token", "the token that ends documents counts",
+     [](const Facts& f) -> Findings {
+       const v1::Data& data = f.job.data();
+       if (!data.has_document_end_token() || !data.has_ignored_token()) return {};
+       if (!f.Sound({"data.document_end_token", "data.ignored_token"})) return {};
+       if (data.document_end_token() != data.ignored_token()) return {};
+       return {{absl::StrCat("token ", data.ignored_token(),
+                             " is ignored_token too, so that no model learns where a document ends"),
+                "pad with another token, or leave ignored_token out: a mask can leave padding out"}};
+     }},
     {"documents_need_llama", kError, "data.document_end_token",
      "documents within samples are kept apart by models of the llama family",
      [](const Facts& f) -> Findings {
