@@ -47,8 +47,8 @@ TEST_F(DeviceRecorderTest, AddsKernelsAndCountersOfTheStepsTime) {
   recorder.Record(true);
   const int64_t begin = absl::GetCurrentTimeNanos();
   Timeline timeline;
+  Kernel(begin + 1000, begin + 2000);
   while (timeline.counters.size() < 3) {  // Until the thread has read the card.
-    Kernel(begin + 1000, begin + 2000);
     Kernel(absl::GetCurrentTimeNanos() + 1'000'000'000, absl::GetCurrentTimeNanos() + 1'000'000'001);
     timeline = Since(begin);
     recorder.AddTo(&timeline);

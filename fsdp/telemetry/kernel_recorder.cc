@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace fsdpd {
 namespace {
@@ -21,8 +22,8 @@ constexpr char kLibrary[] = "libcupti.so.13";
 // CUPTI hands a buffer over when it is full: some hundred kernels.
 constexpr size_t kBufferBytes = 128 << 10;
 
-// Of a device. Some steps of a large model; beyond it what is new is not recorded.
-constexpr size_t kMostRecords = 500'000;
+// Kernels of templates have names of kilobytes, which differ at their begin.
+constexpr size_t kMostNameBytes = 120;
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
@@ -48,7 +49,9 @@ std::string Demangled(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
-  return status == 0 && text != nullptr ? text.get() : name;
+  std::string whole = status == 0 && text != nullptr ? text.get() : name;
+  if (whole.size() > kMostNameBytes) whole.replace(kMostNameBytes - 3, std::string::npos, "...");
+  return whole;
 }
 
 void RequestBuffer(uint8_t** buffer, size_t* bytes, size_t* most_records) {
@@ -174,10 +177,13 @@ void KernelRecorder::Stop() {
 void KernelRecorder::Add(int device, const std::string& name, Record record) {
   if (record.begin_unix_nanos <= 0 || record.end_unix_nanos < record.begin_unix_nanos) return;  // Not done.
   MutexLock lock(&mutex_);
-  std::vector<Record>& records = records_[device];
-  if (records.size() >= kMostRecords) return;
+  Records& of = records_[device];
+  if (of.kept.size() >= kMostRecords) {
+    of.forgotten_until_unix_nanos = std::max(of.forgotten_until_unix_nanos, of.kept.front().begin_unix_nanos);
+    of.kept.pop_front();
+  }
   record.name = &*names_.insert(name).first;
-  records.push_back(record);
+  of.kept.push_back(record);
 }
 
 std::vector<DeviceActivity> KernelRecorder::Take(int device, int64_t begin_unix_nanos, int64_t end_unix_nanos,
@@ -193,22 +199,27 @@ std::vector<DeviceActivity> KernelRecorder::Take(int device, int64_t begin_unix_
   for (;;) {
     cupti->flush(0);  // Calls back.
     MutexLock lock(&mutex_);
-    const std::vector<Record>& records = records_[device];
+    const std::deque<Record>& records = records_[device].kept;
     if (std::any_of(records.rbegin(), records.rend(), is_later) || absl::Now() >= deadline) break;
     changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPoll));
   }
   std::vector<DeviceActivity> taken;
-  MutexLock lock(&mutex_);
-  std::vector<Record>& records = records_[device];
-  for (const Record& record : records) {
-    if (record.begin_unix_nanos < begin_unix_nanos || is_later(record)) continue;
-    taken.push_back({record.kind, Demangled(*record.name), record.stream, record.begin_unix_nanos,
-                     record.end_unix_nanos, record.bytes});
+  bool tells_of_lost = false;
+  {
+    MutexLock lock(&mutex_);
+    Records& of = records_[device];
+    for (const Record& record : of.kept) {
+      if (record.begin_unix_nanos < begin_unix_nanos || is_later(record)) continue;
+      taken.push_back({record.kind, Demangled(*record.name), record.stream, record.begin_unix_nanos,
+                       record.end_unix_nanos, record.bytes});
+    }
+    const auto is_old = [&](const Record& record) { return record.begin_unix_nanos < begin_unix_nanos; };
+    of.kept.erase(std::remove_if(of.kept.begin(), of.kept.end(), is_old), of.kept.end());
+    if (of.forgotten_until_unix_nanos >= begin_unix_nanos)
+      tells_of_lost = !std::exchange(told_of_lost_, true);
   }
-  records.erase(
-      std::remove_if(records.begin(), records.end(),
-                     [&](const Record& record) { return record.begin_unix_nanos < begin_unix_nanos; }),
-      records.end());
+  if (tells_of_lost)
+    LogWarning("traces lack the first of a step's kernels: more than %d began since", kMostRecords);
   std::sort(taken.begin(), taken.end(), [](const DeviceActivity& a, const DeviceActivity& b) {
     return a.begin_unix_nanos < b.begin_unix_nanos;
   });

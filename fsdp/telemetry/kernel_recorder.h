@@ -11,6 +11,7 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -23,7 +24,7 @@ namespace fsdpd {
 struct DeviceActivity {
   enum class Kind { kKernel, kCopy, kFill };
   Kind kind = Kind::kKernel;
-  std::string name;  // Of a kernel as its source has it; of others what they do.
+  std::string name;  // Of a kernel as its source has it, the first of it; of others what they do.
   uint32_t stream = 0;
   int64_t begin_unix_nanos = 0;
   int64_t end_unix_nanos = 0;
@@ -32,6 +33,10 @@ struct DeviceActivity {
 
 class KernelRecorder {
  public:
+  // Of a device: some steps of a large model. The oldest go first, so that what nobody took, as after the
+  // last traced step, is in nobody's way; that a step lost some is said once in the log.
+  static constexpr size_t kMostRecords = 500'000;
+
   static KernelRecorder& Process();
 
   // Recorders are counted. UNAVAILABLE: there is no CUPTI, or it refuses; the message says which.
@@ -53,6 +58,10 @@ class KernelRecorder {
     int64_t end_unix_nanos;
     int64_t bytes;
   };
+  struct Records {
+    std::deque<Record> kept;
+    int64_t forgotten_until_unix_nanos = 0;  // When the latest began of those that there was no room for.
+  };
   struct Cupti;
   friend struct Cupti;
 
@@ -67,7 +76,8 @@ class KernelRecorder {
   Mutex mutex_;
   CondVar changed_;
   std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, std::vector<Record>> records_ ABSL_GUARDED_BY(mutex_);  // By device.
+  std::map<int, Records> records_ ABSL_GUARDED_BY(mutex_);  // By device.
+  bool told_of_lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fsdpd

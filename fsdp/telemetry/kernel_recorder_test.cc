@@ -66,5 +66,30 @@ TEST_F(KernelRecorderTest, RecordsWhileAnybodyDoes) {
   EXPECT_EQ(recorder_.Take(2, 0, 100, absl::ZeroDuration()).size(), 1u);
 }
 
+// It lost each kernel of later steps, and waited in vain for them, once old ones nobody took were that many.
+TEST_F(KernelRecorderTest, TheOldestMakeRoomForTheNewest) {
+  constexpr int64_t kMost = KernelRecorder::kMostRecords;
+  ASSERT_TRUE(recorder_.Start().ok());
+  for (int64_t i = 1; i <= kMost + 100; ++i) {
+    Kernel("old", 3, 7, i, i + 1);
+    if (i % 100 == 0) recorder_.Take(5, 0, 1, absl::ZeroDuration());  // Flushes.
+  }
+  Kernel("later", 3, 7, 2 * kMost, 2 * kMost + 1);
+  EXPECT_EQ(recorder_.Take(3, kMost, 2 * kMost, kLong).size(), 101u) << "the newest of them";
+  EXPECT_EQ(recorder_.Take(3, 2 * kMost, 3 * kMost, absl::ZeroDuration()).size(), 1u);
+  recorder_.Stop();
+}
+
+// With names of templates whole, a large step's trace was larger than a trace may be.
+TEST_F(KernelRecorderTest, LongNamesAreCut) {
+  ASSERT_TRUE(recorder_.Start().ok());
+  const std::string name(5000, 'k');
+  Kernel(name.c_str(), 4, 7, 10, 20);
+  const std::vector<DeviceActivity> taken = recorder_.Take(4, 0, 100, absl::ZeroDuration());
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].name, std::string(117, 'k') + "...");
+  recorder_.Stop();
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -14,6 +14,9 @@ namespace {
 
 constexpr int kNone = -1;
 
+// Of a stream of the device: of what runs at once there, as in a graph, more is seldom seen.
+constexpr size_t kMostTracks = 4;
+
 Timeline::Arguments ArgumentsOf(const Program& program, const Layout& layout, const Span& span, int index,
                                 int64_t step) {
   const Instruction& instruction = program.instructions[index];
@@ -135,24 +138,29 @@ void AddActivities(const std::vector<DeviceActivity>& activities, Timeline* time
   const auto seconds = [&](int64_t nanos) {
     return static_cast<double>(nanos - timeline->begin_unix_nanos) * 1e-9;
   };
-  struct Stream {
-    int track = 0;
+  struct Track {
+    int number = 0;
     int64_t busy_until = 0;
   };
-  std::map<uint32_t, Stream> streams;
+  std::map<uint32_t, std::vector<Track>> streams;
   for (const DeviceActivity& activity : activities) {
     if (activity.begin_unix_nanos < begin || activity.begin_unix_nanos >= end) continue;
-    const auto [found, is_new] = streams.emplace(activity.stream, Stream());
-    Stream& stream = found->second;
-    if (is_new) {
-      stream.track = static_cast<int>(timeline->tracks.size());
-      timeline->tracks.push_back(absl::StrCat("GPU stream ", activity.stream));
+    std::vector<Track>& tracks = streams[activity.stream];
+    const auto is_free = [&](const Track& t) { return t.busy_until <= activity.begin_unix_nanos; };
+    auto track = std::find_if(tracks.begin(), tracks.end(), is_free);
+    if (track == tracks.end() && tracks.size() < kMostTracks) {
+      const std::string beside = tracks.empty() ? "" : absl::StrCat(" (", tracks.size() + 1, ")");
+      track = tracks.insert(track, {static_cast<int>(timeline->tracks.size())});
+      timeline->tracks.push_back(absl::StrCat("GPU stream ", activity.stream, beside));
+    } else if (track == tracks.end()) {
+      track = std::min_element(tracks.begin(), tracks.end(),
+                               [](const Track& a, const Track& b) { return a.busy_until < b.busy_until; });
     }
-    const int64_t from = std::max(activity.begin_unix_nanos, stream.busy_until);
+    const int64_t from = std::max(activity.begin_unix_nanos, track->busy_until);
     if (activity.end_unix_nanos <= from) continue;
-    stream.busy_until = activity.end_unix_nanos;
+    track->busy_until = activity.end_unix_nanos;
     Timeline::Slice& slice = timeline->slices.emplace_back();
-    slice.track = stream.track;
+    slice.track = track->number;
     slice.kind = activity.kind == DeviceActivity::Kind::kKernel ? "kernel" : "copy";
     slice.name = activity.name;
     slice.start = seconds(from);

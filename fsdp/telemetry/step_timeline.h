@@ -28,9 +28,9 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
 void AddStep(const Program& program, const std::vector<Span>& spans, const v1::MemoryReport& memory,
              Timeline* timeline);
 
-// For a trace: what the device itself says. A track for each of its streams; what begins before the one
-// before it has ended is drawn from there on. Of what began outside of the timeline's own slices nothing is
-// shown. REQUIRES: the timeline knows when it began.
+// For a trace: what the device itself says. A track for each of its streams, and up to three more for what
+// runs beside others there; what finds all of them busy is drawn from when one is free. Of what began outside
+// of the timeline's own slices nothing is shown. REQUIRES: the timeline knows when it began.
 void AddActivities(const std::vector<DeviceActivity>& activities, Timeline* timeline);
 
 // Of one counter, by the host's clock; the last value before the timeline holds at its begin.

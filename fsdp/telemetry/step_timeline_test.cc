@@ -137,5 +137,27 @@ TEST(StepTimeline, ATraceShowsTheStepAndWhatMemoryHolds) {
   EXPECT_EQ(timeline.samples[1].bytes, (std::vector<int64_t>{10, 20, 0}));
 }
 
+// It was left out.
+TEST(StepTimeline, WhatRunsBesideAnotherOnItsStreamHasATrackOfItsOwn) {
+  Timeline timeline;
+  timeline.seconds = 1e-6;
+  timeline.begin_unix_nanos = 1000;
+  timeline.tracks = {"compute"};
+  const auto kernel = [](const char* name, uint32_t stream, int64_t begin, int64_t end) {
+    return DeviceActivity{DeviceActivity::Kind::kKernel, name, stream, begin, end, 0};
+  };
+  AddActivities(
+      {kernel("long", 7, 1000, 1500), kernel("within", 7, 1100, 1200), kernel("next", 7, 1300, 1400),
+       kernel("other", 9, 1300, 1400), kernel("after", 7, 1500, 1600)},
+      &timeline);
+  EXPECT_EQ(timeline.tracks,
+            (std::vector<std::string>{"compute", "GPU stream 7", "GPU stream 7 (2)", "GPU stream 9"}));
+  ASSERT_EQ(timeline.slices.size(), 5u);
+  const std::vector<int> tracks = {1, 2, 2, 3, 1};
+  for (size_t i = 0; i < tracks.size(); ++i) EXPECT_EQ(timeline.slices[i].track, tracks[i]) << i;
+  EXPECT_NEAR(timeline.slices[1].start, 100e-9, 1e-12) << "its own time";
+  EXPECT_NEAR(timeline.slices[1].seconds, 100e-9, 1e-12);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/trace_file.h"
 #include "fsdp/checkpoint/durable_file.h"
 
@@ -110,12 +111,15 @@ void StepTraces::WriteMemory(int64_t step, std::function<std::string()> memory_f
 void StepTraces::Queue(Record record) {
   WrittenTrace refused;
   refused.step = record.step;
+  bool has_timeline = false, has_memory = false;
   {
     MutexLock lock(&mutex_);
     if (const auto taken = taken_.extract(record.step); !taken.empty()) {
       refused.asked = record.asked = true;
       record.wants_memory = taken.mapped();
     }
+    has_timeline = record.timeline.has_value();
+    has_memory = record.memory_file != nullptr || record.wants_memory;
     if (waiting_.size() < kMostWaiting) {
       waiting_.push_back(std::move(record));
       changed_.SignalAll();
@@ -123,7 +127,9 @@ void StepTraces::Queue(Record record) {
       return;
     }
   }
-  refused.error = absl::StrCat("the disk is behind with ", kMostWaiting, " traces before it");
+  const std::string error = absl::StrCat("the disk is behind with ", kMostWaiting, " traces before it");
+  if (has_timeline) refused.error = error;
+  if (has_memory) refused.memory.emplace().error = error;
   Tell(refused);
 }
 
@@ -154,8 +160,7 @@ void StepTraces::Serve() {
     WrittenTrace written;
     written.step = record.step;
     written.asked = record.asked;
-    if (record.complete != nullptr) record.complete(&*record.timeline);
-    WriteFiles(record, &written);
+    WriteFiles(&record, &written);
     Tell(written);
     MutexLock lock(&mutex_);
     writing_ = false;
@@ -163,16 +168,32 @@ void StepTraces::Serve() {
   }
 }
 
-void StepTraces::WriteFiles(const Record& record, WrittenTrace* written) {
+// With what is known later, unless that is more than a trace may be: a step without its kernels is worth more
+// than none.
+std::string StepTraces::TextOf(Record* record) const {
+  Timeline& timeline = *record->timeline;
+  const size_t slices = timeline.slices.size(), tracks = timeline.tracks.size();
+  if (record->complete != nullptr) record->complete(&timeline);
+  std::string text = TraceJson({timeline}, options_.rank);
+  if (static_cast<int64_t>(text.size()) <= kMaxTraceBytes || timeline.slices.size() == slices) return text;
+  LogWarning("the trace of step %d is written without the device's own activities: with them it has %d bytes",
+             record->step, text.size());
+  timeline.slices.resize(slices);
+  timeline.tracks.resize(tracks);
+  absl::StrAppend(&timeline.title, ", without the device's activities, which are too many for a trace");
+  return TraceJson({timeline}, options_.rank);
+}
+
+void StepTraces::WriteFiles(Record* record, WrittenTrace* written) {
   const auto write = [this](const std::string& name, const std::string& text, WrittenFile* file) {
     file->error = std::string(WriteFile(name, text, file).message());
   };
-  if (record.timeline.has_value())
-    write(TraceFileName(record.step, options_.rank), TraceJson({*record.timeline}, options_.rank), written);
-  if (record.memory_file == nullptr && !record.wants_memory) return;
+  if (record->timeline.has_value())
+    write(TraceFileName(record->step, options_.rank), TextOf(record), written);
+  if (record->memory_file == nullptr && !record->wants_memory) return;
   WrittenFile& memory = written->memory.emplace();
-  if (record.memory_file != nullptr) {
-    write(MemoryFileName(record.step, options_.rank), record.memory_file(), &memory);
+  if (record->memory_file != nullptr) {
+    write(MemoryFileName(record->step, options_.rank), record->memory_file(), &memory);
   } else {
     memory.error = "the step was under way when the rank heard of it";
   }

@@ -74,7 +74,8 @@ class StepTraces {
   // Whether the step that was just collected is traced: then Write it.
   bool Takes(int64_t step);
   // `memory_file`: makes the file of a step that TakesMemory(), on the writing thread; null: it did not.
-  // `complete`, there too: adds what is known later; null: nothing is.
+  // `complete`, there too: adds what is known later; null: nothing is. Slices that it adds, and their tracks,
+  // are left out again where the file would be too large with them; its title then says so.
   void Write(Timeline timeline, std::function<std::string()> memory_file = nullptr,
              std::function<void(Timeline*)> complete = nullptr);
   // Of a step that is not traced.
@@ -94,7 +95,8 @@ class StepTraces {
   };
   void Queue(Record record);
   void Serve();
-  void WriteFiles(const Record& record, WrittenTrace* written);
+  std::string TextOf(Record* record) const;
+  void WriteFiles(Record* record, WrittenTrace* written);
   absl::Status WriteFile(const std::string& name, const std::string& text, WrittenFile* written);
   void Tell(const WrittenTrace& written) const;
 

@@ -169,6 +169,26 @@ TEST_F(StepTracesTest, WhatIsKnownLaterIsAddedBeforeItIsWritten) {
   EXPECT_NE(text.find("completed"), std::string::npos);
 }
 
+// It was lost whole.
+TEST_F(StepTracesTest, ATraceThatWouldBeTooLargeIsWrittenWithoutActivities) {
+  StepTraces traces(Options({1}));
+  ASSERT_TRUE(traces.Takes(1));
+  traces.Write(Step(1), nullptr, [](Timeline* timeline) {
+    timeline->tracks.push_back("GPU stream 7");
+    const std::string name(1 << 20, 'k');
+    for (int i = 0; i < 65; ++i) timeline->slices.push_back({1, "kernel", name, 0.01 * i, 0.01});
+    timeline->counters.push_back({"power", "watts", {{0, 700}}});
+  });
+  ASSERT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
+  EXPECT_EQ(Written()[0].error, "");
+  std::ifstream file(Written()[0].path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_LT(text.size(), 10000u);
+  EXPECT_NE(text.find("Forward layer.0"), std::string::npos);
+  EXPECT_NE(text.find("watts"), std::string::npos);
+  EXPECT_NE(text.find("without the device's activities"), std::string::npos) << text;
+}
+
 TEST_F(StepTracesTest, AnAskIsBounded) {
   StepTraces traces(Options({}));
   traces.Ask(1, int64_t{1} << 60);
@@ -223,10 +243,17 @@ TEST_F(StepTracesTest, ADiskThatHangsCostsTracesAndHoldsNobodyForLong) {
     ASSERT_TRUE(traces.Takes(step));
     traces.Write(Step(step));
   }
-  ASSERT_EQ(Written().size(), 1u);
+  traces.WriteMemory(100, [] { return "of a step that is not traced"; });
+  traces.Write(Step(101), [] { return "and of one that is"; });
+  ASSERT_EQ(Written().size(), 3u);
   EXPECT_EQ(Written()[0].step, kMaxTracedSteps + 2);
   EXPECT_EQ(Written()[0].error, "the disk is behind with 16 traces before it");
   EXPECT_TRUE(Written()[0].asked);
+  EXPECT_FALSE(Written()[0].memory.has_value());
+  EXPECT_EQ(Written()[1].error, "") << "no trace of it was to be written";
+  EXPECT_EQ(Written()[1].memory->error, Written()[0].error);
+  EXPECT_EQ(Written()[2].error, Written()[0].error);
+  EXPECT_EQ(Written()[2].memory->error, Written()[0].error);
   EXPECT_FALSE(traces.AwaitWritten(absl::ZeroDuration()));
   {
     MutexLock lock(&mutex);
@@ -234,7 +261,7 @@ TEST_F(StepTracesTest, ADiskThatHangsCostsTracesAndHoldsNobodyForLong) {
     changed.SignalAll();
   }
   EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1))) << "of what was given up nothing is left to wait for";
-  EXPECT_EQ(Written().size(), 2u);
+  EXPECT_EQ(Written().size(), 4u);
 }
 
 TEST_F(StepTracesTest, ARankWritesSoManyFilesAndNoMore) {
