@@ -144,8 +144,13 @@ def main():
         with cluster(pathlib.Path(folder), options.device, agents=1, slots=options.ranks) as (server, metrics):
             told = measure(server, metrics, folder, spec)
     faults = []
+    if len(told["memory"]) != options.ranks * STEPS:
+        faults.append(f"{len(told['memory'])} snapshots of {options.ranks} ranks' {STEPS} steps")
     if not all(each["bytes"] > 0 for each in told["memory"]):
         faults.append("a snapshot holds nothing")
+    for name, values in {**told["mallocs"], "memory_allocated_bytes": told["allocated"]}.items():
+        if len(values) != options.ranks:
+            faults.append(f"fsdpd_{name}: {len(values)} series of {options.ranks} ranks")
     # A step that is launched as a graph allocates nothing.
     if any(each["allocations"] > 0 and each["known_share"] == 0 for each in told["memory"]):
         faults.append("nobody is known to have allocated")

@@ -43,6 +43,8 @@ def _unknown_to_peer(spec):
     elif model["head_size"] * model["heads"] != model["hidden_size"]:
         yield "model.llama.head_size: the peer's is hidden_size / heads"
     yield from (f"{name}: the peer has nothing like it" for name in _UNKNOWN_TO_PEER if field(spec, name))
+    yield from (f"data.tokens[{i}].mask: the peer has nothing like it"
+                for i, file in enumerate(field(spec, "data.tokens") or []) if file.get("mask"))
     for name, types in (("compute", ("fp32", "bf16")), ("main_params", ("fp32",)), ("main_grads", ("fp32",)),
                         ("grad_comm", ("fp32", "bf16")), ("moments", ("fp32",))):
         if spec["precision"][name] not in types:

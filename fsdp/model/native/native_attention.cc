@@ -215,8 +215,8 @@ void JoinByOperators(AttentionOutput* first, AttentionOutput* second, const at::
   of_second.copy_(both);
 }
 
-// Of sequences of one token LibTorch lays queries out in a way of its own for forward, which the backward does
-// not know: it is told of two.
+// Of sequences of one token LibTorch lays queries out in a way of its own for forward, which the backward
+// does not know: it is told of two.
 constexpr int64_t kLeastLongest = 2;
 
 int64_t LongestOf(const Documents& documents, const at::Tensor& x) {
