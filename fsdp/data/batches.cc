@@ -15,14 +15,17 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kBlock = 4096;
-constexpr size_t kMaxFiles = 1024;  // Every file has a place in a block, and a descriptor open.
+constexpr size_t kMaxFiles = 1024;  // Every file has a place in a block, and as its mask a descriptor open.
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-absl::Status CheckFileCount(const char* field, size_t files) {
-  if (files <= kMaxFiles) return absl::OkStatus();
+absl::Status CheckFileCount(const char* field, const std::vector<TokenSource>& sources) {
+  const auto has_mask = [](const TokenSource& source) { return !source.mask.empty(); };
+  const size_t masks = std::count_if(sources.begin(), sources.end(), has_mask);
+  if (sources.size() + masks <= kMaxFiles) return absl::OkStatus();
+  const std::string with_masks = masks > 0 ? absl::StrFormat(" and %d masks", masks) : "";
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s names %d files; at most %d", field, files, kMaxFiles));
+      absl::StrFormat("%s names %d files%s; at most %d", field, sources.size(), with_masks, kMaxFiles));
 }
 
 // Names the field of the spec: whoever wrote it reads this in the job's failure.
@@ -168,7 +171,7 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin ori
     batches.SpreadPlaces();
     return batches;
   }
-  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.tokens", spec.data.tokens.size()));
+  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.tokens", spec.data.tokens));
   std::vector<double> weights;
   for (const TokenSource& file : spec.data.tokens) weights.push_back(file.weight);
   const std::vector<int64_t> places = SharePlaces(weights, kBlock);
@@ -243,7 +246,7 @@ EvaluationBatches::EvaluationBatches(const Spec& spec, int rank)
 absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int rank) {
   FSDPD_CHECK(rank >= 0 && rank < spec.mesh.world() && spec.micro_batch > 0);
   FSDPD_CHECK(spec.evaluation.every_steps > 0 && !spec.data.validation.empty());
-  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation.size()));
+  FSDPD_RETURN_IF_ERROR(CheckFileCount("data.validation", spec.data.validation));
   EvaluationBatches batches(spec, rank);
   for (size_t i = 0; i < spec.data.validation.size(); ++i) {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file,

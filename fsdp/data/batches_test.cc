@@ -524,6 +524,16 @@ TEST_F(EvaluationTest, ATokenOutsideTheVocabularyIsAnErrorWithItsPlace) {
               HasSubstr("a: token 8 at byte 8 is not below vocab_size 8"));
 }
 
+// With a mask each they are twice as many open files.
+TEST(Batches, FilesAndMasksAreCountedTogether) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens.assign(513, {"/nowhere/tokens"});
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(), HasSubstr("/nowhere/tokens"));
+  for (TokenSource& source : spec.data.tokens) source.mask = "/nowhere/mask";
+  EXPECT_THAT(Batches::Open(spec, 0).status().ToString(),
+              HasSubstr("data.tokens names 513 files and 513 masks; at most 1024"));
+}
+
 TEST(SharePlaces, AreProportionalAndNeverZero) {
   EXPECT_EQ(SharePlaces({3, 1}, 4096), (std::vector<int64_t>{3072, 1024}));
   EXPECT_EQ(SharePlaces({1, 1, 1}, 10), (std::vector<int64_t>{4, 3, 3}));
