@@ -109,7 +109,7 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
   execution->saves = order.saves;
   execution->result_slot = static_cast<int>(submitted_ % kMaxInFlight);
   const StepPool::Scope memory(pool_.get());
-  FSDPD_ASSIGN_OR_RETURN(const bool has_graph, HasGraph(execution->result_slot));
+  FSDPD_ASSIGN_OR_RETURN(const bool has_graph, HasGraph(order.step, execution->result_slot));
   ++submitted_;
   if (has_graph) {
     JoinLanes();
@@ -161,6 +161,7 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   Walk walk;
   walk.program = &program;
   walk.name = execution.name;
+  walk.step = execution.step;
   walk.progress.step = execution.step;
   walk.progress.evaluation = true;
   walk.marks = &execution.marks;
@@ -179,6 +180,7 @@ absl::Status Executor::SubmitGradients(Execution* execution) {
   Walk walk;
   walk.program = execution->program;
   walk.name = execution->name;
+  walk.step = execution->step;
   walk.progress.step = execution->step;
   walk.before = previous_ != nullptr ? &previous_->marks : nullptr;
   walk.marks = &execution->marks;
@@ -193,6 +195,7 @@ absl::Status Executor::SubmitUpdates() {
   Walk walk;
   walk.program = previous_->program;
   walk.name = previous_->name;
+  walk.step = previous_->step;
   walk.progress.step = previous_->step;
   walk.saves = previous_->saves;
   walk.before = before_previous_ != nullptr ? &before_previous_->marks : nullptr;
@@ -229,11 +232,10 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   Marks& marks = (*walk.marks)[index];
   marks.start = lane->Record();
   const bool trains = !walk.progress.evaluation;
-  const MemoryPlace place = {static_cast<int32_t>(walk.progress.step),
-                             trains ? index : MemoryPlace::kEvaluation};
+  const MemoryPlace place = {static_cast<int32_t>(walk.step), trains ? index : MemoryPlace::kEvaluation};
   lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
                 trains, place, name = walk.name] {
-    const MemoryPlaceScope here(place);
+    const MemoryPlaceScope here(place, /*with_others=*/instruction.lane == LaneId::kCompute);
     absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
     if (trains && peak_ != nullptr && instruction.lane == LaneId::kCompute) peak_->Ended(index);
     if (status.ok()) return status;
@@ -274,12 +276,12 @@ void Executor::Launch(Execution* execution, const Recorded& recorded) {
 
 // Whether the step that comes is launched: where the updates of the one before are still due. The same on all
 // ranks.
-absl::StatusOr<bool> Executor::HasGraph(int result_slot) {
+absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
   if (!graphs_ || !updates_due_ || submitted_ < kStepsBeforeRecording) return false;
   Recorded& recorded = recorded_[result_slot];
   if (recorded.graph != nullptr) return true;
   operations_->BeginRecording(result_slot);
-  const absl::Status status = Record(&recorded);
+  const absl::Status status = Record(step, &recorded);
   FSDPD_ASSIGN_OR_RETURN(const int64_t refusing, CountRefusals(status.ok()));
   if (refusing == 0) return true;
   // NCCL has counted what was recorded: those who recorded more would wait for the others for ever.
@@ -296,7 +298,7 @@ absl::StatusOr<bool> Executor::HasGraph(int result_slot) {
   return false;
 }
 
-absl::Status Executor::Record(Recorded* recorded) {
+absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   std::vector<Lane*> lanes;
   for (const std::unique_ptr<Lane>& each : lanes_) lanes.push_back(each.get());
   std::swap(lanes[0], lanes[static_cast<int>(LaneId::kCompute)]);
@@ -304,12 +306,14 @@ absl::Status Executor::Record(Recorded* recorded) {
   Walk updates;
   updates.program = &parts_.plan->program;
   updates.name = "recording a step";
+  updates.step = previous_->step;
   updates.progress.recorded = true;
   updates.progress.step = 1;  // Before the one that is launched.
   updates.records = true;
   updates.marks = &recorded->marks;
   std::vector<Marks> updated;
   Walk gradients = updates;
+  gradients.step = step;
   gradients.progress.step = 0;
   gradients.before = &updated;
   auto graph = RecordGraph(lanes, [&] {

@@ -131,6 +131,7 @@ class Executor {
   struct Walk {
     const Program* program = nullptr;
     std::string name;
+    int64_t step = 0;  // As allocations are told of; progress's is counted from a launch where it `records`.
     LaneProgress progress;
     bool saves = false;
     bool records = false;
@@ -151,8 +152,8 @@ class Executor {
   absl::Status SubmitUpdates();
   void FollowLaunch();
   void JoinLanes();
-  absl::StatusOr<bool> HasGraph(int result_slot);
-  absl::Status Record(Recorded* recorded);
+  absl::StatusOr<bool> HasGraph(int64_t step, int result_slot);
+  absl::Status Record(int64_t step, Recorded* recorded);
   absl::StatusOr<int64_t> CountRefusals(bool recorded);
   void Launch(Execution* execution, const Recorded& recorded);
   void ShowProgress(FlightPage* flight);

@@ -18,7 +18,7 @@ struct PlaceContext : c10::GatheredContext {
 
 std::shared_ptr<c10::GatheredContext> GatherPlace() {
   auto context = std::make_shared<PlaceContext>();
-  context->place = CurrentMemoryPlace();
+  context->place = MemoryPlaceWithOthers();
   return context;
 }
 

@@ -1,5 +1,6 @@
 // Who allocates: the instruction that a thread is in, for those who record allocations. Thread-safe: each
-// thread has its own.
+// thread has its own. Autograd runs a device's backward on a thread that it has for it: such a thread is
+// where the one is that waits for it.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,21 @@ struct MemoryPlace {
 
 MemoryPlace CurrentMemoryPlace();
 
-// The thread is there while it lives.
+// The same, of a thread that has none that of the newest scope `with_others`. Where one process is several
+// ranks it may be another one's.
+MemoryPlace MemoryPlaceWithOthers();
+
+// The thread is there while it lives, and `with_others` those without a place.
 class MemoryPlaceScope {
  public:
-  explicit MemoryPlaceScope(MemoryPlace place);
+  explicit MemoryPlaceScope(MemoryPlace place, bool with_others = false);
   ~MemoryPlaceScope();
   MemoryPlaceScope(const MemoryPlaceScope&) = delete;
   MemoryPlaceScope& operator=(const MemoryPlaceScope&) = delete;
 
  private:
   const MemoryPlace before_;
+  const bool with_others_;
 };
 
 }  // namespace fsdpd
