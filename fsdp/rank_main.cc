@@ -170,9 +170,9 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   options.steps = {spec.telemetry().trace_steps().begin(), spec.telemetry().trace_steps().end()};
   options.memory = spec.telemetry().memory_snapshot();
   if (options.memory) options.memory_steps = options.steps;
-  // The first step takes what later ones reuse.
+  // The attempt's first step takes what later ones reuse.
   if (options.memory && options.steps.empty())
-    options.memory_steps = {std::min<int64_t>(2, spec.train().steps())};
+    options.memory_steps = {std::min<int64_t>(launch.checkpoint_step() + 2, spec.train().steps())};
   options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
     v1::RankToAgent message;
     v1::StepTraced* const traced = message.mutable_traced();

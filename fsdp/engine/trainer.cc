@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
@@ -158,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   trainer->units_ = std::move(units);
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
-  FSDPD_RETURN_IF_ERROR(trainer->MakeRecorder());
+  trainer->MakeRecorder();
   OperationParts parts;
   parts.plan = &plan;
   parts.device = device;
@@ -214,11 +215,19 @@ Timeline Trainer::LastTimeline() const {
                                       options_.mesh.position().rank, spec().mesh.world()));
 }
 
-absl::Status Trainer::MakeRecorder() {
-  if (options_.traces == nullptr || spec().device != DeviceKind::kCuda) return absl::OkStatus();
-  FSDPD_ASSIGN_OR_RETURN(std::string bus_id, CudaBusId(options_.device_index));
-  recorder_ = std::make_shared<DeviceRecorder>(options_.device_index, std::move(bus_id));
-  return absl::OkStatus();
+void Trainer::MakeRecorder() {
+  if (options_.traces == nullptr || spec().device != DeviceKind::kCuda) return;
+  absl::StatusOr<std::string> bus_id = CudaBusId(options_.device_index);
+  if (!bus_id.ok()) {
+    LogWarning("traces show nothing of the device itself: %s", bus_id.status().message());
+    return;
+  }
+  recorder_ = std::make_shared<DeviceRecorder>(options_.device_index, *std::move(bus_id));
+}
+
+Trainer::~Trainer() {
+  if (records_memory_) RecordMemory(spec().device, false);
+  if (recorder_ != nullptr) recorder_->Record(false);  // A trace that waits to be written has it too.
 }
 
 // Before the last of the open steps is submitted.
@@ -249,7 +258,10 @@ void Trainer::WriteDown(const OpenStep& step) {
   std::function<std::string()> memory_file;
   if (step.snapshot != nullptr) {
     memory_file = [snapshot = step.snapshot, names = names_] {
-      return MemoryFile(*snapshot, [&](int index) { return (*names)[index]; });
+      return MemoryFile(*snapshot, [&](int index) {
+        const auto i = static_cast<size_t>(index);  // What the allocator remembers may be of another program.
+        return i < names->size() ? (*names)[i] : absl::StrCat("instruction ", index);
+      });
     };
   }
   if (options_.traces->Takes(step.order.step)) {

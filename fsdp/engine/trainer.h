@@ -85,6 +85,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(TrainerOptions options);
+  ~Trainer();  // What it had recorded for traces no longer is.
 
   // Calls `on_step` after each step on this thread; an error from it ends the run.
   absl::Status Run(const std::function<absl::Status(const v1::StepReport&)>& on_step);
@@ -130,7 +131,7 @@ class Trainer {
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
-  absl::Status MakeRecorder();
+  void MakeRecorder();
   void RecordForTraces();
   void KeepMemory(OpenStep* step);
   void WriteDown(const OpenStep& step);
