@@ -15,6 +15,13 @@ int64_t SavedStep(const v1::Job& job) {
   return job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
 }
 
+// Whether it had the folder after the other's end, and not before. What it did there earlier is no loss: the
+// other was let in after it, and has had the folder since.
+bool CameAfter(const v1::Job& job, const v1::Job& ended) {
+  if (job.create_unix_nanos() >= ended.end_unix_nanos()) return true;
+  return !job.checkpoints().empty() && job.checkpoints().rbegin()->unix_nanos() >= ended.end_unix_nanos();
+}
+
 std::string Is(const v1::Job& job) {
   return absl::StrCat("job ", job.id(), ", which is ", absl::AsciiStrToLower(ShortName(job.state())));
 }
@@ -54,7 +61,7 @@ std::string WhyFolderIsLost(const v1::Job& ended, const std::vector<v1::Job>& sh
       return absl::StrCat("its checkpoint.dir ", folder, " belongs to ", Is(other),
                           ": retry this one once that one has ended");
     }
-    if (begins_elsewhere || SavedStep(other) <= saved) continue;
+    if (begins_elsewhere || SavedStep(other) <= saved || !CameAfter(other, ended)) continue;
     const std::string here = saved > 0 ? absl::StrCat(", `fsdpctl submit --from ", ended.id(), "@", saved,
                                                       "` with another checkpoint.dir from that")
                                        : std::string();

@@ -59,6 +59,24 @@ TEST(JobFolder, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
               HasSubstr("after its own beginning"));
 }
 
+TEST(JobFolder, OneThatHadItBeforeIsInNobodysWay) {
+  v1::Job earlier = Saving("a", v1::JOB_STATE_SUCCEEDED, 100);
+  earlier.set_create_unix_nanos(1);
+  earlier.mutable_checkpoints(0)->set_unix_nanos(5);
+  earlier.set_end_unix_nanos(6);
+  v1::Job failed = Saving("b", v1::JOB_STATE_FAILED, 20);
+  failed.set_create_unix_nanos(10);
+  failed.set_end_unix_nanos(19);
+  EXPECT_THAT(WhyFolderIsLost(failed, {failed, earlier}), IsEmpty());
+  earlier.mutable_checkpoints(0)->set_unix_nanos(25);
+  EXPECT_THAT(WhyFolderIsLost(failed, {failed, earlier}), HasSubstr("job a has taken"))
+      << "it was tried again since";
+  earlier.mutable_checkpoints(0)->set_unix_nanos(5);
+  EXPECT_THAT(WhyFolderIsLost(earlier, {failed, earlier}), IsEmpty()) << "which has saved less";
+  failed.mutable_checkpoints(0)->set_step(120);
+  EXPECT_THAT(WhyFolderIsLost(earlier, {failed, earlier}), HasSubstr("job b has taken"));
+}
+
 TEST(JobFolder, OneThatBeganWithWhatAnotherLeftThereMayBeTriedAgain) {
   v1::Job failed = Saving("a", v1::JOB_STATE_FAILED);
   failed.mutable_spec()->mutable_checkpoint()->set_load("/runs/7");

@@ -139,14 +139,14 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   }
   const Examined examined = parts_.admission->Examine(request.spec());
   Violations faults = examined.plan.faults;
-  FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec()));
+  FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec(), request.request_id()));
   faults.insert(faults.end(), taken.begin(), taken.end());
   if (HasErrors(faults)) return BadSpec(faults);
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kInsertTries; ++tries) {
     stored = parts_.store->Insert(NewJob(submitter, request, examined, parts_.clock->Wall()));
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
-      FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec()));
+      FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
       if (!since.empty()) return BadSpec(since);
     } else if (!absl::IsAlreadyExists(stored.status())) {
       break;
@@ -178,14 +178,17 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
   return grpc::Status::OK;
 }
 
-absl::StatusOr<Violations> JobService::FolderFaults(const v1::JobSpec& spec) {
+absl::StatusOr<Violations> JobService::FolderFaults(const v1::JobSpec& spec, const std::string& request_id) {
   JobQuery query;
   query.limit = 1;
   query.states = LiveJobStates();
   query.folder = FolderOf(spec);
   if (query.folder.empty()) return Violations();
   FSDPD_ASSIGN_OR_RETURN(const JobPage holders, parts_.store->List(query));
-  return holders.jobs.empty() ? Violations() : Violations{FolderIsTaken(holders.jobs[0])};
+  if (holders.jobs.empty()) return Violations();
+  const v1::Job& holder = holders.jobs[0];
+  if (!request_id.empty() && holder.request_id() == request_id) return Violations();
+  return Violations{FolderIsTaken(holder)};
 }
 
 // --- Reading -----------------------------------------------------------------------------------------------

@@ -89,8 +89,9 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
                       v1::PlanSearch* search);
 
-  // The fault of a spec whose folder a job has that has not ended; empty where none has.
-  absl::StatusOr<Violations> FolderFaults(const v1::JobSpec& spec);
+  // The fault of a spec whose folder a job has that has not ended; empty where none has, or the one that the
+  // same request has made since: inserting finds it.
+  absl::StatusOr<Violations> FolderFaults(const v1::JobSpec& spec, const std::string& request_id = "");
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);

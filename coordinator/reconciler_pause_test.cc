@@ -300,6 +300,17 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileARankMayTrainOn) {
   EXPECT_EQ(Job("j").reason(), "paused after step 11, which is saved");
 }
 
+TEST_F(ReconcilerPauseLostTest, AnotherPauseDoesNotHideWhyItIsNotPaused) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Lose("a");
+  Pause("j", 2000).IgnoreError();
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+}
+
 TEST_F(ReconcilerPauseLostTest, OneThatComesBackWithoutItsRanksHasNothingLeft) {
   RunOn({"a", "b"});
   Pause("j").IgnoreError();

@@ -20,8 +20,10 @@ namespace {
 constexpr absl::Duration kForgetEvery = absl::Seconds(10);
 // In one transaction, which must not hold up a tick.
 constexpr int kMaxForgotten = 256;
-// Of one folder, the newest: what older ones saved there the ranks find.
+// Of one folder, the newest: what older ones saved there the ranks find. A spec may have a MiB, and
+// everything waits while they are read.
 constexpr int kMaxSharing = 64;
+constexpr size_t kMaxSharingBytes = size_t{16} << 20;
 
 std::string With(const std::string& words, const std::string& reason) {
   return reason.empty() ? words : absl::StrCat(words, ": ", reason);
@@ -94,6 +96,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
+        job->mutable_pause()->clear_unconfirmed();  // The next tick says anew why it waits, in place of this.
         if (again && !shorter) return;
         job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
         job->mutable_pause()->set_grace_ms(grace_ms);
@@ -135,6 +138,7 @@ absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
 absl::Status Reconciler::CheckFolder(const v1::Job& ended) {
   JobQuery query;
   query.limit = kMaxSharing;
+  query.max_bytes = kMaxSharingBytes;
   query.folder = FolderOf(ended.spec());
   if (query.folder.empty()) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const JobPage sharing, parts_.store->List(query));
