@@ -72,6 +72,27 @@ def test_every_metric_asked_for_is_exported():
     assert not faults, "\n".join(faults)
 
 
+def test_a_card_is_its_running_ranks_while_the_series_of_the_job_before_linger(tmp_path):
+    """Which made two of each card: the query failed for five minutes."""
+    asked = [dashboards.substitute(expression, {"job": ".*", "rank": ".*"}) for board in BOARDS.values()
+             for _, expression in dashboards.queries(board) if "fsdpd_rank_info" in expression]
+    assert asked
+    series = [(f'fsdpd_rank_info{{instance="n1:7778", fsdpd_job="{job}", rank="0", fsdpd_node="n1", device="cuda:0"}}', 1)
+              for job in ("ended", "runs")]
+    # The one that has ended runs on elsewhere.
+    series += [(f'fsdpd_rank_up{{instance="{instance}", fsdpd_job="{job}", rank="0"}}', up)
+               for instance, job, up in (("n1:7778", "ended", 0), ("n2:7778", "ended", 1), ("n1:7778", "runs", 1))]
+    series += [(f'{expression.split()[0]}{{instance="n1:7778", fsdpd_node="n1", device="cuda:0"}}', 7) for expression in asked]
+    labels = '{instance="n1:7778", fsdpd_job="runs", rank="0", fsdpd_node="n1", device="cuda:0"}'
+    test = {"interval": "15s", "input_series": [{"series": name, "values": f"{value}x4"} for name, value in series],
+            "promql_expr_test": [{"expr": expression, "eval_time": "30s", "exp_samples": [{"labels": labels, "value": 7}]}
+                                 for expression in asked]}
+    path = tmp_path / "test.yml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
+    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_alert_says_what_to_do():
     for rule in dashboards.rules():
         if "alert" in rule:
