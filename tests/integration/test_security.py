@@ -15,6 +15,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from harness.cluster import Cluster, fsdpctl
+from harness.programs import ROOT
 from harness.security import Security, certificates, new_token
 from harness.specs import ENDLESS, one_rank
 from harness.stubs import agent as agent_pb, agent_grpc, coordinator as api, coordinator_grpc, job as job_pb
@@ -428,6 +429,19 @@ def test_a_record_that_cannot_be_written_holds_up_nobody(own, tmp_path):
         cluster.ctl("cancel", job_id, person="sam").expect(0)
         wait_until("the log says it", lambda: "the audit log loses lines: /dev/full" in cluster.coordinator.text())
         assert cluster.coordinator.text().count("loses lines") == 1
+
+
+def test_a_new_certificate_says_which_names_it_lacks_however_they_were_written(tmp_path):
+    def made(*names):
+        done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "coordinator", *names], capture_output=True, text=True)
+        assert done.returncode == 0, done
+        return re.findall(r"had (\S+) too", done.stderr)
+
+    assert made("a", "::1", "*.example", "10.0.0.1") == []
+    assert made("a", "0:0::1", "10.0.0.1") == ["*.example"]
+    (tmp_path / "coordinator.crt").write_text("half of it")
+    assert made("b") == []
+    assert made("a") == ["b"]
 
 
 def test_a_coordinator_without_security_keeps_a_record_too(tmp_path, own):
