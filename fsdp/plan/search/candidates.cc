@@ -127,11 +127,12 @@ constexpr char kRecompute[] = "fsdp.recompute";
 class Walk {
  public:
   Walk(Fixed fixed, const std::vector<std::string>& held,
-       const std::function<Visit(const v1::JobSpec&)>& visit)
-      : fixed_(fixed), held_(held), visit_(visit) {}
+       const std::function<Visit(const v1::JobSpec&)>& visit, const std::function<bool()>& is_over)
+      : fixed_(fixed), held_(held), visit_(visit), is_over_(is_over) {}
 
   // kStop when told so.
   Visit From(size_t dimension, const v1::JobSpec& job) const {
+    if (is_over_ != nullptr && is_over_()) return Visit::kStop;
     if (dimension == std::size(kDimensions)) return visit_(job);
     const Dimension& at = kDimensions[dimension];
     const Jobs jobs = IsHeld(at.field, held_) ? Jobs{job} : at.variants(fixed_, job);
@@ -147,6 +148,7 @@ class Walk {
   const Fixed fixed_;
   const std::vector<std::string>& held_;
   const std::function<Visit(const v1::JobSpec&)>& visit_;
+  const std::function<bool()>& is_over_;
 };
 
 }  // namespace
@@ -159,6 +161,11 @@ std::vector<std::string> SearchedFields() {
 }
 
 Violations CheckHeld(const std::vector<std::string>& held) {
+  if (held.size() > kMaxHeld) {
+    return {{"hold_many", FaultLevel::kError, "hold",
+             absl::StrCat("has ", held.size(), " entries; ", kMaxHeld, " are the most"),
+             "name each field once, or what is above several", "", ""}};
+  }
   Violations faults;
   const std::vector<std::string> fields = SearchedFields();
   for (const std::string& field : held) {
@@ -185,7 +192,8 @@ int64_t GlobalBatchOf(const v1::JobSpec& job) {
 }
 
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
-                     const std::function<Visit(const v1::JobSpec&)>& visit) {
+                     const std::function<Visit(const v1::JobSpec&)>& visit,
+                     const std::function<bool()>& is_over) {
   const v1::Resources resources = WithDefaults(job, nullptr).resources();
   const Fixed fixed{resources.nodes() * resources.ranks_per_node(), resources.ranks_per_node(),
                     GlobalBatchOf(job)};
@@ -195,7 +203,22 @@ void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& hel
     open.mutable_fsdp()->clear_recompute();
     open.mutable_fsdp()->clear_recompute_layers();
   }
-  Walk(fixed, held, visit).From(0, open);
+  Walk(fixed, held, visit, is_over).From(0, open);
+}
+
+Way WayOf(const v1::JobSpec& job) {
+  Way way{job.parallel(), job.fsdp(), std::nullopt, std::nullopt};
+  if (job.train().has_micro_batch()) way.micro_batch = job.train().micro_batch();
+  if (job.train().has_global_batch()) way.global_batch = job.train().global_batch();
+  return way;
+}
+
+v1::JobSpec AsWay(v1::JobSpec job, const Way& way) {
+  *job.mutable_parallel() = way.parallel;
+  *job.mutable_fsdp() = way.fsdp;
+  if (way.micro_batch.has_value()) job.mutable_train()->set_micro_batch(*way.micro_batch);
+  if (way.global_batch.has_value()) job.mutable_train()->set_global_batch(*way.global_batch);
+  return job;
 }
 
 }  // namespace fsdpd

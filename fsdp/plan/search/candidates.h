@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,13 @@
 
 namespace fsdpd {
 
+constexpr size_t kMaxHeld = 16;  // More than there are fields to name.
+
 // Fields that are tried, by which they can be held: "parallel.tensor", "train.micro_batch", ...
 std::vector<std::string> SearchedFields();
 
-// A fault for each of `held` that is neither such a field nor above one ("parallel").
+// A fault for each of `held` that is neither such a field nor above one ("parallel"); one alone where there
+// are more than kMaxHeld.
 Violations CheckHeld(const std::vector<std::string>& held);
 
 // Whether a field keeps what the job says.
@@ -35,8 +39,22 @@ enum class Visit {
 };
 
 // Recompute is left to the plan (`auto`: the cheapest that fits), unless it is held. Micro-batches of
-// otherwise equal ways follow each other, the smallest first. REQUIRES: as GlobalBatchOf.
+// otherwise equal ways follow each other, the smallest first. `is_over` (may be null: never) is asked before
+// each way, and on the way to some that turn out not to be there: true ends the visit. REQUIRES: as
+// GlobalBatchOf.
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
-                     const std::function<Visit(const v1::JobSpec&)>& visit);
+                     const std::function<Visit(const v1::JobSpec&)>& visit,
+                     const std::function<bool()>& is_over = nullptr);
+
+// What ways differ in. A job may have a MiB, and twenty thousand ways.
+struct Way {
+  v1::Parallel parallel;
+  v1::Fsdp fsdp;
+  std::optional<int64_t> micro_batch;
+  std::optional<int64_t> global_batch;
+};
+Way WayOf(const v1::JobSpec& job);
+// The one that was visited, of the job that the visit was of.
+v1::JobSpec AsWay(v1::JobSpec job, const Way& way);
 
 }  // namespace fsdpd

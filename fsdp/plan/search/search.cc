@@ -1,11 +1,14 @@
 #include "fsdp/plan/search/search.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "base/check_guard.h"
+#include "base/limits.h"
 #include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/predict/estimate.h"
@@ -25,7 +28,7 @@ constexpr int kMaxSimulated = 100;
 constexpr size_t kSimulatedLate = 3;
 
 struct Ranked {
-  v1::JobSpec job;
+  Way way;
   double seconds = 0;      // By the closed form,
   int64_t peak_bytes = 0;  // ... with the recompute that it says.
 };
@@ -48,20 +51,21 @@ class Search {
 
   Searched Run() {
     Violations written = CheckJob(job_);
-    if (IsCountable()) Visit();
+    if (IsCountable()) {
+      Describe();
+      Visit();
+    }
     if (searched_.search.allowed() == 0) {
-      searched_.faults = std::move(written);
+      searched_.faults = HasErrors(written) ? std::move(written) : Violations{WhyNone()};
       return std::move(searched_);
     }
-    Describe();
+    // First: what others are compared with.
+    if (!HasErrors(written) && Spent() <= 1) PlanAsWritten();
     SimulateBest();
-    if (Spent() >= kCancelled) return std::move(searched_);
-    if (!HasErrors(written)) {
-      std::optional<v1::PlanSearch::Way> way = Planned({job_, 0, 0});
-      if (way.has_value()) *searched_.search.mutable_as_written() = *std::move(way);
-    }
-    if (searched_.search.found_size() == 0 && closest_.has_value()) {
-      std::optional<v1::PlanSearch::Way> way = Planned(*closest_);
+    if (Spent() >= kCancelled || searched_.search.found_size() > 0) return std::move(searched_);
+    if (!HasErrors(written) && !searched_.search.has_as_written()) PlanAsWritten();
+    if (closest_.has_value()) {
+      std::optional<v1::PlanSearch::Way> way = Planned(AsWay(job_, closest_->way), 0);
       if (way.has_value()) *searched_.search.mutable_closest() = *std::move(way);
     }
     return std::move(searched_);
@@ -73,7 +77,7 @@ class Search {
     const v1::JobSpec filled = WithDefaults(job_, nullptr);
     const auto sound = [](int64_t value) { return value > 0 && value < int64_t{1} << 31; };
     return sound(filled.resources().nodes()) && sound(filled.resources().ranks_per_node()) &&
-           sound(filled.resources().nodes() * filled.resources().ranks_per_node()) &&
+           filled.resources().nodes() * filled.resources().ranks_per_node() <= kMaxWorld &&
            sound(filled.parallel().tensor()) && sound(filled.parallel().context()) &&
            sound(filled.train().micro_batch()) && sound(GlobalBatchOf(job_)) && IsWithinRanks(filled);
   }
@@ -87,27 +91,65 @@ class Search {
   void Visit() {
     v1::PlanSearch& search = searched_.search;
     search.set_complete(true);
-    VisitCandidates(job_, options_.held, [&](const v1::JobSpec& way) {
-      if (search.tried() >= options_.tried || Spent() > kRankingShare) {
+    const auto is_over = [&] {
+      if (Spent() <= kRankingShare) return false;
+      search.set_complete(false);
+      return true;
+    };
+    const auto visit = [&](const v1::JobSpec& way) {
+      if (search.tried() >= options_.tried) {
         search.set_complete(false);
         return fsdpd::Visit::kStop;
       }
       search.set_tried(search.tried() + 1);
-      if (HasErrors(CheckJob(way))) return fsdpd::Visit::kGoOn;
-      search.set_allowed(search.allowed() + 1);
-      const Estimated estimated = EstimateOf(way);
-      if (!estimated.fits) {
-        if (!closest_.has_value() || estimated.peak_bytes < closest_->peak_bytes) {
-          closest_ = Ranked{way, 0, estimated.peak_bytes};
-        }
-        return fsdpd::Visit::kNoMore;
-      }
-      ranked_.push_back({way, estimated.seconds, estimated.peak_bytes});
-      return fsdpd::Visit::kGoOn;
-    });
+      fsdpd::Visit next = fsdpd::Visit::kGoOn;
+      const absl::Status guarded = GuardChecks([&] { next = Rank(way); });
+      if (!guarded.ok()) NoteBug(way, guarded);
+      return next;
+    };
+    VisitCandidates(job_, options_.held, visit, is_over);
     search.set_fitting(static_cast<int64_t>(ranked_.size()));
     std::stable_sort(ranked_.begin(), ranked_.end(),
                      [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+  }
+
+  fsdpd::Visit Rank(const v1::JobSpec& way) {
+    if (HasErrors(CheckJob(way))) return fsdpd::Visit::kGoOn;
+    const Estimated estimated = EstimateOf(way);
+    searched_.search.set_allowed(searched_.search.allowed() + 1);
+    if (estimated.fits) {
+      ranked_.push_back({WayOf(way), estimated.seconds, estimated.peak_bytes});
+      return fsdpd::Visit::kGoOn;
+    }
+    if (!closest_.has_value() || estimated.peak_bytes < closest_->peak_bytes) {
+      closest_ = Ranked{WayOf(way), 0, estimated.peak_bytes};
+    }
+    return fsdpd::Visit::kNoMore;
+  }
+
+  // The same fault is in thousands of ways: it is logged once.
+  void NoteBug(const v1::JobSpec& way, const absl::Status& why) {
+    if (!bug_.has_value()) bug_ = CompilerBug(way, why);
+  }
+
+  // Of a spec that the rules allow as it is written.
+  Violation WhyNone() const {
+    if (bug_.has_value()) return *bug_;
+    Violation none;
+    none.rule = "search_found_none";
+    none.field = "spec";
+    const v1::PlanSearch& search = searched_.search;
+    none.reason = search.tried() == 0 && !search.complete()
+                      ? "there was no time to try any way to run it"
+                      : absl::StrCat("the rules allow none of the ", search.tried(), " ways ",
+                                     search.complete() ? "to run it" : "that there was time for");
+    none.fix = search.complete() ? "hold less" : "hold what you know, or search with fsdpctl --offline";
+    return none;
+  }
+
+  void PlanAsWritten() {
+    std::optional<v1::PlanSearch::Way> way = Planned(job_, 0);
+    if (way.has_value()) *searched_.search.mutable_as_written() = *std::move(way);
   }
 
   Estimated EstimateOf(const v1::JobSpec& way) const {
@@ -160,14 +202,14 @@ class Search {
         searched_.search.set_complete(false);
         if (spent >= kCancelled || fitting > 0 || i >= kSimulatedLate) break;
       }
-      std::optional<v1::PlanSearch::Way> way = Planned(ranked_[i]);
+      std::optional<v1::PlanSearch::Way> way = Planned(AsWay(job_, ranked_[i].way), ranked_[i].seconds);
       searched_.search.set_simulated(searched_.search.simulated() + 1);
       if (!way.has_value()) continue;
       if (way->fits()) {
         ++fitting;
         ways.push_back(*std::move(way));
       } else if (!closest_.has_value() || way->memory().peak_bytes() < closest_->peak_bytes) {
-        closest_ = Ranked{ranked_[i].job, ranked_[i].seconds, way->memory().peak_bytes()};
+        closest_ = Ranked{ranked_[i].way, ranked_[i].seconds, way->memory().peak_bytes()};
       }
     }
     std::stable_sort(ways.begin(), ways.end(),
@@ -180,26 +222,26 @@ class Search {
   }
 
   // Empty where our own fault is in the way; it is logged.
-  std::optional<v1::PlanSearch::Way> Planned(const Ranked& ranked) {
-    const Plan plan = PlanWithoutAdvice(ranked.job, budget_bytes_);
+  std::optional<v1::PlanSearch::Way> Planned(const v1::JobSpec& job, double estimated_seconds) {
+    const Plan plan = PlanWithoutAdvice(job, budget_bytes_);
     if (plan.program.instructions.empty()) return std::nullopt;
     v1::Plan proto;
     const absl::Status predicted =
         GuardChecks([&] { AddPrediction(plan, profile_, /*timeline=*/false, &proto); });
     if (!predicted.ok()) {
-      CompilerBug(ranked.job, predicted);
+      NoteBug(job, predicted);
       return std::nullopt;
     }
     searched_.search.set_parameters(plan.layout.elements());
     searched_.search.set_budget_bytes(plan.spec.memory_budget_bytes);
     v1::PlanSearch::Way way;
-    *way.mutable_spec() = ChosenSpec(ranked.job, plan.resolved);
+    *way.mutable_spec() = ChosenSpec(job, plan.resolved);
     *way.mutable_mesh() = ToProto(plan.spec.mesh);
     way.set_micro_batches(plan.spec.micro_batches_per_step());
     *way.mutable_memory() = ToProto(plan.memory);
     *way.mutable_prediction() = std::move(*proto.mutable_prediction());
     way.mutable_prediction()->clear_profile();
-    way.set_estimated_seconds(ranked.seconds);
+    way.set_estimated_seconds(estimated_seconds);
     way.set_program_hash(HashText(plan.program));
     way.set_fits(plan.accepted());
     return way;
@@ -222,6 +264,7 @@ class Search {
   Searched searched_;
   std::vector<Ranked> ranked_;
   std::optional<Ranked> closest_;
+  std::optional<Violation> bug_;
 };
 
 }  // namespace

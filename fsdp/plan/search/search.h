@@ -26,17 +26,21 @@ struct SearchOptions {
   int simulated =
       20;  // Of the ways that fit by the closed form; more where fewer than `shown` fit after all.
   int64_t tried = 20000;
-  // Asked before each way: which share of its time the search has had. Above kRankingShare no further way is
-  // ranked, and above 1 none is simulated, but for the few that it takes to have one. May be null: no limit.
+  // Asked before each way, and on the way to them: which share of its time the search has had. Above
+  // kRankingShare no further way is ranked, and above 1 none is simulated, but for the few that it takes to
+  // have one. May be null: no limit.
   std::function<double()> spent;
 };
 
 struct Searched {
   v1::PlanSearch search;  // Without `seconds`.
-  Violations faults;      // Where the rules allow no way at all: why they refuse the job as it is written.
+  // Where no way is there at all: why the rules refuse the job as it is written, or that there was no time,
+  // or our own fault.
+  Violations faults;
 };
 
-// REQUIRES: the profile has no faults. A check that fails is the fault `compiler_bug`, as MakePlan()'s.
+// REQUIRES: the profile has no faults. A check that fails leaves out the way in which it failed; where it is
+// in the way of all, it is the fault `compiler_bug`, as MakePlan()'s.
 Searched SearchPlans(const v1::JobSpec& job, const DeviceProfile& profile, const SearchOptions& options);
 
 }  // namespace fsdpd
