@@ -61,6 +61,7 @@ Agent::Agent(AgentOptions options, std::function<void(const absl::Status&)> refu
 Agent::~Agent() {
   // The link's threads call the others and the others call the link, so it ends first and is destroyed last.
   if (link_ != nullptr) link_->Shutdown(absl::ZeroDuration());
+  if (gpus_ != nullptr) gpus_->Stop();
 }
 
 absl::Status Agent::StartParts() {
@@ -77,7 +78,10 @@ absl::Status Agent::StartParts() {
       return shown.not_after;
     });
   }
-  if (options_.offer.device == v1::DEVICE_CUDA) WatchGpus();
+  if (options_.offer.device == v1::DEVICE_CUDA) {
+    gpus_ = std::make_shared<GpuWatch>(options_.node, Clock::Real());
+    gpus_->Start();
+  }
   const auto metrics_text = [metrics = metrics_, gpus = gpus_] {
     std::vector<prometheus::MetricFamily> families = metrics->Collect();
     if (gpus != nullptr) {
@@ -114,15 +118,6 @@ absl::Status Agent::StartParts() {
   }
   link_->Start();
   return absl::OkStatus();
-}
-
-// A node whose driver tells nothing trains all the same.
-void Agent::WatchGpus() {
-  absl::StatusOr<std::unique_ptr<GpuWatch>> watch = GpuWatch::Open(options_.node, Clock::Real());
-  if (!watch.ok())
-    return LogWarning("power, clocks and errors of GPUs are not exported: %s", watch.status().message());
-  gpus_ = *std::move(watch);
-  gpus_->Start();
 }
 
 void Agent::Keep(const std::vector<v1::AgentMessage>& untold) {
@@ -188,7 +183,8 @@ void Agent::RankReady(const RankId& id, const v1::RankStarted& started) {
 
 void Agent::RankStepped(const RankId& id, int world, const v1::StepReport& told) {
   v1::StepReport report = told;
-  if (gpus_ != nullptr) gpus_->Stepped(rank_devices_[id], &report);
+  const auto device = rank_devices_.find(id);
+  if (gpus_ != nullptr && device != rank_devices_.end()) gpus_->Stepped(device->second, &report);
   metrics_->RankStepped(id, world, report);
   if (id.rank != 0) return;
   v1::AgentMessage message = UpdateOf(id);

@@ -72,7 +72,6 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
-  void WatchGpus();
   void Keep(const std::vector<v1::AgentMessage>& untold);
   int64_t MemoryPerSlot() const;
 
@@ -103,7 +102,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
   bool kept_ = false;  // In the work dir: what is untold.
   std::vector<PluginDir> plugin_dirs_;
   const std::shared_ptr<MetricsExporter> metrics_;
-  std::shared_ptr<GpuWatch> gpus_;      // Null: no GPUs are offered, or nobody tells of them.
+  std::shared_ptr<GpuWatch> gpus_;      // Null: no GPUs are offered.
   std::map<RankId, int> rank_devices_;  // Of those that run; the supervisor's thread's.
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;

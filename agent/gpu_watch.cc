@@ -1,12 +1,15 @@
 #include "agent/gpu_watch.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "agent/rank_series.h"
+#include "base/log.h"
 
 namespace fsdpd {
 namespace {
@@ -18,44 +21,57 @@ using prometheus::MetricType;
 // For which a card is taken to go on as it did: a step is told of before the next reading.
 constexpr absl::Duration kAhead = absl::Seconds(1);
 
-// A thread that was held up for longer does not know what was meanwhile.
+// A thread that was held up for longer does not know what was meanwhile, nor what is.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GpuWatch>> GpuWatch::Open(std::string node, Clock* clock) {
+void GpuWatch::Start() {
+  {
+    MutexLock lock(&mutex_);
+    serving_ = true;
+  }
+  std::thread([self = shared_from_this()] { self->Serve(); }).detach();
+}
+
+void GpuWatch::Stop() {
+  const absl::Time until = absl::Now() + kLongestStop;
+  MutexLock lock(&mutex_);
+  ending_ = true;
+  changed_.SignalAll();
+  while (serving_ && absl::Now() < until) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPeriod));
+}
+
+bool GpuWatch::IsEnding() const {
+  MutexLock lock(&mutex_);
+  return ending_;
+}
+
+absl::Status GpuWatch::Open() {
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open();
   if (!nvml.ok()) return nvml.status();
   const absl::StatusOr<std::vector<int>> gpus = VisibleGpus(**nvml, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (!gpus.ok()) return gpus.status();
-  return std::unique_ptr<GpuWatch>(new GpuWatch(*std::move(nvml), *gpus, std::move(node), clock));
+  nvml_ = *std::move(nvml);
+  MutexLock lock(&mutex_);
+  gpus_.resize(gpus->size());
+  for (size_t i = 0; i < gpus->size(); ++i) gpus_[i].index = (*gpus)[i];
+  return absl::OkStatus();
 }
 
-GpuWatch::GpuWatch(std::unique_ptr<Nvml> nvml, const std::vector<int>& gpus, std::string node, Clock* clock)
-    : node_(std::move(node)), clock_(clock), nvml_(std::move(nvml)), gpus_(gpus.size()) {
-  for (size_t i = 0; i < gpus.size(); ++i) gpus_[i].index = gpus[i];
-}
-
-GpuWatch::~GpuWatch() {
-  {
-    MutexLock lock(&mutex_);
-    ending_ = true;
-    changed_.SignalAll();
-  }
-  if (thread_.joinable()) thread_.join();
-}
-
-void GpuWatch::Start() {
-  thread_ = std::thread([this] { Serve(); });
-}
-
+// A node whose driver tells nothing trains all the same.
 void GpuWatch::Serve() {
-  for (;;) {
+  const absl::Status opened = Open();
+  if (!opened.ok()) LogWarning("power, clocks and errors of GPUs are not exported: %s", opened.message());
+  while (opened.ok() && !IsEnding()) {
     Sample();
     MutexLock lock(&mutex_);
     if (!ending_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPeriod));
-    if (ending_) return;
   }
+  nvml_.reset();  // While Stop() waits: once it is done, the process may end.
+  MutexLock lock(&mutex_);
+  serving_ = false;
+  changed_.SignalAll();
 }
 
 void GpuWatch::Sample() {
@@ -138,7 +154,8 @@ class GpuTable {
  public:
   using Gpu = GpuWatch::Gpu;
 
-  GpuTable(const std::string& node, const std::vector<Gpu>& gpus) : node_(node), gpus_(gpus) {}
+  GpuTable(const std::string& node, const std::vector<Gpu>& gpus, absl::Time now)
+      : node_(node), gpus_(gpus), now_(now) {}
 
   std::vector<MetricFamily> Collect() {
     Readings();
@@ -154,7 +171,7 @@ class GpuTable {
 
   void Add(MetricFamily* family, size_t device, std::optional<double> value,
            std::vector<ClientMetric::Label> more = {}) const {
-    if (!value.has_value()) return;
+    if (!value.has_value() || now_ - gpus_[device].read_at > kLongestGap) return;
     ClientMetric metric;
     metric.label = {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", device)}};
     metric.label.insert(metric.label.end(), more.begin(), more.end());
@@ -207,7 +224,8 @@ class GpuTable {
       Add(&family, i, gpus_[i].last.uncorrected_ecc_errors, {{"kind", "uncorrected"}});
     }
     Keep(std::move(family));
-    Counter("fsdpd_gpu_xid_errors_total", "Errors that the driver told of (XID) since the agent's start.",
+    Counter("fsdpd_gpu_xid_errors_total",
+            "Errors that the driver told of (XID) since the agent's start, but for those that programs make.",
             [](const Gpu& gpu) { return Double(gpu.xids); });
   }
 
@@ -256,12 +274,13 @@ class GpuTable {
 
   const std::string& node_;
   const std::vector<Gpu>& gpus_;
+  const absl::Time now_;
   std::vector<MetricFamily> families_;
 };
 
 std::vector<MetricFamily> GpuWatch::Collect() const {
   MutexLock lock(&mutex_);
-  return GpuTable(node_, gpus_).Collect();
+  return GpuTable(node_, gpus_, clock_->Now()).Collect();
 }
 
 }  // namespace fsdpd

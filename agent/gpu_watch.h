@@ -1,15 +1,16 @@
 // What the GPUs of this node's ranks do, by NVML: read ten times a second by a thread of its own, so that
 // neither a rank nor the agent waits for a driver. It gives steps their energy and clock, and /metrics a
-// card's series. Where NVML tells nothing there is no series, rather than a zero.
+// card's series. Where NVML tells nothing there is no series, rather than a zero; nor is there one of a card
+// whose driver hangs, which would tell what was for ever.
 //
-//   Open -> Start;  Stepped, Ended and Collect at any time
+//   make_shared -> Start -> Stop;  Stepped, Ended and Collect at any time
 //
 // Series are a card's, not a rank's: `device` is as fsdpd_rank_info has it ("cuda:3"), which says whose it
 // is.
 // Thread safety: all methods.
 #pragma once
 
-#include <absl/status/statusor.h>
+#include <absl/status/status.h>
 #include <absl/time/time.h>
 #include <prometheus/metric_family.h>
 
@@ -18,7 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "agent/running_total.h"
@@ -29,17 +30,25 @@
 
 namespace fsdpd {
 
-class GpuWatch {
+class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
  public:
   static constexpr absl::Duration kPeriod = absl::Milliseconds(100);
 
-  // Of the GPUs that CUDA shows this process, which are those of its ranks. Errors: Nvml::Open's and
-  // VisibleGpus'. `clock` outlives it.
-  static absl::StatusOr<std::unique_ptr<GpuWatch>> Open(std::string node, Clock* clock);
-  ~GpuWatch();
+  // For how long Stop() waits.
+  static constexpr absl::Duration kLongestStop = absl::Seconds(1);
 
+  // `clock` outlives it, and the thread that a driver keeps.
+  GpuWatch(std::string node, Clock* clock) : node_(std::move(node)), clock_(clock) {}
+
+  // The thread opens, and samples until Stop(); it logs why there is nothing to read. Once.
   void Start();
-  // One reading of each; Start()'s thread calls it.
+  // Waits for the thread, but not for a driver that hangs: what hangs there is left behind. Idempotent.
+  void Stop();
+
+  // What the thread does. Opens the GPUs that CUDA shows this process, which are those of its ranks. Errors:
+  // Nvml::Open's and VisibleGpus'.
+  absl::Status Open();
+  // One reading of each. REQUIRES: Open() was OK.
   void Sample();
 
   // Of CUDA device `device` while a step ran, which its rank reports now: into the report. Nothing where it
@@ -69,19 +78,19 @@ class GpuWatch {
     std::optional<v1::StepPower> step;       // The last one that was told.
   };
 
-  GpuWatch(std::unique_ptr<Nvml> nvml, const std::vector<int>& gpus, std::string node, Clock* clock);
   void Serve();
+  bool IsEnding() const;
   static void Take(const GpuReading& reading, absl::Time now, Gpu* gpu);
   static std::optional<v1::StepPower> PowerOf(const Gpu& gpu, absl::Time begin, absl::Time end);
 
   const std::string node_;
   Clock* const clock_;
-  const std::unique_ptr<Nvml> nvml_;  // The sampling thread's.
+  std::unique_ptr<Nvml> nvml_;  // The sampling thread's.
   mutable Mutex mutex_;
   CondVar changed_;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device.
-  std::thread thread_;
 
   friend class GpuTable;
 };

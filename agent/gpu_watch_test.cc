@@ -4,21 +4,25 @@
 #include <prometheus/text_serializer.h>
 
 #include <cstdlib>
+#include <memory>
+#include <thread>
 
 #include "base/testing/fake_nvml.h"
 
 namespace fsdpd {
 namespace {
 
+constexpr char kLibrary[] = "base/testing/libfake-nvidia-ml.so";
+
 class GpuWatchTest : public testing::Test {
  protected:
   void SetUp() override {
-    gpus_ = FakeNvml::Load("base/testing/libfake-nvidia-ml.so");
+    gpus_ = FakeNvml::Load(kLibrary);
     ASSERT_NE(gpus_, nullptr);
     for (int i = 0; i < kFakeGpus; ++i) gpus_[i] = FakeGpu();
-    auto watch = GpuWatch::Open("node-0", &clock_);
-    ASSERT_TRUE(watch.ok()) << watch.status();
-    watch_ = *std::move(watch);
+    driver_ = FakeNvml::LoadDriver(kLibrary);
+    watch_ = std::make_shared<GpuWatch>("node-0", &clock_);
+    ASSERT_TRUE(watch_->Open().ok());
   }
 
   // A reading each eighth of a second, of `watts` of the first card.
@@ -44,7 +48,8 @@ class GpuWatchTest : public testing::Test {
 
   FakeGpu* gpus_ = nullptr;
   FakeClock clock_;
-  std::unique_ptr<GpuWatch> watch_;
+  FakeNvml::Driver* driver_ = nullptr;
+  std::shared_ptr<GpuWatch> watch_;
 };
 
 TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
@@ -140,10 +145,37 @@ TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
   EXPECT_FALSE(report.has_power());
 }
 
+TEST_F(GpuWatchTest, ACardThatIsNotReadAnyMoreHasNoSeries) {
+  watch_->Sample();
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{"));
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(Mentions("fsdpd_gpu_"));
+  watch_->Sample();
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{"));
+}
+
 TEST_F(GpuWatchTest, ReadsByItselfOnceStarted) {
+  watch_ = std::make_shared<GpuWatch>("node-0", &clock_);
   watch_->Start();
   while (!Mentions("fsdpd_gpu_power_watts{")) std::this_thread::yield();
+  watch_->Stop();
+  watch_->Stop();
+}
+
+TEST_F(GpuWatchTest, ADriverThatHangsHoldsUpNobody) {
+  driver_->hangs = true;
+  watch_ = std::make_shared<GpuWatch>("node-0", &clock_);
+  watch_->Start();
+  while (driver_->waiting == 0) std::this_thread::yield();
+  EXPECT_FALSE(Mentions("fsdpd_gpu_"));
+  watch_->Stop();
+  EXPECT_EQ(driver_->waiting, 1) << "nobody waited for it";
+  const std::weak_ptr<GpuWatch> left = watch_;
   watch_.reset();
+  EXPECT_FALSE(left.expired()) << "the thread has what it needs";
+  driver_->hangs = false;
+  while (!left.expired()) std::this_thread::yield();
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <absl/strings/str_split.h>
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
 
@@ -48,6 +50,11 @@ constexpr int kGpuSensor = 0;
 constexpr int kCorrected = 0, kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
 constexpr Count kXid = 8;
+
+// What the driver tells of a program's own doing: a fault in its kernel (13) or of an address (31), that it
+// was stopped for one (43) or cleaned up behind, as of any that was killed (45), a video decoder's (68), a
+// context that would not yield (109).
+constexpr Count kOfPrograms[] = {13, 31, 43, 45, 68, 109};
 
 // A library that tells of errors without end does not hold the caller.
 constexpr int kMostXids = 64;
@@ -253,6 +260,8 @@ std::optional<std::vector<int64_t>> Nvml::TakeXids() {
   std::vector<int64_t> xids(devices_.size());
   EventData event = {};
   for (int i = 0; i < kMostXids && call_->await_event(events_, &event, /*timeout_ms=*/0) == 0; ++i) {
+    if (std::find(std::begin(kOfPrograms), std::end(kOfPrograms), event.data) != std::end(kOfPrograms))
+      continue;
     for (int gpu = 0; gpu < gpus(); ++gpu) xids[gpu] += devices_[gpu] == event.device ? 1 : 0;
   }
   return xids;

@@ -56,7 +56,8 @@ class Nvml {
   absl::StatusOr<int> FindByBusId(absl::string_view bus_id) const;
   absl::StatusOr<int> FindByUuid(absl::string_view uuid) const;
 
-  // Critical errors (XID) that came since the last call, counted by GPU. Empty: they are not told.
+  // Critical errors (XID) that came since the last call, counted by GPU, but for those that a program
+  // makes or that follow its end: they say nothing of the card. Empty: they are not told.
   std::optional<std::vector<int64_t>> TakeXids();
 
  private:

@@ -57,6 +57,17 @@ TEST_F(NvmlTest, CountsXidsOnceByGpu) {
   EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{0, 0}));
 }
 
+TEST_F(NvmlTest, FaultsOfProgramsAreNoneOfTheCards) {
+  for (const uint64_t xid : {13, 31, 43, 45, 68, 109}) {
+    gpus_[0].xid = xid;
+    gpus_[0].xids = 2;
+    EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{0, 0})) << xid;
+  }
+  gpus_[0].xid = 48;
+  gpus_[0].xids = 2;
+  EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{2, 0}));
+}
+
 TEST_F(NvmlTest, FindsTheGpusThatCudaShows) {
   EXPECT_EQ(VisibleGpus(*nvml_, nullptr).value(), (std::vector<int>{0, 1}));
   EXPECT_EQ(VisibleGpus(*nvml_, "1, 0").value(), (std::vector<int>{1, 0}));

@@ -114,7 +114,9 @@ std::vector<std::string> Addresses(X509* certificate) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(all, i);
     if (name->type != GEN_IPADD) continue;
     char text[INET6_ADDRSTRLEN] = "";
-    const int family = ASN1_STRING_length(name->d.iPAddress) == 4 ? AF_INET : AF_INET6;
+    const int bytes = ASN1_STRING_length(name->d.iPAddress);
+    if (bytes != 4 && bytes != 16) continue;  // Whoever made it may have written anything.
+    const int family = bytes == 4 ? AF_INET : AF_INET6;
     if (inet_ntop(family, ASN1_STRING_get0_data(name->d.iPAddress), text, sizeof(text)) != nullptr)
       addresses.emplace_back(text);
   }

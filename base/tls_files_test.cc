@@ -56,6 +56,18 @@ TEST_F(TlsFilesTest, ReadsWhatBelongsTogether) {
   EXPECT_THAT(read->key, HasSubstr("PRIVATE KEY"));
 }
 
+TEST_F(TlsFilesTest, AnAddressOfNoKnownLengthIsNone) {
+  Make("ca", "/CN=authority");
+  // As DER: addresses of 3, 4 and 17 bytes.
+  Make("own", "/CN=own",
+       "-addext "
+       "2.5.29.17=DER:30:1e:87:03:01:02:03:87:04:0a:00:00:01:87:11:00:00:00:00:00:00:00:00:00:00:00:00:00:"
+       "00:00:00:01");
+  const absl::StatusOr<TlsIdentity> read = Read("own", "own");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->addresses, ElementsAre("10.0.0.1"));
+}
+
 TEST_F(TlsFilesTest, ACertificateOfANodeServesNobody) {
   Make("ca", "/CN=authority");
   Make("own", "/CN=node-0", "-addext extendedKeyUsage=clientAuth");

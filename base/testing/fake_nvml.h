@@ -2,6 +2,7 @@
 // which the loader finds once the test has opened the file: FakeNvml::Load().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace fsdpd {
@@ -15,7 +16,8 @@ struct FakeGpu {
   uint64_t used_bytes = uint64_t{3} << 30;
   uint64_t corrected_ecc_errors = 0;
   uint64_t uncorrected_ecc_errors = 0;
-  int xids = 0;       // To be told of.
+  int xids = 0;       // To be told of,
+  uint64_t xid = 79;  // ... each of this number.
   bool tells = true;  // False: only its memory.
 };
 constexpr int kFakeGpus = 2;
@@ -26,6 +28,12 @@ class FakeNvml {
  public:
   // Those of the library at `path`, which stays loaded. Null: there is none.
   static FakeGpu* Load(const char* path);
+  // Of the same library, once it is loaded: how many calls for power wait, for as long as `hangs` is true.
+  struct Driver {
+    std::atomic<bool> hangs{false};
+    std::atomic<int> waiting{0};
+  };
+  static Driver* LoadDriver(const char* path);
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,6 @@
 // The functions of fake_nvml.h's library. Signatures are nvml.h's.
 #include <cstring>
+#include <thread>
 
 #include "base/testing/fake_nvml.h"
 
@@ -10,6 +11,7 @@ using fsdpd::FakeGpu;
 constexpr int kOk = 0, kNotSupported = 3, kNotFound = 6, kTimeout = 10;
 
 FakeGpu gpus[fsdpd::kFakeGpus];
+fsdpd::FakeNvml::Driver driver;
 
 FakeGpu* GpuOf(void* device) { return static_cast<FakeGpu*>(device); }
 
@@ -36,6 +38,7 @@ struct Event {
 extern "C" {
 
 FakeGpu* FakeNvmlGpus() { return gpus; }
+fsdpd::FakeNvml::Driver* FakeNvmlDriver() { return &driver; }
 
 int nvmlInit_v2() { return kOk; }
 int nvmlShutdown() { return kOk; }
@@ -59,6 +62,9 @@ int nvmlDeviceGetMemoryInfo_v2(void* device, Memory* memory) {
 }
 
 int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+  ++driver.waiting;
+  while (driver.hangs) std::this_thread::yield();
+  --driver.waiting;
   return Tell<unsigned>(
       device, [](const FakeGpu& gpu) { return gpu.power_milliwatts; }, milliwatts);
 }
@@ -113,6 +119,7 @@ int nvmlEventSetWait_v2(void*, Event* event, unsigned /*timeout_ms*/) {
     if (gpu.xids == 0) continue;
     --gpu.xids;
     event->device = &gpu;
+    event->data = gpu.xid;
     return kOk;
   }
   return kTimeout;
