@@ -23,7 +23,7 @@ constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr int kKeepaliveMs = 10'000;
-constexpr absl::Duration kConnectLonger = absl::Seconds(5);
+constexpr absl::Duration kLongestConnect = absl::Seconds(5);
 
 template <typename Detail>
 std::string UrlOf() {
@@ -69,10 +69,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   // The defaults (1 s growing to 2 min) are for fleets of servers; a person waits for this one.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // For how long a connection is tried: one that ended before the call does would look as if somebody had
-  // refused it.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(options.call_timeout + kConnectLonger)));
+  // For how long a connection is tried: behind an address that swallows packets, a name may have another that
+  // answers, and there is time for it too.
+  arguments.SetInt(
+      GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(std::min(options.call_timeout / 3, kLongestConnect))));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Finds a coordinator that stands still under a stream, on which nothing else would be sent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -84,11 +85,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
 // Who takes the connection and says nothing (a process that is stopped, a host behind a wall that swallows
 // packets) is there as far as anybody can tell, and did not answer in time. gRPC has words for it, and no
-// code.
+// code; of TLS it says more where the other side ended it.
 bool IsSilence(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
          (absl::IsUnavailable(status) && (absl::StrContains(status.message(), "timed out") ||
                                           absl::StrContains(status.message(), "Timeout occurred") ||
+                                          absl::EndsWith(status.message(), "Handshake read failed") ||
                                           absl::StrContains(status.message(), "keepalive")));
 }
 

@@ -164,6 +164,13 @@ TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInT
   }
 }
 
+TEST_F(CoordinatorClientTest, AnAddressThatSaysNothingDoesNotHideAnotherOfTheSameName) {
+  SilentListener silent;
+  CoordinatorClient client(absl::StrCat("ipv4:", silent.address(), ",", server_.address()),
+                           Patience(absl::Milliseconds(2500)));
+  EXPECT_TRUE(client.Connect().ok());
+}
+
 TEST_F(CoordinatorClientTest, SaysWhyNobodyIsThereInWordsOfAPerson) {
   CoordinatorClient unknown("no-such-host.invalid:1", Patience(absl::Milliseconds(500)));
   EXPECT_EQ(unknown.Connect(), absl::UnavailableError("the host's name is unknown"));

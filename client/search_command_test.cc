@@ -1,15 +1,10 @@
 // fsdpctl plan --search, here and by a coordinator: what is shown, what is written, and what is told when
 // nothing fits.
-#include <absl/strings/str_cat.h>
-#include <gtest/gtest.h>
-
 #include <fstream>
-#include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/commands.h"
 #include "client/outcome.h"
-#include "client/testing/scripted_api.h"
+#include "client/testing/command_case.h"
 
 namespace fsdpd {
 namespace {
@@ -18,30 +13,16 @@ constexpr char kSpec[] =
     "name: a\nmodel: {preset: llama3-8b}\ndata: {synthetic: {}, sequence_length: 8192}\n"
     "train: {steps: 3, global_batch: 16}\nresources: {ranks_per_node: 4}\n";
 
-class SearchCommandTest : public testing::Test {
+class SearchCommandTest : public ServedCommandCase {
  protected:
   void SetUp() override {
-    server_.Start();
+    ServedCommandCase::SetUp();
     file_ = dir_.File("job.yaml");
     std::ofstream(file_) << kSpec;
   }
 
-  int Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"--server", server_.address()});
-    std::istringstream in;
-    std::ostringstream out, err;
-    Console console{in, out, err};
-    console.interrupt = &interrupt_;
-    const int code = RunFsdpctl(arguments, &console);
-    out_ = out.str();
-    err_ = err.str();
-    return code;
-  }
-
   TempDir dir_;
-  std::string file_, out_, err_;
-  Interrupt interrupt_;
-  ScriptedApi server_;
+  std::string file_;
 };
 
 TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
@@ -68,6 +49,15 @@ TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
   EXPECT_EQ(Run({"plan", "-f", fastest, "--offline", "--profile", "h200", "-o", "json"}), kExitOk) << err_;
   EXPECT_NE(out_.find(of_first), std::string::npos) << of_first;
   EXPECT_EQ(Run({"validate", "-f", fastest, "--offline"}), kExitOk) << err_;
+}
+
+TEST_F(SearchCommandTest, ShowsWhatItHasFoundWhereItCannotWriteIt) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write",
+                 dir_.File("none/fastest.yaml")}),
+            kExitUsage);
+  EXPECT_NE(out_.find("\n  1 "), std::string::npos) << out_;
+  EXPECT_NE(err_.find("--write"), std::string::npos) << err_;
 }
 
 TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {

@@ -250,12 +250,13 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
   if (const int* code = std::get_if<int>(&result)) return *code;
   const v1::PlanSearch& search = std::get<v1::PlanSearch>(result);
   const bool found = search.found_size() > 0;
+  // First: a file that cannot be written is no reason to search again.
+  session->console().out << (line.output == "table" ? SearchText(search, spec.spec.name())
+                                                    : Rendered(search, line.output));
   if (!line.write.empty() && found) {
     const absl::Status written = WriteOutput("--write", line.write, ToYaml(search.found(0).spec()));
     if (!written.ok()) return Usage(session, written);
   }
-  session->console().out << (line.output == "table" ? SearchText(search, spec.spec.name())
-                                                    : Rendered(search, line.output));
   if (!found) {
     session->console().err << "fsdpctl: no way to run " << line.file << " fits"
                            << (search.complete() ? "" : ", of those that there was time for") << "\n";
