@@ -119,7 +119,7 @@ TEST_F(CoordinatorClientTest, SaysThatNobodyListens) {
 // As a process that is stopped: the kernel takes connections for it, and nobody ever reads them.
 class SilentListener {
  public:
-  SilentListener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -131,6 +131,7 @@ class SilentListener {
   ~SilentListener() { close(socket_); }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  int socket() const { return socket_; }
 
  private:
   const int socket_;
@@ -162,6 +163,21 @@ TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInT
       EXPECT_TRUE(absl::IsDeadlineExceeded(answered)) << timeout << ": " << answered;
     }
   }
+}
+
+// Which is an answer: it is told at once, and not as silence.
+TEST_F(CoordinatorClientTest, WhoEndsTheConnectionIsNotSilent) {
+  const TempDir dir;
+  const std::string trusted = MakeAuthority(dir);
+  const SilentListener listener;
+  std::thread closer([&listener] {
+    for (int taken = 0; (taken = accept(listener.socket(), nullptr, nullptr)) >= 0;) close(taken);
+  });
+  CoordinatorClient client(listener.address(), {absl::Seconds(3), absl::Seconds(1), trusted});
+  const absl::Status connected = client.Connect();
+  EXPECT_TRUE(absl::IsUnavailable(connected)) << connected;
+  shutdown(listener.socket(), SHUT_RDWR);
+  closer.join();
 }
 
 TEST_F(CoordinatorClientTest, AnAddressThatSaysNothingDoesNotHideAnotherOfTheSameName) {
