@@ -85,9 +85,9 @@ TEST(SpecPrint, AnEmptyMessageIsAnEmptyGroup) {
 
 TEST(SpecPrint, DataHasEveryFieldThatAlwaysHasAValue) {
   v1::TokenFile file;
-  EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\n") << "weight is not set and has no value";
+  EXPECT_EQ(ToYamlData(file), "path: \"\"\ntype: auto\nmask: \"\"\n") << "weight is not set and has no value";
   file.set_weight(0);
-  EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\"}");
+  EXPECT_EQ(ToJsonLine(file), "{\"path\": \"\", \"weight\": 0, \"type\": \"auto\", \"mask\": \"\"}");
   EXPECT_EQ(ToJsonData(v1::Checkpoint()),
             "{\n  \"dir\": \"\",\n  \"every_steps\": 0,\n  \"format\": \"\",\n  \"load\": \"\",\n"
             "  \"keep_every\": 0,\n  \"every_minutes\": 0,\n  \"export\": \"\"\n}\n");
