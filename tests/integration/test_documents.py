@@ -1,0 +1,44 @@
+"""Samples made of documents, with a mask of targets: a job of four processes, what it counts, and how it fails when a file
+is not what it should be."""
+
+import pytest
+
+from harness.specs import corpus, one_rank, spec
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The spec's section: text whose sentences are documents, of which letters alone count as targets."""
+    text = corpus(tmp_path / "text.u8")
+    (tmp_path / "mask.u8").write_bytes(bytes(97 <= each <= 122 for each in text.read_bytes()))
+    file = {"path": str(text), "mask": str(tmp_path / "mask.u8"), "type": "u8"}
+    return {"synthetic": None, "tokens": [file], "validation": [file], "document_end_token": ord(".")}
+
+
+def trained(cluster, made):
+    job_id = cluster.submit(made)
+    return cluster.wait_state(job_id, "SUCCEEDED").last_step
+
+
+def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
+    train = {"micro_batch": 1, "global_batch": 4, "evaluation": {"every_steps": 4}}
+    one = trained(cluster, one_rank(steps=8, data=data, train=train))
+    # Four fifths of the targets are letters.
+    assert 0.7 * 8191 < one.evaluation.tokens < 0.85 * 8191
+    for more in ({}, {"parallel": {"tensor": 2}}, {"fsdp": {"recompute": "full"}}):
+        other = trained(cluster, spec(steps=8, data=data, train=train, **more))
+        assert other.loss == pytest.approx(one.loss, rel=1e-5), more
+        assert other.evaluation.tokens == one.evaluation.tokens
+        assert other.evaluation.loss == pytest.approx(one.evaluation.loss, rel=1e-5), more
+    apart = trained(cluster, one_rank(steps=8, data={**data, "document_end_token": None}, train=train))
+    assert abs(apart.loss - one.loss) > 1e-3 * one.loss
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
+    (b"1" * 8192, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
+], ids=["short", "text"])
+def test_a_mask_that_is_none_fails_the_job_with_its_file(cluster, data, tmp_path, content, said):
+    (tmp_path / "mask.u8").write_bytes(content)
+    job = cluster.wait_state(cluster.submit(spec(data=data)), "FAILED")
+    assert "mask.u8" in job.reason and said in job.reason, job.reason
