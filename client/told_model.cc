@@ -15,6 +15,7 @@ namespace {
 SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
   v1::JobSpec job;
   *job.mutable_model() = model;
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // What GPUs lack is no fault of a model.
   SpecFaults faults;
   for (const Violation& violation : CheckJob(job)) {
     if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {

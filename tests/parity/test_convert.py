@@ -13,7 +13,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from test_checkpoint import make, read_ours, same, write_ours
-from test_transformers import CONFIGS, GPT2_LAYER, LLAMA_LAYER, parameters
+from test_transformers import CONFIGS, EXPERTS, GPT2_LAYER, LLAMA_LAYER, parameters
 
 from harness.programs import ROOT, program
 
@@ -91,6 +91,8 @@ def saved(request, tmp_path_factory):
 
 def test_native_is_what_the_engine_is_given(saved, tmp_path):
     model, _, native = saved
+    if model.config.model_type in EXPERTS:
+        pytest.skip("experts are one tensor here and many there: what comes back compares them")
     tensors, values = read_ours(native, tmp_path / "read")
     expected = {f"model.module.{name}": parameter.detach()
                 for name, parameter in zip(our_names(model), parameters(model), strict=True)}
@@ -120,7 +122,9 @@ def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
             shard_bytes)
     files = list((tmp_path / "back").glob("*.safetensors"))
     assert len(files) > 1 if shard_bytes == "150KB" else [file.name for file in files] == ["model.safetensors"]
-    assert torch.equal(logits(load(tmp_path / "back")), logits(model))
+    # Sums of experts' products round by where tensors lie.
+    torch.testing.assert_close(logits(load(tmp_path / "back")), logits(model), rtol=0,
+                               atol=1e-5 if model.config.model_type in EXPERTS else 0)
     assert ctl("diff", hf, tmp_path / "back").returncode == 0
     with safe_open(files[0], framework="pt") as file:
         assert file.metadata() == {"format": "pt"}

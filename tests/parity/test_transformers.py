@@ -127,7 +127,11 @@ def job(folder, config):
     assert done.returncode == 0, done.stderr
     message = to_message(made)
     message.model.Clear()
-    json_format.ParseDict(json.loads(done.stdout)["resolved"]["model"], message.model)
+    model = json.loads(done.stdout)["resolved"]["model"]
+    if experts := model.get("llama", {}).get("experts"):  # People's words of an enum, which the proto's JSON has not.
+        scores = experts.pop("scores")
+        experts["scores"] = "SCORES_" + (scores.upper() if scores != "auto" else "UNSPECIFIED")
+    json_format.ParseDict(model, message.model)
     return message
 
 
@@ -150,28 +154,6 @@ def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
     theirs = train(model, start, batches.reshape(steps, 2, GLOBAL_BATCH, SEQUENCE))
     assert_agree(ours, theirs, steps)
     assert numpy.abs(ours.weights - read_weights(start)).max() > 1e-2, "the run moves the weights"
-
-
-@pytest.mark.parametrize("model", ["qwen3 moe"], indirect=True)
-def test_the_routers_loss_is_theirs_for_one_sample_and_layer(model, tmp_path):
-    """Of more they take the mean over samples and layers before they multiply, and we after."""
-    model.config.output_router_logits, model.config.router_aux_loss_coef = True, 0.5
-    model.config.mlp_only_layers = [0, 1]
-    model = transformers.AutoModelForCausalLM.from_config(model.config, attn_implementation="eager").train()
-    model.config.architectures = ["Qwen3MoeForCausalLM"]
-    start, dump = tmp_path / "start", tmp_path / "batches"
-    write_start_weights(parameters(model), start)
-    message = job(tmp_path, model.config)
-    assert message.model.llama.experts.balance_loss == 0.5 * 3
-    message.train.global_batch = message.train.micro_batch = message.resources.ranks_per_node = 1
-    steps = message.train.steps = STEPS_WITH_EXPERTS
-    ours = run_message(tmp_path, message, start, "--dump-batches", dump)
-    batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64)).reshape(steps, 2, 1, SEQUENCE)
-    theirs = train(model, start, batches)
-    numpy.testing.assert_allclose(ours.weights, theirs.weights, rtol=0, atol=WEIGHT_TOLERANCE)
-    message.model.llama.experts.balance_loss = 0
-    without = run_message(tmp_path, message, start)
-    assert numpy.abs(without.weights - theirs.weights).max() > 5 * WEIGHT_TOLERANCE
 
 
 @pytest.mark.parametrize("model", ["llama 3.1"], indirect=True)
