@@ -169,6 +169,10 @@ void Operations::MakeBuffers() {
     const at::ScalarType gathered = ScalarTypeOf(types.gathered), gradient = ScalarTypeOf(types.wire);
     switch (buffer.kind) {
       case BufferKind::kGathered:
+        if (layout().buckets[buffer.bucket].read_in_place()) {
+          of.gathered = parts_.params->bucket(buffer.bucket).stored();
+          break;
+        }
         of.gathered = parts_.arena->View(buffer, gathered);
         of.gathered.zero_();  // Padding is never written; autograd may look at it.
         break;
@@ -311,6 +315,7 @@ absl::Status Operations::Publish(const Instruction& instruction) {
 
 absl::Status Operations::Gather(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
+  if (bucket.read_in_place()) return absl::OkStatus();  // A place in the order, as a Release.
   const BucketBuffers& buffers = buffers_[instruction.bucket];
   const BucketRange own = ShardRange(bucket, position());
   buffers.gathered.narrow(0, own.begin, own.elements)

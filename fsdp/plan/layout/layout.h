@@ -83,7 +83,13 @@ struct Bucket {
 
   // Ranks that own a part of it that no other of them has.
   int64_t owners() const { return shards * pieces * slices; }
+  // Each rank has all of it, stored in the type that units read: they read it there, and a gather has nothing
+  // to do.
+  bool read_in_place() const {
+    return shards == 1 && pieces == 1 && (types.halves || types.gathered == types.main);
+  }
   int64_t gathered_bytes() const { return bucket_elements * BytesOf(types.gathered); }
+  int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
   int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
   int64_t gathered_shard_bytes() const { return shard_elements * BytesOf(types.gathered); }
 };

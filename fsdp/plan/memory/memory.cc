@@ -96,7 +96,7 @@ struct UnitBytes {
 std::vector<UnitBytes> BytesByUnit(const Spec& spec, const Layout& layout) {
   std::vector<UnitBytes> bytes(layout.units.size());
   for (const Bucket& bucket : layout.buckets) {
-    bytes[bucket.unit].gathered += bucket.gathered_bytes();
+    bytes[bucket.unit].gathered += bucket.gather_buffer_bytes();
     if (!bucket.trainable) continue;
     const bool narrow = bucket.types.wire != DType::kFp32;
     bytes[bucket.unit].reduced +=

@@ -145,6 +145,7 @@ class Costs {
 
   double Gather(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
+    if (bucket.read_in_place()) return 0;
     // A replica has the gathered type already and is only copied.
     const double own =
         bucket.pieces > 1 ? Memory(2 * bucket.gathered_shard_bytes()) : Cast(bucket, bucket.shard_elements);

@@ -149,7 +149,17 @@ TEST(Cost, AnAllReduceGoesRoundTwice) {
   Case c;
   c.spec.strategy = Strategy::kNoShard;
   EXPECT_EQ(c.SecondsOf(Op::kReduce), kLatency + 2 * 96 * 4 / 64.);
-  EXPECT_EQ(c.SecondsOf(Op::kGather), 128 * 8 / 16.) << "a cast alone";
+}
+
+TEST(Cost, AGatherOfWhatARankHasAllOfIsACastOrNothing) {
+  Case c;
+  c.spec.strategy = Strategy::kNoShard;
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 0) << "read in place";
+  c.spec.precision.compute = DType::kBf16;
+  EXPECT_EQ(c.SecondsOf(Op::kGather), c.layout().buckets[0].bucket_elements * (4 + 2) / 16.)
+      << "a cast alone";
+  c.spec.device = DeviceKind::kCuda;
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 0) << "the upper halves are read in place";
 }
 
 TEST(Cost, ANarrowWireIsHalfTheBytesAndOneLocalSum) {
@@ -217,7 +227,7 @@ TEST(Cost, ARankAloneCommunicatesNothing) {
   c.spec.mesh = Mesh::DataParallel(1, 1);
   EXPECT_EQ(c.SecondsOf(Op::kReduce), 0);
   EXPECT_EQ(c.SecondsOf(Op::kLoss), 0);
-  EXPECT_EQ(c.SecondsOf(Op::kGather), 128 * 8 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kGather), 0);
   EXPECT_EQ(c.SecondsOf(Op::kNorm), 128 * 4 / 16.);
 }
 

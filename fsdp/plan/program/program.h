@@ -16,10 +16,11 @@
 //   Loss           reduce   loss and token count over all ranks
 //
 // Training, by what the strategy keeps in parts (Spec::shards_*):
-//   no_shard            Gather is a cast, without communication and on the compute lane, once per step. Each
-//                       Backward adds into the unit's whole fp32 gradient; one Reduce (an all-reduce in
-//                       place, of the last micro-batch) follows the last Backward. Update reads that buffer:
-//                       there is no other gradient storage.
+//   no_shard            Gather is a cast, without communication and on the compute lane, once per step; where
+//                       units read parameters in place, nothing but a place in the order. Each Backward adds
+//                       into the unit's whole fp32 gradient; one Reduce (an all-reduce in place, of the last
+//                       micro-batch) follows the last Backward. Update reads that buffer: there is no other
+//                       gradient storage.
 //   optim               Gather once per step. Gradients as no_shard; the one Reduce is a reduce-scatter into
 //                       the gradient shard.
 //   optim_grads         Gather once per step. Each Backward sets the reduce buffer, in grad_comm precision;
@@ -91,7 +92,7 @@ struct Instruction {
 };
 
 enum class BufferKind {
-  kGathered,  // A bucket's parameters, in BucketTypes::gathered.
+  kGathered,  // A bucket's parameters, in BucketTypes::gathered; of no bytes where they are read in place.
   kReduce,    // A bucket's whole gradient, in BucketTypes::wire.
   kWire,      // Of a Reduce in less than fp32: its sums (SumBytes), then what it receives into, which is as
               // large as the kReduce buffer.

@@ -18,7 +18,7 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const Bucket& bucket = layout.buckets[i];
     const int b = static_cast<int>(i);
-    AddBuffer(BufferKind::kGathered, b, bucket.gathered_bytes());
+    AddBuffer(BufferKind::kGathered, b, bucket.gather_buffer_bytes());
     if (bucket.trainable) {
       const int64_t bytes = bucket.wire_bytes();
       AddBuffer(BufferKind::kReduce, b, bytes);

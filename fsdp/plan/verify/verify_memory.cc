@@ -29,6 +29,7 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
   const Bucket& bucket = verified.layout.buckets[buffer.bucket];
   switch (buffer.kind) {
     case BufferKind::kGathered:
+      if (bucket.read_in_place()) return 0;
       return bucket.bucket_elements * BytesOf(verified.spec.precision.compute);
     case BufferKind::kReplica:
       return bucket.shard_elements * BytesOf(verified.spec.precision.compute);
@@ -188,7 +189,7 @@ class MemoryCheck {
         Writes(i, BufferOf(BufferKind::kGathered, at.bucket));
         return;
       case Op::kForward:
-        for (const int b : case_.BucketsOf(at.unit)) Reads(i, BufferOf(BufferKind::kGathered, b));
+        for (const int b : case_.BucketsOf(at.unit)) ReadsParams(i, b);
         if (at.unit == case_.units() - 1) Writes(i, LossSum());
         return;
       case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
@@ -229,10 +230,15 @@ class MemoryCheck {
     }
   }
 
+  void ReadsParams(int i, int bucket) {
+    Reads(i, BufferOf(BufferKind::kGathered, bucket));
+    if (case_.layout.buckets[bucket].read_in_place()) Reads(i, Main(bucket));
+  }
+
   void AddBackward(int i) {
     const Instruction& at = case_.At(i);
     for (const int b : case_.BucketsOf(at.unit)) {
-      Reads(i, BufferOf(BufferKind::kGathered, b));
+      ReadsParams(i, b);
       if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), at.accumulate, true);
     }
   }

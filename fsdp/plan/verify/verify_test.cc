@@ -226,7 +226,8 @@ TEST(Verify, Rule3CatchesAWireBufferWithoutRoomForItsSums) {
 }
 
 TEST(Verify, Rule3CatchesTwoLiveBuffersAtOnePlace) {
-  ExpectCaught(Strategy::kNoShard, nullptr, "3", "gathered buffer of", [](Compiled* c) {
+  const auto cast = [](Spec* spec) { spec->precision.compute = DType::kBf16; };
+  ExpectCaught(Strategy::kNoShard, cast, "3", "gathered buffer of", [](Compiled* c) {
     BufferOf(c, BufferKind::kGathered, 2).offset = BufferOf(c, BufferKind::kGathered, 1).offset;
   });
 }

@@ -256,8 +256,11 @@ class Run {
 
   Value Params(const Running& running, int unit) {
     Value params = 0;
-    for (const int b : BucketsOf(layout_, unit))
-      params = Mix({params, Input(running, BufferKind::kGathered, b)});
+    for (const int b : BucketsOf(layout_, unit)) {
+      const Bucket& bucket = layout_.buckets[b];
+      params = Mix({params, bucket.read_in_place() ? Gathered(bucket, main_[b])
+                                                   : Input(running, BufferKind::kGathered, b)});
+    }
     return params;
   }
 
