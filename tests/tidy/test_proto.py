@@ -1,4 +1,8 @@
-"""Protos are contracts: each message, field, value and call says what it means."""
+"""Protos are contracts: each message, field, value and call says what it means, and a release keeps what one promised."""
+
+import re
+import shutil
+import subprocess
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -61,3 +65,88 @@ def test_the_zero_of_every_enum_means_nothing(contracts):
     faults = [f"{file.name}: {enum.name}: value 0 is {enum.value[0].name}, must be ..._UNSPECIFIED"
               for file in contracts for enum in file.enum_type if not enum.value[0].name.endswith("_UNSPECIFIED")]
     assert not faults, "\n".join(faults)
+
+
+# --- buf
+
+
+BUF = ROOT / ".tools/bin/buf"
+
+
+def buf(*arguments, cwd=ROOT):
+    """(whether it found nothing, what it said)"""
+    done = subprocess.run([BUF, *arguments], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode in (0, 100), done.stderr  # 100: it has found something.
+    return done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Makes a copy of the protos with one text replaced; the folder that buf runs in."""
+    def change(file, old, new):
+        shutil.copy(ROOT / "buf.yaml", tmp_path)
+        shutil.copytree(ROOT / "proto", tmp_path / "proto")
+        path = tmp_path / "proto/fsdpd/v1" / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+        path.write_text(text.replace(old, new))
+        return tmp_path
+    return change
+
+
+def test_protos_are_written_as_bufs_standard_asks():
+    clean, said = buf("lint")
+    assert clean, said
+
+
+def test_a_name_against_the_standard_is_found(changed):
+    clean, said = buf("lint", cwd=changed("coordinator.proto", "  JOB_STATE_PAUSED =", "  PAUSED ="))
+    assert not clean and "JOB_STATE_" in said
+
+
+def test_no_release_is_broken():
+    """proto/released.binpb is the API of the newest release; a release is when it is made anew:
+    `.tools/bin/buf build --exclude-source-info -o proto/released.binpb`."""
+    clean, said = buf("breaking", "--against", "proto/released.binpb")
+    assert clean, said
+
+
+@pytest.mark.parametrize("file, old, new", [
+    ("coordinator.proto", "int64 revision = 5;", "int32 revision = 5;"),
+    ("coordinator.proto", "int64 revision = 5;", "int64 revision = 999;"),
+    ("job.proto", "  optional int64 steps = 1;", "  optional int64 count = 1;"),
+    ("reason.proto", "REASON_JOB_ENDED = 20;", "REASON_JOB_OVER = 20;"),
+    ("coordinator.proto", "rpc GetJob(GetJobRequest)", "rpc FindJob(GetJobRequest)"),
+], ids=["another type", "another number", "another name in JSON", "another name of a value", "another call"])
+def test_what_breaks_a_release_is_found(changed, file, old, new):
+    clean, said = buf("breaking", "--against", ROOT / "proto/released.binpb", cwd=changed(file, old, new))
+    assert not clean and file in said
+
+
+# --- reasons
+
+
+def reasons_of_code():
+    """Those with which the coordinator refuses: the first text of a call that makes a refusal, and those of codes."""
+    source = "\n".join(repository.text(path) for path in repository.own_cpp(".cc")
+                       if path.parts[0] == "coordinator" and not path.stem.endswith("_test"))
+    made = r"\b(?:Refusal|WrongState|Refused|Nobody|InfoOf)\([^;\"]*\"([A-Z_]+)\""
+    of_codes = r"grpc::StatusCode::\w+, \"([A-Z_]+)\"\}"
+    return set(re.findall(made, source)) | set(re.findall(of_codes, source))
+
+
+def test_every_reason_of_a_refusal_is_in_the_contract_once(contracts):
+    enum = next(enum for file in contracts if file.name == "fsdpd/v1/reason.proto" for enum in file.enum_type)
+    names = [value.name.removeprefix("REASON_") for value in enum.value if value.number]
+    assert len(set(names)) == len(names) and not enum.options.allow_alias
+    used = reasons_of_code()
+    assert used - set(names) == set(), "reasons that reason.proto does not have"
+    assert set(names) - used == set(), "reasons that the coordinator gives nowhere"
+
+
+def test_every_reason_says_its_status_code_and_what_it_means(contracts):
+    file = next(file for file in contracts if file.name == "fsdpd/v1/reason.proto")
+    said = comments(file)
+    silent = [value.name for number, value in enumerate(file.enum_type[0].value)
+              if value.number and len(said.get((ENUM, 0, VALUE, number), "").split()) < 3]
+    assert not silent, silent
