@@ -43,6 +43,7 @@ LONGER = "--test_timeout=600,1800,1800,3600"
 
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
             "//examples/plugin:residual_mlp.so"]
+CLIENT_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
 PARITY_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
                    "//fsdp/engine:train_local", "//fsdp/checkpoint/testing:dcp_program"]
 
@@ -264,6 +265,8 @@ PARTS = {
     "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
     "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
     "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
+    "clients": Part("the Python package and the Go module against real processes",
+                    run_with(CLIENT_PROGRAMS, "clients", "not nightly")),
     "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
                    run_with(PARITY_PROGRAMS, "parity", "not nightly")),
     "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
@@ -277,7 +280,7 @@ PARTS = {
 }
 
 TIERS = {
-    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "parity"]),
+    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "clients", "parity"]),
     "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }

@@ -1,4 +1,4 @@
-"""gRPC stubs for Python, made from proto/ when the tests start as docs/fsdpctl.md tells users to: an independent client
+"""gRPC stubs for Python, made from proto/ when the tests start as docs/clients.md tells users to: an independent client
 of the same contracts."""
 
 import atexit
@@ -23,15 +23,13 @@ def _generate():
     sys.path.insert(0, out)
 
 
-def _module(name):
-    return importlib.import_module(f"fsdpd.v1.{name}")
-
-
+_MODULES = {"job": "job_pb2", "plan": "plan_pb2", "agent": "agent_pb2", "agent_grpc": "agent_pb2_grpc",
+            "rank": "rank_pb2", "coordinator": "coordinator_pb2", "coordinator_grpc": "coordinator_pb2_grpc"}
 _generate()
-job = _module("job_pb2")
-plan = _module("plan_pb2")
-agent = _module("agent_pb2")
-agent_grpc = _module("agent_pb2_grpc")
-rank = _module("rank_pb2")
-coordinator = _module("coordinator_pb2")
-coordinator_grpc = _module("coordinator_pb2_grpc")
+
+
+# When they are asked for: tests of the Python client have its package's stubs, which are the public API's.
+def __getattr__(name):
+    if name not in _MODULES:
+        raise AttributeError(name)
+    return importlib.import_module(f"fsdpd.v1.{_MODULES[name]}")

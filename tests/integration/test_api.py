@@ -151,7 +151,7 @@ assert Label.deserialize(Label.serialize(Label(text="x"))).text == "x"
 
 
 def test_stubs_made_as_documented_work_beside_proto_plus(shared, tmp_path):
-    document = (ROOT / "docs/fsdpctl.md").read_text()
+    document = (ROOT / "docs/clients.md").read_text()
     command, = re.findall(r"^python (-m grpc_tools\.protoc .*?)\s+#", document, re.MULTILINE)
     client, = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
     subprocess.run(f"{sys.executable} {command.replace('OUT', str(tmp_path))}", shell=True, cwd=ROOT, check=True)

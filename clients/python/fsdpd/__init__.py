@@ -1,0 +1,27 @@
+"""Client of fsdpd, a training service for sharded models.
+
+    with fsdpd.Client("coordinator.example:7777", ca_file="ca.crt", token_file="alice.token") as client:
+        job = client.submit(pathlib.Path("job.yaml")).job
+        for update in client.watch(job.id):
+            print(update)
+
+`Client` blocks, `AsyncClient` awaits; they have the same methods. Jobs, specs and nodes are the messages of the API
+(`fsdpd.v1`), whose comments in proto/fsdpd/v1 say what each field means. What is refused is an `fsdpd.Error`.
+"""
+
+from fsdpd.aio import AsyncClient
+from fsdpd.calls import Submission
+from fsdpd.client import Client
+from fsdpd.errors import (AlreadyExists, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
+                          SpecError, Unavailable, WrongState)
+from fsdpd.follow import JobChanged, LogLine, StepDone, Update, is_ended
+from fsdpd.spec import SpecSource, read_spec
+from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
+from fsdpd.v1.job_pb2 import JobSpec
+from fsdpd.v1.plan_pb2 import Fault, Plan
+
+__all__ = [
+    "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Exhausted", "Fault", "InvalidRequest",
+    "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
+    "SpecSource", "StepDone", "Submission", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
+]

@@ -1,0 +1,186 @@
+"""The client for asyncio: what fsdpd/client.py is, awaited. Of one event loop; its tasks share the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from fsdpd import calls, connection
+from fsdpd.calls import Call, Submission
+from fsdpd.client import LOST, closed_stream
+from fsdpd.errors import Error, from_rpc
+from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
+                          is_ended)
+from fsdpd.spec import SpecSource
+from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
+from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
+from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+
+A = TypeVar("A")
+
+
+class AsyncClient:
+    """The methods of fsdpd.Client. `async with` it, or `await` its close()."""
+
+    def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
+                 token_file: str | os.PathLike[str] | None = None, token: str | None = None,
+                 environ: Mapping[str, str] = os.environ) -> None:
+        made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
+        self.address = made.address
+        self._channel = made.async_channel()
+        self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends every stream too."""
+        self._closed = True
+        await self._channel.close()
+
+    async def _run(self, call: Call[A], timeout_s: float | None) -> A:
+        try:
+            response = await getattr(self._stub, call.method)(
+                call.request, timeout=timeout_s or connection.deadline_s(call.method))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        return call.answer(response)
+
+    # --- specs
+
+    async def submit(self, spec: SpecSource, *, request_id: str | None = None,
+                     timeout_s: float | None = None) -> Submission:
+        """Queues a job. With the same `request_id` (at most 64 characters; default: a new one) and spec it is the same
+        job, however often and from wherever it is submitted."""
+        return await self._run(calls.submit(spec, request_id), timeout_s)
+
+    async def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
+        """What the coordinator says of a spec; faults of its text raise SpecError."""
+        return await self._run(calls.validate(spec), timeout_s)
+
+    async def plan(self, spec: SpecSource, *, timeout_s: float | None = None) -> Plan:
+        return await self._run(calls.plan(spec), timeout_s)
+
+    async def search(self, spec: SpecSource, *, hold: Sequence[str] = (), timeout_s: float | None = None) -> PlanSearch:
+        """The fastest ways to run a spec that train the same; fields in `hold` stay as they are."""
+        return await self._run(calls.search(spec, hold), timeout_s)
+
+    # --- jobs
+
+    async def get(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        return await self._run(calls.get(job_id), timeout_s)
+
+    async def jobs(self, *, states: Iterable[JobState] = (), timeout_s: float | None = None) -> AsyncIterator[Job]:
+        """Newest first, all pages; `timeout_s` is of each."""
+        token = ""
+        wanted = tuple(states)
+        while True:
+            page = await self._run(calls.jobs(wanted, token), timeout_s)
+            for job in page.jobs:
+                yield job
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def cancel(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
+               timeout_s: float | None = None) -> Job:
+        return await self._run(calls.cancel(job_id, reason, grace_s), timeout_s)
+
+    async def pause(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
+              timeout_s: float | None = None) -> Job:
+        return await self._run(calls.pause(job_id, reason, grace_s), timeout_s)
+
+    async def resume(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
+        return await self._run(calls.resume(job_id, reason), timeout_s)
+
+    async def retry(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
+        return await self._run(calls.retry(job_id, reason), timeout_s)
+
+    async def delete(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        """The job as it was. Not tried again: of a repeated call nobody could say whether the first one was heard."""
+        return await self._run(calls.delete(job_id), timeout_s)
+
+    def watch(self, job_id: str, *, reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[Update]:
+        """The job now, then each change of it and each step report, until it has ended. A lost connection is made anew,
+        and Unavailable raised only when it stayed lost for `reconnect_for_s`."""
+        return self._watch(job_id, reconnect_for_s)
+
+    async def _watch(self, job_id: str, reconnect_for_s: float) -> AsyncGenerator[Update, None]:
+        cursor = WatchCursor(job_id)
+        outage = Outage(reconnect_for_s)
+        while True:
+            stream = self._stub.WatchJob(cursor.request())
+            try:
+                async for response in stream:
+                    outage.over()
+                    for update in cursor.take(response):
+                        yield update
+                lost: Error = closed_stream()
+            except grpc.RpcError as error:
+                lost = from_rpc(error)
+            finally:
+                stream.cancel()
+            if cursor.ended:
+                return
+            await self._reconnect(outage, lost)
+
+    async def wait(self, job_id: str, *, until: Callable[[Job], bool] = is_ended,
+             reconnect_for_s: float = RECONNECT_FOR_S) -> Job:
+        """The job once it is as `until` says, or has ended. `fsdpd.is_ended` is the default."""
+        async with contextlib.aclosing(self._watch(job_id, reconnect_for_s)) as updates:
+            async for update in updates:
+                if isinstance(update, JobChanged) and (is_ended(update.job) or until(update.job)):
+                    return update.job
+        raise AssertionError("a watch ends with its job")
+
+    async def logs(self, job_id: str, *, rank: int | None = None, attempt: int | None = None, follow: bool = False,
+             tail_lines: int = 0, reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[LogLine]:
+        """Lines of one rank or all, of an attempt (default: the newest). With `follow` until the job has ended, also
+        over lost connections; without, Unavailable may mean that a node is away."""
+        cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines))
+        outage = Outage(reconnect_for_s if follow else 0)
+        while True:
+            stream = self._stub.TailLogs(cursor.request())
+            try:
+                async for response in stream:
+                    for line in cursor.take(response):
+                        outage.over()
+                        yield line
+                return
+            except grpc.RpcError as error:
+                lost = from_rpc(error)
+            finally:
+                stream.cancel()
+            await self._reconnect(outage, lost)
+
+    async def _reconnect(self, outage: Outage, lost: Error) -> None:
+        if lost.code not in LOST or self._closed:
+            raise lost
+        outage.goes_on(lost)
+        await asyncio.sleep(PAUSE_S)
+
+    # --- nodes
+
+    async def nodes(self, *, timeout_s: float | None = None) -> list[Node]:
+        return await self._run(calls.nodes(), timeout_s)
+
+    async def cordon(self, node: str, *, reason: str = "", timeout_s: float | None = None) -> Node:
+        return await self._run(calls.cordon(node, reason), timeout_s)
+
+    async def uncordon(self, node: str, *, timeout_s: float | None = None) -> Node:
+        return await self._run(calls.uncordon(node), timeout_s)
+
+    async def version(self, *, timeout_s: float | None = None) -> str:
+        """Of the coordinator."""
+        return await self._run(calls.version(), timeout_s)

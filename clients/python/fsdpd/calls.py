@@ -1,0 +1,109 @@
+"""Every unary call of the API as a value: what is asked, and what of the answer is wanted. Both clients run these."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from fsdpd.spec import SpecSource, read_spec
+from fsdpd.v1 import coordinator_pb2 as api
+from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+
+A = TypeVar("A")
+PAGE = 100
+
+
+@dataclass(frozen=True)
+class Call(Generic[A]):
+    method: str
+    request: Message
+    answer: Callable[[Any], A]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`faults`: values that were adjusted, and warnings. `request_id` finds the same job again."""
+    job: api.Job
+    faults: tuple[Fault, ...]
+    request_id: str
+
+
+def _job(response: Any) -> api.Job:
+    return response.job  # type: ignore[no-any-return]
+
+
+def _node(response: Any) -> api.Node:
+    return response.node  # type: ignore[no-any-return]
+
+
+def submit(spec: SpecSource, request_id: str | None) -> Call[Submission]:
+    # Made once, so that a call that is repeated finds its own job.
+    made = request_id or uuid.uuid4().hex
+    return Call("SubmitJob", api.SubmitJobRequest(spec=read_spec(spec), request_id=made),
+                lambda response: Submission(response.job, tuple(response.faults), made))
+
+
+def validate(spec: SpecSource) -> Call[list[Fault]]:
+    return Call("ValidateJob", api.ValidateJobRequest(spec=read_spec(spec)), lambda response: list(response.faults))
+
+
+def plan(spec: SpecSource) -> Call[Plan]:
+    return Call("PlanJob", api.PlanJobRequest(spec=read_spec(spec)), lambda response: response.plan)
+
+
+def search(spec: SpecSource, hold: Sequence[str]) -> Call[PlanSearch]:
+    return Call("SearchPlans", api.SearchPlansRequest(spec=read_spec(spec), hold=hold),
+                lambda response: response.search)
+
+
+def get(job_id: str) -> Call[api.Job]:
+    return Call("GetJob", api.GetJobRequest(id=job_id), _job)
+
+
+def jobs(states: Iterable[api.JobState], page_token: str) -> Call[api.ListJobsResponse]:
+    return Call("ListJobs", api.ListJobsRequest(page_size=PAGE, page_token=page_token, states=states),
+                lambda response: response)
+
+
+def cancel(job_id: str, reason: str, grace_s: int | None) -> Call[api.Job]:
+    return Call("CancelJob", api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s), _job)
+
+
+def pause(job_id: str, reason: str, grace_s: int | None) -> Call[api.Job]:
+    return Call("PauseJob", api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s), _job)
+
+
+def resume(job_id: str, reason: str) -> Call[api.Job]:
+    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason), _job)
+
+
+def retry(job_id: str, reason: str) -> Call[api.Job]:
+    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason), _job)
+
+
+def delete(job_id: str) -> Call[api.Job]:
+    return Call("DeleteJob", api.DeleteJobRequest(id=job_id), _job)
+
+
+def nodes() -> Call[list[api.Node]]:
+    return Call("ListNodes", api.ListNodesRequest(), lambda response: list(response.nodes))
+
+
+def cordon(node: str, reason: str) -> Call[api.Node]:
+    return Call("CordonNode", api.CordonNodeRequest(node=node, reason=reason), _node)
+
+
+def uncordon(node: str) -> Call[api.Node]:
+    return Call("UncordonNode", api.UncordonNodeRequest(node=node), _node)
+
+
+def version() -> Call[str]:
+    return Call("GetVersion", api.GetVersionRequest(), lambda response: response.version)
+
+
+def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, tail_lines: int) -> api.TailLogsRequest:
+    return api.TailLogsRequest(id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)

@@ -1,0 +1,190 @@
+"""The client that blocks. Thread-safe: calls and streams of several threads share the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+
+from fsdpd import calls, connection
+from fsdpd.calls import Call, Submission
+from fsdpd.errors import Error, Unavailable, from_rpc
+from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
+                          is_ended)
+from fsdpd.spec import SpecSource
+from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
+from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
+from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+
+A = TypeVar("A")
+# A coordinator that stops may cancel a stream; another one goes on with it.
+LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+def closed_stream() -> Unavailable:
+    return Unavailable("the coordinator closed the stream", code=grpc.StatusCode.UNAVAILABLE)
+
+
+class Client:
+    """`timeout_s` of a call is its deadline; without one it is that of clients/calls.json. A call that finds no
+    coordinator is tried again for some seconds, where it may be repeated. Every method raises fsdpd.Error."""
+
+    def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
+                 token_file: str | os.PathLike[str] | None = None, token: str | None = None,
+                 environ: Mapping[str, str] = os.environ) -> None:
+        made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
+        self.address = made.address
+        self._channel = made.channel()
+        self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every stream too."""
+        self._closed.set()
+        self._channel.close()
+
+    def _run(self, call: Call[A], timeout_s: float | None) -> A:
+        try:
+            response = getattr(self._stub, call.method)(
+                call.request, timeout=timeout_s or connection.deadline_s(call.method))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        return call.answer(response)
+
+    # --- specs
+
+    def submit(self, spec: SpecSource, *, request_id: str | None = None, timeout_s: float | None = None) -> Submission:
+        """Queues a job. With the same `request_id` (at most 64 characters; default: a new one) and spec it is the same
+        job, however often and from wherever it is submitted."""
+        return self._run(calls.submit(spec, request_id), timeout_s)
+
+    def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
+        """What the coordinator says of a spec; faults of its text raise SpecError."""
+        return self._run(calls.validate(spec), timeout_s)
+
+    def plan(self, spec: SpecSource, *, timeout_s: float | None = None) -> Plan:
+        return self._run(calls.plan(spec), timeout_s)
+
+    def search(self, spec: SpecSource, *, hold: Sequence[str] = (), timeout_s: float | None = None) -> PlanSearch:
+        """The fastest ways to run a spec that train the same; fields in `hold` stay as they are."""
+        return self._run(calls.search(spec, hold), timeout_s)
+
+    # --- jobs
+
+    def get(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        return self._run(calls.get(job_id), timeout_s)
+
+    def jobs(self, *, states: Iterable[JobState] = (), timeout_s: float | None = None) -> Iterator[Job]:
+        """Newest first, all pages; `timeout_s` is of each."""
+        token = ""
+        wanted = tuple(states)
+        while True:
+            page = self._run(calls.jobs(wanted, token), timeout_s)
+            yield from page.jobs
+            token = page.next_page_token
+            if not token:
+                return
+
+    def cancel(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
+               timeout_s: float | None = None) -> Job:
+        return self._run(calls.cancel(job_id, reason, grace_s), timeout_s)
+
+    def pause(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
+              timeout_s: float | None = None) -> Job:
+        return self._run(calls.pause(job_id, reason, grace_s), timeout_s)
+
+    def resume(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
+        return self._run(calls.resume(job_id, reason), timeout_s)
+
+    def retry(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
+        return self._run(calls.retry(job_id, reason), timeout_s)
+
+    def delete(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        """The job as it was. Not tried again: of a repeated call nobody could say whether the first one was heard."""
+        return self._run(calls.delete(job_id), timeout_s)
+
+    def watch(self, job_id: str, *, reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[Update]:
+        """The job now, then each change of it and each step report, until it has ended. A lost connection is made anew,
+        and Unavailable raised only when it stayed lost for `reconnect_for_s`."""
+        return self._watch(job_id, reconnect_for_s)
+
+    def _watch(self, job_id: str, reconnect_for_s: float) -> Generator[Update, None, None]:
+        cursor = WatchCursor(job_id)
+        outage = Outage(reconnect_for_s)
+        while True:
+            stream = self._stub.WatchJob(cursor.request())
+            try:
+                for response in stream:
+                    outage.over()
+                    yield from cursor.take(response)
+                lost: Error = closed_stream()
+            except grpc.RpcError as error:
+                lost = from_rpc(error)
+            finally:
+                stream.cancel()
+            if cursor.ended:
+                return
+            self._reconnect(outage, lost)
+
+    def wait(self, job_id: str, *, until: Callable[[Job], bool] = is_ended,
+             reconnect_for_s: float = RECONNECT_FOR_S) -> Job:
+        """The job once it is as `until` says, or has ended. `fsdpd.is_ended` is the default."""
+        with contextlib.closing(self._watch(job_id, reconnect_for_s)) as updates:
+            for update in updates:
+                if isinstance(update, JobChanged) and (is_ended(update.job) or until(update.job)):
+                    return update.job
+        raise AssertionError("a watch ends with its job")
+
+    def logs(self, job_id: str, *, rank: int | None = None, attempt: int | None = None, follow: bool = False,
+             tail_lines: int = 0, reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[LogLine]:
+        """Lines of one rank or all, of an attempt (default: the newest). With `follow` until the job has ended, also
+        over lost connections; without, Unavailable may mean that a node is away."""
+        cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines))
+        outage = Outage(reconnect_for_s if follow else 0)
+        while True:
+            stream = self._stub.TailLogs(cursor.request())
+            try:
+                for response in stream:
+                    for line in cursor.take(response):
+                        outage.over()
+                        yield line
+                return
+            except grpc.RpcError as error:
+                lost = from_rpc(error)
+            finally:
+                stream.cancel()
+            self._reconnect(outage, lost)
+
+    def _reconnect(self, outage: Outage, lost: Error) -> None:
+        if lost.code not in LOST or self._closed.is_set():
+            raise lost
+        outage.goes_on(lost)
+        if self._closed.wait(PAUSE_S):
+            raise lost
+
+    # --- nodes
+
+    def nodes(self, *, timeout_s: float | None = None) -> list[Node]:
+        return self._run(calls.nodes(), timeout_s)
+
+    def cordon(self, node: str, *, reason: str = "", timeout_s: float | None = None) -> Node:
+        return self._run(calls.cordon(node, reason), timeout_s)
+
+    def uncordon(self, node: str, *, timeout_s: float | None = None) -> Node:
+        return self._run(calls.uncordon(node), timeout_s)
+
+    def version(self, *, timeout_s: float | None = None) -> str:
+        """Of the coordinator."""
+        return self._run(calls.version(), timeout_s)

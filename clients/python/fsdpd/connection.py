@@ -1,0 +1,113 @@
+"""Whom to call, whom to trust and who calls: as fsdpctl takes them, from arguments or the same variables.
+
+Limits, deadlines and what is repeated are those of clients/calls.json, which every client reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import grpc
+
+CALLS: dict[str, Any] = json.loads(resources.files("fsdpd").joinpath("calls.json").read_text())
+DEFAULT_ADDRESS = "127.0.0.1:7777"
+
+
+def deadline_s(method: str) -> float:
+    seconds: dict[str, float] = CALLS["deadline_seconds"]
+    return float(seconds.get(method, seconds["default"]))
+
+
+def _word(text: str, origin: str) -> str:
+    word = text.strip()
+    if not word or not all("!" <= char <= "~" for char in word):
+        raise ValueError(f"{origin} is to hold one word, without spaces or line ends")
+    return word
+
+
+class _FileToken(grpc.AuthMetadataPlugin):
+    """The token of a file, read with each call: who replaces it need not start the program again."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    def read(self) -> str:
+        if self.path.stat().st_mode & stat.S_IROTH:
+            raise PermissionError(f"{self.path}: every user of this machine may read the token; chmod o-r")
+        return _word(self.path.read_text(), str(self.path))
+
+    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
+        try:
+            callback((("authorization", f"Bearer {self.read()}"),), None)
+        except (OSError, ValueError) as error:
+            callback((), error)
+
+
+class Connection:
+    """How a channel is made. An argument that is None is taken from its variable: `address` from FSDPD_SERVER,
+    `ca_file` from FSDPD_COORDINATOR_CA, `token_file` from FSDPD_TOKEN_FILE, `token` from FSDPD_TOKEN, which counts
+    where no file is named. Without an authority the connection is plaintext, and no token is sent."""
+
+    def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
+                 token_file: str | os.PathLike[str] | None = None, token: str | None = None,
+                 environ: Mapping[str, str] = os.environ) -> None:
+        self.address = address or environ.get("FSDPD_SERVER") or DEFAULT_ADDRESS
+        host, colon, port = self.address.rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise ValueError(f"{self.address!r} is not HOST:PORT")
+        if ca_file is None:
+            ca_file = environ.get("FSDPD_COORDINATOR_CA")
+        # A token that was given goes before a file that the environment names.
+        if token_file is None and token is None:
+            token_file = environ.get("FSDPD_TOKEN_FILE")
+        if token_file is None and token is None:
+            token = environ.get("FSDPD_TOKEN")
+        self.credentials = self._credentials(ca_file, token_file, token)
+
+    @staticmethod
+    def _credentials(ca_file: str | os.PathLike[str] | None, token_file: str | os.PathLike[str] | None,
+                     token: str | None) -> grpc.ChannelCredentials | None:
+        if not ca_file:
+            return None
+        trusted = pathlib.Path(ca_file).read_bytes()
+        if b"-----BEGIN CERTIFICATE-----" not in trusted:
+            raise ValueError(f"{os.fspath(ca_file)} holds no certificate in PEM")
+        channel = grpc.ssl_channel_credentials(trusted)
+        if token_file:
+            plugin = _FileToken(pathlib.Path(token_file))
+            plugin.read()  # A fault of it is told here rather than with the first call.
+            return grpc.composite_channel_credentials(channel, grpc.metadata_call_credentials(plugin))
+        if token:
+            return grpc.composite_channel_credentials(
+                channel, grpc.access_token_call_credentials(_word(token, "the token")))
+        return channel
+
+    @property
+    def options(self) -> list[tuple[str, Any]]:
+        return [
+            ("grpc.service_config", json.dumps(CALLS["service_config"])),
+            ("grpc.enable_retries", 1),
+            ("grpc.max_receive_message_length", CALLS["max_message_bytes"]),
+            ("grpc.max_metadata_size", CALLS["max_metadata_bytes"]),
+            ("grpc.keepalive_time_ms", CALLS["keepalive_seconds"] * 1000),
+            ("grpc.keepalive_timeout_ms", CALLS["keepalive_timeout_seconds"] * 1000),
+            ("grpc.initial_reconnect_backoff_ms", CALLS["reconnect_first_ms"]),
+            ("grpc.max_reconnect_backoff_ms", CALLS["reconnect_longest_ms"]),
+            ("grpc.enable_http_proxy", 0),  # No proxy stands between the parts of one cluster.
+        ]
+
+    def channel(self) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address, self.options)
+        return grpc.secure_channel(self.address, self.credentials, self.options)
+
+    def async_channel(self) -> grpc.aio.Channel:
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.address, self.options)
+        return grpc.aio.secure_channel(self.address, self.credentials, self.options)

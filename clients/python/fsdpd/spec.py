@@ -1,0 +1,262 @@
+"""A job spec as people and programs write it becomes a JobSpec, by the rules of fsdpctl (client/spec_text.h): names as
+in the proto or in camelCase, enums by short or full names, `auto`, sizes ("1.5GiB"), 1e4 as a whole number, `env` as a
+map.
+
+Every fault of the text is found, with its field and place; what values mean together the coordinator judges.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import grpc
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from fsdpd import text_tree
+from fsdpd.errors import SpecError
+from fsdpd.text_tree import Node, Place
+from fsdpd.v1.job_pb2 import JobSpec, Variable
+from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
+
+# A message; a mapping of fields; YAML or JSON as text; or the path of a file with that.
+SpecSource = JobSpec | Mapping[str, Any] | str | os.PathLike[str]
+
+_MAX_FAULTS = 100
+_DECIMAL = re.compile(r"[+-]?(?:\d|\.)[\d.eE+-]*\Z")
+_SIZE = re.compile(r"(.*?)(KiB|MiB|GiB|TiB|KB|MB|GB|TB|B|) *\Z", re.DOTALL)
+_UNIT_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
+               "TiB": 2**40}
+_MAX_EXACT = 2**53  # Beyond it a double no longer says which integer was meant.
+
+
+def read_spec(source: SpecSource) -> JobSpec:
+    """Relative paths of token files, checkpoints and plug-ins become absolute: from the file's folder, or the working
+    directory where there is no file. SpecError with every fault of the text."""
+    if isinstance(source, JobSpec):
+        return source
+    folder = pathlib.Path.cwd()
+    if isinstance(source, os.PathLike):
+        path = pathlib.Path(source)
+        folder = path.absolute().parent
+        root, fault = text_tree.parse(path.read_bytes(), str(source))
+    elif isinstance(source, str):
+        root, fault = text_tree.parse(source.encode(), "<text>")
+    else:
+        root, fault = text_tree.of_values(source), None
+    reader = _Reader()
+    spec = JobSpec()
+    if fault is not None:
+        reader.faults.append(fault)
+    elif root.kind == "null":
+        reader.fault(root.place, "no_value", "", "the spec is empty",
+                     "write at least name, model, data and train.steps")
+    else:
+        reader.message(root, "", spec)
+    if reader.faults:
+        count = len(reader.faults)
+        raise SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
+                        reason="BAD_SPEC", faults=reader.faults)
+    _make_absolute(spec, folder)
+    return spec
+
+
+def _make_absolute(spec: JobSpec, folder: pathlib.Path) -> None:
+    def absolute(path: str) -> str:
+        return os.path.normpath(folder / path) if path else path
+
+    for file in [*spec.data.tokens, *spec.data.validation]:
+        file.path = absolute(file.path)
+        file.mask = absolute(file.mask)
+    if spec.HasField("checkpoint"):
+        spec.checkpoint.dir = absolute(spec.checkpoint.dir)
+        spec.checkpoint.load = absolute(spec.checkpoint.load)
+    if spec.model.WhichOneof("source") == "plugin":
+        spec.model.plugin.path = absolute(spec.model.plugin.path)
+
+
+def _short_names(field: FieldDescriptor) -> dict[str, int]:
+    assert field.enum_type is not None
+    # The zero value's name tells the prefix: STRATEGY_UNSPECIFIED.
+    prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return {value.name.removeprefix(prefix).lower(): value.number for value in field.enum_type.values if value.number}
+
+
+def _bytes(text: str) -> int | None:
+    match = _SIZE.match(text)
+    try:
+        size = float(match[1]) * _UNIT_BYTES[match[2]] if match else -1.0
+    except ValueError:
+        return None
+    return round(size) if 0 <= size < 9.2e18 else None
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def fault(self, place: Place, rule: str, field: str, reason: str, fix: str) -> None:
+        if len(self.faults) < _MAX_FAULTS:
+            self.faults.append(Fault(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
+                                     file=place.file, line=place.line, column=place.column))
+
+    def message(self, node: Node, path: str, message: Message) -> None:
+        if node.kind == "null":
+            return self._no_value(node, path, "write {} for the defaults")
+        type_ = cast(Descriptor, message.DESCRIPTOR)
+        names = [field.name for field in type_.fields]
+        if node.kind != "map":
+            return self._wrong_type(node, path, "a group of fields", f"its fields: {', '.join(names)}")
+        message.SetInParent()
+        seen: dict[str, FieldDescriptor] = {}
+        for key, place, child in node.fields:
+            field = type_.fields_by_name.get(key) or type_.fields_by_camelcase_name.get(key)
+            if field is None:
+                self._unknown(place, f"{path}.{key}" if path else key, key, names)
+                continue
+            field_path = f"{path}.{field.name}" if path else field.name
+            if field.name in seen:
+                self.fault(place, "duplicate_field", field_path, f"{field_path} is written twice", "keep one")
+                continue
+            other = next((each for each in seen.values() if _exclude(each, field)), None)
+            seen[field.name] = field
+            if other is not None:
+                self.fault(place, "two_of_oneof", field_path, f"{field.name} and {other.name} exclude each other",
+                           "keep one of them")
+                continue
+            self._field(child, field_path, message, field)
+        return None
+
+    def _unknown(self, place: Place, path: str, key: str, names: Sequence[str]) -> None:
+        meant = [f"{key}_bytes"] if f"{key}_bytes" in names else difflib.get_close_matches(key.lower(), names, 1)
+        self.fault(place, "unknown_field", path, f"unknown field {path}",
+                   f"did you mean {meant[0]}?" if meant else f"fields here: {', '.join(names) or 'none, write {}'}")
+
+    def _no_value(self, node: Node, path: str, instead: str) -> None:
+        self.fault(node.key_place or node.place, "no_value", path, "has no value", f"{instead}, or leave the field out")
+
+    def _wrong_type(self, node: Node, path: str, wanted: str, fix: str) -> None:
+        got = f"'{node.text[:80]}'" if node.kind == "scalar" else node.what
+        self.fault(node.place, "wrong_type", path, f"{got} is not {wanted}", fix)
+
+    def _field(self, node: Node, path: str, message: Message, field: FieldDescriptor) -> None:
+        if not field.is_repeated:
+            return self._value(node, path, message, field)
+        if field.message_type is Variable.DESCRIPTOR and node.kind == "map":
+            return self._variables(node, path, getattr(message, field.name))
+        if node.kind != "list":
+            return self._wrong_type(node, path, "a list", "write [...]")
+        for index, item in enumerate(node.items):
+            self._value(item, f"{path}[{index}]", message, field)
+        return None
+
+    def _variables(self, node: Node, path: str, variables: Any) -> None:
+        """{NAME: value}: any scalar is a text here, 1 and true too."""
+        for index, (key, _, child) in enumerate(node.fields):
+            if child.kind == "scalar":
+                variables.add(name=key, value=child.text)
+            elif child.kind == "null":
+                self._no_value(child, f"{path}[{index}].value", "write one, \"\" for an empty one")
+            else:
+                self._wrong_type(child, f"{path}[{index}].value", "a single value", "write NAME: value")
+
+    def _value(self, node: Node, path: str, message: Message, field: FieldDescriptor) -> None:
+        """One value: of a singular field, or to append to a repeated one."""
+        holder = getattr(message, field.name)
+        if field.message_type is not None:
+            return self.message(node, path, holder.add() if field.is_repeated else holder)
+        if node.kind == "null":
+            return self._no_value(node, path, "write one")
+        if node.kind != "scalar":
+            return self._wrong_type(node, path, "a single value", "write one")
+        # An `optional` scalar, which has presence, and an enum, whose 0 stands for auto.
+        may_be_auto = field.enum_type is not None or (field.has_presence and field.containing_oneof is not None)
+        if may_be_auto and not field.is_repeated and node.text == "auto":
+            return None
+        value = self._scalar(node, path, field)
+        if value is None:
+            return None
+        if field.is_repeated:
+            holder.append(value)
+        else:
+            setattr(message, field.name, value)
+        return None
+
+    def _scalar(self, node: Node, path: str, field: FieldDescriptor) -> str | bool | int | float | None:
+        """None where it is a fault, which is told."""
+        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            # Where a template had nothing to fill in, the default would be taken without a word.
+            if not node.text and not field.is_repeated and field.full_name != "fsdpd.v1.Variable.value":
+                self._no_value(node, path, "write one")
+                return None
+            return node.text
+        if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+            if node.quoted or node.text not in ("true", "false"):
+                self._wrong_type(node, path, "true or false", "write true or false")
+                return None
+            return node.text == "true"
+        if field.enum_type is not None:
+            return self._enum(node, path, field)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_INT64:
+            return self._integer(node, path, field)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+            return self._double(node, path)
+        raise NotImplementedError(f"{field.full_name} is of a type that no spec has had so far")
+
+    def _enum(self, node: Node, path: str, field: FieldDescriptor) -> int | None:
+        names = _short_names(field)
+        assert field.enum_type is not None
+        full = field.enum_type.values_by_name.get(node.text)
+        if node.text in names or (full is not None and full.number):
+            return names[node.text] if full is None else full.number
+        self.fault(node.place, "unknown_value", path, f"'{node.text[:80]}' is not a value of {path}",
+                   f"write one of {', '.join(names)}")
+        return None
+
+    def _integer(self, node: Node, path: str, field: FieldDescriptor) -> int | None:
+        if re.fullmatch(r"[+-]?\d+", node.text) and -2**63 <= int(node.text) < 2**63:
+            return int(node.text)
+        number = self._number(node.text)
+        if number is not None and abs(number) > _MAX_EXACT:
+            self._out_of_range(node, path, "all digits of a whole number, 18 at most")
+            return None
+        if number is not None and number == int(number):  # 1e4 and 2.0 are whole.
+            return int(number)
+        if field.name.endswith("_bytes"):
+            size = _bytes(node.text)
+            if size is None:
+                self._wrong_type(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB")
+            return size
+        self._wrong_type(node, path, "a whole number", "write digits, as in 100")
+        return None
+
+    def _double(self, node: Node, path: str) -> float | None:
+        number = self._number(node.text)
+        if number is None:
+            self._wrong_type(node, path, "a number", "write one, as in 0.1 or 1e-3")
+            return None
+        if math.isfinite(number):
+            return number
+        self._out_of_range(node, path, "a number of at most 308 digits")
+        return None
+
+    @staticmethod
+    def _number(text: str) -> float | None:
+        try:
+            return float(text) if _DECIMAL.match(text) else None
+        except ValueError:
+            return None
+
+    def _out_of_range(self, node: Node, path: str, instead: str) -> None:
+        self.fault(node.place, "out_of_range", path, f"{node.text[:80]} does not fit", f"write {instead}")
+
+
+def _exclude(one: FieldDescriptor, other: FieldDescriptor) -> bool:
+    """Members of one oneof; an `optional` field has one of its own."""
+    return one.containing_oneof is not None and one.containing_oneof is other.containing_oneof

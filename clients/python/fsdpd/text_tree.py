@@ -1,0 +1,141 @@
+"""YAML (JSON is a subset of it) as a tree of texts that know where they were written, with the bounds that fsdpctl has
+(base/yaml_tree.h): what `1e4` or `yes` is says the field that it is written for, not YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
+
+_MAX_BYTES = 1 << 20
+_MAX_DEPTH = 32
+_MAX_NODES = 20_000
+_NULLS = ("", "~", "null", "Null", "NULL")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHAT = {"null": "nothing", "list": "a list", "map": "a group of fields"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Line and column from 1; 0 where it was not written in a text."""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+
+@dataclass
+class Node:
+    kind: str  # null, scalar, list or map
+    place: Place
+    text: str = ""  # Of a scalar.
+    quoted: bool = False  # Of a scalar: in quotes or as a block.
+    items: list[Node] = field(default_factory=list)
+    fields: list[tuple[str, Place, Node]] = field(default_factory=list)
+    key_place: Place | None = None  # Of a map's value.
+
+    @property
+    def what(self) -> str:
+        return _WHAT.get(self.kind, "a single value")
+
+
+class _Refused(Exception):
+    def __init__(self, place: Place, rule: str, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fault = Fault(rule=rule, severity=SEVERITY_ERROR, reason=reason, fix=fix, file=place.file, line=place.line,
+                           column=place.column)
+
+
+def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
+    """An empty text is a null root. With a fault the tree is not to be used."""
+    nothing = Node("null", Place(file, 1, 1))
+    try:
+        if len(text) > _MAX_BYTES:
+            raise _Refused(nothing.place, "too_large", f"more than {_MAX_BYTES} bytes", "shorten the file")
+        return _Builder(file).build(yaml.parse(text.decode(), Loader=_LOADER)) or nothing, None
+    except _Refused as refused:
+        return nothing, refused.fault
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        column = error.start - text.rfind(b"\n", 0, error.start)
+        return nothing, _Refused(Place(file, line, column), "not_utf8", f"byte 0x{text[error.start]:02x} is not UTF-8",
+                                 "save the file as UTF-8").fault
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else nothing.place
+        return nothing, _Refused(place, "syntax", getattr(error, "problem", None) or str(error), "").fault
+
+
+def of_values(value: Any, depth: int = 0) -> Node:
+    """Python's values, as YAML would have written them."""
+    place = Place()
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
+    if value is None:
+        return Node("null", place)
+    if isinstance(value, Mapping):
+        return Node("map", place, fields=[(str(key), place, of_values(each, depth + 1)) for key, each in value.items()])
+    if isinstance(value, bool):
+        return Node("scalar", place, "true" if value else "false")
+    if isinstance(value, (int, float)):
+        return Node("scalar", place, repr(value))
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return Node("list", place, items=[of_values(each, depth + 1) for each in value])
+    return Node("scalar", place, str(value), quoted=True)
+
+
+class _Builder:
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._nodes = 0
+
+    def build(self, events: Iterator[Any]) -> Node | None:
+        root: Node | None = None
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+                raise _Refused(self._place(event), "several_documents", "a second document starts here",
+                               "write one spec per file")
+            if isinstance(event, (yaml.NodeEvent, yaml.CollectionStartEvent)):
+                root = self._node(event, events, 0)
+        return root
+
+    def _place(self, event: Any) -> Place:
+        return Place(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        place = self._place(event)
+        self._nodes += 1
+        if isinstance(event, yaml.AliasEvent):
+            raise _Refused(place, "alias", "aliases (*name) are not allowed", "write the value out")
+        if event.anchor:
+            raise _Refused(place, "alias", "anchors (&name) are not allowed", "write the value out")
+        if event.tag and event.tag != "!":
+            raise _Refused(place, "tag", "tags (!name) are not allowed", "leave it out")
+        if self._nodes > _MAX_NODES:
+            raise _Refused(place, "too_large", f"more than {_MAX_NODES} values", "shorten the file")
+        if isinstance(event, yaml.ScalarEvent):
+            plain = not event.style
+            if plain and event.value in _NULLS:
+                return Node("null", place)
+            return Node("scalar", place, event.value, quoted=not plain)
+        if depth >= _MAX_DEPTH:
+            raise _Refused(place, "too_deep", f"nested deeper than {_MAX_DEPTH} levels", "")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Node("list", place, items=list(self._items(events, depth)))
+        return Node("map", place, fields=list(self._fields(events, depth)))
+
+    def _items(self, events: Iterator[Any], depth: int) -> Iterator[Node]:
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            yield self._node(event, events, depth + 1)
+
+    def _fields(self, events: Iterator[Any], depth: int) -> Iterator[tuple[str, Place, Node]]:
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key = self._node(event, events, depth + 1)
+            if key.kind != "scalar":
+                raise _Refused(key.place, "bad_key", f"a field's name is {key.what}", "write a plain name")
+            value = self._node(next(events), events, depth + 1)
+            value.key_place = key.place
+            yield key.text, key.place, value

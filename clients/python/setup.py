@@ -1,0 +1,41 @@
+"""What pyproject.toml cannot say: stubs are made from the clone's protos, and the version is the daemons'.
+
+Nothing is written into the clone: stubs go where setuptools collects the wheel, which is a temporary folder.
+"""
+
+import atexit
+import pathlib
+import re
+import shutil
+import tempfile
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+if not (ROOT / "proto/fsdpd/v1").is_dir():
+    raise SystemExit("fsdpd is built from a clone of its repository, which has the protos: pip install CLONE/clients/python")
+
+
+class BuildWithStubs(build_py):
+    def run(self):
+        super().run()
+        # Of [build-system].requires, which is not there yet when setuptools asks for the package's name.
+        from grpc_tools import protoc
+
+        out = pathlib.Path(self.build_lib)
+        protos = [f"fsdpd/v1/{name}.proto" for name in ("job", "plan", "telemetry", "coordinator", "reason")]
+        command = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", *protos]
+        if protoc.main(command) != 0 or protoc.main([
+                "protoc", f"-I{ROOT / 'proto'}", f"--grpc_python_out={out}", "fsdpd/v1/coordinator.proto"]) != 0:
+            raise SystemExit("protoc failed; what it said is above")
+        shutil.copy(ROOT / "clients/calls.json", out / "fsdpd")
+
+
+scratch = tempfile.mkdtemp(prefix="fsdpd-wheel-")
+atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+setup(
+    version=re.search(r'kVersion\[\] = "(.*)"', (ROOT / "base/version.h").read_text()).group(1),
+    cmdclass={"build_py": BuildWithStubs},
+    options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}},
+)

@@ -1,0 +1,58 @@
+"""The Python client is the wheel that users install: built from the tree, unpacked, and imported from there. Its stubs
+are then those of the harness too, so this comes before anything else imports them."""
+
+import atexit
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from harness.programs import ROOT
+
+TOOLS = ROOT / ".tools/bin"
+
+
+def install_wheel():
+    """The folder with the package."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    pip = [TOOLS / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, ROOT / "clients/python"],
+                   check=True)
+    wheel, = folder.glob("fsdpd-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
+    return folder / "site"
+
+
+if "fsdpd" in sys.modules:
+    raise pytest.UsageError("tests/clients runs in a process of its own: other folders' stubs are imported already")
+SITE = install_wheel()
+sys.path.insert(0, str(SITE))
+
+import fsdpd  # noqa: E402, F401
+from harness.cluster import Cluster  # noqa: E402
+from harness.security import Security  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def site():
+    """Where the wheel is unpacked."""
+    return SITE
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """A cluster that asks who calls, for all tests that leave it as it is."""
+    folder = tmp_path_factory.mktemp("shared")
+    with Cluster(folder, agents=1, slots=2, security=Security(folder / "security")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A cluster that the test may break."""
+    with Cluster(tmp_path / "cluster", agents=1, slots=2, security=Security(tmp_path / "security")) as cluster:
+        yield cluster

@@ -1,0 +1,27 @@
+"""What the tests of all clients submit, and how a client is told who it is."""
+
+import os
+
+import yaml
+
+from harness.specs import spec
+
+
+def small(steps=5, **sections):
+    """On the one node with two slots that these tests have."""
+    return spec(steps, **{"resources": {"nodes": 1, "ranks_per_node": 2}, **sections})
+
+
+def failing(folder):
+    """Its ranks find no tokens."""
+    return small(data={"synthetic": None, "tokens": [{"path": str(folder / "nothing-here"), "type": "u8"}]})
+
+
+def environment(cluster, person="ada", **more):
+    return {**os.environ, "FSDPD_SERVER": cluster.address, **cluster.security.environment(person), **more}
+
+
+def written(folder, made, name="job.yaml"):
+    path = folder / name
+    path.write_text(yaml.safe_dump(made))
+    return path

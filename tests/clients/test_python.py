@@ -1,0 +1,265 @@
+"""The Python package against a real coordinator, agent and ranks, over TLS with tokens."""
+
+import asyncio
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import fsdpd
+import pytest
+
+from clients.conftest import TOOLS
+from clients.jobs import environment, failing, small, written
+from harness.programs import ROOT
+from harness.security import new_token
+from harness.specs import ENDLESS
+from harness.wait import wait_until
+
+
+def client_of(cluster, person="ada"):
+    return fsdpd.Client(environ=environment(cluster, person))
+
+
+@pytest.fixture
+def client(shared):
+    with client_of(shared) as made:
+        yield made
+
+
+def test_a_spec_is_validated_planned_submitted_and_followed(client):
+    spec = small(steps=4)
+    assert {fault.severity for fault in client.validate(spec)} <= {3}, "warnings only"
+    assert client.plan(spec).world == 2
+    submission = client.submit(spec)
+    again = client.submit(spec, request_id=submission.request_id)
+    assert again.job.id == submission.job.id
+    updates = list(client.watch(submission.job.id))
+    jobs = [update.job for update in updates if isinstance(update, fsdpd.JobChanged)]
+    assert jobs[-1].state == fsdpd.JobState.JOB_STATE_SUCCEEDED
+    assert [event.message for update in updates if isinstance(update, fsdpd.JobChanged) for event in update.events] == \
+        [event.message for event in jobs[-1].events]
+    lines = list(client.logs(submission.job.id, rank=1))
+    assert lines and {line.rank for line in lines} == {1}
+    assert client.get(submission.job.id).id in {job.id for job in client.jobs(
+        states=[fsdpd.JobState.JOB_STATE_SUCCEEDED])}
+    client.delete(submission.job.id)
+    with pytest.raises(fsdpd.NotFound) as raised:
+        client.get(submission.job.id)
+    assert raised.value.reason == "JOB_NOT_FOUND"
+
+
+def test_jobs_of_many_pages_are_one_iterator(client, monkeypatch):
+    monkeypatch.setattr(fsdpd.calls, "PAGE", 2)
+    # No cluster has such nodes: these stay where they are.
+    made = [client.submit(small(resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100})).job.id
+            for _ in range(5)]
+    assert [job.id for job in client.jobs(states=[fsdpd.JobState.JOB_STATE_QUEUED])] == made[::-1]
+    for job_id in made:
+        client.cancel(job_id, reason="a test's end")
+
+
+def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
+    job_id = client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")})).job.id
+    client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
+    next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone))
+    client.pause(job_id, reason="for a while")
+    paused = client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_PAUSED)
+    assert paused.pause.step > 0 and paused.checkpoints[-1].step == paused.pause.step
+    with pytest.raises(fsdpd.WrongState) as raised:
+        client.delete(job_id)
+    assert raised.value.reason == "JOB_NOT_ENDED" and job_id in raised.value.message
+    client.resume(job_id)
+    client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
+    client.cancel(job_id, grace_s=0)
+    assert client.wait(job_id).state == fsdpd.JobState.JOB_STATE_CANCELLED
+    assert client.retry(job_id).state == fsdpd.JobState.JOB_STATE_QUEUED
+    client.cancel(job_id, grace_s=0)
+    client.wait(job_id)
+
+
+def test_a_node_is_cordoned_and_opened(client):
+    assert client.cordon("node-0", reason="a fan").cordon.reason == "a fan"
+    assert client.nodes()[0].HasField("cordon")
+    assert not client.uncordon("node-0").HasField("cordon")
+    with pytest.raises(fsdpd.NotFound):
+        client.cordon("node-99")
+    assert client.version() == client.nodes()[0].version
+
+
+def test_faults_of_the_coordinator_are_data(client):
+    bad = small(train={"global_batch": 3})
+    with pytest.raises(fsdpd.SpecError) as raised:
+        client.submit(bad)
+    assert "train.global_batch" in {fault.field for fault in raised.value.faults}
+    assert raised.value.reason == "BAD_SPEC" and all(fault.fix for fault in raised.value.faults)
+    with pytest.raises(fsdpd.AlreadyExists):
+        client.submit(small(steps=2), request_id="one-id")
+        client.submit(small(steps=3), request_id="one-id")
+    for job in client.jobs():
+        client.cancel(job.id, grace_s=0)
+
+
+def test_who_may_not_is_told_what_is_needed(shared, tmp_path):
+    with client_of(shared, "vera") as viewer:
+        with pytest.raises(fsdpd.NotPermitted) as raised:
+            viewer.submit(small())
+        assert raised.value.reason == "ROLE_NEEDED" and raised.value.metadata["needed"] == "submitter"
+    _, unknown = new_token(tmp_path, "eve", "admin")
+    with fsdpd.Client(shared.address, ca_file=shared.security.pki / "ca.crt", token_file=unknown) as stranger:
+        with pytest.raises(fsdpd.NotPermitted) as raised:
+            stranger.nodes()
+        assert raised.value.reason == "UNKNOWN_TOKEN"
+    unknown.chmod(0o644)
+    with pytest.raises(PermissionError):
+        fsdpd.Client(shared.address, ca_file=shared.security.pki / "ca.crt", token_file=unknown)
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        fsdpd.Client("nonsense", environ={})
+
+
+def test_a_token_that_is_replaced_counts_from_the_next_call(shared, tmp_path):
+    _, unknown = new_token(tmp_path, "eve", "admin")
+    known = unknown.read_text()
+    unknown.write_text(shared.security.token("ada"))
+    with fsdpd.Client(shared.address, ca_file=shared.security.pki / "ca.crt", token_file=unknown) as client:
+        client.nodes()
+        unknown.write_text(known)
+        with pytest.raises(fsdpd.NotPermitted):
+            client.nodes()
+
+
+def test_no_coordinator_is_an_error_of_its_own():
+    with fsdpd.Client("127.0.0.1:1", environ={}) as client:
+        with pytest.raises((fsdpd.Unavailable, fsdpd.DeadlineExceeded)) as raised:
+            client.get("nobody-000000", timeout_s=3)
+        assert raised.value.reason == ""
+
+
+class Followed:
+    """What a watch said, held to have neither holes nor anything twice."""
+
+    def __init__(self):
+        self.revisions, self.steps, self.events = [], [], []
+        self.job = None
+
+    def take(self, update):
+        if isinstance(update, fsdpd.JobChanged):
+            self.job = update.job
+            self.revisions.append(update.job.revision)
+            self.events += [(event.unix_nanos, event.message) for event in update.events]
+        else:
+            self.steps.append((update.report.step, update.missed))
+
+    def check(self):
+        assert self.revisions == sorted(set(self.revisions))
+        for (before, _), (step, missed) in zip(self.steps, self.steps[1:]):
+            assert step == before + 1 + missed
+        assert self.events == [(event.unix_nanos, event.message) for event in self.job.events]
+
+
+def crash(cluster):
+    cluster.coordinator.kill()
+    cluster.start_coordinator(listen=cluster.address)
+
+
+def test_a_watch_goes_on_over_a_killed_coordinator(own):
+    with client_of(own) as client:
+        job_id = client.submit(small(steps=ENDLESS)).job.id
+        followed, steps_before = Followed(), None
+        for update in client.watch(job_id):
+            followed.take(update)
+            if steps_before is None and len(followed.steps) == 3:
+                crash(own)
+                steps_before = followed.steps[-1][0]
+            elif steps_before and followed.steps[-1][0] > steps_before + 3 and not followed.job.HasField("cancellation"):
+                client.cancel(job_id, grace_s=0)
+        followed.check()
+        assert followed.job.state == fsdpd.JobState.JOB_STATE_CANCELLED and followed.job.attempt == 1
+
+
+def test_logs_are_followed_over_a_killed_coordinator(own):
+    with client_of(own) as client:
+        job_id = client.submit(small(steps=ENDLESS)).job.id
+        client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(client.logs(job_id, follow=True)))
+        reader.start()
+        wait_until("a step is made", lambda: client.get(job_id).last_step.step > 0)
+        crash(own)
+        wait_until("the coordinator knows the job again", lambda: client.get(job_id).last_step.step > 0)
+        client.cancel(job_id, grace_s=0)
+        client.wait(job_id)
+        reader.join(60)
+        assert not reader.is_alive()
+        whole = [(line.rank, line.text) for line in client.logs(job_id) if not line.notice]
+        for rank in (0, 1):
+            assert [line.text for line in lines if line.rank == rank and not line.notice] == \
+                [text for each, text in whole if each == rank]
+
+
+def test_the_async_client_does_the_same(own):
+    async def follow():
+        async with fsdpd.AsyncClient(environ=environment(own)) as client:
+            job_id = (await client.submit(small(steps=ENDLESS))).job.id
+            assert [job.id async for job in client.jobs()] == [job_id]
+            followed, crashed = Followed(), False
+            async for update in client.watch(job_id):
+                followed.take(update)
+                if not crashed and len(followed.steps) == 3:
+                    crashed = True
+                    await asyncio.to_thread(crash, own)
+                elif crashed and len(followed.steps) > 6 and not followed.job.HasField("cancellation"):
+                    await client.cancel(job_id, grace_s=0)
+            followed.check()
+            assert (await client.wait(job_id)).state == fsdpd.JobState.JOB_STATE_CANCELLED
+            assert [line async for line in client.logs(job_id, rank=0, follow=True)]
+            with pytest.raises(fsdpd.WrongState):
+                await client.resume(job_id)
+
+    asyncio.run(follow())
+
+
+def run_example(cluster, site, run, path):
+    done = subprocess.run([sys.executable, ROOT / "clients/python/examples/orchestrate.py", run, path],
+                          env=environment(cluster, PYTHONPATH=str(site)), capture_output=True, text=True, timeout=120)
+    assert not done.stderr, done.stderr
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, site, tmp_path):
+    path = written(tmp_path, small(steps=6, checkpoint={"dir": "saved"}))
+    code, told = run_example(shared, site, "one", path)
+    assert code == 0 and told[-1]["kind"] == "succeeded" and told[-1]["steps"] == 6
+    # Relative to the spec's folder.
+    assert told[-1]["checkpoints"] and pathlib.Path(told[-1]["checkpoints"][-1]["path"]).is_relative_to(tmp_path)
+    job = next(each["job"] for each in told if each["kind"] == "submitted")
+    code, again = run_example(shared, site, "one", path)
+    assert code == 0 and job == next(each["job"] for each in again if each["kind"] == "submitted")
+
+
+def test_the_example_tells_logs_of_a_job_that_fails(shared, site, tmp_path):
+    code, told = run_example(shared, site, "two", written(tmp_path, failing(tmp_path)))
+    failed = next(each for each in told if each["kind"] == "failed")
+    assert code == 1 and failed["state"] == "JOB_STATE_FAILED" and "nothing-here" in failed["reason"]
+    assert any("nothing-here" in each["line"] for each in told if each["kind"] == "log")
+
+
+def test_the_documented_program_runs(shared, site, tmp_path):
+    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/clients.md").read_text(), re.MULTILINE | re.DOTALL)
+    program = next(block for block in blocks if "fsdpd.Client(" in block)
+    # Who it is then comes from the environment.
+    program = program.replace('"coordinator.example:7777", ca_file="ca.crt", token_file="alice.token"', "")
+    written(tmp_path, small(steps=3))
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                          env=environment(shared, PYTHONPATH=str(site)))
+    assert done.returncode == 0 and "\n3 " in done.stdout, done
+
+
+def test_the_package_has_types(site):
+    command = [TOOLS / "mypy", "--config-file", ROOT / "clients/python/pyproject.toml", "--cache-dir", "/dev/null",
+               "--python-executable", TOOLS / "python", site / "fsdpd"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert (site / "fsdpd/py.typed").exists()
