@@ -1,0 +1,180 @@
+package fsdpd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"iter"
+	"time"
+
+	"fsdpd/clients/go/api"
+
+	"google.golang.org/grpc"
+)
+
+const pageSize = 100
+
+// Client calls one coordinator. Safe for several goroutines. A call without a deadline gets that of calls.json; one
+// that finds no coordinator is tried again for some seconds, where it may be repeated.
+type Client struct {
+	connection   *grpc.ClientConn
+	stub         api.CoordinatorClient
+	reconnectFor time.Duration
+}
+
+// New connects when it is first called, so an error here is of the options.
+func New(options Options) (*Client, error) {
+	address, err := options.address()
+	if err != nil {
+		return nil, err
+	}
+	dial, err := options.dialOptions()
+	if err != nil {
+		return nil, err
+	}
+	connection, err := grpc.NewClient(address, dial...)
+	if err != nil {
+		return nil, err
+	}
+	reconnectFor := options.ReconnectFor
+	if reconnectFor == 0 {
+		reconnectFor = time.Duration(calls.FollowReconnectSeconds) * time.Second
+	}
+	return &Client{connection, api.NewCoordinatorClient(connection), reconnectFor}, nil
+}
+
+// Close ends every stream too.
+func (c *Client) Close() error { return c.connection.Close() }
+
+type method[Q, R any] func(context.Context, *Q, ...grpc.CallOption) (*R, error)
+
+func call[Q, R any](ctx context.Context, name string, method method[Q, R], request *Q) (*R, error) {
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, calls.deadline(name))
+		defer cancel()
+	}
+	response, err := method(ctx, request)
+	if err != nil {
+		return nil, fromRPC(err)
+	}
+	return response, nil
+}
+
+// Submission is what became of a Submit.
+type Submission struct {
+	Job       *api.Job
+	Faults    []*api.Fault // Values that were adjusted, and warnings.
+	RequestID string       // Finds the same job again.
+}
+
+// Submit queues a job. With the same requestID (at most 64 characters; empty: a new one) and spec it is the same job,
+// however often and from wherever it is submitted.
+func (c *Client) Submit(ctx context.Context, spec *api.JobSpec, requestID string) (*Submission, error) {
+	if requestID == "" {
+		var random [16]byte
+		rand.Read(random[:]) // Never fails.
+		requestID = hex.EncodeToString(random[:])
+	}
+	response, err := call(ctx, "SubmitJob", c.stub.SubmitJob, &api.SubmitJobRequest{Spec: spec, RequestId: requestID})
+	if err != nil {
+		return nil, err
+	}
+	return &Submission{response.GetJob(), response.GetFaults(), requestID}, nil
+}
+
+// Validate has all faults of a spec.
+func (c *Client) Validate(ctx context.Context, spec *api.JobSpec) ([]*api.Fault, error) {
+	response, err := call(ctx, "ValidateJob", c.stub.ValidateJob, &api.ValidateJobRequest{Spec: spec})
+	return response.GetFaults(), err
+}
+
+// Plan says what a spec would do.
+func (c *Client) Plan(ctx context.Context, spec *api.JobSpec) (*api.Plan, error) {
+	response, err := call(ctx, "PlanJob", c.stub.PlanJob, &api.PlanJobRequest{Spec: spec})
+	return response.GetPlan(), err
+}
+
+// Get is the job as it is now.
+func (c *Client) Get(ctx context.Context, id string) (*api.Job, error) {
+	response, err := call(ctx, "GetJob", c.stub.GetJob, &api.GetJobRequest{Id: id})
+	return response.GetJob(), err
+}
+
+// Jobs are all, newest first; of all states where none is named. An error is the last that comes.
+func (c *Client) Jobs(ctx context.Context, states ...api.JobState) iter.Seq2[*api.Job, error] {
+	return func(yield func(*api.Job, error) bool) {
+		request := &api.ListJobsRequest{PageSize: pageSize, States: states}
+		for {
+			page, err := call(ctx, "ListJobs", c.stub.ListJobs, request)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, job := range page.GetJobs() {
+				if !yield(job, nil) {
+					return
+				}
+			}
+			if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
+func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
+	request := &api.CancelJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
+	response, err := call(ctx, "CancelJob", c.stub.CancelJob, request)
+	return response.GetJob(), err
+}
+
+// Pause has a job's ranks save and leave, within `grace` seconds; nil: the coordinator's default.
+func (c *Client) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
+	request := &api.PauseJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
+	response, err := call(ctx, "PauseJob", c.stub.PauseJob, request)
+	return response.GetJob(), err
+}
+
+// Resume queues a paused job again.
+func (c *Client) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
+	response, err := call(ctx, "ResumeJob", c.stub.ResumeJob, &api.ResumeJobRequest{Id: id, Reason: reason})
+	return response.GetJob(), err
+}
+
+// Retry queues a failed or cancelled job again, under its id.
+func (c *Client) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
+	response, err := call(ctx, "RetryJob", c.stub.RetryJob, &api.RetryJobRequest{Id: id, Reason: reason})
+	return response.GetJob(), err
+}
+
+// Delete forgets an ended job. Not tried again: of a repeated call nobody could say whether the first one was heard.
+func (c *Client) Delete(ctx context.Context, id string) (*api.Job, error) {
+	response, err := call(ctx, "DeleteJob", c.stub.DeleteJob, &api.DeleteJobRequest{Id: id})
+	return response.GetJob(), err
+}
+
+// Nodes are the agents that the coordinator knows.
+func (c *Client) Nodes(ctx context.Context) ([]*api.Node, error) {
+	response, err := call(ctx, "ListNodes", c.stub.ListNodes, &api.ListNodesRequest{})
+	return response.GetNodes(), err
+}
+
+// Cordon has no job placed on a node any more.
+func (c *Client) Cordon(ctx context.Context, node, reason string) (*api.Node, error) {
+	response, err := call(ctx, "CordonNode", c.stub.CordonNode, &api.CordonNodeRequest{Node: node, Reason: reason})
+	return response.GetNode(), err
+}
+
+// Uncordon opens a node again.
+func (c *Client) Uncordon(ctx context.Context, node string) (*api.Node, error) {
+	response, err := call(ctx, "UncordonNode", c.stub.UncordonNode, &api.UncordonNodeRequest{Node: node})
+	return response.GetNode(), err
+}
+
+// Version is the coordinator's.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	response, err := call(ctx, "GetVersion", c.stub.GetVersion, &api.GetVersionRequest{})
+	return response.GetVersion(), err
+}

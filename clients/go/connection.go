@@ -1,0 +1,169 @@
+package fsdpd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	_ "embed" // calls.json
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// DefaultAddress is where a coordinator listens unless told otherwise.
+const DefaultAddress = "127.0.0.1:7777"
+
+// Limits, deadlines and what is repeated: every client reads them from one file (clients/calls.json).
+//
+//go:embed calls.json
+var callsText []byte
+
+var calls = readCalls(callsText)
+
+type callsFile struct {
+	DeadlineSeconds        map[string]int  `json:"deadline_seconds"`
+	KeepaliveSeconds       int             `json:"keepalive_seconds"`
+	KeepaliveTimeout       int             `json:"keepalive_timeout_seconds"`
+	MaxMessageBytes        int             `json:"max_message_bytes"`
+	MaxMetadataBytes       uint32          `json:"max_metadata_bytes"`
+	ReconnectFirstMs       int             `json:"reconnect_first_ms"`
+	ReconnectLongestMs     int             `json:"reconnect_longest_ms"`
+	FollowReconnectSeconds int             `json:"follow_reconnect_for_seconds"`
+	FollowPauseMs          int             `json:"follow_pause_ms"`
+	ServiceConfig          json.RawMessage `json:"service_config"`
+}
+
+func readCalls(text []byte) callsFile {
+	var read callsFile
+	if err := json.Unmarshal(text, &read); err != nil {
+		panic(fmt.Sprintf("calls.json: %v; run ./generate", err))
+	}
+	return read
+}
+
+func (c callsFile) deadline(method string) time.Duration {
+	seconds, own := c.DeadlineSeconds[method]
+	if !own {
+		seconds = c.DeadlineSeconds["default"]
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// Options say whom to call, whom to trust and who calls. Without an authority the connection is plaintext, and no token
+// is sent.
+type Options struct {
+	Address   string // HOST:PORT; empty: DefaultAddress.
+	CAFile    string // Authorities of the coordinator's certificate, in PEM.
+	TokenFile string // Read with each call, so that a token that is replaced counts at once.
+	Token     string // The token itself, where no file is named.
+	// For how long a watch or a log reader tries to connect again; 0: as calls.json says.
+	ReconnectFor time.Duration
+}
+
+// FromEnvironment is what fsdpctl reads too: FSDPD_SERVER, FSDPD_COORDINATOR_CA, FSDPD_TOKEN_FILE and FSDPD_TOKEN.
+func FromEnvironment() Options {
+	return Options{
+		Address:   os.Getenv("FSDPD_SERVER"),
+		CAFile:    os.Getenv("FSDPD_COORDINATOR_CA"),
+		TokenFile: os.Getenv("FSDPD_TOKEN_FILE"),
+		Token:     os.Getenv("FSDPD_TOKEN"),
+	}
+}
+
+type bearer struct {
+	file, token string
+}
+
+func (b bearer) read() (string, error) {
+	token := b.token
+	if b.file != "" {
+		about, err := os.Stat(b.file)
+		if err != nil {
+			return "", err
+		}
+		if about.Mode().Perm()&0o004 != 0 {
+			return "", fmt.Errorf("%s: every user of this machine may read the token; chmod o-r", b.file)
+		}
+		text, err := os.ReadFile(b.file)
+		if err != nil {
+			return "", err
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r < '!' || r > '~' }) {
+		return "", fmt.Errorf("the token is to be one word, without spaces or line ends")
+	}
+	return token, nil
+}
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := b.read()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+func (b bearer) RequireTransportSecurity() bool { return true }
+
+func (o Options) dialOptions() ([]grpc.DialOption, error) {
+	options := []grpc.DialOption{
+		grpc.WithDefaultServiceConfig(string(calls.ServiceConfig)),
+		grpc.WithDisableServiceConfig(), // None from DNS.
+		grpc.WithNoProxy(),              // None stands between the parts of one cluster.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(calls.MaxMessageBytes)),
+		grpc.WithMaxHeaderListSize(calls.MaxMetadataBytes),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:    time.Duration(calls.KeepaliveSeconds) * time.Second,
+			Timeout: time.Duration(calls.KeepaliveTimeout) * time.Second,
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay:  time.Duration(calls.ReconnectFirstMs) * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.2,
+				MaxDelay:   time.Duration(calls.ReconnectLongestMs) * time.Millisecond,
+			},
+			MinConnectTimeout: calls.deadline("") / 3,
+		}),
+	}
+	if o.CAFile == "" {
+		return append(options, grpc.WithTransportCredentials(insecure.NewCredentials())), nil
+	}
+	trusted, err := os.ReadFile(o.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(trusted) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", o.CAFile)
+	}
+	options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
+	if o.TokenFile == "" && o.Token == "" {
+		return options, nil
+	}
+	caller := bearer{file: o.TokenFile, token: o.Token}
+	if _, err := caller.read(); err != nil { // A fault of it is told here rather than with the first call.
+		return nil, err
+	}
+	return append(options, grpc.WithPerRPCCredentials(caller)), nil
+}
+
+func (o Options) address() (string, error) {
+	if o.Address == "" {
+		return DefaultAddress, nil
+	}
+	if host, port, err := net.SplitHostPort(o.Address); err != nil || host == "" || port == "" {
+		return "", fmt.Errorf("%q is not HOST:PORT", o.Address)
+	}
+	return o.Address, nil
+}

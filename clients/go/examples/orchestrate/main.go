@@ -1,0 +1,134 @@
+// What a service that runs trainings for others does with one: submits it, follows it, and keeps what came of it.
+//
+//	FSDPD_SERVER=coordinator.example:7777 FSDPD_COORDINATOR_CA=ca.crt FSDPD_TOKEN_FILE=service.token \
+//	    orchestrate RUN job.json
+//
+// RUN is the service's own name of the training. It makes the request id, so the same command after a crash of the
+// service finds the job that it submitted before, and a training is never run twice. Prints lines of JSON; exit code 0:
+// succeeded.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	fsdpd "fsdpd/clients/go"
+	"fsdpd/clients/go/api"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const lastLines = 20
+
+type fields map[string]any
+
+func tell(kind string, more fields) {
+	more["kind"] = kind
+	json.NewEncoder(os.Stdout).Encode(more)
+}
+
+// The job as it ended.
+func follow(ctx context.Context, client *fsdpd.Client, id string) (*api.Job, error) {
+	var job *api.Job
+	for update, err := range client.Watch(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if update.Step != nil {
+			tell("step", fields{"step": update.Step.GetStep(), "loss": update.Step.GetLoss(), "missed": update.Missed})
+			continue
+		}
+		job = update.Job
+		for _, event := range update.Events {
+			tell("event", fields{"state": event.GetState().String(), "message": event.GetMessage()})
+		}
+	}
+	return job, nil
+}
+
+func tellLogs(ctx context.Context, client *fsdpd.Client, job *api.Job) error {
+	rank := max(job.GetFailure().GetRank(), 0)
+	for line, err := range client.Logs(ctx, &api.TailLogsRequest{Id: job.GetId(), Rank: &rank, TailLines: lastLines}) {
+		switch status.Code(err) {
+		case codes.OK:
+			tell("log", fields{"rank": line.GetRank(), "line": line.GetLine()})
+		case codes.FailedPrecondition, codes.NotFound: // It was never launched, or its logs are gone.
+			tell("no_logs", fields{"reason": fsdpd.ReasonOf(err)})
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// Whether the training succeeded.
+func orchestrate(ctx context.Context, run, path string) (bool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	spec, err := fsdpd.ReadSpec(text)
+	if err != nil {
+		return false, err
+	}
+	client, err := fsdpd.New(fsdpd.FromEnvironment())
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	submission, err := client.Submit(ctx, spec, "orchestrate-"+run)
+	if err != nil {
+		return false, err
+	}
+	for _, fault := range submission.Faults {
+		tell("warning", fields{"field": fault.GetField(), "reason": fault.GetReason()})
+	}
+	tell("submitted", fields{"job": submission.Job.GetId()})
+	job, err := follow(ctx, client, submission.Job.GetId())
+	if err != nil {
+		return false, err
+	}
+	if job.GetState() != api.JobState_JOB_STATE_SUCCEEDED {
+		tell("failed", fields{"state": job.GetState().String(), "reason": job.GetReason(),
+			"rank": job.GetFailure().GetRank(), "node": job.GetFailure().GetNode()})
+		return false, tellLogs(ctx, client, job)
+	}
+	checkpoints := []fields{}
+	for _, each := range job.GetCheckpoints() {
+		checkpoints = append(checkpoints, fields{"step": each.GetStep(), "path": each.GetPath()})
+	}
+	tell("succeeded", fields{"steps": job.GetLastStep().GetStep(), "loss": job.GetLastStep().GetLoss(),
+		"checkpoints": checkpoints})
+	return true, nil
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: orchestrate RUN job.json")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	succeeded, err := orchestrate(ctx, os.Args[1], os.Args[2])
+	var refused *fsdpd.Error
+	switch {
+	case errors.As(err, &refused) && refused.Reason == "BAD_SPEC":
+		for _, fault := range refused.Faults {
+			tell("fault", fields{"rule": fault.GetRule(), "field": fault.GetField(), "reason": fault.GetReason(),
+				"fix": fault.GetFix()})
+		}
+		tell("error", fields{"reason": refused.Reason, "message": refused.Message})
+		os.Exit(3)
+	case err != nil:
+		tell("error", fields{"reason": fsdpd.ReasonOf(err), "message": err.Error()})
+		os.Exit(2)
+	case !succeeded:
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,88 @@
+package fsdpd
+
+import (
+	"slices"
+	"testing"
+
+	"fsdpd/clients/go/api"
+)
+
+func job(revision int64, attempt int32, events ...string) *api.WatchJobResponse {
+	made := &api.Job{Revision: revision, Attempt: attempt}
+	for index, message := range events {
+		made.Events = append(made.Events, &api.Job_Event{UnixNanos: int64(index), Message: message})
+	}
+	return &api.WatchJobResponse{Update: &api.WatchJobResponse_Job{Job: made}}
+}
+
+func step(number int64) *api.WatchJobResponse {
+	return &api.WatchJobResponse{Update: &api.WatchJobResponse_Step{Step: &api.StepReport{Step: number}}}
+}
+
+func TestAWatchTellsEachChangeAndStepOnceAndCountsWhatIsMissing(t *testing.T) {
+	type told struct {
+		events       int
+		step, missed int64
+	}
+	var found []told
+	cursor := watchCursor{}
+	for _, each := range []*api.WatchJobResponse{
+		job(1, 0, "a"), job(2, 1, "a", "b"), step(1), step(2),
+		// Another connection: the same again, and what came meanwhile.
+		job(2, 1, "a", "b"), step(2), step(6), job(5, 1, "a", "b", "c", "d"),
+		// Another attempt goes back.
+		job(6, 2, "a", "b", "c", "d", "e"), step(3),
+	} {
+		if update, isNew := cursor.take(each); isNew {
+			found = append(found, told{len(update.Events), update.Step.GetStep(), update.Missed})
+		}
+	}
+	want := []told{{1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 2, 0}, {0, 6, 3}, {2, 0, 0}, {1, 0, 0}, {0, 3, 0}}
+	if !slices.Equal(found, want) {
+		t.Errorf("told %v, want %v", found, want)
+	}
+}
+
+func TestAWatchTellsAllEventsWhereTheLastOneIsNoLongerKept(t *testing.T) {
+	cursor := watchCursor{}
+	cursor.take(job(1, 1, "a"))
+	if update, _ := cursor.take(job(9, 1, "x", "y")); len(update.Events) != 2 {
+		t.Errorf("told %v", update.Events)
+	}
+}
+
+func line(rank int32, text string) *Line { return &Line{Rank: rank, Attempt: 1, Line: text} }
+
+func shown(cursor *logCursor, lines ...*Line) []string {
+	cursor.next()
+	var taken []string
+	for _, each := range lines {
+		if cursor.take(each) {
+			taken = append(taken, each.GetLine())
+		}
+	}
+	return taken
+}
+
+func TestALogThatIsReadAgainGoesOnAtItsNextLine(t *testing.T) {
+	cursor := newLogCursor(&api.TailLogsRequest{Follow: true})
+	notice := &Line{Attempt: 1, Line: "cut", Notice: true}
+	if got := shown(cursor, notice, line(0, "a"), line(1, "a"), line(0, "b")); len(got) != 4 {
+		t.Errorf("at first %v", got)
+	}
+	again := shown(cursor, notice, line(1, "a"), line(0, "a"), line(0, "b"), line(0, "b"), line(1, "c"))
+	if !slices.Equal(again, []string{"b", "c"}) {
+		t.Errorf("then %v", again)
+	}
+}
+
+func TestATailThatIsReadAgainBeginsWithItsLastLine(t *testing.T) {
+	cursor := newLogCursor(&api.TailLogsRequest{Follow: true, TailLines: 3})
+	shown(cursor, line(0, "a"), line(0, "b"))
+	if got := shown(cursor, line(0, "b"), line(0, "c")); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("then %v", got)
+	}
+	if cursor.next().GetTailLines() != 1 {
+		t.Error("asks for more than its last line")
+	}
+}

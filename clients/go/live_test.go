@@ -1,0 +1,180 @@
+//go:build live
+
+// Against a coordinator that somebody has started, with one node of two slots: FSDPD_SERVER and its like name it.
+package fsdpd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"fsdpd/clients/go/api"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+const endless = 10_000_000
+
+func connected(t *testing.T) (context.Context, *Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	client, err := New(FromEnvironment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); cancel() })
+	return ctx, client
+}
+
+func small(steps int64) *api.JobSpec {
+	n := proto.Int64
+	return &api.JobSpec{
+		Name: "tiny",
+		Model: &api.Model{Source: &api.Model_Llama{Llama: &api.Llama{VocabSize: n(256), HiddenSize: n(32),
+			IntermediateSize: n(64), Layers: n(2), Heads: n(4), KvHeads: n(2)}}},
+		Data:      &api.Data{Synthetic: &api.Synthetic{}, SequenceLength: n(16)},
+		Train:     &api.Train{Steps: n(steps), GlobalBatch: n(4)},
+		Resources: &api.Resources{RanksPerNode: n(2), Device: api.Device_DEVICE_CPU},
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
+	ctx, client := connected(t)
+	must[[]*api.Fault](t)(client.Validate(ctx, small(4)))
+	if plan := must[*api.Plan](t)(client.Plan(ctx, small(4))); plan.GetWorld() != 2 {
+		t.Errorf("planned for %d ranks", plan.GetWorld())
+	}
+	submission := must[*Submission](t)(client.Submit(ctx, small(4), ""))
+	again := must[*Submission](t)(client.Submit(ctx, small(4), submission.RequestID))
+	if id := submission.Job.GetId(); again.Job.GetId() != id {
+		t.Errorf("%s was submitted again as %s", id, again.Job.GetId())
+	}
+	job := must[*api.Job](t)(client.Wait(ctx, submission.Job.GetId(), nil))
+	if job.GetState() != api.JobState_JOB_STATE_SUCCEEDED {
+		t.Errorf("ended as %v: %s", job.GetState(), job.GetReason())
+	}
+	lines := 0
+	for line, err := range client.Logs(ctx, &api.TailLogsRequest{Id: job.GetId(), Rank: proto.Int32(1)}) {
+		if err != nil || line.GetRank() != 1 {
+			t.Fatal(line, err)
+		}
+		lines++
+	}
+	found := false
+	for each, err := range client.Jobs(ctx, api.JobState_JOB_STATE_SUCCEEDED) {
+		found = found || err == nil && each.GetId() == job.GetId()
+	}
+	if lines == 0 || !found {
+		t.Errorf("%d lines; in the list: %v", lines, found)
+	}
+	must[*api.Job](t)(client.Delete(ctx, job.GetId()))
+	if _, err := client.Get(ctx, job.GetId()); status.Code(err) != codes.NotFound || ReasonOf(err) != "JOB_NOT_FOUND" {
+		t.Errorf("a deleted job: %v", err)
+	}
+}
+
+func TestAJobIsPausedResumedAndCancelled(t *testing.T) {
+	ctx, client := connected(t)
+	spec := small(endless)
+	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
+	id := must[*Submission](t)(client.Submit(ctx, spec, "")).Job.GetId()
+	is := func(state api.JobState) func(*api.Job) bool {
+		return func(job *api.Job) bool { return job.GetState() == state }
+	}
+	must[*api.Job](t)(client.Wait(ctx, id, is(api.JobState_JOB_STATE_RUNNING)))
+	for update, err := range client.Watch(ctx, id) {
+		if err != nil || update.Step != nil {
+			break
+		}
+	}
+	must[*api.Job](t)(client.Pause(ctx, id, "for a while", nil))
+	paused := must[*api.Job](t)(client.Wait(ctx, id, is(api.JobState_JOB_STATE_PAUSED)))
+	if paused.GetPause().GetStep() == 0 {
+		t.Errorf("paused as %v", paused)
+	}
+	if _, err := client.Delete(ctx, id); ReasonOf(err) != "JOB_NOT_ENDED" {
+		t.Errorf("a paused job is deleted: %v", err)
+	}
+	must[*api.Job](t)(client.Resume(ctx, id, ""))
+	must[*api.Job](t)(client.Cancel(ctx, id, "", proto.Int64(0)))
+	if job := must[*api.Job](t)(client.Wait(ctx, id, nil)); job.GetState() != api.JobState_JOB_STATE_CANCELLED {
+		t.Errorf("ended as %v", job.GetState())
+	}
+	must[*api.Job](t)(client.Retry(ctx, id, ""))
+	must[*api.Job](t)(client.Cancel(ctx, id, "", proto.Int64(0)))
+	must[*api.Job](t)(client.Wait(ctx, id, nil))
+}
+
+func TestRefusalsHaveFaultsAndReasons(t *testing.T) {
+	ctx, client := connected(t)
+	bad := small(4)
+	bad.Train.GlobalBatch = proto.Int64(3)
+	_, err := client.Submit(ctx, bad, "")
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Reason != "BAD_SPEC" || refused.Faults[0].GetField() != "train.global_batch" {
+		t.Errorf("a bad spec: %v", err)
+	}
+	if _, err := client.Cordon(ctx, "node-99", ""); ReasonOf(err) != "NODE_NOT_FOUND" {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	if node := must[*api.Node](t)(client.Cordon(ctx, "node-0", "a fan")); node.GetCordon().GetReason() != "a fan" {
+		t.Errorf("cordoned as %v", node)
+	}
+	must[*api.Node](t)(client.Uncordon(ctx, "node-0"))
+	nodes := must[[]*api.Node](t)(client.Nodes(ctx))
+	if version := must[string](t)(client.Version(ctx)); len(nodes) != 1 || version != nodes[0].GetVersion() {
+		t.Errorf("version %s, nodes %v", version, nodes)
+	}
+	options := FromEnvironment()
+	options.TokenFile, options.Token = "", "nobody-knows-it"
+	stranger := must[*Client](t)(New(options))
+	defer stranger.Close()
+	if _, err := stranger.Nodes(ctx); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a stranger: %v", err)
+	}
+}
+
+func TestAContextEndsAWatchAndACall(t *testing.T) {
+	ctx, client := connected(t)
+	id := must[*Submission](t)(client.Submit(ctx, small(endless), "")).Job.GetId()
+	defer client.Cancel(ctx, id, "", proto.Int64(0))
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var last error
+	for _, err := range client.Watch(own, id) {
+		cancel()
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("a watch whose context ended: %v", last)
+	}
+	if _, err := client.Get(own, id); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call: %v", err)
+	}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	options := FromEnvironment()
+	if err := os.Chmod(options.TokenFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(options.TokenFile, 0o600)
+	for _, wrong := range []Options{options, {Address: "nonsense"}, {CAFile: "/nothing/here"}} {
+		if _, err := New(wrong); err == nil {
+			t.Errorf("%+v is taken", wrong)
+		}
+	}
+}
