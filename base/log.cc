@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <utility>
 
 namespace fsdpd {
 namespace {
@@ -20,6 +21,11 @@ std::shared_ptr<spdlog::logger>& Logger() {
     return made;
   }());
   return logger;
+}
+
+LogTaker& Taker() {
+  static auto& taker = *new LogTaker;
+  return taker;
 }
 
 spdlog::level::level_enum Level(Severity severity) {
@@ -42,7 +48,10 @@ void SetLogName(absl::string_view name) {
   Logger() = renamed;
 }
 
+void TakeLog(LogTaker taker) { Taker() = std::move(taker); }
+
 void Log(Severity severity, absl::string_view message) {
+  if (Taker()) return Taker()(severity, message);
   std::string line;
   line.reserve(message.size());
   for (const char c : message) {

@@ -78,7 +78,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   const std::vector<NodeSlots> nodes = nodes_();
   MemoryOffer offer{budget_bytes_per_rank, /*firm=*/true};
   if (budget_bytes_per_rank <= 0) offer = OfferTo(request, nodes);
-  Examined examined{MakePlan(spec, offer.bytes_per_rank, unread), LeavesPlanOpen(spec, offer)};
+  Examined examined{plan_(spec, offer.bytes_per_rank, unread), LeavesPlanOpen(spec, offer)};
   Violations* faults = &examined.plan.faults;
   faults->insert(faults->begin(), shape.begin(), shape.end());
   JudgeEnv(spec, request.device, nodes, faults);

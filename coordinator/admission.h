@@ -7,6 +7,8 @@
 #include <absl/status/status.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/placer.h"
@@ -32,7 +34,11 @@ struct Ground {
 
 class Admission {
  public:
-  explicit Admission(IdleNodes nodes) : nodes_(std::move(nodes)) {}
+  using Planner = std::function<Plan(const v1::JobSpec& spec, int64_t budget_bytes_per_rank,
+                                     const std::vector<std::string>& unread)>;
+
+  explicit Admission(IdleNodes nodes, Planner plan = MakePlan)
+      : nodes_(std::move(nodes)), plan_(std::move(plan)) {}
 
   // `budget_bytes_per_rank` above 0 is planned with instead of what nodes offer.
   Examined Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank = 0) const;
@@ -41,6 +47,7 @@ class Admission {
 
  private:
   const IdleNodes nodes_;
+  const Planner plan_;
 };
 
 // INVALID_ARGUMENT for a spec that is too large to look at: the one fault that hides all others.

@@ -1,6 +1,6 @@
-// AgentLink: one stream per agent. The handler's thread reads and hands on; a second thread writes what
-// others put into the stream's outbox. A message with another epoch than the stream's ends it with ABORTED:
-// it belongs to a membership that is over.
+// AgentLink: one stream per agent, carried over gRPC: who may open it, and the threads. The handler's thread reads
+// and hands on; a second thread writes what others put into the stream's outbox. What messages mean is
+// agent_session.h's.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -10,13 +10,9 @@
 #include <string>
 
 #include "base/clock.h"
+#include "coordinator/agent_session.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
-#include "coordinator/log_relay.h"
-#include "coordinator/node_registry.h"
-#include "coordinator/reconciler.h"
-#include "coordinator/rendezvous.h"
-#include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
 namespace fsdpd {
@@ -27,11 +23,7 @@ constexpr int kMaxAgentStreams = 2200;
 class AgentService final : public v1::AgentLink::Service {
  public:
   struct Parts {
-    NodeRegistry* nodes;
-    Reconciler* reconciler;
-    Rendezvous* rendezvous;
-    LogRelay* logs;
-    TraceRelay* traces;
+    AgentSession::Parts session;
     const Gate* gate;
     AuditLog* audit;  // Null where no record is kept.
     const Clock* clock;
@@ -47,11 +39,6 @@ class AgentService final : public v1::AgentLink::Service {
   absl::Status Admit(grpc::ServerContext* context, const std::string& node);
   // `node`: as it says; empty before it has said so.
   void PutOnRecord(const grpc::ServerContext& context, const std::string& node, const absl::Status& admitted);
-  absl::Status ReadAll(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox, Stream* stream);
-  absl::Status Handle(const std::string& node, const std::shared_ptr<StreamOutbox>& outbox,
-                      v1::AgentMessage* message);
-  void SetKey(const v1::RendezvousSet& set);
-  void GetKey(const v1::RendezvousGet& get, const std::shared_ptr<StreamOutbox>& outbox);
 
   const Parts parts_;
   std::atomic<int> streams_{0};

@@ -19,7 +19,7 @@ constexpr absl::Duration kSameOutage = absl::Seconds(30);
 absl::Status Reconciler::Decided(const std::function<absl::Status()>& decide) {
   return events_.Ask<absl::Status>(
       [decide](const std::function<void(absl::Status)>& answer) { answer(decide()); },
-      absl::UnavailableError("the coordinator is stopping; nothing was changed"));
+      absl::UnavailableError("the coordinator is stopping; nothing was changed"), OwnTick());
 }
 
 bool Reconciler::IsKnown(const std::string& node) const {

@@ -26,15 +26,17 @@ class EventQueue {
   // False, and the event is dropped, once closed.
   bool Push(Event event);
   // Has `decide` run on the taking thread, and waits for what it gives to `answer`; `closed` where the queue
-  // was closed before.
+  // was closed before. `take`: called in between where this is that thread.
   template <typename T>
-  T Ask(std::function<void(const std::function<void(T)>& answer)> decide, T closed) {
+  T Ask(std::function<void(const std::function<void(T)>& answer)> decide, T closed,
+        const Event& take = nullptr) {
     auto promise = std::make_shared<std::promise<T>>();
     std::future<T> decided = promise->get_future();
     const bool pushed = Push([decide = std::move(decide), promise] {
       decide([&promise](T answer) { promise->set_value(std::move(answer)); });
     });
     if (!pushed) return closed;
+    if (take) take();
     promise.reset();  // An event that is dropped with the queue breaks it instead of leaving us waiting.
     try {
       return decided.get();

@@ -27,7 +27,12 @@ void Reconciler::Submitted(v1::Job job) {
 absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<void(const Answer&)> take) {
   return events_.Ask<absl::StatusOr<v1::Job>>(
       std::move(take),
-      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)));
+      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)), OwnTick());
+}
+
+EventQueue::Event Reconciler::OwnTick() {
+  if (started_) return nullptr;
+  return [this] { RunOnce(); };
 }
 
 absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,

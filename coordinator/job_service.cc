@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/ids.h"
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
@@ -61,11 +60,11 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   return query;
 }
 
-v1::Job NewJob(const std::string& submitter, const v1::SubmitJobRequest& request, const Examined& examined,
-               absl::Time now) {
+v1::Job NewJob(const std::string& id, const std::string& submitter, const v1::SubmitJobRequest& request,
+               const Examined& examined, absl::Time now) {
   constexpr char kReason[] = "admitted; waits to be placed";
   v1::Job job;
-  job.set_id(NewJobId(request.spec().name()));
+  job.set_id(id);
   *job.mutable_spec() = request.spec();
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_reason(kReason);
@@ -144,7 +143,8 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   if (HasErrors(faults)) return BadSpec(faults);
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kInsertTries; ++tries) {
-    stored = parts_.store->Insert(NewJob(submitter, request, examined, parts_.clock->Wall()));
+    const std::string id = parts_.new_id(request.spec().name());
+    stored = parts_.store->Insert(NewJob(id, submitter, request, examined, parts_.clock->Wall()));
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
       if (!since.empty()) return BadSpec(since);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "coordinator/admission.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
@@ -44,6 +45,7 @@ class JobService final : public v1::Coordinator::Service {
     LogRelay* logs;
     TraceRelay* traces;
     Clock* clock;
+    std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
   };
   explicit JobService(Parts parts) : parts_(parts) {}
 

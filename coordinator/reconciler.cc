@@ -98,6 +98,7 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
 }
 
 void Reconciler::Start() {
+  started_ = true;
   thread_ = std::thread([this] {
     while (!events_.closed()) RunOnce(options_.tick);
   });

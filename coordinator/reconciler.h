@@ -5,14 +5,16 @@
 // cancel of a launched job, because a full disk must not keep ranks running; it is stored as soon as that is
 // possible.
 //
-// Call order: Load() once, before agents may attach; Start(); ...; Stop(). RunOnce() is one tick, for tests
-// without the thread. Everything in the first public section may be called from any thread.
+// Call order: Load() once, before agents may attach; Start(); ...; Stop(). Everything in the first public section
+// may be called from any thread. Without Start() there is no thread: RunOnce() is one tick, who asks for
+// something runs one himself, and all is called by one thread, as in a simulation.
 // Ownership: borrows everything in Parts, which must live longer.
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
@@ -118,6 +120,7 @@ class Reconciler {
 
   // Has `take` answer on the reconciler's thread, and waits for that. `done`: what is not, where it stops.
   absl::StatusOr<v1::Job> Ask(const std::string& done, std::function<void(const Answer&)> take);
+  EventQueue::Event OwnTick();  // For who asks; null where a thread of its own takes events.
 
   // Hearing (hearing.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
@@ -195,6 +198,7 @@ class Reconciler {
   const Parts parts_;
   Cordons cordons_;
   EventQueue events_;
+  std::atomic<bool> started_{false};
   std::thread thread_;
 
   // Below: the reconciler's thread alone.

@@ -1,6 +1,5 @@
 // Where attempts go after one that failed, and nodes on which none is placed any more.
 #include <algorithm>
-#include <future>
 
 #include "base/limits.h"
 #include "coordinator/testing/reconciler_case.h"
@@ -12,18 +11,10 @@ using ::testing::HasSubstr;
 
 class ReconcilerCordonTest : public ReconcilerCase {
  protected:
-  absl::Status Ask(const std::function<absl::Status()>& call) {
-    auto answer = std::async(std::launch::async, call);
-    while (answer.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready)
-      reconciler_->RunOnce(absl::Milliseconds(10));
-    return answer.get();
-  }
   absl::Status Cordon(const std::string& node, const std::string& reason = "") {
-    return Ask([&] { return reconciler_->Cordon(node, reason); });
+    return reconciler_->Cordon(node, reason);
   }
-  absl::Status Uncordon(const std::string& node) {
-    return Ask([&] { return reconciler_->Uncordon(node); });
-  }
+  absl::Status Uncordon(const std::string& node) { return reconciler_->Uncordon(node); }
   std::string NodeOf(const std::string& id) {
     return Job(id).placements_size() == 1 ? Job(id).placements(0).node() : "";
   }

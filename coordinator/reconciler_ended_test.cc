@@ -10,12 +10,8 @@ using ::testing::IsEmpty;
 
 class ReconcilerEndedTest : public ReconcilerCase {
  protected:
-  absl::StatusOr<v1::Job> Retry(const std::string& id) {
-    return Decided([=] { return reconciler_->Retry(id, ""); });
-  }
-  absl::StatusOr<v1::Job> Delete(const std::string& id) {
-    return Decided([=] { return reconciler_->Delete(id); });
-  }
+  absl::StatusOr<v1::Job> Retry(const std::string& id) { return reconciler_->Retry(id, ""); }
+  absl::StatusOr<v1::Job> Delete(const std::string& id) { return reconciler_->Delete(id); }
   void Fail(int attempt) {
     Exit("a", "j", 0, 1, attempt);
     Advance(absl::Seconds(1));

@@ -57,8 +57,10 @@ struct Server::Parts {
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
         gate(security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
         api(&jobs, &gate, security.audit.get(), options.clock),
-        agents(
-            {&nodes, &reconciler, &rendezvous, &logs, &traces, &gate, security.audit.get(), options.clock}) {}
+        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces},
+                &gate,
+                security.audit.get(),
+                options.clock}) {}
 
   Security security;
   std::unique_ptr<SqliteStore> store;

@@ -24,6 +24,14 @@ bool StreamOutbox::Pop(v1::CoordinatorMessage* message) {
   return true;
 }
 
+bool StreamOutbox::TryPop(v1::CoordinatorMessage* message) {
+  MutexLock lock(&mutex_);
+  if (closed_ || messages_.empty()) return false;
+  *message = std::move(messages_.front());
+  messages_.pop_front();
+  return true;
+}
+
 void StreamOutbox::Close() {
   MutexLock lock(&mutex_);
   CloseLocked();

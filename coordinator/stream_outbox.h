@@ -30,6 +30,8 @@ class StreamOutbox {
   bool Push(v1::CoordinatorMessage message);
   // Blocks for the next message; false once closed.
   bool Pop(v1::CoordinatorMessage* message);
+  // Likewise, and false when there is none now.
+  bool TryPop(v1::CoordinatorMessage* message);
   void Close();
   // The stream's handler is about to return: what `on_close` refers to goes away.
   void Release();

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -165,31 +164,18 @@ class ReconcilerCase : public ::testing::Test {
   }
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason = "",
                                  int64_t grace_ms = 10000) {
-    return Decided([=] { return reconciler_->Cancel(id, reason, grace_ms); });
+    return reconciler_->Cancel(id, reason, grace_ms);
   }
   absl::StatusOr<v1::Job> Pause(const std::string& id, int64_t grace_ms = 600000) {
-    return Decided([=] { return reconciler_->Pause(id, "", grace_ms); });
+    return reconciler_->Pause(id, "", grace_ms);
   }
-  absl::StatusOr<v1::Job> Resume(const std::string& id) {
-    return Decided([=] { return reconciler_->Resume(id, ""); });
-  }
-  // What a thread asks for while ticks go on.
-  absl::StatusOr<v1::Job> Decided(const std::function<absl::StatusOr<v1::Job>()>& ask) {
-    auto answer = std::async(std::launch::async, ask);
-    while (answer.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
-      reconciler_->RunOnce(absl::Milliseconds(10));
-    }
-    return answer.get();
-  }
+  absl::StatusOr<v1::Job> Resume(const std::string& id) { return reconciler_->Resume(id, ""); }
 
-  // Takes everything out of a node's outbox; a marker ends it, because Pop() waits.
+  // Takes everything out of a node's outbox.
   std::vector<v1::CoordinatorMessage> Sent(const std::string& node) {
-    v1::CoordinatorMessage marker, message;
-    marker.mutable_read_logs()->set_request(-1);
-    EXPECT_TRUE(nodes_->Send(node, marker));
+    v1::CoordinatorMessage message;
     std::vector<v1::CoordinatorMessage> messages;
-    while (outboxes_.at(node)->Pop(&message) && message.read_logs().request() != -1)
-      messages.push_back(message);
+    while (outboxes_.at(node)->TryPop(&message)) messages.push_back(message);
     return messages;
   }
   std::vector<v1::Stop> StopsSent(const std::string& node) {

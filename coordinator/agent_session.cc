@@ -1,0 +1,92 @@
+// The coordinator's end of an agent's stream: what an agent says is handed on to the reconciler, the rendezvous,
+// the log relay or the trace relay.
+#include "coordinator/agent_session.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace fsdpd {
+
+absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& parts,
+                                                                 const v1::AgentMessage& first,
+                                                                 const std::string& address,
+                                                                 std::function<void()> end_stream) {
+  if (!first.has_register_())
+    return absl::InvalidArgumentError("the first message of a stream must be Register");
+  const v1::Register& info = first.register_();
+  FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
+                         parts.nodes->Attach(info, address, std::move(end_stream)));
+  parts.logs->NodeGone(info.node());  // What the stream before was asked for is lost.
+  parts.reconciler->Attached(info, outbox->epoch());
+  return std::unique_ptr<AgentSession>(new AgentSession(parts, info.node(), std::move(outbox)));
+}
+
+void AgentSession::Close() {
+  parts_.rendezvous->Forget(outbox_->epoch());
+  if (!parts_.nodes->Detach(node_, outbox_->epoch())) return;
+  parts_.logs->NodeGone(node_);
+  LogInfo("agent detached node=%s", node_);
+}
+
+absl::Status AgentSession::Take(v1::AgentMessage* message) {
+  if (message->epoch() != outbox_->epoch()) {
+    return absl::AbortedError(absl::StrCat("message of epoch ", message->epoch(), " on a stream of epoch ",
+                                           outbox_->epoch(), "; register again"));
+  }
+  parts_.nodes->Touch(node_, outbox_->epoch());
+  switch (message->body_case()) {
+    case v1::AgentMessage::kHeartbeat:
+      break;  // Touched already.
+    case v1::AgentMessage::kRank:
+      parts_.reconciler->Told(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());
+      break;
+    case v1::AgentMessage::kStopped:
+      parts_.reconciler->Told(node_, message->stopped());
+      break;
+    case v1::AgentMessage::kLogs:
+      parts_.logs->Take(node_, message->logs());
+      break;
+    case v1::AgentMessage::kTraced:
+      parts_.traces->Take(node_, message->traced());
+      break;
+    case v1::AgentMessage::kRendezvousSet:
+      SetKey(message->rendezvous_set());
+      break;
+    case v1::AgentMessage::kRendezvousGet:
+      GetKey(message->rendezvous_get());
+      break;
+    case v1::AgentMessage::kRegister:
+      return absl::InvalidArgumentError("Register may only be the first message of a stream");
+    case v1::AgentMessage::BODY_NOT_SET:
+      // A newer agent's message: its loss would be silent.
+      return absl::InvalidArgumentError("a message without a body that this coordinator knows");
+  }
+  return absl::OkStatus();
+}
+
+void AgentSession::SetKey(const v1::RendezvousSet& set) {
+  const AttemptRef ref = {set.job_id(), set.attempt()};
+  const absl::Status status = parts_.rendezvous->Set(ref, set.key(), set.value());
+  // Stale is no fault; a bad key or value is one of the attempt, whose ranks would wait for it in vain.
+  if (status.ok() || absl::IsFailedPrecondition(status)) return;
+  parts_.reconciler->Fault(ref, std::string(status.message()));
+}
+
+void AgentSession::GetKey(const v1::RendezvousGet& get) {
+  const AttemptRef ref = {get.job_id(), get.attempt()};
+  const auto answer = [outbox = outbox_, request = get.request()](const std::string& value) {
+    v1::CoordinatorMessage message;
+    message.mutable_rendezvous_value()->set_request(request);
+    message.mutable_rendezvous_value()->set_value(value);
+    outbox->Push(std::move(message));
+  };
+  const absl::Status status = parts_.rendezvous->Get(ref, get.key(), outbox_->epoch(), answer);
+  if (status.ok() || absl::IsFailedPrecondition(status)) return;
+  parts_.reconciler->Fault(ref, std::string(status.message()));
+}
+
+}  // namespace fsdpd

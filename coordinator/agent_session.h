@@ -1,0 +1,61 @@
+// One agent's stream as the coordinator takes it, without the stream: whether it is let in, what each of its
+// messages leads to, which epoch it must bear, and who hears of its end. What carries the messages is its
+// owner's: gRPC in agent_service.h, a simulated network in tests/sim.
+//
+//   Open -> { Take, while outbox() is emptied into the stream } -> Close
+//
+// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After an
+// error of Take the stream ends.
+//
+// Thread safety: Open, Take and Close one after the other; outbox() is thread-safe. Ownership: borrows
+// everything in Parts.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "coordinator/log_relay.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/reconciler.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/trace_relay.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+
+namespace fsdpd {
+
+class AgentSession {
+ public:
+  struct Parts {
+    NodeRegistry* nodes;
+    Reconciler* reconciler;
+    Rendezvous* rendezvous;
+    LogRelay* logs;
+    TraceRelay* traces;
+  };
+
+  // By the stream's first message, which must be Register. `end_stream` ends it, from any thread. Errors:
+  // NodeRegistry::Attach's.
+  static absl::StatusOr<std::unique_ptr<AgentSession>> Open(const Parts& parts, const v1::AgentMessage& first,
+                                                            const std::string& address,
+                                                            std::function<void()> end_stream);
+  absl::Status Take(v1::AgentMessage* message);
+  // Nothing more is taken, and nobody empties the outbox any more.
+  void Close();
+
+  StreamOutbox* outbox() { return outbox_.get(); }
+
+ private:
+  AgentSession(const Parts& parts, std::string node, std::shared_ptr<StreamOutbox> outbox)
+      : parts_(parts), node_(std::move(node)), outbox_(std::move(outbox)) {}
+  void SetKey(const v1::RendezvousSet& set);
+  void GetKey(const v1::RendezvousGet& get);
+
+  const Parts parts_;
+  const std::string node_;
+  const std::shared_ptr<StreamOutbox> outbox_;
+};
+
+}  // namespace fsdpd
