@@ -1,4 +1,4 @@
-// The agent of one node: its parts, and what flows between them.
+// The agent of one node: its parts, from start to end. What flows between them is agent_flow.h's:
 //
 //   coordinator --Launch, Stop, Trace, values, ReadLogs--> CoordinatorLink
 //     --> RankSupervisor, LogKeeper
@@ -14,12 +14,12 @@
 #include <absl/time/time.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "agent/agent_flow.h"
 #include "agent/coordinator_link.h"
 #include "agent/device_probe.h"
 #include "agent/gpu_watch.h"
@@ -48,12 +48,12 @@ struct AgentOptions {
   JobFoldersOptions folders;                // Which logs of jobs stay.
 };
 
-class Agent : private RankEvents, private CoordinatorLink::Handler {
+class Agent {
  public:
   // `refused`: the coordinator does not want this node, for the reason given; the agent is of no use.
   static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options,
                                                       std::function<void(const absl::Status&)> refused);
-  ~Agent() override;  // Kills what still runs.
+  ~Agent();  // Kills what still runs.
 
   const std::string& metrics_endpoint() const { return metrics_server_->endpoint(); }
 
@@ -64,7 +64,7 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
 
   // Nothing is left that the coordinator should know: it may be away. Then what is left is on disk when this
   // returns, for the next agent of the work dir to tell (untold.h): who ends this one may not wait.
-  bool Told();
+  bool Told() { return flow_->Told(); }
 
   // Tells the coordinator what is still to be told, keeps the rest for the next agent, and leaves.
   void Detach();
@@ -72,40 +72,19 @@ class Agent : private RankEvents, private CoordinatorLink::Handler {
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
-  void Keep(const std::vector<v1::AgentMessage>& untold);
+  v1::Register About() const;
   int64_t MemoryPerSlot() const;
-
-  // RankEvents, on the supervisor's thread.
-  void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
-  void RankReady(const RankId& id, const v1::RankStarted& started) override;
-  void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
-  void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
-  void RankTraced(const RankId& id, const v1::StepTraced& traced) override;
-  void RankStood(const RankId& id, const std::string& where) override;
-  void RankStill(const RankId& id, const v1::RankStill& still) override;
-  void RankExited(const RankId& id, const v1::RankExit& exit) override;
-  void AttemptHung(const AttemptId& id) override;
-  void AttemptGone(const AttemptId& id, bool stopped) override;
-  void StoreSet(const AttemptId& id, const v1::StoreSet& set) override;
-  void StoreGet(const AttemptId& id, const std::string& key, int64_t request) override;
-
-  // CoordinatorLink::Handler, on the link's threads.
-  v1::Register Registration() override;
-  void Connected(bool connected) override;
-  void Received(const v1::CoordinatorMessage& message) override;
-  void Refused(const absl::Status& why) override;
 
   const AgentOptions options_;
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
   UniqueFd work_dir_lock_;
-  bool kept_ = false;  // In the work dir: what is untold.
   std::vector<PluginDir> plugin_dirs_;
   const std::shared_ptr<MetricsExporter> metrics_;
-  std::shared_ptr<GpuWatch> gpus_;      // Null: no GPUs are offered.
-  std::map<RankId, int> rank_devices_;  // Of those that run; the supervisor's thread's.
+  std::shared_ptr<GpuWatch> gpus_;  // Null: no GPUs are offered.
   // In the order in which they may call each other; the last goes first.
   std::unique_ptr<MetricsServer> metrics_server_;
+  std::unique_ptr<AgentFlow> flow_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<LogKeeper> logs_;
   std::unique_ptr<RankSupervisor> supervisor_;

@@ -18,14 +18,8 @@ constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLastRetry = absl::Seconds(3);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
-constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
-
-bool IsRefusal(const absl::Status& status) {
-  return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status) ||
-         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
-}
 
 std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
   return absl::ToChronoNanoseconds(std::clamp(when - now, absl::ZeroDuration(), absl::Seconds(1)));
@@ -37,13 +31,8 @@ std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
 struct CoordinatorLink::Session {
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
-  int64_t epoch = 0;
-  bool welcomed = false;
   bool read_ended = false;
   bool write_ended = false;
-  absl::Duration heartbeat_interval = absl::Milliseconds(kHeartbeatIntervalMs);
-  absl::Time next_heartbeat;
-  absl::Time welcome_deadline;
 };
 
 CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls,
@@ -53,7 +42,7 @@ CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* c
       handler_(handler),
       clock_(clock),
       channel_(address_, std::move(tls), clock),
-      outbox_(kMaxBufferedReports, max_lifecycle) {}
+      attachment_(clock_, max_lifecycle) {}
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
 
@@ -66,7 +55,7 @@ void CoordinatorLink::Shutdown(absl::Duration flush) {
     MutexLock lock(&mutex_);
     stopping_ = true;
     flush_until_ = clock_->Now() + flush;
-    if (session_ != nullptr && !session_->welcomed) session_->context.TryCancel();
+    if (session_ != nullptr && !attachment_.welcomed()) session_->context.TryCancel();
   }
   changed_.SignalAll();
   if (thread_.joinable()) thread_.join();
@@ -74,25 +63,25 @@ void CoordinatorLink::Shutdown(absl::Duration flush) {
 
 void CoordinatorLink::SendLifecycle(v1::AgentMessage message) {
   MutexLock lock(&mutex_);
-  outbox_.AddLifecycle(std::move(message));
+  attachment_.outbox().AddLifecycle(std::move(message));
   changed_.SignalAll();
 }
 
 void CoordinatorLink::SendSaved(v1::AgentMessage message) {
   MutexLock lock(&mutex_);
-  outbox_.AddSaved(std::move(message));
+  attachment_.outbox().AddSaved(std::move(message));
   changed_.SignalAll();
 }
 
 void CoordinatorLink::SendStep(v1::AgentMessage message) {
   MutexLock lock(&mutex_);
-  outbox_.AddStep(std::move(message));
+  attachment_.outbox().AddStep(std::move(message));
   changed_.SignalAll();
 }
 
 void CoordinatorLink::SendRendezvous(v1::AgentMessage message) {
   MutexLock lock(&mutex_);
-  outbox_.AddRendezvous(std::move(message));
+  attachment_.outbox().AddRendezvous(std::move(message));
   changed_.SignalAll();
 }
 
@@ -102,23 +91,23 @@ bool CoordinatorLink::SendLogs(v1::LogLines lines) {
   const auto goes_on = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return attached_ && streams_ == stream && !stopping_;
   };
-  while (goes_on() && outbox_.waiting_logs() >= kMaxWaitingLogs) changed_.Wait(&mutex_);
+  while (goes_on() && attachment_.outbox().waiting_logs() >= kMaxWaitingLogs) changed_.Wait(&mutex_);
   if (!goes_on()) return false;
   v1::AgentMessage message;
   *message.mutable_logs() = std::move(lines);
-  outbox_.AddLogs(std::move(message));
+  attachment_.outbox().AddLogs(std::move(message));
   changed_.SignalAll();
   return true;
 }
 
 void CoordinatorLink::ForgetRendezvous(const AttemptId& attempt) {
   MutexLock lock(&mutex_);
-  outbox_.ForgetRendezvous(attempt);
+  attachment_.outbox().ForgetRendezvous(attempt);
 }
 
 std::vector<v1::AgentMessage> CoordinatorLink::Untold() {
   MutexLock lock(&mutex_);
-  return outbox_.Untold();
+  return attachment_.outbox().Untold();
 }
 
 bool CoordinatorLink::attached() {
@@ -130,23 +119,23 @@ void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
   absl::Duration wait;
   do {
-    const bool before = ever_attached_;
     bool reached = false;
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_.Current();
     if (channel.ok()) reached = AwaitChannel(channel->get());
     const absl::Status status = channel.ok() ? RunStream(*channel) : channel.status();
-    bool attached = false;
+    bool attached = false, refused = false;
     {
       MutexLock lock(&mutex_);
       attached = std::exchange(attached_, false);
       if (stopping_) break;
+      refused = attachment_.RefusedForGood(status);
     }
     if (attached) {
       handler_->Connected(false);
       backoff.Reset();
       last_reason_.clear();
     }
-    if (!before && !attached && IsRefusal(status)) return handler_->Refused(status);
+    if (refused) return handler_->Refused(status);
     SayWhy(status, attached);
     wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.
   } while (WaitBeforeRetry(wait));
@@ -175,28 +164,6 @@ bool CoordinatorLink::WaitBeforeRetry(absl::Duration wait) {
   return !stopping_;
 }
 
-v1::AgentMessage CoordinatorLink::Registration() {
-  v1::AgentMessage message;
-  *message.mutable_register_() = handler_->Registration();
-  auto* hosted = message.mutable_register_()->mutable_hosted();
-  MutexLock lock(&mutex_);
-  // A rank whose exit is still on its way counts as hosted: it is the exit that must tell of its end.
-  for (const RankId& id : outbox_.KeptExits()) {
-    auto entry = std::find_if(hosted->begin(), hosted->end(), [&id](const v1::HostedAttempt& a) {
-      return a.job_id() == id.of.job_id && a.attempt() == id.of.attempt;
-    });
-    if (entry == hosted->end()) {
-      v1::HostedAttempt* added = hosted->Add();
-      added->set_job_id(id.of.job_id);
-      added->set_attempt(id.of.attempt);
-      added->add_ranks(id.rank);
-    } else if (std::find(entry->ranks().begin(), entry->ranks().end(), id.rank) == entry->ranks().end()) {
-      entry->add_ranks(id.rank);
-    }
-  }
-  return message;
-}
-
 // A call on a channel that is between two connects would fail at once and cost a whole back-off, so wait for
 // the channel first. When it does not connect in time, the call that follows says why.
 bool CoordinatorLink::AwaitChannel(grpc::Channel* channel) {
@@ -211,15 +178,15 @@ bool CoordinatorLink::AwaitChannel(grpc::Channel* channel) {
 
 absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& channel) {
   const std::unique_ptr<v1::AgentLink::Stub> stub = v1::AgentLink::NewStub(channel);
-  const v1::AgentMessage registration = Registration();
+  v1::Register info = handler_->Registration();
+  v1::AgentMessage registration;
   Session session;
   {
     MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("the agent stops");
-    session.welcome_deadline = clock_->Now() + kWelcomeTimeout;
     session_ = &session;
     ++streams_;
-    outbox_.NewStream();
+    registration = attachment_.Begin(std::move(info));
   }
   session.stream = stub->Attach(&session.context);  // Waits for the connection.
   session.stream->Write(registration);              // When it fails, the read fails too, and Finish says why.
@@ -231,8 +198,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   {
     MutexLock lock(&mutex_);
     session_ = nullptr;
-    // A coordinator that was left in order has read to the end; of any other nobody knows.
-    if (!stopping_ || !status.ok()) outbox_.NewStream();
+    attachment_.End(/*in_order=*/stopping_ && status.ok());
   }
   changed_.SignalAll();
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
@@ -253,33 +219,28 @@ void CoordinatorLink::ReadAll(Session* session) {
 
 // False when the coordinator does not keep to the protocol.
 bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& message) {
-  if (!session->welcomed) {  // Written by this thread alone.
-    if (!message.has_welcome() || message.epoch() == 0) {
-      LogError("the coordinator's first message is no Welcome with an epoch");
-      return false;
-    }
+  bool first = false;
+  absl::Status checked;
+  {
+    MutexLock lock(&mutex_);
+    first = !attachment_.welcomed();
+    checked = attachment_.Check(message);
+    if (checked.ok() && !first) attachment_.Take(message);
+  }
+  if (!checked.ok()) {
+    LogError("%s", checked.message());
+    return false;
+  }
+  if (first) {
     LogInfo("attached coordinator=%s epoch=%d", address_, message.epoch());
     handler_->Connected(true);
     MutexLock lock(&mutex_);
-    session->epoch = message.epoch();
-    session->welcomed = true;
-    attached_ = ever_attached_ = true;
-    if (message.welcome().heartbeat_interval_ms() > 0) {
-      session->heartbeat_interval = absl::Milliseconds(message.welcome().heartbeat_interval_ms());
-    }
-    session->next_heartbeat = clock_->Now() + session->heartbeat_interval;
+    attachment_.Welcome(message);
+    attached_ = true;
     changed_.SignalAll();
     return true;
   }
-  if (message.epoch() != session->epoch) {
-    LogError("a message of epoch %d came on the stream of epoch %d", message.epoch(), session->epoch);
-    return false;
-  }
-  if (message.has_rendezvous_value()) {
-    MutexLock lock(&mutex_);
-    outbox_.ForgetGet(message.rendezvous_value().request());
-  }
-  if ((message.has_launch() || message.has_stop()) && !AwaitRoom(session)) return false;
+  if (Attachment::IsOrder(message) && !AwaitRoom(session)) return false;
   handler_->Received(message);
   return true;
 }
@@ -287,9 +248,9 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
 // False when the stream ended meanwhile; what the coordinator ordered on it, it decides anew on the next.
 bool CoordinatorLink::AwaitRoom(Session* session) {
   MutexLock lock(&mutex_);
-  if (outbox_.has_room()) return true;
+  if (attachment_.MayTakeOrders()) return true;
   LogWarning("the coordinator orders more than it reads the outcome of: its orders wait");
-  while (!outbox_.has_room() && !session->write_ended) changed_.Wait(&mutex_);
+  while (!attachment_.MayTakeOrders() && !session->write_ended) changed_.Wait(&mutex_);
   return !session->write_ended;
 }
 
@@ -297,13 +258,9 @@ void CoordinatorLink::WriteAll(Session* session) {
   v1::AgentMessage message;
   int64_t ticket = -1;
   while (NextToWrite(session, &message, &ticket)) {
-    message.set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     if (!session->stream->Write(message)) return;
     MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    session->next_heartbeat = now + session->heartbeat_interval;
-    outbox_.Settle(now);  // First: it knows an outage by the time since it was asked last.
-    if (ticket >= 0) outbox_.Sent(ticket, now);
+    attachment_.Written(ticket);
     changed_.SignalAll();  // Whoever waits to send logs.
   }
 }
@@ -314,28 +271,15 @@ bool CoordinatorLink::NextToWrite(Session* session, v1::AgentMessage* message, i
   MutexLock lock(&mutex_);
   while (!session->read_ended) {
     const absl::Time now = clock_->Now();
-    if (!session->welcomed) {
-      if (stopping_ || now >= session->welcome_deadline) {
-        session->context.TryCancel();
-        return false;
-      }
-      changed_.WaitFor(&mutex_, UntilFrom(session->welcome_deadline, now));
-      continue;
+    if (attachment_.welcomed()) {
+      if (stopping_ && now >= flush_until_) return false;
+      if (attachment_.Next(message, ticket) && (*ticket >= 0 || !stopping_)) return true;
+      if (stopping_) return false;
+    } else if (stopping_ || attachment_.Overdue()) {
+      session->context.TryCancel();
+      return false;
     }
-    if (stopping_ && now >= flush_until_) return false;
-    if (outbox_.Next(message, ticket)) {
-      message->set_epoch(session->epoch);
-      return true;
-    }
-    if (stopping_) return false;
-    if (now >= session->next_heartbeat) {
-      message->Clear();
-      message->mutable_heartbeat();
-      message->set_epoch(session->epoch);
-      *ticket = -1;
-      return true;
-    }
-    changed_.WaitFor(&mutex_, UntilFrom(session->next_heartbeat, now));
+    changed_.WaitFor(&mutex_, UntilFrom(attachment_.due(), now));
   }
   return false;
 }
@@ -345,7 +289,7 @@ void CoordinatorLink::AwaitEnd(Session* session) {
   bool leaving = false;
   {
     MutexLock lock(&mutex_);
-    leaving = stopping_ && session->welcomed && !session->read_ended;
+    leaving = stopping_ && attachment_.welcomed() && !session->read_ended;
     session->write_ended = true;
     changed_.SignalAll();
   }

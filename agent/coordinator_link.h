@@ -1,5 +1,5 @@
-// The agent's stream to the coordinator. It owns being attached: register, heartbeats, coming back for ever
-// with back-off after whatever went wrong, and the epoch on every message.
+// The agent's stream to the coordinator, over gRPC: its threads, and coming back for ever with back-off after
+// whatever went wrong. What is said on it is attachment.h's.
 //
 //   Start -> { Registration -> Register -> Welcome -> Connected(true) -> messages both ways
 //              -> Connected(false) }
@@ -23,8 +23,9 @@
 #include <thread>
 #include <vector>
 
+#include "agent/attachment.h"
 #include "agent/coordinator_channel.h"
-#include "agent/outbox.h"
+#include "agent/uplink.h"
 #include "base/clock.h"
 #include "base/connect_fault.h"
 #include "base/mutex.h"
@@ -32,36 +33,27 @@
 
 namespace fsdpd {
 
-class CoordinatorLink {
+class CoordinatorLink : public Uplink {
  public:
-  class Handler {
-   public:
-    virtual ~Handler() = default;
-    virtual v1::Register Registration() = 0;  // As things are now.
-    virtual void Connected(bool connected) = 0;
-    virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
-    virtual void Refused(const absl::Status& why) = 0;
-  };
+  using Handler = UplinkHandler;
 
   // Both pointers outlive the link.
   CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls = {},
                   int max_lifecycle = Outbox::kMaxLifecycle);
-  ~CoordinatorLink();
+  ~CoordinatorLink() override;
 
   void Start();
   void Shutdown(absl::Duration flush);
 
-  void SendLifecycle(v1::AgentMessage message);
-  void SendSaved(v1::AgentMessage message);
-  void SendStep(v1::AgentMessage message);
-  void SendRendezvous(v1::AgentMessage message);
+  void SendLifecycle(v1::AgentMessage message) override;
+  void SendSaved(v1::AgentMessage message) override;
+  void SendStep(v1::AgentMessage message) override;
+  void SendRendezvous(v1::AgentMessage message) override;
   // Waits while the stream is behind with logs; false when it has gone.
   bool SendLogs(v1::LogLines lines);
-  void ForgetRendezvous(const AttemptId& attempt);
-
-  // Of what was sent as lifecycle or saved: what the coordinator has not read, as far as is known.
-  std::vector<v1::AgentMessage> Untold();
-  bool attached();
+  void ForgetRendezvous(const AttemptId& attempt) override;
+  std::vector<v1::AgentMessage> Untold() override;
+  bool attached() override;
 
  private:
   using Stream = grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>;
@@ -77,8 +69,6 @@ class CoordinatorLink {
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
   bool WaitBeforeRetry(absl::Duration wait);
-  v1::AgentMessage Registration();
-
   void SayWhy(const absl::Status& status, bool attached);
 
   const std::string address_;
@@ -89,14 +79,13 @@ class CoordinatorLink {
 
   Mutex mutex_;
   CondVar changed_;
-  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
+  Attachment attachment_ ABSL_GUARDED_BY(mutex_);
   Session* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
   int64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;    // So far: the number of the present one, or of the last.
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);
-  bool ever_attached_ = false;  // The thread's own.
-  std::string last_reason_;     // Likewise.
+  std::string last_reason_;  // The thread's own.
   std::thread thread_;
 };
 

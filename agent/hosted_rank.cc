@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "agent/hang_evidence.h"
-#include "agent/process_tree.h"
 #include "base/check.h"
 #include "base/flight_page.h"
 #include "base/log.h"
@@ -28,8 +26,8 @@ UniqueFd NewFlightPage(const RankId& id) {
 
 }  // namespace
 
-absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& binary, v1::Device kind,
-                               const absl::StatusOr<UniqueFd>& log) {
+absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& binary, const SpawnRank& spawn,
+                               v1::Device kind, const absl::StatusOr<UniqueFd>& log) {
   FSDPD_RETURN_IF_ERROR(log.status());
   RankCommand command;
   command.binary = binary;
@@ -41,7 +39,7 @@ absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& b
   if (kind == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};
   for (const v1::Variable& variable : start.spec().env())
     command.variables[variable.name()] = variable.value();
-  FSDPD_ASSIGN_OR_RETURN(process, RankProcess::Spawn(command));
+  FSDPD_ASSIGN_OR_RETURN(process, spawn(command));
   link = std::make_unique<RankLink>(process->TakeSocket());
   v1::AgentToRank message;
   *message.mutable_launch() = start;
@@ -83,14 +81,12 @@ std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence, absl:
   if (!stillness.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
-  ProcessFacts facts;
-  const bool known = ReadProcessFacts(process->pid(), &facts);
-  stillness->Look(page, ProcessStateOf(known ? facts.state : '?'), now);
+  stillness->Look(page, ProcessStateOf(process->state()), now);
   const bool soon_told = stillness->still(now) + kBeforeTold > stillness->limit();
   if (soon_told && !has_evidence) {
     const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());
     const std::string text = absl::StrCat(ToString(id), " ", when, "\n", stillness->Text(now));
-    has_evidence = WriteEvidence(evidence, process->pid(), text);
+    has_evidence = process->WriteEvidence(evidence, text);
   }
   has_evidence &= soon_told;
   std::optional<v1::RankStill> news = stillness->News(now);

@@ -17,8 +17,8 @@
 #include <string>
 
 #include "agent/attempt.h"
+#include "agent/rank_body.h"
 #include "agent/rank_link.h"
-#include "agent/rank_process.h"
 #include "agent/rank_stillness.h"
 #include "agent/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
@@ -29,7 +29,7 @@ namespace fsdpd {
 struct HostedRank {
   RankId id;
   int device = 0;
-  std::unique_ptr<RankProcess> process;       // Null when it could not be started.
+  std::unique_ptr<RankBody> process;          // Null when it could not be started.
   std::unique_ptr<RankLink> link;             // Null once either side has ended it.
   UniqueFd flight;                            // Its page; not valid when there is none.
   std::string stood;                          // For its exit; "" while not known.
@@ -49,8 +49,8 @@ struct HostedRank {
   bool told_still = false;                 // That it stands still; likewise.
 
   // Its process, with `start` as the first message. An error leaves none. `log`: where its output goes.
-  absl::Status Start(const v1::RankLaunch& start, const std::string& binary, v1::Device kind,
-                     const absl::StatusOr<UniqueFd>& log);
+  absl::Status Start(const v1::RankLaunch& start, const std::string& binary, const SpawnRank& spawn,
+                     v1::Device kind, const absl::StatusOr<UniqueFd>& log);
 
   // Nothing is sent once the link has ended.
   void Send(const v1::AgentToRank& message);

@@ -57,8 +57,8 @@ TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
 
 TEST(HostedRank, WithoutALogToWriteItIsNotStarted) {
   HostedRank rank;
-  const absl::Status started =
-      rank.Start({}, "/bin/true", v1::DEVICE_CPU, absl::UnavailableError("/dev/null: Too many open files"));
+  const absl::Status started = rank.Start({}, "/bin/true", nullptr, v1::DEVICE_CPU,
+                                          absl::UnavailableError("/dev/null: Too many open files"));
   EXPECT_EQ(std::string(started.message()), "/dev/null: Too many open files");
   EXPECT_EQ(rank.process, nullptr);
   rank.Send({});  // Nobody is there.

@@ -33,32 +33,32 @@
 
 #include "agent/attempt.h"
 #include "agent/log_loss.h"
+#include "agent/rank_logs.h"
 #include "agent/unique_fd.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 
 namespace fsdpd {
 
-class LogKeeper {
+class LogKeeper : public RankLogs {
  public:
   using Deliver = std::function<bool(v1::LogLines)>;
 
   // `lost` gets the time in which logs were lost, as it passes.
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr);
-  ~LogKeeper();  // Ends all requests.
+  ~LogKeeper() override;  // Ends all requests.
 
   // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
   // it returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION names
   // the process that has it.
   static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
-  std::string PathOf(const RankId& id) const;
-  std::string FolderOf(const AttemptId& id) const;  // Absolute: ranks leave their traces there too.
-  // An error when not even /dev/null can be had: the agent is out of descriptors.
-  absl::StatusOr<UniqueFd> OpenForRank(const RankId& id);
-  void RankEnded(const RankId& id);
-  void AddNotice(const RankId& id, const std::string& words);  // The agent's own, into the rank's log.
-  std::vector<std::string> Tail(const RankId& id, int lines) const;
+  std::string PathOf(const RankId& id) const override;
+  std::string FolderOf(const AttemptId& id) const override;
+  absl::StatusOr<UniqueFd> OpenForRank(const RankId& id) override;
+  void RankEnded(const RankId& id) override;
+  void AddNotice(const RankId& id, const std::string& words) override;
+  std::vector<std::string> Tail(const RankId& id, int lines) const override;
 
   void Read(const v1::ReadLogs& ask);
   void Grant(const v1::LogGrant& grant);  // For a request that has ended it is nothing.

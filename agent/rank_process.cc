@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "agent/hang_evidence.h"
 #include "agent/pidfd.h"
 #include "agent/process_tree.h"
 #include "base/check.h"
@@ -141,6 +142,15 @@ std::optional<ProcessEnd> RankProcess::Exited() const {
 bool RankProcess::Stopped() const {
   siginfo_t info = {};
   return !reaped_ && waitid(P_PID, pid_, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+char RankProcess::state() const {
+  ProcessFacts facts;
+  return ReadProcessFacts(pid_, &facts) ? facts.state : '?';
+}
+
+bool RankProcess::WriteEvidence(const std::string& path, const std::string& text) {
+  return fsdpd::WriteEvidence(path, pid_, text);
 }
 
 bool RankProcess::ReadMembers() {

@@ -19,7 +19,6 @@
 #include <absl/status/statusor.h>
 #include <sys/types.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,45 +26,28 @@
 #include <vector>
 
 #include "agent/process_tree.h"
+#include "agent/rank_body.h"
 #include "agent/unique_fd.h"
 
 namespace fsdpd {
 
-struct RankCommand {
-  std::string binary;  // Absolute, or relative to the agent's folder.
-  std::string mark;    // Value of kRankMark in the environment of the tree; unique per rank and attempt.
-  std::map<std::string, std::string> variables;  // Set whatever the agent's environment has.
-  std::map<std::string, std::string> defaults;   // Set unless the agent or `variables` has them.
-  int log_fd = -1;                               // Open for appending; borrowed.
-  int flight_fd = -1;                            // Of MakeFlightPage(); borrowed. -1: it gets none.
-};
-
-struct ProcessEnd {
-  int exit_code = 0;  // Valid when signal is 0.
-  int signal = 0;
-};
-
-class RankProcess {
+class RankProcess final : public RankBody {
  public:
   static absl::StatusOr<std::unique_ptr<RankProcess>> Spawn(const RankCommand& command);
 
-  // Kills and reaps what is still there.
-  ~RankProcess();
+  ~RankProcess() override;
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  pid_t pid() const { return pid_; }
-  int pidfd() const { return pidfd_.get(); }  // Readable once the rank has ended.
-  UniqueFd TakeSocket() { return std::move(socket_); }
-
-  std::optional<ProcessEnd> Exited() const;
-  bool Stopped() const;  // By SIGSTOP or its like, and not continued.
-
-  // To every live process of the tree. It may fork meanwhile: repeat until TreeGone().
-  void SignalTree(int signal);
-
-  // True when no process of the tree is left; from then on the rank is reaped and its number means nothing.
-  bool TreeGone();
+  pid_t pid() const override { return pid_; }
+  int pidfd() const override { return pidfd_.get(); }
+  UniqueFd TakeSocket() override { return std::move(socket_); }
+  std::optional<ProcessEnd> Exited() const override;
+  char state() const override;
+  bool Stopped() const override;
+  void SignalTree(int signal) override;
+  bool TreeGone() override;
+  bool WriteEvidence(const std::string& path, const std::string& text) override;
 
  private:
   RankProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket, std::string mark);

@@ -69,7 +69,7 @@ struct RankSupervisor::Attempt {
   }
 };
 
-RankSupervisor::RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock)
+RankSupervisor::RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock)
     : options_(std::move(options)),
       logs_(logs),
       events_(events),
@@ -81,10 +81,11 @@ RankSupervisor::RankSupervisor(Options options, LogKeeper* logs, RankEvents* eve
                }),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   FSDPD_CHECK(wake_.valid());
-  thread_ = std::thread([this] { Run(); });
+  if (options_.own_thread) thread_ = std::thread([this] { Run(); });
 }
 
 RankSupervisor::~RankSupervisor() {
+  if (!options_.own_thread) return;
   Post([this] { quit_ = true; });
   thread_.join();
 }
@@ -129,12 +130,14 @@ void RankSupervisor::StopAll(absl::Duration grace) {
 bool RankSupervisor::Idle() {
   std::promise<bool> idle;
   Post([this, &idle] { idle.set_value(attempts_.empty()); });
+  if (!options_.own_thread) RunPosted();
   return idle.get_future().get();
 }
 
 std::vector<v1::HostedAttempt> RankSupervisor::Hosted() {
   std::promise<std::vector<v1::HostedAttempt>> hosted;
   Post([this, &hosted] { hosted.set_value(ListHosted()); });
+  if (!options_.own_thread) RunPosted();
   return hosted.get_future().get();
 }
 
@@ -147,15 +150,31 @@ void RankSupervisor::Post(std::function<void()> task) {
 }
 
 void RankSupervisor::Run() {
-  while (!quit_) {
-    PollOnce();
-    // One time for the whole turn: deadlines are not judged by a later one than they were extended by.
-    const absl::Time now = clock_->Now();
-    ExtendDeadlines(now);
-    RunPosted();
-    Tick(now);
+  while (!quit_) TurnOnce(TurnMs());
+  attempts_.clear();  // ~RankBody kills.
+}
+
+absl::Duration RankSupervisor::Turn() {
+  TurnOnce(/*timeout_ms=*/0);
+  return absl::Milliseconds(TurnMs());
+}
+
+void RankSupervisor::TurnOnce(int timeout_ms) {
+  PollOnce(timeout_ms);
+  // One time for the whole turn: deadlines are not judged by a later one than they were extended by.
+  const absl::Time now = clock_->Now();
+  ExtendDeadlines(now);
+  RunPosted();
+  Tick(now);
+}
+
+int RankSupervisor::TurnMs() const {
+  for (const auto& [id, attempt] : attempts_) {
+    for (const Rank& rank : attempt->ranks) {
+      if (attempt->stopping || (rank.exit_reported && !rank.gone)) return kStoppingTickMs;
+    }
   }
-  attempts_.clear();  // ~RankProcess kills.
+  return kTickMs;
 }
 
 void RankSupervisor::RunPosted() {
@@ -168,7 +187,7 @@ void RankSupervisor::RunPosted() {
 }
 
 // Waits for something to happen and handles what ranks sent and how they ended.
-void RankSupervisor::PollOnce() {
+void RankSupervisor::PollOnce(int timeout_ms) {
   struct Source {
     Attempt* attempt;
     Rank* rank;
@@ -176,10 +195,8 @@ void RankSupervisor::PollOnce() {
   std::vector<Source> ended;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
   std::vector<Source> sources = {{nullptr, nullptr}};
-  int timeout_ms = kTickMs;
   for (auto& [id, attempt] : attempts_) {
     for (Rank& rank : attempt->ranks) {
-      if (attempt->stopping || (rank.exit_reported && !rank.gone)) timeout_ms = kStoppingTickMs;
       if (rank.link != nullptr) {
         const short events = rank.link->wants_write() ? POLLIN | POLLOUT : POLLIN;
         fds.push_back({rank.link->fd(), events, 0});
@@ -373,7 +390,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   rank->id = {attempt->id, start.rank()};
   rank->device = start.device();
   const absl::Status started =
-      rank->Start(start, options_.rank_binary, options_.device, logs_->OpenForRank(rank->id));
+      rank->Start(start, options_.rank_binary, options_.spawn, options_.device, logs_->OpenForRank(rank->id));
   if (!started.ok()) {
     v1::RankExit exit;
     exit.set_exit_code(kRefusedExitCode);

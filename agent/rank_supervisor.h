@@ -50,9 +50,10 @@
 #include "agent/attempt.h"
 #include "agent/attempt_history.h"
 #include "agent/hosted_rank.h"
-#include "agent/log_keeper.h"
 #include "agent/own_time.h"
 #include "agent/plugin_check.h"
+#include "agent/rank_logs.h"
+#include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -94,9 +95,11 @@ class RankSupervisor {
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
     std::vector<PluginDir> plugin_dirs;       // Of which jobs' plug-ins are loaded.
+    SpawnRank spawn = RankProcess::Spawn;
+    bool own_thread = true;  // False: its owner calls everything, and Turn() in place of the loop.
   };
 
-  RankSupervisor(Options options, LogKeeper* logs, RankEvents* events, Clock* clock);
+  RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock);
   ~RankSupervisor();  // Kills what is left without grace.
 
   void Launch(v1::Launch launch);
@@ -110,6 +113,10 @@ class RankSupervisor {
   void StopAll(absl::Duration grace);
   bool Idle();  // No process of any rank is left.
 
+  // One turn of the loop; after how long the next one is due, if nothing happens before. REQUIRES: no thread
+  // of its own.
+  absl::Duration Turn();
+
   // Ranks that are alive, after everything posted before this call was done. Waits for the loop.
   std::vector<v1::HostedAttempt> Hosted();
 
@@ -122,7 +129,9 @@ class RankSupervisor {
   void Post(std::function<void()> task);
   void Run();
   void RunPosted();
-  void PollOnce();
+  void PollOnce(int timeout_ms);
+  void TurnOnce(int timeout_ms);
+  int TurnMs() const;  // How long nothing need be looked at.
   void ExtendDeadlines(absl::Time now);
   void Tick(absl::Time now);
   void LookAtRanks(absl::Time now);
@@ -156,7 +165,7 @@ class RankSupervisor {
   std::vector<v1::HostedAttempt> ListHosted() const;
 
   const Options options_;
-  LogKeeper* const logs_;
+  RankLogs* const logs_;
   RankEvents* const events_;
   Clock* const clock_;
 

@@ -19,8 +19,8 @@ void SetLogName(absl::string_view name);
 // Thread-safe. Control characters in `message` are escaped, so a line stays a line.
 void Log(Severity severity, absl::string_view message);
 
-// Lines go to `taker` instead, as they are; with none, to stderr again. For who runs many processes' code in one
-// thread and tells it himself. Not while other threads log.
+// Lines go to `taker` instead, as they are; with none, to stderr again. For who runs many processes' code in
+// one thread and tells it himself. Not while other threads log.
 using LogTaker = std::function<void(Severity severity, absl::string_view message)>;
 void TakeLog(LogTaker taker);
 

@@ -1,6 +1,6 @@
 // gRPC's end of an agent's stream. Down: one thread writes what others put into the outbox (the reconciler's
-// launches and stops, rendezvous values, requests for logs). Up: the handler's own thread reads, and hands on to
-// the session.
+// launches and stops, rendezvous values, requests for logs). Up: the handler's own thread reads, and hands on
+// to the session.
 #include "coordinator/agent_service.h"
 
 #include <absl/strings/str_cat.h>

@@ -1,5 +1,5 @@
-// AgentLink: one stream per agent, carried over gRPC: who may open it, and the threads. The handler's thread reads
-// and hands on; a second thread writes what others put into the stream's outbox. What messages mean is
+// AgentLink: one stream per agent, carried over gRPC: who may open it, and the threads. The handler's thread
+// reads and hands on; a second thread writes what others put into the stream's outbox. What messages mean is
 // agent_session.h's.
 //
 // Thread-safe. Ownership: borrows everything in Parts.

@@ -1,5 +1,5 @@
-// The coordinator's end of an agent's stream: what an agent says is handed on to the reconciler, the rendezvous,
-// the log relay or the trace relay.
+// The coordinator's end of an agent's stream: what an agent says is handed on to the reconciler, the
+// rendezvous, the log relay or the trace relay.
 #include "coordinator/agent_session.h"
 
 #include <absl/strings/str_cat.h>

@@ -4,8 +4,8 @@
 //
 //   Open -> { Take, while outbox() is emptied into the stream } -> Close
 //
-// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After an
-// error of Take the stream ends.
+// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
+// an error of Take the stream ends.
 //
 // Thread safety: Open, Take and Close one after the other; outbox() is thread-safe. Ownership: borrows
 // everything in Parts.

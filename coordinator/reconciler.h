@@ -5,10 +5,10 @@
 // cancel of a launched job, because a full disk must not keep ranks running; it is stored as soon as that is
 // possible.
 //
-// Call order: Load() once, before agents may attach; Start(); ...; Stop(). Everything in the first public section
-// may be called from any thread. Without Start() there is no thread: RunOnce() is one tick, who asks for
-// something runs one himself, and all is called by one thread, as in a simulation.
-// Ownership: borrows everything in Parts, which must live longer.
+// Call order: Load() once, before agents may attach; Start(); ...; Stop(). Everything in the first public
+// section may be called from any thread. Without Start() there is no thread: RunOnce() is one tick, who asks
+// for something runs one himself, and all is called by one thread, as in a simulation. Ownership: borrows
+// everything in Parts, which must live longer.
 #pragma once
 
 #include <absl/status/statusor.h>

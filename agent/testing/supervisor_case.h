@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/log_keeper.h"
 #include "agent/process_tree.h"
 #include "agent/rank_supervisor.h"
 #include "base/clock.h"

@@ -1,0 +1,215 @@
+// What flows between an agent's parts: Received() gives launches and stops to the supervisor; RankReady,
+// RankStepped, CheckpointSaved, RankStill and RankExited take what it says of ranks to /metrics and to the
+// coordinator.
+#include "agent/agent_flow.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "agent/untold.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+v1::AgentMessage UpdateOf(const RankId& id) {
+  v1::AgentMessage message;
+  v1::RankUpdate* update = message.mutable_rank();
+  update->set_job_id(id.of.job_id);
+  update->set_attempt(id.of.attempt);
+  update->set_rank(id.rank);
+  return message;
+}
+
+// "cpu" or "cuda:3", as LibTorch names devices.
+std::string DeviceName(v1::Device device, int index) {
+  return device == v1::DEVICE_CUDA ? absl::StrCat("cuda:", index) : "cpu";
+}
+
+}  // namespace
+
+void AgentFlow::TellWhatWasKept() {
+  std::vector<v1::AgentMessage> untold = TakeUntold(options_.work_dir, options_.node);
+  if (!untold.empty()) LogInfo("an agent before left messages to be told messages=%d", untold.size());
+  for (v1::AgentMessage& message : untold) {
+    message.rank().has_saved() ? parts_.link->SendSaved(std::move(message))
+                               : parts_.link->SendLifecycle(std::move(message));
+  }
+}
+
+void AgentFlow::Keep(const std::vector<v1::AgentMessage>& untold) {
+  const absl::Status kept = KeepUntold(options_.work_dir, options_.node, untold);
+  kept_ = !untold.empty();  // Once, also where it fails.
+  if (!kept.ok()) {
+    LogWarning("what the coordinator was not told is lost with this agent: %s", kept.message());
+  } else if (kept_) {
+    LogWarning("the coordinator is away; what it was not told is kept for the next agent in %s messages=%d",
+               options_.work_dir, untold.size());
+  }
+}
+
+bool AgentFlow::Told() {
+  const std::vector<v1::AgentMessage> untold = parts_.link->Untold();
+  if (!untold.empty() && !kept_ && !parts_.link->attached()) Keep(untold);
+  return untold.empty();
+}
+
+void AgentFlow::Leave() {
+  const std::vector<v1::AgentMessage> untold = parts_.link->Untold();
+  if (kept_ || !untold.empty()) Keep(untold);
+}
+
+v1::Register AgentFlow::Registration() {
+  v1::Register registration = options_.about();
+  for (v1::HostedAttempt& attempt : parts_.supervisor->Hosted())
+    *registration.add_hosted() = std::move(attempt);
+  return registration;
+}
+
+void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
+  parts_.metrics->RankLaunched(id, DeviceName(options_.device, launch.device()));
+  rank_devices_[id] = launch.device();
+  parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
+  if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) parts_.metrics->RankSaves(id);
+}
+
+void AgentFlow::RankReady(const RankId& id, const v1::RankStarted& started) {
+  v1::AgentMessage message = UpdateOf(id);
+  v1::RankReady* ready = message.mutable_rank()->mutable_ready();
+  if (started.has_restored()) *ready->mutable_restored() = started.restored();
+  parts_.link->SendLifecycle(std::move(message));
+}
+
+void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& told) {
+  v1::StepReport report = told;
+  const auto device = rank_devices_.find(id);
+  if (parts_.gpus != nullptr && device != rank_devices_.end()) parts_.gpus->Stepped(device->second, &report);
+  parts_.metrics->RankStepped(id, world, report);
+  if (id.rank != 0) return;
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_step() = std::move(report);
+  parts_.link->SendStep(std::move(message));
+}
+
+void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
+  if (!saved.error().empty())
+    LogWarning("%s: %s of step %d could not be written: %s", ToString(id),
+               saved.format().empty() ? "checkpoint" : "export", saved.step(), saved.error());
+  parts_.metrics->CheckpointSaved(id, saved);
+  if (id.rank != 0) return;
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_saved() = saved;
+  parts_.link->SendSaved(std::move(message));
+}
+
+// Who asked is told, and nobody is told of what the spec alone asked for: a coordinator of an older release
+// would not know the word.
+void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
+  if (!traced.error().empty())
+    LogWarning("%s: step %d is not traced: %s", ToString(id), traced.step(), traced.error());
+  if (!traced.memory_snapshot().error().empty())
+    LogWarning("%s: the memory of step %d is not written: %s", ToString(id), traced.step(),
+               traced.memory_snapshot().error());
+  if (!traced.asked()) return;
+  v1::AgentMessage message;
+  v1::Traced* const told = message.mutable_traced();
+  told->set_job_id(id.of.job_id);
+  told->set_attempt(id.of.attempt);
+  told->set_rank(id.rank);
+  *told->mutable_trace() = traced;
+  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
+}
+
+void AgentFlow::RankStood(const RankId& id, const std::string& where) {
+  v1::AgentMessage message = UpdateOf(id);
+  message.mutable_rank()->mutable_stand()->set_where(where);
+  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
+}
+
+void AgentFlow::RankStill(const RankId& id, const v1::RankStill& still) {
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_still() = still;
+  parts_.link->SendStep(std::move(message));  // It is told again while it lasts.
+}
+
+void AgentFlow::AttemptHung(const AttemptId&) { parts_.metrics->AddHang(); }
+
+void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
+  const bool failed =
+      !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
+  parts_.metrics->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
+  if (const auto device = rank_devices_.extract(id); !device.empty() && parts_.gpus != nullptr)
+    parts_.gpus->Ended(device.mapped());
+  if (failed && !exit.agent_stopping()) parts_.metrics->AddFailure(exit.fault().kind());
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_exit() = exit;
+  parts_.link->SendLifecycle(std::move(message));
+}
+
+void AgentFlow::AttemptGone(const AttemptId& id, bool stopped) {
+  parts_.link->ForgetRendezvous(id);
+  if (!stopped) return;
+  v1::AgentMessage message;
+  message.mutable_stopped()->set_job_id(id.job_id);
+  message.mutable_stopped()->set_attempt(id.attempt);
+  parts_.link->SendLifecycle(std::move(message));
+}
+
+void AgentFlow::StoreSet(const AttemptId& id, const v1::StoreSet& set) {
+  v1::AgentMessage message;
+  v1::RendezvousSet* relayed = message.mutable_rendezvous_set();
+  relayed->set_job_id(id.job_id);
+  relayed->set_attempt(id.attempt);
+  relayed->set_key(set.key());
+  relayed->set_value(set.value());
+  parts_.link->SendRendezvous(std::move(message));
+}
+
+void AgentFlow::StoreGet(const AttemptId& id, const std::string& key, int64_t request) {
+  v1::AgentMessage message;
+  v1::RendezvousGet* relayed = message.mutable_rendezvous_get();
+  relayed->set_job_id(id.job_id);
+  relayed->set_attempt(id.attempt);
+  relayed->set_key(key);
+  relayed->set_request(request);
+  parts_.link->SendRendezvous(std::move(message));
+}
+
+void AgentFlow::Connected(bool connected) {
+  parts_.metrics->SetConnected(connected);
+  parts_.supervisor->SetConnected(connected);
+  if (!connected && parts_.logs != nullptr) parts_.logs->DropAll();
+}
+
+void AgentFlow::Received(const v1::CoordinatorMessage& message) {
+  switch (message.body_case()) {
+    case v1::CoordinatorMessage::kLaunch:
+      return parts_.supervisor->Launch(message.launch());
+    case v1::CoordinatorMessage::kStop:
+      return parts_.supervisor->Stop(message.stop());
+    case v1::CoordinatorMessage::kLocate:
+      return parts_.supervisor->Locate(message.locate());
+    case v1::CoordinatorMessage::kTrace:
+      return parts_.supervisor->Trace(message.trace());
+    case v1::CoordinatorMessage::kRendezvousValue:
+      return parts_.supervisor->StoreValue(message.rendezvous_value());
+    case v1::CoordinatorMessage::kReadLogs:
+      if (parts_.logs != nullptr) parts_.logs->Read(message.read_logs());
+      return;
+    case v1::CoordinatorMessage::kLogGrant:
+      if (parts_.logs != nullptr) parts_.logs->Grant(message.log_grant());
+      return;
+    case v1::CoordinatorMessage::kForget:
+      if (parts_.folders != nullptr) parts_.folders->Forget(message.forget().job_id());
+      return;
+    case v1::CoordinatorMessage::kWelcome:
+    case v1::CoordinatorMessage::BODY_NOT_SET:
+      LogWarning("a message of the coordinator is not understood kind=%d",
+                 static_cast<int>(message.body_case()));
+  }
+}
+
+void AgentFlow::Refused(const absl::Status& why) { options_.refused(why); }
+
+}  // namespace fsdpd

@@ -1,0 +1,93 @@
+#include "agent/attachment.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
+
+}  // namespace
+
+v1::AgentMessage Attachment::Begin(v1::Register registration) {
+  welcomed_ = false;
+  epoch_ = 0;
+  heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
+  due_ = clock_->Now() + kWelcomeTimeout;
+  outbox_.NewStream();
+  v1::AgentMessage message;
+  *message.mutable_register_() = std::move(registration);
+  auto* hosted = message.mutable_register_()->mutable_hosted();
+  for (const RankId& id : outbox_.KeptExits()) {
+    auto entry = std::find_if(hosted->begin(), hosted->end(), [&id](const v1::HostedAttempt& a) {
+      return a.job_id() == id.of.job_id && a.attempt() == id.of.attempt;
+    });
+    if (entry == hosted->end()) {
+      v1::HostedAttempt* added = hosted->Add();
+      added->set_job_id(id.of.job_id);
+      added->set_attempt(id.of.attempt);
+      added->add_ranks(id.rank);
+    } else if (std::find(entry->ranks().begin(), entry->ranks().end(), id.rank) == entry->ranks().end()) {
+      entry->add_ranks(id.rank);
+    }
+  }
+  return message;
+}
+
+absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
+  if (!welcomed_) {
+    if (message.has_welcome() && message.epoch() != 0) return absl::OkStatus();
+    return absl::InvalidArgumentError("the coordinator's first message is no Welcome with an epoch");
+  }
+  if (message.epoch() == epoch_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a message of epoch ", message.epoch(), " came on the stream of epoch ", epoch_));
+}
+
+void Attachment::Welcome(const v1::CoordinatorMessage& message) {
+  epoch_ = message.epoch();
+  welcomed_ = ever_welcomed_ = true;
+  if (message.welcome().heartbeat_interval_ms() > 0)
+    heartbeat_interval_ = absl::Milliseconds(message.welcome().heartbeat_interval_ms());
+  due_ = clock_->Now() + heartbeat_interval_;
+}
+
+void Attachment::Take(const v1::CoordinatorMessage& message) {
+  if (message.has_rendezvous_value()) outbox_.ForgetGet(message.rendezvous_value().request());
+}
+
+bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
+  if (!welcomed_) return false;
+  if (!outbox_.Next(message, ticket)) {
+    if (clock_->Now() < due_) return false;
+    message->Clear();
+    message->mutable_heartbeat();
+    *ticket = -1;
+  }
+  message->set_epoch(epoch_);
+  message->set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
+  return true;
+}
+
+void Attachment::Written(int64_t ticket) {
+  const absl::Time now = clock_->Now();
+  due_ = now + heartbeat_interval_;
+  outbox_.Settle(now);  // First: it knows an outage by the time since it was asked last.
+  if (ticket >= 0) outbox_.Sent(ticket, now);
+}
+
+void Attachment::End(bool in_order) {
+  welcomed_ = false;
+  due_ = absl::InfiniteFuture();
+  if (!in_order) outbox_.NewStream();
+}
+
+bool Attachment::RefusedForGood(const absl::Status& status) const {
+  const bool refused = absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status) ||
+                       absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+  return refused && !ever_welcomed_;
+}
+
+}  // namespace fsdpd
