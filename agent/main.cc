@@ -19,6 +19,7 @@
 #include <iostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "agent/agent.h"
 #include "agent/plugin_check.h"
@@ -26,6 +27,7 @@
 #include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_flags.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/quiet_grpc.h"
@@ -250,8 +252,13 @@ int Serve(Flags flags, int signals) {
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
   }
-  if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok())
-    return Fail(certificate);
+  if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok()) {
+    const TlsFiles& tls = flags.agent.tls;
+    const std::vector<FileFlag> files = {
+        {"--coordinator-ca", tls.trusted}, {"--tls-cert", tls.certificate}, {"--tls-key", tls.key}};
+    LogError("%s", WithFlag(files, certificate));
+    return IsWrongPath(files, certificate) ? kUsageError : kRuntimeError;
+  }
   const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;

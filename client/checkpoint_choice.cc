@@ -22,23 +22,11 @@ absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text) 
   return choice;
 }
 
-namespace {
-
-// As its job's folder keeps them (fsdp/checkpoint/job_folder.h). Of another job's there it may be fewer.
-std::vector<v1::SavedCheckpoint> Kept(const v1::Job& job) {
+bool IsKept(const v1::Job& job, int index) {
   const v1::Checkpoint& spec = job.resolved().checkpoint();
-  std::vector<v1::SavedCheckpoint> kept;
-  const int64_t count = job.checkpoints_size();
-  for (int64_t i = 0; i < count; ++i) {
-    const v1::SavedCheckpoint& checkpoint = job.checkpoints(static_cast<int>(i));
-    const bool is_new = spec.keep_last() == 0 || count - i <= spec.keep_last();
-    const bool spared = spec.keep_every() > 0 && checkpoint.step() % spec.keep_every() == 0;
-    if (is_new || spared) kept.push_back(checkpoint);
-  }
-  return kept;
+  const bool is_new = spec.keep_last() == 0 || job.checkpoints_size() - index <= spec.keep_last();
+  return is_new || (spec.keep_every() > 0 && job.checkpoints(index).step() % spec.keep_every() == 0);
 }
-
-}  // namespace
 
 absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const v1::Job& job) {
   if (job.checkpoints().empty()) {
@@ -49,9 +37,10 @@ absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const
   }
   if (!choice.step.has_value()) return *job.checkpoints().rbegin();
   std::vector<int64_t> steps;
-  for (const v1::SavedCheckpoint& checkpoint : Kept(job)) {
-    if (checkpoint.step() == *choice.step) return checkpoint;
-    steps.push_back(checkpoint.step());
+  for (int i = 0; i < job.checkpoints_size(); ++i) {
+    if (!IsKept(job, i)) continue;
+    if (job.checkpoints(i).step() == *choice.step) return job.checkpoints(i);
+    steps.push_back(job.checkpoints(i).step());
   }
   const bool removed =
       std::any_of(job.checkpoints().begin(), job.checkpoints().end(),

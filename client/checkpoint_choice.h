@@ -19,6 +19,10 @@ struct CheckpointChoice {
 // "tiny-k3x9q2" or "tiny-k3x9q2@200". INVALID_ARGUMENT says what is wrong.
 absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text);
 
+// Whether the job's folder still has its checkpoints(index), as the job's own keep them
+// (fsdp/checkpoint/job_folder.h). Of another job's there it may be fewer.
+bool IsKept(const v1::Job& job, int index);
+
 // NOT_FOUND says what there is instead.
 absl::StatusOr<v1::SavedCheckpoint> Choose(const CheckpointChoice& choice, const v1::Job& job);
 

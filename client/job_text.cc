@@ -16,6 +16,7 @@
 
 #include "base/enum_name.h"
 #include "base/text.h"
+#include "client/checkpoint_choice.h"
 #include "client/spec_print.h"
 #include "client/text_table.h"
 #include "fsdp/plan/spec/defaults.h"
@@ -111,8 +112,9 @@ std::string FirstLine(const std::string& text) {
 }
 
 std::string StatusText(const v1::Node& node) {
-  std::string text = node.connected() ? "ready" : "lost";
-  if (node.has_cordon()) text = node.connected() ? "cordoned" : "lost, cordoned";
+  const std::string gone = node.left() ? "left" : "lost";
+  std::string text = node.connected() ? "ready" : gone;
+  if (node.has_cordon()) text = node.connected() ? "cordoned" : gone + ", cordoned";
   if (!node.connected() || node.stalled_jobs().empty()) return text;
   return absl::StrCat(text, ", no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
 }
@@ -264,10 +266,15 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
     const bool told = WasTold(saved);
     table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now),
                told ? HumanBytes(saved.bytes()) : "-", told ? HumanSeconds(saved.seconds()) : "-",
-               told ? HumanSeconds(saved.stall_seconds()) : "-", OneLine(saved.path())});
+               told ? HumanSeconds(saved.stall_seconds()) : "-",
+               IsKept(job, i) ? OneLine(saved.path()) : std::string("removed (checkpoint.keep_last)")});
   }
   text += table.Render(2);
-  if (known > shown) absl::StrAppend(&text, "  and ", known - shown, " older\n");
+  int removed = 0;
+  for (int i = 0; i < known - shown; ++i) removed += IsKept(job, i) ? 0 : 1;
+  if (known > shown)
+    absl::StrAppend(&text, "  and ", known - shown, " older",
+                    removed > 0 ? absl::StrCat(", ", removed, " of them removed") : "", "\n");
   return text;
 }
 

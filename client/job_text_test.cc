@@ -112,6 +112,8 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
   EXPECT_EQ(NodeTable({node}, Now()),
             "NAME    STATUS  DEVICE  FREE  MEMORY/SLOT  SEEN     METRICS  VERSION\n"
             "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
+  node.set_left(true);  // It ended in order: nobody has to look after it.
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
 }
 
 TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {
@@ -274,6 +276,14 @@ TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
                         "  30    35 s  1.50 GiB  3 s   40 ms   /runs/7/iter_30\n"
                         "  20    45 s  1.50 GiB  3 s   40 ms   /runs/7/iter_20\n"
                         "  and 1 older\n"));
+  job.mutable_resolved()->mutable_checkpoint()->set_keep_last(2);
+  job.mutable_resolved()->mutable_checkpoint()->set_keep_every(30);
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("  50    15 s  1.50 GiB  3 s   40 ms   /runs/7/iter_50\n"
+                        "  40    25 s  1.50 GiB  3 s   40 ms   removed (checkpoint.keep_last)\n"
+                        "  30    35 s  1.50 GiB  3 s   40 ms   /runs/7/iter_30\n"
+                        "  20    45 s  1.50 GiB  3 s   40 ms   removed (checkpoint.keep_last)\n"
+                        "  and 1 older, 1 of them removed\n"));
   for (auto& each : *job.mutable_checkpoints()) {
     each.clear_bytes();  // Known only since an attempt went on from it.
   }

@@ -154,11 +154,13 @@ class SpecReader {
 
   void UnknownField(const TextNode& child, const std::string& path, const Descriptor& type) {
     const std::string field = Join(path, child.key);
-    std::vector<std::string> names;
+    std::vector<std::string> names, longer;
     for (int i = 0; i < type.field_count(); ++i) {
       names.push_back(type.field(i)->name());
-      if (names.back() == child.key + "_bytes") return UnknownField(child, path, field, names.back());
+      if (absl::StartsWith(names.back(), child.key + "_")) longer.push_back(names.back());
     }
+    // "vocab" of a model is its vocab_size, whatever is called so elsewhere.
+    if (longer.size() == 1) return UnknownField(child, path, field, longer.front());
     std::string meant = Nearest(child.key, names);
     if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
     if (!meant.empty()) return UnknownField(child, path, field, meant);

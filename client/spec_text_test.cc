@@ -106,6 +106,8 @@ TEST(SpecText, SuggestsTheNearestField) {
   EXPECT_EQ(FaultsOf("resources: {memory_budget: 1}"),
             "f:1:13: error: unknown field resources.memory_budget; did you mean memory_budget_bytes? "
             "[unknown_field]\n");
+  EXPECT_EQ(FaultsOf("model: {llama: {vocab: 9}}"),
+            "f:1:17: error: unknown field model.llama.vocab; did you mean vocab_size? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("optimizer: {lr: 1}"),
             "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),

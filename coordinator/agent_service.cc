@@ -51,7 +51,8 @@ absl::Status AgentService::Serve(grpc::ServerContext* context, Stream* stream) {
   while (status.ok() && stream->Read(&message)) status = session->Take(&message);
   outbox->Release();
   writer.join();
-  session->Close();
+  // An agent that stops ends its side; a connection that breaks cancels the call.
+  session->Close(status.ok() && !context->IsCancelled());
   return status;
 }
 

@@ -1,6 +1,5 @@
 // fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
-// error.
-#include <absl/strings/match.h>
+// error, a file of the command line that cannot be opened among them.
 #include <absl/strings/str_cat.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,8 +11,10 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "base/address.h"
+#include "base/file_flags.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "coordinator/audit_log.h"
@@ -132,16 +133,12 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
-// Errors of files begin with their path: whose value that is.
-std::string WithFlag(const ServerOptions& server, const absl::Status& status) {
-  for (const auto& [flag, path] :
-       {std::pair("--tls-cert", &server.tls.certificate), std::pair("--tls-key", &server.tls.key),
-        std::pair("--tls-client-ca", &server.tls.trusted), std::pair("--tokens", &server.tokens),
-        std::pair("--audit-log", &server.audit_log)}) {
-    if (!path->empty() && absl::StartsWith(status.message(), absl::StrCat(*path, ":")))
-      return absl::StrCat(flag, " ", status.message());
-  }
-  return status.ToString();
+std::vector<FileFlag> FilesOf(const ServerOptions& server) {
+  return {{"--tls-cert", server.tls.certificate},
+          {"--tls-key", server.tls.key},
+          {"--tls-client-ca", server.tls.trusted},
+          {"--tokens", server.tokens},
+          {"--audit-log", server.audit_log}};
 }
 
 int Run(const Flags& flags) {
@@ -149,8 +146,9 @@ int Run(const Flags& flags) {
   TellRefusedHandshakes();
   auto server = Server::Start(flags.server);
   if (!server.ok()) {
-    LogError("cannot start: %s", WithFlag(flags.server, server.status()));
-    return 1;
+    const std::vector<FileFlag> files = FilesOf(flags.server);
+    LogError("cannot start: %s", WithFlag(files, server.status()));
+    return IsWrongPath(files, server.status()) ? 2 : 1;
   }
   const std::string address = (*server)->address();
   if (!flags.port_file.empty() && !WritePortFile(flags.port_file, address)) {

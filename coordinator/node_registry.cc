@@ -77,17 +77,18 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;
-    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0};
+    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false};
   }
   if (replaced != nullptr) replaced->Close();
   return outbox;
 }
 
-bool NodeRegistry::Detach(const std::string& node, int64_t epoch) {
+bool NodeRegistry::Detach(const std::string& node, int64_t epoch, bool left) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
   if (it == nodes_.end() || it->second.view.epoch != epoch) return false;
   it->second.view.connected = false;
+  it->second.view.left = left;
   it->second.outbox = nullptr;
   return true;
 }

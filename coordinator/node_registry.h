@@ -41,6 +41,7 @@ struct NodeView {
   int64_t epoch = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
+  bool left = false;  // It ended its stream in order, and has no other.
 };
 
 class NodeRegistry {
@@ -53,8 +54,8 @@ class NodeRegistry {
   // RESOURCE_EXHAUSTED over kMaxNodes.
   absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info, const std::string& address,
                                                        std::function<void()> end_stream);
-  // The stream ended. False, and no effect, when another one has replaced it.
-  bool Detach(const std::string& node, int64_t epoch);
+  // The stream ended; `left`: by the agent, in order. False, and no effect, when another one has replaced it.
+  bool Detach(const std::string& node, int64_t epoch, bool left = false);
   void Touch(const std::string& node, int64_t epoch);
   // Ends streams whose lease has expired.
   void EndSilentStreams(const AgentLease& lease);

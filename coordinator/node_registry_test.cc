@@ -85,6 +85,17 @@ TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
   EXPECT_TRUE(Attach(Info("b", "i2")).ok());
 }
 
+TEST_F(NodeRegistryTest, TellsWhoLeftInOrderFromWhoWasCutOff) {
+  const auto first = Attach(Info("a", "i1"));
+  registry_.Detach("a", (*first)->epoch());
+  EXPECT_FALSE(registry_.Snapshot()[0].left);
+  const auto second = Attach(Info("a", "i1"));
+  registry_.Detach("a", (*second)->epoch(), /*left=*/true);
+  EXPECT_TRUE(registry_.Snapshot()[0].left);
+  ASSERT_TRUE(Attach(Info("a", "i2")).ok());
+  EXPECT_FALSE(registry_.Snapshot()[0].left) << "it is back";
+}
+
 TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
   const auto a = Attach(Info("a", "i1"));
   const auto b = Attach(Info("b", "i1"));

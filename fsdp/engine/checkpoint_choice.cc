@@ -105,11 +105,25 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
 
+// " (iter_0000060 and 2 more have no .metadata, so they do not count)": what lies there and looks like one.
+std::string Torsos(const std::string& dir) {
+  const auto found = ListCheckpoints(dir);
+  std::string first;
+  int more = -1;
+  for (const FoundCheckpoint& each : found.ok() ? *found : std::vector<FoundCheckpoint>()) {
+    if (!each.committed && more++ < 0) first = each.path.substr(each.path.rfind('/') + 1);
+  }
+  if (more < 0) return "";
+  return more == 0
+             ? absl::StrCat(" (", first, " has no .metadata, so it does not count)")
+             : absl::StrCat(" (", first, " and ", more, " more have no .metadata, so they do not count)");
+}
+
 // That of `known_step` was there once.
 absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
-      ", and the job has committed that of step ", known_step,
+      Torsos(dir), ", and the job has committed that of step ", known_step,
       ": mount the folder or put it back, or submit the job anew to begin at step 1"));
 }
 

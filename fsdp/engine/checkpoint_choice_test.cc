@@ -139,9 +139,13 @@ TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
             " is not there, and the job has committed that of step 60: mount the folder or put it back, "
             "or submit the job anew to begin at step 1");
     fs::create_directories(dir.File("run") + "/iter_0000060");
-    EXPECT_THAT(
-        ChooseAlone(spec, 60).status().message(),
-        HasSubstr(dir.File("run") + " has none of the job's checkpoints, and the job has committed "));
+    EXPECT_THAT(ChooseAlone(spec, 60).status().message(),
+                HasSubstr(dir.File("run") +
+                          " has none of the job's checkpoints (iter_0000060 has no .metadata, so it "
+                          "does not count), and the job has committed "));
+    fs::create_directories(dir.File("run") + "/iter_0000020");
+    EXPECT_THAT(ChooseAlone(spec, 60).status().message(),
+                HasSubstr("(iter_0000060 and 1 more have no .metadata, so they do not count), and "));
     const std::string older = Save(dir.File("run"), 40, "job-1");
     const auto back = ChooseAlone(spec, 60);
     ASSERT_TRUE(back.ok()) << back.status();

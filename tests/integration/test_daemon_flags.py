@@ -96,5 +96,15 @@ def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
 def test_tls_files_that_cannot_serve_are_one_line(tmp_path):
     (tmp_path / "tokens").write_text("alice\n")
     flags = [*TLS, "--tls-client-ca", tmp_path / "none", "--tokens", tmp_path / "tokens"]
-    said = run("coordinator/fsdpd-coordinator", "--state-dir", tmp_path / "state", *flags, code=1).splitlines()
-    assert len(said) == 1 and f"{tmp_path / 'none'}: No such file" in said[0], said
+    said = run("coordinator/fsdpd-coordinator", "--state-dir", tmp_path / "state", *flags, code=2).splitlines()
+    assert len(said) == 1 and f"--tls-client-ca {tmp_path / 'none'}: No such file" in said[0], said
+
+
+def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_its_flag(tmp_path):
+    for path, why in [(tmp_path / "none" / "log", "No such file"), (tmp_path, "Is a directory")]:
+        said = coordinator(tmp_path, "--audit-log", path, code=2)
+        assert f"--audit-log {path}: {why}" in said, said
+    files = ["--tls-cert", tmp_path / "c", "--tls-key", tmp_path / "k", "--coordinator-ca", tmp_path / "none"]
+    said = run("agent/fsdpd-agent", "--coordinator", "h:1", "--work-dir", tmp_path / "work", "--node", "n", *files,
+               code=2)
+    assert re.search(r"--(tls-cert|tls-key|coordinator-ca) \S+: No such file", said), said

@@ -203,3 +203,14 @@ def test_an_agent_out_of_descriptors_says_so_and_goes_on_once_it_has_some(own):
         cluster.wait_state(cluster.submit(one_rank(steps=2)), "SUCCEEDED")
         assert "fsdpd_" in cluster.scrape("node-0")
         cluster.ctl("logs", before).expect(0)
+
+
+def test_an_agent_that_was_told_to_end_left_and_one_that_died_is_lost(own):
+    with own(agents=2) as cluster:
+        assert cluster.agents["node-0"].stop() == 0
+        cluster.agents["node-1"].kill()
+        wait_until("both are gone", lambda: not any(node.connected for node in cluster.nodes()))
+        shown = cluster.ctl("nodes").expect(0).out
+        assert re.search(r"^node-0 +left ", shown, re.MULTILINE) and re.search(r"^node-1 +lost ", shown, re.MULTILINE)
+        cluster.start_agent("node-0")
+        assert not cluster.node("node-0").left, "it is back"

@@ -288,11 +288,11 @@ def test_an_agent_with_a_wrong_certificate_says_so_and_ends(secure, tmp_path):
     certificates(pki, "node", "node-9", "node-x")
     other = {"tls_cert": pki / "nodes/node-x.crt", "tls_key": pki / "nodes/node-x.key"}
     mixed = {"tls_cert": pki / "nodes/node-9.crt", "tls_key": pki / "nodes/node-x.key"}
-    for flags, said in [(other, "this node is 'node-9', and its certificate is for node-x"),
-                        (mixed, "node-x.key: is not the key of the certificate in"),
-                        ({"tls_key": tmp_path / "none"}, "none: No such file")]:
+    for flags, said, code in [(other, "this node is 'node-9', and its certificate is for node-x", 1),
+                              (mixed, "node-x.key: is not the key of the certificate in", 1),
+                              ({"tls_key": tmp_path / "none"}, f"--tls-key {tmp_path / 'none'}: No such file", 2)]:
         daemon = agent_of(secure, tmp_path, **flags)
-        assert daemon.wait() == 1 and said in daemon.text(), daemon.text()
+        assert daemon.wait() == code and said in daemon.text(), daemon.text()
     certificates(pki, "node", "node-9", days=-1)
     daemon = agent_of(secure, tmp_path)
     assert daemon.wait() == 1 and "the certificate has expired, on 20" in daemon.text(), daemon.text()

@@ -29,7 +29,12 @@ std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
 }
 
-bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && f.job.parallel().tensor() > 1; }
+// Of what no group of ranks could make right, so that it is told beside what is wrong with the groups.
+bool WantsToCutMatrices(const Facts& f) {
+  return f.job.parallel().tensor() > 1 && f.job.parallel().tensor() <= kMaxWorld;
+}
+
+bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && WantsToCutMatrices(f); }
 
 // Null of another family.
 std::optional<LlamaConfig> LlamaOf(const Facts& f) {
@@ -114,7 +119,11 @@ Findings ExpertDividesRanks(const Facts& f) {
            "choose a divisor of them"}};
 }
 
-bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && f.job.parallel().context() > 1; }
+bool WantsToCutSamples(const Facts& f) {
+  return f.job.parallel().context() > 1 && f.job.parallel().context() <= kMaxWorld;
+}
+
+bool CutsSamples(const Facts& f) { return f.Sound({"parallel.context"}) && WantsToCutSamples(f); }
 
 const Rule kRules[] = {
     {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor is positive and at most 16384",
@@ -140,7 +149,7 @@ const Rule kRules[] = {
     {"parallel_tensor_needs_llama", kError, "parallel.tensor",
      "matrices are cut for models of the llama family",
      [](const Facts& f) -> Findings {
-       if (!CutsMatrices(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
+       if (!WantsToCutMatrices(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
        return {{"how the matrices of this model would be cut is not known",
                 "leave parallel.tensor out; parameters are sharded over all ranks anyway"}};
      }},
@@ -178,7 +187,8 @@ const Rule kRules[] = {
     {"parallel_context_needs_llama", kError, "parallel.context",
      "samples are cut for models of the llama family",
      [](const Facts& f) -> Findings {
-       if (!CutsSamples(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
+       if (!WantsToCutSamples(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model()))
+         return {};
        return {{"attention of this model sees the tokens of its own rank alone",
                 "leave parallel.context out; ranks then read samples of their own"}};
      }},

@@ -155,6 +155,16 @@ std::vector<BadCase> BadExpertCases() {
   };
 }
 
+// What no number of ranks mends is told at once, and not after the number was mended.
+TEST(ParallelRules, AModelThatIsNotCutIsToldBesideGroupsThatDoNotFit) {
+  v1::JobSpec job = GoodJob();
+  Gpt2(&job);
+  job.mutable_parallel()->set_tensor(5);
+  std::set<std::string> rules;
+  for (const Violation& each : CheckJob(job)) rules.insert(each.rule);
+  EXPECT_EQ(rules, (std::set<std::string>{"parallel_tensor_within_node", "parallel_tensor_needs_llama"}));
+}
+
 TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
   std::set<std::string> broken;
   std::vector<BadCase> cases = BadCases();
