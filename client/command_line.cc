@@ -129,7 +129,7 @@ CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
   return search;
 }
 
-void AddSpecCommands(CLI::App* app, CommandLine* line) {
+void AddSubmitCommand(CLI::App* app, CommandLine* line) {
   CLI::App* submit =
       AddCommand(app, "submit",
                  "Submit a job. It is on the coordinator's disk when the command returns, and goes on "
@@ -137,6 +137,7 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
                  "  fsdpctl submit -f job.yaml\n"
                  "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
                  "  fsdpctl submit -f job.yaml --from tiny-llama-k3x9q2@200\n"
+                 "  fsdpctl submit -f job.yaml --after tiny-llama-k3x9q2\n"
                  "  cat job.yaml | fsdpctl submit -f - -o json");
   AddSpecFlags(submit, line);
   CLI::Option* follow = submit->add_flag("--follow", line->follow,
@@ -155,6 +156,17 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
       ->needs(follow)
       ->check(NotEmpty())
       ->type_name("FILE");
+  submit
+      ->add_option("--after", line->after,
+                   "Start it once these jobs have succeeded; it waits in the queue until then")
+      ->delimiter(',')
+      ->check(NotEmpty())
+      ->type_name("JOB[,JOB]")
+      ->allow_extra_args(false);
+}
+
+void AddSpecCommands(CLI::App* app, CommandLine* line) {
+  AddSubmitCommand(app, line);
   CLI::App* validate =
       AddCommand(app, "validate", "Check a spec and report all its faults, without submitting it.",
                  "  fsdpctl validate -f job.yaml\n"

@@ -47,6 +47,7 @@ struct CommandLine {
   std::string rank_binary;                // profile-device; empty: the one beside fsdpctl.
   std::string request_id;                 // submit; empty: one is made.
   std::string from;                       // submit; JOB or JOB@STEP, or empty.
+  std::vector<std::string> after;         // submit; ids
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 

@@ -311,6 +311,12 @@ std::string EventText(const v1::Job& job) {
   return absl::StrCat("events (UTC):\n", table.Render(2));
 }
 
+std::string AfterText(const v1::Job& job) {
+  return absl::StrJoin(job.after(), ", ", [](std::string* out, const v1::Job::After& after) {
+    absl::StrAppend(out, OneLine(after.job()), after.succeeded() ? " (succeeded)" : "");
+  });
+}
+
 std::string Indented(const std::string& text) {
   std::string out;
   for (size_t start = 0; start < text.size();) {
@@ -376,6 +382,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
+  if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
   if (job.has_last_step()) {

@@ -252,6 +252,15 @@ TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("rank 1 failed"));
 }
 
+TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
+  v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("after:")));
+  job.add_after()->set_job("a-1");
+  job.mutable_after(0)->set_succeeded(true);
+  job.add_after()->set_job("b-2");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nafter:     a-1 (succeeded), b-2\n"));
+}
+
 TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("checkpoint")));

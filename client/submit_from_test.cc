@@ -30,6 +30,7 @@ class SubmitFromTest : public ServedCommandCase {
     };
     server_.on_submit = [this](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
       MutexLock lock(&mutex_);
+      after_.assign(request.after().begin(), request.after().end());
       submitted_.push_back(request.spec().checkpoint().load());
       response->mutable_job()->set_id("b-1");
       return grpc::Status::OK;
@@ -52,8 +53,21 @@ class SubmitFromTest : public ServedCommandCase {
   using Loads = std::vector<std::string>;
   TempDir dir_;
   Mutex mutex_;
-  Loads submitted_ ABSL_GUARDED_BY(mutex_);  // What each job is to start from.
+  Loads submitted_ ABSL_GUARDED_BY(mutex_);                 // What each job is to start from.
+  std::vector<std::string> after_ ABSL_GUARDED_BY(mutex_);  // What the last one waits for.
 };
+
+TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
+  const auto after = [this](const std::vector<std::string>& flags) {
+    EXPECT_EQ(Submit("a-1", flags), kExitOk) << err_;
+    MutexLock lock(&mutex_);
+    return after_;
+  };
+  EXPECT_EQ(after({}), std::vector<std::string>{});
+  EXPECT_EQ(after({"--after", "x-1,y-2"}), (std::vector<std::string>{"x-1", "y-2"}));
+  EXPECT_EQ(after({"--after", "x-1", "--after", "y-2"}), (std::vector<std::string>{"x-1", "y-2"}));
+  EXPECT_EQ(Submit("a-1", {"--after", ""}), kExitUsage);
+}
 
 TEST_F(SubmitFromTest, TheJobStartsFromTheNewestCheckpointOrTheOneOfThatStep) {
   EXPECT_EQ(Submit("a-1"), kExitOk) << err_;

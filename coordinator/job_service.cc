@@ -27,6 +27,7 @@ constexpr int kMaxPage = 500;
 // A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
 constexpr size_t kMaxPageBytes = 8 << 20;
 constexpr size_t kMaxRequestId = 64;
+constexpr int kMaxAfter = 64;
 // A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
 constexpr int kInsertTries = 3;
 
@@ -58,6 +59,12 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
   query.after_cursor = true;
   query.cursor = *cursor;
   return query;
+}
+
+// `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
+bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
+  return std::equal(request.after().begin(), request.after().end(), job.after().begin(), job.after().end(),
+                    [](const std::string& id, const v1::Job::After& after) { return id == after.job(); });
 }
 
 v1::Job NewJob(const std::string& id, const std::string& submitter, const v1::SubmitJobRequest& request,
@@ -131,11 +138,9 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   if (!request.request_id().empty()) {
     // Before admission: what was accepted stays accepted, whatever nodes offer now.
     FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
-    if (earlier.has_value()) {
-      *response->mutable_job() = std::move(*earlier);
-      return absl::OkStatus();
-    }
+    if (earlier.has_value()) return AnswerAgain(request, std::move(*earlier), response);
   }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<v1::Job::After> after, AfterOf(request));
   const Examined examined = parts_.admission->Examine(request.spec());
   Violations faults = examined.plan.faults;
   FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec(), request.request_id()));
@@ -144,7 +149,9 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kInsertTries; ++tries) {
     const std::string id = parts_.new_id(request.spec().name());
-    stored = parts_.store->Insert(NewJob(id, submitter, request, examined, parts_.clock->Wall()));
+    v1::Job job = NewJob(id, submitter, request, examined, parts_.clock->Wall());
+    job.mutable_after()->Assign(after.begin(), after.end());
+    stored = parts_.store->Insert(job);
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
       if (!since.empty()) return BadSpec(since);
@@ -154,10 +161,9 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
-  if (inserted.created) {
-    parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
-    parts_.reconciler->Submitted(inserted.job);
-  }
+  if (!inserted.created) return AnswerAgain(request, std::move(inserted.job), response);
+  parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
+  parts_.reconciler->Submitted(inserted.job);
   *response->mutable_job() = std::move(inserted.job);
   for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
   for (const Violation& warning :
@@ -165,6 +171,40 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
     *response->add_faults() = ToProto(warning);
   }
   return absl::OkStatus();
+}
+
+absl::Status JobService::AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
+                                     v1::SubmitJobResponse* response) {
+  if (!AsksForThe(earlier, request)) {
+    return absl::AlreadyExistsError(absl::StrCat("request id '", request.request_id(), "' was used for job ",
+                                                 earlier.id(), " with other options; use a new request id"));
+  }
+  *response->mutable_job() = std::move(earlier);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::SubmitJobRequest& request) {
+  if (request.after_size() > kMaxAfter)
+    return BadField(
+        "after", absl::StrCat("names ", request.after_size(), " jobs; at most ", kMaxAfter, " are allowed"));
+  std::vector<v1::Job::After> all;
+  for (int i = 0; i < request.after_size(); ++i) {
+    if (request.after(i).empty())
+      return BadField(absl::StrCat("after[", i, "]"), "is empty: write a job's id");
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.after(i)));
+    if (IsEnded(job.state()) && job.state() != v1::JOB_STATE_SUCCEEDED) {
+      return WrongState(
+          "JOB_ENDED", absl::StrCat("jobs/", job.id()),
+          absl::StrCat("after: job ", job.id(), " has ",
+                       job.state() == v1::JOB_STATE_CANCELLED ? "been cancelled" : "failed",
+                       ", and nothing would start this one: `fsdpctl retry ", job.id(), "` has it go on"));
+    }
+    v1::Job::After after;
+    after.set_job(job.id());
+    after.set_succeeded(job.state() == v1::JOB_STATE_SUCCEEDED);
+    all.push_back(std::move(after));
+  }
+  return all;
 }
 
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,

@@ -94,6 +94,11 @@ class JobService final : public v1::Coordinator::Service {
   // The fault of a spec whose folder a job has that has not ended; empty where none has, or the one that the
   // same request has made since: inserting finds it.
   absl::StatusOr<Violations> FolderFaults(const v1::JobSpec& spec, const std::string& request_id = "");
+  // Of a request whose id made `earlier`.
+  static absl::Status AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
+                                  v1::SubmitJobResponse* response);
+  // The jobs that a request's is to wait for.
+  absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);

@@ -44,8 +44,11 @@ void Reconciler::PlaceQueued() {
       continue;
     }
     const PlaceRequest request = RequestAgain(live.job);
-    std::string reason;
-    if (const auto it = ahead.find(request.device); it != ahead.end()) {
+    v1::Job::Waiting held;
+    std::string reason = WhyHeld(&live, &held);
+    if (!reason.empty()) {
+      waits[id] = held;  // It holds no place either.
+    } else if (const auto it = ahead.find(request.device); it != ahead.end()) {
       reason = BehindReason(request, jobs_.at(it->second).job, live.job);
       waits[id] = WaitingBehind(it->second);
       waits[id].set_place(++places[request.device]);
@@ -80,6 +83,13 @@ void Reconciler::PlaceQueued() {
     if (!Commit(&live, JobEvent::kNote, reason).ok()) break;
   }
   ShowWaiting(std::move(waits));
+}
+
+// Why it may not be launched yet, wherever there is room; "" where it may.
+std::string Reconciler::WhyHeld(LiveJob* live, v1::Job::Waiting* waiting) {
+  if (!WaitsForJobs(live->job)) return "";
+  *waiting = WaitingForJobs(live->job, StatesFor(live));
+  return AfterReason(live->job, StatesFor(live));
 }
 
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {

@@ -119,6 +119,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   ReadPresence();
   AdvanceJobs();
   TendStops();
+  TendAwaiting();
   PlaceQueued();
   SaveRest();
   ForgetOldJobs();

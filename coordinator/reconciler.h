@@ -29,6 +29,7 @@
 #include "coordinator/attempt_facts.h"
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
+#include "coordinator/job_after.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/node_strikes.h"
@@ -105,6 +106,8 @@ class Reconciler {
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
     std::optional<int64_t> refused_offer;
     std::string refusal;
+    // Of jobs that it waits for: those that have ended, as the store had them.
+    std::map<std::string, v1::JobState> ended_before;
   };
   using Jobs = std::map<std::string, LiveJob>;
   // In the order of the queue: less priority is later, then who came later.
@@ -146,6 +149,12 @@ class Reconciler {
   absl::Status CheckFolder(const v1::Job& ended);
   absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
 
+  // Awaiting (awaiting.cc).
+  StateOfJob StatesFor(LiveJob* live);
+  void TendAwaiting();
+  absl::Status TakeNews(LiveJob* live, const AfterNews& news);
+  absl::Status ReleaseAwaiting(const v1::Job& deleted);
+
   // A tick's parts.
   void BeginTick();
   void AdvanceJobs();
@@ -167,6 +176,7 @@ class Reconciler {
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 
   // Placing (placing.cc).
+  std::string WhyHeld(LiveJob* live, v1::Job::Waiting* waiting);
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);

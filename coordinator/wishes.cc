@@ -198,6 +198,7 @@ absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
   FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
   // Stored, and not heard of here yet: it is being submitted.
   if (!IsEnded(job.state())) return Refused("JOB_NOT_ENDED", job, "deleted", "it has not ended");
+  FSDPD_RETURN_IF_ERROR(ReleaseAwaiting(job));
   FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id));
   LogInfo("job deleted job=%s", id);
   SendForget(id);
@@ -211,6 +212,9 @@ void Reconciler::ForgetOldJobs() {
       parts_.store->ForgetEnded(options_.retention, parts_.clock->Wall(), kMaxForgotten);
   if (!forgotten.ok()) return;  // The disk; what is written next says so.
   for (const std::string& id : *forgotten) SendForget(id);
+  if (!forgotten->empty()) {
+    for (auto& [id, live] : jobs_) live.ended_before.clear();
+  }
   if (!forgotten->empty())
     LogInfo("old jobs are forgotten jobs=%d first=%s", forgotten->size(), forgotten->front());
 }

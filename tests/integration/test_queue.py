@@ -5,7 +5,7 @@ import re
 import grpc
 import pytest
 
-from harness.specs import ENDLESS, spec, to_message
+from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.stubs import coordinator
 from harness.wait import wait_until
 
@@ -86,3 +86,38 @@ def test_a_priority_beyond_its_bounds_is_refused_with_its_field(cluster):
     path = cluster.write_spec(spec(priority=1001))
     refused = cluster.ctl("submit", "-f", path).expect(3)
     assert "error: priority is 1001" in refused.err and "[priority_range]" in refused.err
+
+
+def submit(cluster, made, *flags):
+    """With fsdpctl; the job's id."""
+    return cluster.ctl("submit", "-f", cluster.write_spec(made), *flags).expect(0).out.strip()
+
+
+def test_a_job_starts_after_those_that_it_waits_for_have_succeeded(cluster):
+    first = submit(cluster, one_rank(steps=ENDLESS, name="first"))
+    second = submit(cluster, one_rank(steps=2, name="second"), "--after", first)
+    third = submit(cluster, one_rank(steps=2, name="third"), "--after", f"{first},{second}")
+    wait_until("it says for whom it waits", lambda: cluster.job(second).reason == f"waits for the success of {first}")
+    passing = cluster.submit(one_rank(steps=2, name="passing"))
+    cluster.wait_state(passing, "SUCCEEDED")  # Who waits for a job keeps nobody.
+    cluster.cancel(first)
+    wait_until("the reason says what helps", lambda: f"fsdpctl retry {first}" in cluster.job(second).reason)
+    assert "(after_failed) job " in cluster.ctl("get", second).expect(0).out
+    refused = cluster.ctl("delete", first).expect(7)
+    assert "waits for its success" in refused.err and "[JOB_AWAITED]" in refused.err
+    late = cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", first).expect(7)
+    assert "has been cancelled, and nothing would start this one" in late.err, late.err
+    assert cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", "none-1").expect(4)
+    for each in (second, third):
+        cluster.ctl("cancel", each).expect(0)
+
+
+def test_a_job_that_waits_for_another_outlives_the_coordinator(own):
+    with own(agents=1) as cluster:
+        first = submit(cluster, one_rank(steps=300, name="first"))
+        second = submit(cluster, one_rank(steps=2, name="second"), "--after", first)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        done = cluster.wait_state(second, "SUCCEEDED")
+        assert done.start_unix_nanos >= cluster.job(first).end_unix_nanos > 0
+        assert f"after:     {first} (succeeded)\n" in cluster.ctl("describe", second).expect(0).out

@@ -1,0 +1,85 @@
+// Reconciler: jobs that wait for others to succeed (job_after.h).
+#include <absl/strings/str_cat.h>
+
+#include "base/check.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+// Jobs that are stored anew in a tick, since one that many waited for has ended.
+constexpr int kMaxNewsPerTick = 16;
+
+}  // namespace
+
+// `live` waits for them, and must live longer.
+StateOfJob Reconciler::StatesFor(LiveJob* live) {
+  return [this, live](const std::string& id) {
+    if (const auto it = jobs_.find(id); it != jobs_.end()) {
+      live->ended_before.erase(id);  // Somebody has tried it again.
+      return it->second.job.state();
+    }
+    if (const auto it = live->ended_before.find(id); it != live->ended_before.end()) return it->second;
+    const absl::StatusOr<v1::Job> stored = parts_.store->Get(id);
+    if (absl::IsNotFound(stored.status())) return v1::JOB_STATE_UNSPECIFIED;
+    if (!stored.ok()) return v1::JOB_STATE_QUEUED;  // The disk: nothing follows from that.
+    if (IsEnded(stored->state())) live->ended_before[id] = stored->state();
+    return stored->state();
+  };
+}
+
+void Reconciler::TendAwaiting() {
+  int news_taken = 0;
+  std::vector<std::string> ended;
+  for (auto& [id, live] : jobs_) {
+    const v1::JobState state = live.job.state();
+    const bool waits = state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PAUSED;
+    if (!waits || !WaitsForJobs(live.job)) continue;
+    const AfterNews news = LookAfter(live.job, StatesFor(&live));
+    const bool ends = !news.gone.empty() && state == v1::JOB_STATE_QUEUED;
+    if (news.succeeded.empty() && !ends) continue;
+    if (++news_taken > kMaxNewsPerTick || !TakeNews(&live, news).ok()) break;  // The next tick goes on.
+    if (IsEnded(live.job.state())) ended.push_back(id);
+  }
+  for (const std::string& id : ended) ForgetIfEnded(id);
+}
+
+absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
+  const Edit keep = [&](v1::Job* job) { KeepSucceeded(news, job); };
+  if (live->job.state() == v1::JOB_STATE_PAUSED) {  // Its reason is the pause.
+    keep(&live->job);
+    return parts_.store->UpdateAll({&live->job});
+  }
+  if (!news.gone.empty()) {
+    const std::string words = absl::StrCat("waited for the success of job ", news.gone,
+                                           ", which has not succeeded and is forgotten");
+    return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
+      job->mutable_failure()->set_rank(-1);
+      job->mutable_failure()->set_error(words);
+      job->mutable_failure()->set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
+    });
+  }
+  v1::Job after = live->job;
+  keep(&after);
+  const std::string words = WaitsForJobs(after) ? AfterReason(after, StatesFor(live))
+                                                : std::string("what it waited for has succeeded");
+  return Commit(live, JobEvent::kNote, words, keep);
+}
+
+// Before a job is deleted: who waits for it knows that it has succeeded, or keeps it from being deleted.
+absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
+  for (auto& [id, live] : jobs_) {
+    if (!WaitsForJob(live.job, deleted.id())) continue;
+    if (deleted.state() != v1::JOB_STATE_SUCCEEDED) {
+      return WrongState("JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
+                        absl::StrCat("job ", deleted.id(), " cannot be deleted: job ", id,
+                                     " waits for its success; cancel that one first"));
+    }
+    FSDPD_RETURN_IF_ERROR(TakeNews(&live, AfterNews{{deleted.id()}, ""}));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

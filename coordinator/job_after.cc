@@ -1,0 +1,87 @@
+#include "coordinator/job_after.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxNames = 8;  // In a sentence.
+
+std::vector<std::string> Open(const v1::Job& job) {
+  std::vector<std::string> open;
+  for (const v1::Job::After& after : job.after()) {
+    if (!after.succeeded()) open.push_back(after.job());
+  }
+  return open;
+}
+
+// Those that have ended, and not well.
+std::vector<std::string> Unsuccessful(const v1::Job& job, const StateOfJob& state_of) {
+  std::vector<std::string> ended = Open(job);
+  ended.erase(
+      std::remove_if(ended.begin(), ended.end(), [&](const auto& id) { return !IsEnded(state_of(id)); }),
+      ended.end());
+  return ended;
+}
+
+std::string Names(std::vector<std::string> names) {
+  const bool all = names.size() <= kMaxNames;
+  if (!all) names.resize(kMaxNames);
+  return absl::StrCat(absl::StrJoin(names, ", "), all ? "" : ", ...");
+}
+
+}  // namespace
+
+bool WaitsForJobs(const v1::Job& job) { return !Open(job).empty(); }
+
+bool WaitsForJob(const v1::Job& job, const std::string& id) {
+  const std::vector<std::string> open = Open(job);
+  return std::find(open.begin(), open.end(), id) != open.end();
+}
+
+AfterNews LookAfter(const v1::Job& job, const StateOfJob& state_of) {
+  AfterNews news;
+  for (const std::string& id : Open(job)) {
+    const v1::JobState state = state_of(id);
+    if (state == v1::JOB_STATE_SUCCEEDED) news.succeeded.push_back(id);
+    if (state == v1::JOB_STATE_UNSPECIFIED && news.gone.empty()) news.gone = id;
+  }
+  return news;
+}
+
+void KeepSucceeded(const AfterNews& news, v1::Job* job) {
+  for (v1::Job::After& after : *job->mutable_after()) {
+    const auto& ids = news.succeeded;
+    if (std::find(ids.begin(), ids.end(), after.job()) != ids.end()) after.set_succeeded(true);
+  }
+}
+
+std::string AfterReason(const v1::Job& job, const StateOfJob& state_of) {
+  const std::vector<std::string> ended = Unsuccessful(job, state_of);
+  if (ended.empty()) return absl::StrCat("waits for the success of ", Names(Open(job)));
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ended.size() && i < kMaxNames; ++i) {
+    const bool cancelled = state_of(ended[i]) == v1::JOB_STATE_CANCELLED;
+    parts.push_back(absl::StrCat("job ", ended[i], cancelled ? " was cancelled" : " has failed"));
+  }
+  if (parts.size() < ended.size()) parts.push_back("...");
+  return absl::StrCat(absl::StrJoin(parts, ", "), ", and this one waits until it succeeds: `fsdpctl retry ",
+                      ended[0], "` has it go on, `fsdpctl cancel ", job.id(), "` ends this one");
+}
+
+v1::Job::Waiting WaitingForJobs(const v1::Job& job, const StateOfJob& state_of) {
+  const std::vector<std::string> ended = Unsuccessful(job, state_of), open = Open(job);
+  v1::Job::Waiting waiting;
+  waiting.set_code(ended.empty() ? v1::Job::Waiting::CODE_AFTER : v1::Job::Waiting::CODE_AFTER_FAILED);
+  waiting.set_remedy(ended.empty() ? absl::StrCat("the success of ", Names(open))
+                                   : absl::StrCat("fsdpctl retry of ", Names(ended)));
+  for (const std::string& id : ended.empty() ? open : ended) waiting.add_jobs(id);
+  return waiting;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,127 @@
+// Jobs that wait for others to succeed, and what those come to.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Waiting = v1::Job::Waiting;
+
+class ReconcilerAfterTest : public ReconcilerCase {
+ protected:
+  std::string SubmitAfter(const std::string& id, const std::vector<std::string>& after) {
+    v1::Job job;
+    job.set_id(id);
+    job.set_state(v1::JOB_STATE_QUEUED);
+    job.set_revision(1);
+    job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + ++submits_);
+    job.mutable_spec()->mutable_resources()->set_nodes(1);
+    job.mutable_spec()->mutable_resources()->set_ranks_per_node(1);
+    job.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CPU);
+    for (const std::string& each : after) job.add_after()->set_job(each);
+    EXPECT_TRUE(store_->Insert(job).ok());
+    board_->Publish(job);
+    reconciler_->Submitted(job);
+    reconciler_->RunOnce();
+    return id;
+  }
+  void End(const std::string& id, int exit_code, int attempt = 1) {
+    Exit("a", id, 0, exit_code, attempt);
+    Advance(absl::Seconds(1));  // The first failure settles.
+    Stopped("a", id, attempt);
+  }
+  Waiting WaitingOf(const std::string& id) {
+    v1::Job job = Job(id);
+    board_->AddWaiting(&job);
+    return job.waiting();
+  }
+  absl::StatusOr<v1::Job> Retry(const std::string& id) {
+    return Decided([=] { return reconciler_->Retry(id, ""); });
+  }
+  absl::StatusOr<v1::Job> Delete(const std::string& id) {
+    return Decided([=] { return reconciler_->Delete(id); });
+  }
+};
+
+TEST_F(ReconcilerAfterTest, StartsWhenAllHaveSucceededAndKeepsNobodyMeanwhile) {
+  Attach("a", 2);
+  Submit("first", 1, 1);
+  SubmitAfter("second", {"first"});
+  SubmitAfter("third", {"first", "second"});
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(Job("third").reason(), "waits for the success of first, second");
+  EXPECT_EQ(WaitingOf("third").code(), Waiting::CODE_AFTER);
+  EXPECT_EQ(WaitingOf("third").place(), 0);
+  EXPECT_THAT(WaitingOf("third").jobs(), ElementsAre("first", "second"));
+  Submit("other", 1, 1);
+  EXPECT_EQ(StateOf("other"), v1::JOB_STATE_STARTING) << "who waits for a job holds no place";
+  End("first", 0);
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("third").reason(), "waits for the success of second");
+  End("second", 0);
+  EXPECT_EQ(StateOf("third"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
+  Attach("a", 1);
+  Submit("first", 1, 1);
+  SubmitAfter("second", {"first"});
+  End("first", 1);
+  EXPECT_EQ(StateOf("first"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("second").reason(),
+              HasSubstr("job first has failed, and this one waits until it succeeds"));
+  EXPECT_EQ(WaitingOf("second").code(), Waiting::CODE_AFTER_FAILED);
+  EXPECT_EQ(WaitingOf("second").remedy(), "fsdpctl retry of first");
+  const auto deleted = Delete("first");
+  EXPECT_EQ(deleted.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(deleted.status().message(),
+              HasSubstr("job second waits for its success; cancel that one first"));
+  ASSERT_TRUE(Retry("first").ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(WaitingOf("second").code(), Waiting::CODE_AFTER);
+  End("first", 0, 2);
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerAfterTest, ASuccessCountsThoughItsJobIsDeletedAndTheCoordinatorRestarts) {
+  Attach("a", 1);
+  Submit("first", 1, 1);
+  SubmitAfter("held", {"first"});
+  SubmitAfter("second", {"first", "held"});
+  Pause("held").IgnoreError();
+  End("first", 0);
+  ASSERT_TRUE(Delete("first").ok());
+  Restart();
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(Resume("held").ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("held"), v1::JOB_STATE_STARTING);
+  End("held", 0);
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerAfterTest, WhatIsForgottenWithoutSuccessEndsWhoWaitsForIt) {
+  Attach("a", 1);
+  options_.retention.jobs = 1;  // From the next life on.
+  Submit("first", 1, 1);
+  SubmitAfter("second", {"first"});
+  Cancel("first").IgnoreError();
+  Exit("a", "first", 0, 1);
+  Stopped("a", "first");
+  EXPECT_EQ(StateOf("first"), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(Job("second").reason(), HasSubstr("job first was cancelled, and"));
+  Submit("newer", 1, 1);
+  End("newer", 1);
+  Restart();
+  Advance(absl::Minutes(1));
+  EXPECT_EQ(StateOf("second"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job("second").reason(),
+            "waited for the success of job first, which has not succeeded and is forgotten");
+}
+
+}  // namespace
+}  // namespace fsdpd
