@@ -317,7 +317,7 @@ def wrong(what):
 
 def run(names, labels, scratch):
     heading("setup")
-    if CHILDREN.run([str(ROOT / "deploy/setup")]) != 0:
+    if CHILDREN.run([str(ROOT / "deploy/setup"), "--tools"]) != 0:
         print("deploy/setup failed; its message is above")
         return Counts(failed=1)
     total = Counts()

@@ -27,6 +27,8 @@ def install_wheel():
     return folder / "site"
 
 
+if not TOOLS.exists():
+    raise pytest.UsageError("run deploy/setup --tools, as tests/run does")
 if "fsdpd" in sys.modules:
     raise pytest.UsageError("tests/clients runs in a process of its own: other folders' stubs are imported already")
 SITE = install_wheel()

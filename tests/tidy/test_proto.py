@@ -75,6 +75,7 @@ BUF = ROOT / ".tools/bin/buf"
 
 def buf(*arguments, cwd=ROOT):
     """(whether it found nothing, what it said)"""
+    assert BUF.exists(), "run deploy/setup --tools, as tests/run does"
     done = subprocess.run([BUF, *arguments], cwd=cwd, capture_output=True, text=True)
     assert done.returncode in (0, 100), done.stderr  # 100: it has found something.
     return done.returncode == 0, done.stdout
