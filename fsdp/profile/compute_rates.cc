@@ -110,7 +110,12 @@ absl::StatusOr<std::shared_ptr<Attention>> MakeAttention(RankBench* rank, const 
   return attention;
 }
 
-absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype, ComputeRates* rates) {
+struct AttentionSeconds {
+  double forward = 0;
+  double backward = 0;
+};
+
+absl::StatusOr<AttentionSeconds> TimeAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype) {
   FSDPD_ASSIGN_OR_RETURN(const std::shared_ptr<Attention> attention, MakeAttention(rank, sizes, dtype));
   const auto seconds = [&](void (Attention::*direction)()) {
     return MedianSeconds(rank, rank->compute.get(), [attention, direction] {
@@ -119,12 +124,33 @@ absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType 
       return absl::OkStatus();
     });
   };
+  AttentionSeconds all;
+  FSDPD_ASSIGN_OR_RETURN(all.forward, seconds(&Attention::Forward));
+  FSDPD_ASSIGN_OR_RETURN(all.backward, seconds(&Attention::Backward));
+  return all;
+}
+
+// What n x (n + overhead) tokens take, from two lengths. Where noise would make it less than none, or more
+// than the shorter length explains, it is the nearest that can be.
+double OverheadTokens(double tokens, double seconds, double fewer, double seconds_of_fewer) {
+  const double ratio = seconds / seconds_of_fewer * fewer / tokens;  // (tokens + it) / (fewer + it).
+  if (ratio <= 1) return fewer;
+  return std::clamp((tokens - ratio * fewer) / (ratio - 1), 0.0, fewer);
+}
+
+absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype, ComputeRates* rates) {
+  ComputeSizes fewer = sizes;
+  fewer.sequence = std::max<int64_t>(1, sizes.sequence / 4);
+  FSDPD_ASSIGN_OR_RETURN(const AttentionSeconds of, TimeAttention(rank, sizes, dtype));
+  FSDPD_ASSIGN_OR_RETURN(const AttentionSeconds of_fewer, TimeAttention(rank, fewer, dtype));
+  const double overhead = OverheadTokens(D(sizes.sequence), of.forward + of.backward, D(fewer.sequence),
+                                         of_fewer.forward + of_fewer.backward);
   // Two products of 2 FLOPs, of which causality needs half.
-  const double flops = 2 * D(sizes.sequence) * D(sizes.sequence) * D(sizes.heads * sizes.head_size);
-  FSDPD_ASSIGN_OR_RETURN(const double forward, seconds(&Attention::Forward));
-  FSDPD_ASSIGN_OR_RETURN(const double backward, seconds(&Attention::Backward));
-  rates->attention_forward_flops = flops / forward;
-  rates->attention_backward_flops = kBackwardWork * flops / backward;
+  const double flops =
+      2 * D(sizes.sequence) * (D(sizes.sequence) + overhead) * D(sizes.heads * sizes.head_size);
+  rates->attention_forward_flops = flops / of.forward;
+  rates->attention_backward_flops = kBackwardWork * flops / of.backward;
+  rates->attention_overhead_tokens = overhead;
   return absl::OkStatus();
 }
 

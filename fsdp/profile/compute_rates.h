@@ -18,7 +18,7 @@ struct ComputeSizes {
   int64_t rows = 0;  // [rows x inner] by [inner x columns].
   int64_t inner = 0;
   int64_t columns = 0;
-  int64_t sequence = 0;  // Of one sample.
+  int64_t sequence = 0;  // Of one sample; attention is also measured to a quarter of it.
   int64_t heads = 0;
   int64_t head_size = 0;
   int64_t elements = 0;  // fp32, of each tensor that is copied and added.
@@ -29,6 +29,7 @@ struct ComputeRates {
   double half_matmul_flops = 0;  // bf16.
   double attention_forward_flops = 0;
   double attention_backward_flops = 0;
+  double attention_overhead_tokens = 0;  // DeviceProfile's, as the two above.
   double memory_bytes_per_second = 0;
 };
 

@@ -22,6 +22,8 @@ TEST(ComputeRates, EveryRateIsMeasuredInBothTypesOfAttention) {
         EXPECT_GT(rate, 0);
         EXPECT_LT(rate, 1e15) << "of thirteen rows, on a CPU";
       }
+      EXPECT_GE(rates->attention_overhead_tokens, 0);
+      EXPECT_LE(rates->attention_overhead_tokens, kSmall.sequence / 4);
     });
   }
 }

@@ -144,6 +144,7 @@ void SetComputeRates(const ComputeRates& rates, DeviceProfile* profile) {
   profile->half_peak_flops = std::max(profile->half_peak_flops, rates.half_matmul_flops);
   profile->attention_forward_flops = rates.attention_forward_flops;
   profile->attention_backward_flops = rates.attention_backward_flops;
+  profile->attention_overhead_tokens = rates.attention_overhead_tokens;
   profile->memory_bytes_per_second = rates.memory_bytes_per_second;
 }
 

@@ -177,7 +177,11 @@ class Costs {
 
   double Forward(const UnitFacts& unit) const {
     return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.precision.compute) +
-           unit.attention_flops / profile_.attention_forward_flops + Memory(unit.forward_bytes);
+           AttentionWork(unit) / profile_.attention_forward_flops + Memory(unit.forward_bytes);
+  }
+
+  double AttentionWork(const UnitFacts& unit) const {
+    return unit.attention_flops * profile_.attention_factor(spec_.data.sequence_length);
   }
 
   // A frozen parameter needs no gradient of its own, which is half of a product's backward.
@@ -186,7 +190,7 @@ class Costs {
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double products = (1 + TrainableShare(i.unit)) * matmul;
     double seconds = products / profile_.matmul_flops(spec_.precision.compute) +
-                     kAttentionBackwardWork * unit.attention_flops / profile_.attention_backward_flops +
+                     kAttentionBackwardWork * AttentionWork(unit) / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);

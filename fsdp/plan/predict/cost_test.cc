@@ -77,6 +77,22 @@ TEST(Cost, ForwardIsProductsAttentionAndMemory) {
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
 }
 
+TEST(Cost, AttentionToFewTokensTakesLongerThanItsShare) {
+  const Case c;
+  DeviceProfile profile = Round();
+  profile.attention_overhead_tokens = 16;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  for (const auto& [tokens, factor] : {std::pair(16, 2.), {64, 1.25}}) {
+    Spec spec = c.spec;
+    spec.data.sequence_length = tokens;
+    EXPECT_EQ(InstructionSeconds(spec, c.model, c.layout(), program, profile, c.placement),
+              (std::vector<double>{60 + factor * 40 / 4 + 10, 120 + factor * 2.5 * 40 / 8 + 30}));
+  }
+}
+
 TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   Case c;
   const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;

@@ -15,8 +15,8 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 // One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
 // attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
-// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s, attention 620 and 495, a copy
-// 4.3 TB/s. Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets
+// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s, a copy 4.3 TB/s. Attention alone
+// reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768. Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets
 // them within 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between
 // nodes (eight of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of
 // theirs.
@@ -27,8 +27,9 @@ DeviceProfile H200() {
   p.half_matmul_flops = 660 * kTera;
   p.fp32_peak_flops = 67 * kTera;
   p.half_peak_flops = 989 * kTera;
-  p.attention_forward_flops = 550 * kTera;
-  p.attention_backward_flops = 450 * kTera;
+  p.attention_forward_flops = 617 * kTera;
+  p.attention_backward_flops = 505 * kTera;
+  p.attention_overhead_tokens = 1000;
   p.memory_bytes_per_second = 2.4 * kTera;
   p.node_gather_bytes_per_second = 350 * kGiga;
   p.node_reduce_bytes_per_second = 350 * kGiga;
@@ -122,6 +123,7 @@ const std::vector<ProfileField>& ProfileFields() {
       {"half_peak_flops", &P::half_peak_flops, 0, false},
       {"attention_forward_flops", &P::attention_forward_flops, 0, false},
       {"attention_backward_flops", &P::attention_backward_flops, 0, false},
+      {"attention_overhead_tokens", &P::attention_overhead_tokens, 0, true},
       {"memory_bytes_per_second", &P::memory_bytes_per_second, 0, false},
       {"node_gather_bytes_per_second", &P::node_gather_bytes_per_second, 0, false},
       {"node_reduce_bytes_per_second", &P::node_reduce_bytes_per_second, 0, false},

@@ -22,9 +22,10 @@ struct DeviceProfile {
   double half_matmul_flops = 0;  // bf16 and fp16.
   double fp32_peak_flops = 0;
   double half_peak_flops = 0;
-  double attention_forward_flops = 0;   // Causal work counted half.
-  double attention_backward_flops = 0;  // Of the 2.5 times as much work that backward does.
-  double memory_bytes_per_second = 0;   // Read and written together.
+  double attention_forward_flops = 0;    // To very many tokens; causal work counted half.
+  double attention_backward_flops = 0;   // Of the 2.5 times as much work that backward does.
+  double attention_overhead_tokens = 0;  // Attention to n tokens takes as long as n x (n + these) would.
+  double memory_bytes_per_second = 0;    // Read and written together.
   // A shard group within one node; one that spans nodes, using all of a node's links at once; and the outer
   // axis, where each rank of a node has a group of its own at the same time.
   double node_gather_bytes_per_second = 0;
@@ -40,6 +41,11 @@ struct DeviceProfile {
 
   double matmul_flops(DType dtype) const {
     return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;
+  }
+  // By which attention to `tokens` takes longer than its FLOPs say: what kernels waste at the diagonal, and
+  // before they are under way, weighs less in longer samples.
+  double attention_factor(int64_t tokens) const {
+    return 1 + attention_overhead_tokens / static_cast<double>(std::max<int64_t>(1, tokens));
   }
   // For MakePlan(); 0 when not known.
   int64_t budget_bytes() const { return static_cast<int64_t>(std::min(memory_bytes, 0x1p62)); }
