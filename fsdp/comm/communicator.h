@@ -53,6 +53,9 @@ class Communicator {
 
   virtual absl::Status Barrier() = 0;
 
+  // Waits until what was enqueued on the calling thread's current stream has ended: on CPU it has.
+  virtual absl::Status Await() { return absl::OkStatus(); }
+
   // Says that what later AllGather and AllToAll calls read and write, and narrow ReduceScatter calls
   // exchange, lies in `bytes` of `memory`, which MakeWindow() gave (window.h) and which the communicator
   // keeps alive. Collective, with as many bytes on every rank. A transport that can then move them without

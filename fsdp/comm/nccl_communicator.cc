@@ -94,11 +94,30 @@ class NcclCommunicator : public Communicator {
     return ExchangeParts("all_to_all", in, out, count, dtype);
   }
 
-  // Counts that the host knows would do, and nobody on GPUs has them yet
-  // (experts_need_cpu).
-  absl::Status AllToAllUneven(const void* /*in*/, const int64_t* /*sent*/, void* /*out*/,
-                              const int64_t* /*received*/, DType /*dtype*/) override {
-    return absl::UnimplementedError("parts of different length between GPUs");
+  // Of nothing there is no message, and the own part is a copy.
+  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
+                              DType dtype) override {
+    constexpr const char* kOperation = "all_to_all";
+    FSDPD_RETURN_IF_ERROR(CheckUsable(kOperation));
+    FSDPD_CHECK(sent[rank()] == received[rank()]);
+    const char* from = static_cast<const char*>(in);
+    char* to = static_cast<char*>(out);
+    ncclResult_t result = ncclGroupStart();
+    for (int r = 0; r < size() && result == ncclSuccess; ++r) {
+      if (r == rank()) {
+        const cudaError_t copied =
+            cudaMemcpyAsync(to, from, sent[r] * BytesOf(dtype), cudaMemcpyDeviceToDevice, Stream());
+        if (copied != cudaSuccess) result = ncclUnhandledCudaError;
+      } else {
+        if (sent[r] > 0) result = ncclSend(from, sent[r], TypeOf(dtype), r, communicator_, Stream());
+        if (result == ncclSuccess && received[r] > 0)
+          result = ncclRecv(to, received[r], TypeOf(dtype), r, communicator_, Stream());
+      }
+      from += sent[r] * BytesOf(dtype);
+      to += received[r] * BytesOf(dtype);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return Enqueued(kOperation, result == ncclSuccess ? ended : result);
   }
 
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
@@ -113,7 +132,25 @@ class NcclCommunicator : public Communicator {
     float* token = token_.mutable_data_ptr<float>();
     FSDPD_RETURN_IF_ERROR(
         Enqueued("barrier", ncclAllReduce(token, token, 1, ncclFloat32, ncclSum, communicator_, Stream())));
-    return AwaitStream();
+    return Await();
+  }
+
+  // Not cudaStreamSynchronize: a kernel that waits for a lost peer ends only when somebody sees the error.
+  absl::Status Await() override {
+    while (true) {
+      const cudaError_t state = cudaStreamQuery(Stream());
+      FSDPD_RETURN_IF_ERROR(CheckUsable("a wait"));
+      if (state == cudaSuccess) return absl::OkStatus();
+      if (state != cudaErrorNotReady) {
+        return absl::InternalError(Where("a wait") + ": " + cudaGetErrorString(state));
+      }
+      const absl::Status health = Health();
+      if (!health.ok()) {
+        Abort();
+        return health;
+      }
+      std::this_thread::sleep_for(kPoll);
+    }
   }
 
   // Both ends of a copy must be in a window; a handle of null says that this group has none (its ranks are on
@@ -206,24 +243,6 @@ class NcclCommunicator : public Communicator {
       kernels::SumParts(args, Stream());
       return absl::OkStatus();
     });
-  }
-
-  // Not cudaStreamSynchronize: a kernel that waits for a lost peer ends only when somebody sees the error.
-  absl::Status AwaitStream() {
-    while (true) {
-      const cudaError_t state = cudaStreamQuery(Stream());
-      FSDPD_RETURN_IF_ERROR(CheckUsable("barrier"));
-      if (state == cudaSuccess) return absl::OkStatus();
-      if (state != cudaErrorNotReady) {
-        return absl::InternalError(Where("barrier") + ": " + cudaGetErrorString(state));
-      }
-      const absl::Status health = Health();
-      if (!health.ok()) {
-        Abort();
-        return health;
-      }
-      std::this_thread::sleep_for(kPoll);
-    }
   }
 
   const ncclComm_t communicator_;
