@@ -35,6 +35,7 @@ struct Case {
   v1::DType compute = v1::DTYPE_BF16;
   bool tied = false;
   v1::Recompute recompute = v1::RECOMPUTE_NONE;
+  bool experts = false;
 };
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -76,6 +77,12 @@ v1::JobSpec JobOf(const Case& of, bool graphs) {
   llama->set_heads(4);
   llama->set_kv_heads(2);
   llama->set_tied_embeddings(of.tied);
+  if (of.experts) {
+    llama->mutable_experts()->set_count(8);
+    llama->mutable_experts()->set_per_token(2);
+    llama->mutable_experts()->set_intermediate_size(128);
+    llama->mutable_experts()->set_balance_loss(0.01);
+  }
   job.mutable_data()->set_sequence_length(128);
   job.mutable_data()->mutable_synthetic()->set_vocab(512);
   job.mutable_train()->set_steps(16);
@@ -137,15 +144,17 @@ TEST_P(Graphs, AreTimedAndCountedAsStepsAre) {
 
 INSTANTIATE_TEST_SUITE_P(
     Jobs, Graphs,
-    testing::Values(Case{"NoShard", v1::STRATEGY_NO_SHARD}, Case{"Optim", v1::STRATEGY_OPTIM},
-                    Case{"OptimGrads", v1::STRATEGY_OPTIM_GRADS},
-                    Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
-                    Case{"Accumulating", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2},
-                    Case{"Fp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32},
-                    Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP16},
-                    Case{"Tied", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, true},
-                    Case{"Recomputing", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, false,
-                         v1::RECOMPUTE_FULL}),
+    testing::Values(
+        Case{"NoShard", v1::STRATEGY_NO_SHARD}, Case{"Optim", v1::STRATEGY_OPTIM},
+        Case{"OptimGrads", v1::STRATEGY_OPTIM_GRADS}, Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
+        Case{"Accumulating", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2},
+        Case{"Fp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32},
+        Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP16},
+        Case{"Tied", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, true},
+        Case{"Recomputing", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, false, v1::RECOMPUTE_FULL},
+        Case{"Experts", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::DTYPE_BF16, false, v1::RECOMPUTE_NONE, true},
+        Case{"ExpertsFp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32, false,
+             v1::RECOMPUTE_SELECTIVE, true}),
     NameOf);
 
 class GraphsBetween : public testing::Test {

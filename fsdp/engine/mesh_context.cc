@@ -1,5 +1,7 @@
 #include "fsdp/engine/mesh_context.h"
 
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -58,6 +60,15 @@ void MeshContext::AllToAll(Group group, const at::Tensor& in, const std::vector<
   };
   status_ = Between(group)->AllToAllUneven(in.const_data_ptr(), elements(sent).data(), out.mutable_data_ptr(),
                                            elements(received).data(), DTypeOf(in.scalar_type()));
+}
+
+at::Tensor MeshContext::OnHost(Group group, const at::Tensor& values) {
+  if (!values.is_cuda()) return values;
+  const at::Tensor host = at::zeros(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
+  if (!status_.ok()) return host;
+  host.copy_(values, /*non_blocking=*/true);
+  status_ = Between(group)->Await();
+  return status_.ok() ? host : at::zeros_like(host);
 }
 
 absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& tensor) const {

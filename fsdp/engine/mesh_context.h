@@ -35,6 +35,7 @@ class MeshContext : public UnitContext {
   void SendParts(Group group, at::Tensor sent, at::Tensor received) override;
   void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
                 const std::vector<int64_t>& received) override;
+  at::Tensor OnHost(Group group, const at::Tensor& values) override;
   void Start(std::function<void()> exchanges) override;
   void Await() override;
   at::Tensor GradLoss() const override { return grad_loss_; }

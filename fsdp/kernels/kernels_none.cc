@@ -3,11 +3,14 @@
 #include "fsdp/kernels/adamw.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/join_attention.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
+#include "fsdp/kernels/weighed_swiglu.h"
 
 namespace fsdpd::kernels {
 
@@ -24,5 +27,13 @@ void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void JoinAttention(const JoinAttentionArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
+void PlaceRows(const PlaceRowsArgs&, Stream) { FSDPD_CHECK(false); }
+void GatherRows(const GatherRowsArgs&, Stream) { FSDPD_CHECK(false); }
+void SumRows(const SumRowsArgs&, Stream) { FSDPD_CHECK(false); }
+void WeighedSwigluForward(const WeighedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
+void WeighedSwigluBackward(const WeighedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
+bool IsFastGroupedProduct(const GroupedProductArgs&) { FSDPD_CHECK(false); }
+void GroupedProduct(GroupedForm, const GroupedProductArgs&, Stream) { FSDPD_CHECK(false); }
+void PlainGroupedProduct(GroupedForm, const GroupedProductArgs&, Stream) { FSDPD_CHECK(false); }
 
 }  // namespace fsdpd::kernels

@@ -13,6 +13,20 @@ namespace {
 
 at::Tensor FlatTokens(const at::Tensor& x) { return x.flatten(0, 1).flatten(1); }
 
+// Of each choice its token's row of `tokens`, and each token's rows added up.
+at::Tensor RowsOf(const at::Tensor& tokens, const Routing& routing) {
+  return GatherRows(tokens, routing.rows.order, routing.experts.size(1));
+}
+at::Tensor SumOfTokens(const at::Tensor& rows, const Routing& routing, const at::Tensor& addend = {}) {
+  return SumOfRows(rows, routing.rows.of_choice, routing.experts.size(1), addend);
+}
+
+bool SendsRows(const UnitFacts& facts) {
+  return std::any_of(facts.params.begin(), facts.params.end(), [](const ParamFacts& param) {
+    return param.cut.cuts() && param.cut.over() == Group::kExpert;
+  });
+}
+
 // Of the model's, the heads whose queries the unit has the matrix of.
 LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
   for (const ParamFacts& param : facts.params) {
@@ -53,7 +67,8 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
     : NativeUnit(facts, compute, /*borrowed=*/0),
       config_(WithOwnHeads(config, facts)),
       rotary_(std::move(rotary)),
-      p_(Find(*this)) {
+      p_(Find(*this)),
+      sends_rows_(SendsRows(facts)) {
   for (const int index : {p_.attention_norm, p_.wq, p_.wk, p_.wv, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
     FSDPD_CHECK(index >= 0);
   }
@@ -181,20 +196,21 @@ void NativeBlock::FillGateUp(Kept* kept) const {
   const Router router = {param(p_.router), param(p_.router_bias)};
   kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
   in.y = at::Tensor();
-  kept->passage = MakePassage(kept->routing.rows, &context());
+  kept->passage = MakePassage(kept->routing, &context());
   kept->weights = ToExperts(RowWeights(kept->routing, config_.experts), kept->passage, &context());
-  const at::Tensor rows = ToExperts(RowsOfTokens(all, kept->routing), kept->passage, &context());
-  kept->gate_up = ExpertsForward(rows, kept->passage.of_expert, {param(p_.w1), param(p_.w3)});
+  const at::Tensor rows = ToExperts(RowsOf(all, kept->routing), kept->passage, &context());
+  kept->gate_up = ExpertsForward(rows, EndsHere(kept->routing, kept->passage), {param(p_.w1), param(p_.w3)});
 }
 
 at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
-  at::Tensor product = SwigluForward(kept.gate_up);
-  if (!HasExperts()) return AddProduct(kept.middle, product, p_.w2);
-  product.mul_(kept.weights.to(product.scalar_type()));
-  product = ExpertsForward(product, kept.passage.of_expert, {param(p_.w2)});
-  at::Tensor sum = SumOfRows(ToTokens(product, kept.passage, &context()), kept.routing);
-  if (HasShared()) sum.add_(at::mm(SwigluForward(kept.shared_gate_up), param(p_.shared_w2).t()));
+  if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
+  const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
+  at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.weights);
+  product = ToTokens(ExpertsForward(product, ends, {param(p_.w2)}), kept.passage, &context());
   const TokenParts parts(&context());
+  if (!HasShared() && parts.ranks() == 1) return SumOfTokens(product, kept.routing, kept.middle);
+  at::Tensor sum = SumOfTokens(product, kept.routing);
+  if (HasShared()) sum.add_(at::mm(SwigluForward(kept.shared_gate_up), param(p_.shared_w2).t()));
   if (parts.ranks() == 1) return sum.add_(kept.middle).to(product.scalar_type());
   return parts.Sum(sum.to(product.scalar_type()), kept.middle);
 }
@@ -244,8 +260,11 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
       &kept->x,      &kept->attention_rstd, &kept->qkv,    &kept->q,        &kept->k,      &kept->q_rstd,
       &kept->k_rstd, &kept->attended.out,   &kept->middle, &kept->ffn_rstd, &kept->gate_up};
   Routing& routing = kept->routing;
-  tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.order, &routing.loads,
-                                 &kept->passage.order, &kept->weights, &kept->shared_gate_up});
+  Passage& passage = kept->passage;
+  tensors.insert(tensors.end(),
+                 {&routing.logits, &routing.experts, &routing.rows.order, &routing.rows.of_choice,
+                  &routing.rows.ends, &routing.counts, &routing.loads, &passage.ends, &passage.order,
+                  &passage.of_received, &kept->weights, &kept->shared_gate_up});
   const auto add = [&tensors](AttentionOutput* of) {
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
@@ -322,27 +341,23 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   const TokenParts parts(&context());
   const Routing routing = std::move(kept->routing);
   const Passage passage = std::move(kept->passage);
+  const at::Tensor& ends = EndsHere(routing, passage);
   const bool accumulate = call->grads.accumulate;
-  const int64_t width = param(p_.w1).size(1);
   at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients after SwigluBackward.
   at::Tensor grad_logits, shared_gate_up;
   {
     const at::Tensor grad_sum = parts.Gather(grad);
     if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
-    const at::Tensor grad_rows = ToExperts(RowsOfTokens(grad_sum, routing), passage, &context());
-    const at::Tensor weights = std::move(kept->weights).to(grad.scalar_type());
-    at::Tensor grad_weighed = ExpertsBackward(grad_rows, passage.of_expert, {param(p_.w2)});
-    at::Tensor product = grad_weighed.mul(weights);  // Its gradient, until then.
-    SwigluBackward(product, gate_up);
-    const at::Tensor grad_weights = grad_weighed.mul_(product).sum(-1, /*keepdim=*/true, at::kFloat);
-    product.mul_(weights);
-    ExpertsGradsInto(grad_rows, product, passage.of_expert, grad_rows.size(1), accumulate,
-                     {call->Into(p_.w2)});
+    const at::Tensor grad_rows = ToExperts(RowsOf(grad_sum, routing), passage, &context());
+    const auto [product, grad_weights] =
+        WeighedSwigluBackward(ExpertsBackward(grad_rows, ends, {param(p_.w2)}), gate_up, kept->weights);
+    kept->weights = at::Tensor();
+    ExpertsGradsInto(grad_rows, product, ends, grad_rows.size(1), accumulate, {call->Into(p_.w2)});
     grad_logits =
         RouterBackward(routing, config_.experts, ToTokens(grad_weights, passage, &context()), context());
   }
-  const at::Tensor grad_inputs = ExpertsBackward(gate_up, passage.of_expert, {param(p_.w1), param(p_.w3)});
-  at::Tensor sum = SumOfRows(ToTokens(grad_inputs, passage, &context()), routing);
+  const at::Tensor grad_inputs = ExpertsBackward(gate_up, ends, {param(p_.w1), param(p_.w3)});
+  at::Tensor sum = SumOfTokens(ToTokens(grad_inputs, passage, &context()), routing);
   sum.addmm_(grad_logits, param(p_.router).to(at::kFloat));
   if (HasShared()) sum.add_(LinearBackward(shared_gate_up, ParamsOf(SharedGateUp())));
   at::Tensor normed = parts.Sum(sum.to(grad.scalar_type())).to(grad.scalar_type());  // Its gradient.
@@ -353,8 +368,8 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   normed = parts.Gather(normed);
   if (call->Into(p_.router).defined())
     GradInto(at::mm(grad_logits.t(), normed.to(at::kFloat)), accumulate, call->Into(p_.router));
-  const at::Tensor rows = ToExperts(RowsOfTokens(normed, routing), passage, &context());
-  ExpertsGradsInto(gate_up, rows, passage.of_expert, width, accumulate,
+  const at::Tensor rows = ToExperts(RowsOf(normed, routing), passage, &context());
+  ExpertsGradsInto(gate_up, rows, ends, param(p_.w1).size(1), accumulate,
                    {call->Into(p_.w1), call->Into(p_.w3)});
   if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
   kept->middle = kept->ffn_rstd = at::Tensor();

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_experts.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_passage.h"
@@ -57,8 +58,8 @@ class NativeBlock : public NativeUnit {
   // their input's.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
-  // How many rows each expert has is different each time.
-  bool Recordable() const override { return !HasExperts(); }
+  // How many rows ranks send each other is different each time, and the host must know it.
+  bool Recordable() const override { return !sends_rows_; }
   void Forget() override {
     kept_.Clear();
     later_.Clear();
@@ -178,6 +179,7 @@ class NativeBlock : public NativeUnit {
   const LlamaConfig config_;  // With the rank's own heads.
   const Rotary rotary_;
   const Params p_;
+  const bool sends_rows_;  // To the ranks that have their experts.
   KeptSlots<Kept> kept_;
   KeptSlots<std::vector<MatrixGrads>> later_;
 };

@@ -12,6 +12,7 @@
 
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp/model/native/native_attention.h"
@@ -29,9 +30,32 @@ struct Case {
   int64_t head_size;
   int64_t kv_heads;
   bool everything;  // Norms of q and k, biases, stretched positions, tied embeddings.
+  ExpertsConfig experts = {};
 
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
+
+// Some of each token's, all of them, and as DeepSeek routes, with a layer beside them and sizes that are no
+// whole packs.
+std::vector<std::pair<std::string, ExpertsConfig>> Experts() {
+  ExpertsConfig some;
+  some.count = 8;
+  some.per_token = 2;
+  some.intermediate_size = 64;
+  some.normalized = true;
+  some.balance_loss = 0.01;
+  ExpertsConfig all = some;
+  all.count = all.per_token = 4;
+  all.normalized = false;
+  ExpertsConfig grouped = some;
+  grouped.count = 12;
+  grouped.sigmoid = true;
+  grouped.groups = 3;
+  grouped.groups_per_token = 2;
+  grouped.shared_intermediate_size = 40;
+  grouped.intermediate_size = 37;
+  return {{"SomeExperts", some}, {"AllExperts", all}, {"GroupedExperts", grouped}};
+}
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -45,6 +69,10 @@ std::vector<Case> Cases() {
         }
       }
     }
+  }
+  for (const DType compute : {DType::kFp32, DType::kBf16, DType::kFp16}) {
+    for (const auto& [name, experts] : Experts())
+      cases.push_back({std::string(NameOf(compute)) + name, compute, 64, 4, true, experts});
   }
   return cases;
 }
@@ -61,6 +89,7 @@ LlamaConfig ConfigOf(const Case& c) {
   config.kv_heads = c.kv_heads;
   config.head_size = c.head_size;
   config.qk_norm = config.attention_bias = config.tied_embeddings = c.everything;
+  config.experts = c.experts;
   if (c.everything) config.rope_scaling = {8, 1, 4, 64};
   return config;
 }

@@ -1,8 +1,9 @@
-// Products of many experts' matrices, each with its own rows, and the way from tokens to rows and back.
+// Products of many experts' matrices, each with its own rows, and SwiGLU between them.
 //
-// Rows are those of native_router.h; `of_expert` says how many each expert has, which may be none. Matrices
-// of a layer's experts are one tensor, [experts x outputs x inputs]. A product for each expert, one after the
-// other. Call with gradient mode off.
+// Rows are those of native_rows.h, and `ends` is theirs. Matrices of a layer's experts are one tensor,
+// [experts x outputs x inputs]. On the CPU a product for each expert, one after the other; on CUDA one
+// for all (fsdp/kernels/grouped_product.h), which waits for nothing. Rows beyond the last end are
+// undefined in every result there. Call with gradient mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,29 +11,32 @@
 #include <cstdint>
 #include <vector>
 
-#include "fsdp/model/native/native_router.h"
-
 namespace fsdpd {
 
-// [tokens x width] to [rows x width].
-at::Tensor RowsOfTokens(const at::Tensor& tokens, const Routing& routing);
-
-// Each token's rows added up, in fp32: [tokens x width].
-at::Tensor SumOfRows(const at::Tensor& rows, const Routing& routing);
-
-using RowCounts = std::vector<int64_t>;
-
 // rows matrix^T, of each expert; of several matrices the outputs stand side by side in a row.
-at::Tensor ExpertsForward(const at::Tensor& rows, const RowCounts& of_expert,
+at::Tensor ExpertsForward(const at::Tensor& rows, const at::Tensor& ends,
                           const std::vector<at::Tensor>& matrices);
 
 // The gradient of the rows, from that of ExpertsForward's result.
-at::Tensor ExpertsBackward(const at::Tensor& grad_out, const RowCounts& of_expert,
+at::Tensor ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
                            const std::vector<at::Tensor>& matrices);
 
 // The gradients of the matrices as native_ops' WeightGradInto has it, undefined in `into` where frozen;
-// `outputs` of each.
-void ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const RowCounts& of_expert,
+// `outputs` of each. On CUDA by way of one gradient in the compute type where that is not the buffer's, or
+// with `accumulate`.
+void ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends,
                       int64_t outputs, bool accumulate, const std::vector<at::Tensor>& into);
+
+// SwiGLU's product (native_ops.h), each row of it multiplied with its weight. `weights`: [rows x 1] fp32.
+at::Tensor WeighedSwigluForward(const at::Tensor& gate_up, const at::Tensor& weights);
+
+struct WeighedSwigluGrads {
+  at::Tensor product;  // Forward's result again.
+  at::Tensor weights;  // Their gradient, [rows x 1] fp32.
+};
+
+// Overwrites gates and ups with their gradients, and `grad_product`.
+WeighedSwigluGrads WeighedSwigluBackward(at::Tensor grad_product, const at::Tensor& gate_up,
+                                         const at::Tensor& weights);
 
 }  // namespace fsdpd

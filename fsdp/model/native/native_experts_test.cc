@@ -1,10 +1,13 @@
 #include "fsdp/model/native/native_experts.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +19,8 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kInputs = 5, kOutputs = 3;
+
+using RowCounts = std::vector<int64_t>;
 
 // With experts that have no row, in front, between and at the end, and with one that has all.
 const std::vector<RowCounts> kCounts = {{0, 4, 0, 1, 2, 0}, {0, 0, 7, 0, 0, 0}, {2, 1, 1, 1, 1, 1}};
@@ -33,18 +38,21 @@ std::vector<int64_t> ExpertsOf(const RowCounts& counts) {
   return experts;
 }
 
+at::Tensor EndsOf(const RowCounts& counts) { return at::tensor(counts).cumsum(0).to(at::kInt); }
+
 TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
   for (const RowCounts& counts : kCounts) {
     const std::vector<int64_t> experts = ExpertsOf(counts);
+    const at::Tensor ends = EndsOf(counts);
     const at::Tensor rows = at::randn({7, kInputs}), grad = at::randn({7, 2 * kOutputs});
     const at::Tensor a = at::randn({6, kOutputs, kInputs}), b = at::randn({6, kOutputs, kInputs});
-    const at::Tensor out = ExpertsForward(rows, counts, {a, b});
-    const at::Tensor back = ExpertsBackward(grad, counts, {a, b});
+    const at::Tensor out = ExpertsForward(rows, ends, {a, b});
+    const at::Tensor back = ExpertsBackward(grad, ends, {a, b});
     at::Tensor into_a = at::full({6, kOutputs, kInputs}, std::numeric_limits<float>::quiet_NaN());
     at::Tensor into_b = at::zeros_like(into_a);
-    ExpertsGradsInto(grad, rows, counts, kOutputs, /*accumulate=*/false, {into_a, at::Tensor()});
+    ExpertsGradsInto(grad, rows, ends, kOutputs, /*accumulate=*/false, {into_a, at::Tensor()});
     for (int twice = 0; twice < 2; ++twice)
-      ExpertsGradsInto(grad, rows, counts, kOutputs, /*accumulate=*/true, {at::Tensor(), into_b});
+      ExpertsGradsInto(grad, rows, ends, kOutputs, /*accumulate=*/true, {at::Tensor(), into_b});
     at::Tensor want_a = at::zeros_like(into_a), want_b = at::zeros_like(into_a);
     for (int64_t r = 0; r < 7; ++r) {
       const at::Tensor both = at::cat({a[experts[r]], b[experts[r]]});
@@ -58,17 +66,20 @@ TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
   }
 }
 
-TEST(NativeExperts, RowsComeFromTokensAndGoBackToThem) {
-  ExpertsConfig config;
-  config.count = 4;
-  config.per_token = 3;
-  const at::Tensor x = at::randn({8, kInputs});
-  LoneContext context;
-  const Routing routing = Route(x, {at::randn({4, kInputs}), {}}, config, /*samples=*/2, &context);
-  const at::Tensor rows = RowsOfTokens(x, routing);
-  ASSERT_EQ(rows.size(0), 24);
-  for (int64_t r = 0; r < 24; ++r) EXPECT_TRUE(rows[r].equal(x[routing.order[r].item<int64_t>() / 3]));
-  ExpectNear(SumOfRows(rows, routing), 3 * x);
+// Against the same with each row's weight taken in afterwards, spelt out for autograd.
+TEST(NativeExperts, WeighedSwigluIsAutogradsBothWays) {
+  const at::Tensor gate_up = at::randn({7, 10}).set_requires_grad(true);
+  const at::Tensor weights = at::randn({7, 1}).set_requires_grad(true);
+  const at::Tensor grad = at::randn({7, 5});
+  const at::Tensor want = at::silu(gate_up.narrow(1, 0, 5)) * gate_up.narrow(1, 5, 5) * weights;
+  (want * grad).sum().backward();
+  const at::NoGradGuard no_grad;
+  const at::Tensor into = gate_up.detach().clone();
+  ExpectNear(WeighedSwigluForward(into, weights), want);
+  const WeighedSwigluGrads grads = WeighedSwigluBackward(grad.clone(), into, weights);
+  ExpectNear(grads.product, want);
+  ExpectNear(grads.weights, weights.grad());
+  ExpectNear(into, gate_up.grad());
 }
 
 }  // namespace

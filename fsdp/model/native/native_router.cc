@@ -2,20 +2,19 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/bincount.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <limits>
+
+#include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 namespace {
@@ -86,15 +85,15 @@ Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& co
   Routing routing;
   routing.logits = at::mm(x.to(at::kFloat), router.matrix.to(at::kFloat).t());
   routing.experts = ChooseExperts(ScoresOf(routing, config), router.bias, config);
-  routing.order = std::get<1>(at::sort(routing.experts.flatten(), /*stable=*/true,
-                                       /*dim=*/0, /*descending=*/false));
+  const bool fill = x.is_cuda() && context->SizeOf(Group::kExpert) == 1;
+  routing.rows = PlaceRows(routing.experts, config.count, fill ? kExpertRowStep : 1);
   const at::Tensor sample = at::arange(samples, routing.experts.options()).mul_(config.count);
-  const at::Tensor of_samples = routing.experts.view({samples, -1}).add(sample.unsqueeze(-1));
-  const at::Tensor loads = at::bincount(of_samples.flatten(), /*weights=*/{}, samples * config.count)
-                               .view({samples, config.count});
-  const at::Tensor rows = loads.sum(0).cpu();
-  routing.rows.assign(rows.const_data_ptr<int64_t>(), rows.const_data_ptr<int64_t>() + config.count);
-  routing.loads = loads.to(at::kFloat);
+  const at::Tensor of_samples = routing.experts.view({samples, -1}).add(sample.unsqueeze(-1)).flatten();
+  // In any order the same: whole numbers, which fp32 has all of up to 2^24.
+  routing.loads = at::zeros({samples * config.count}, routing.logits.options())
+                      .scatter_add_(0, of_samples, at::ones(of_samples.sizes(), routing.logits.options()))
+                      .view({samples, config.count});
+  routing.counts = routing.loads.sum(0);
   if (context->SizeOf(Group::kContext) > 1) context->AllReduce(Group::kContext, routing.loads);
   return routing;
 }
@@ -103,16 +102,15 @@ at::Tensor RowWeights(const Routing& routing, const ExpertsConfig& config) {
   at::Tensor weights = ScoresOf(routing, config).gather(1, routing.experts);
   if (config.normalized) weights.div_(weights.sum(-1, /*keepdim=*/true));
   if (config.weight_scale != 1) weights.mul_(config.weight_scale);
-  return weights.flatten().index_select(0, routing.order).unsqueeze(-1);
+  return GatherRows(weights.flatten().unsqueeze(-1), routing.rows.order);
 }
 
 at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
   const auto tokens = static_cast<double>(routing.logits.size(0));
-  const auto fullest = static_cast<double>(*std::max_element(routing.rows.begin(), routing.rows.end()));
-  const double mean = static_cast<double>(routing.order.size(0)) / static_cast<double>(config.count);
+  const double mean = static_cast<double>(routing.experts.numel()) / static_cast<double>(config.count);
   const at::Tensor shares = SharesOf(ScoresOf(routing, config), config);
   const at::Tensor log_sum = at::logsumexp(routing.logits, {-1});
-  return at::stack({at::full({}, tokens * fullest / mean, routing.logits.options()),
+  return at::stack({routing.counts.max().mul_(tokens / mean),
                     shares.mul(shares.clamp_min(std::numeric_limits<float>::min()).log_()).sum().neg_(),
                     BySample(shares, routing).mul(BalanceOf(routing, config)).sum(), log_sum.square().sum()});
 }
@@ -120,9 +118,8 @@ at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
 at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& grad_weights,
                           const UnitContext& context) {
   const at::Tensor scores = ScoresOf(routing, config);
-  const at::Tensor grad_chosen = at::empty_like(grad_weights.flatten())
-                                     .scatter_(0, routing.order, grad_weights.flatten())
-                                     .view(routing.experts.sizes());
+  const at::Tensor grad_chosen =
+      GatherRows(grad_weights, routing.rows.of_choice).view(routing.experts.sizes());
   at::Tensor grad_scores = GradOfScores(routing, config, scores, grad_chosen);
   const bool adds_losses = context.IndexIn(Group::kTensor) == 0;
   const at::Tensor grad_loss = adds_losses ? context.GradLoss() : at::Tensor();

@@ -2,9 +2,8 @@
 // what the router itself adds to the loss (v1::Llama::Experts says what that is).
 //
 // Everything is fp32, products included, whatever type tokens and router come in. A choice is a token and one
-// of its experts; choices are numbered token by token. What experts work on are rows, one for each choice,
-// expert by expert and within one in the tokens' order: no token is dropped, and how many rows an expert has
-// is different each time. The host knows it, so on a GPU it waits here.
+// of its experts, and each is a row of its expert (native_rows.h): no token is dropped, and how many rows an
+// expert has is different each time. The host need not know it, so on a GPU nobody waits here.
 //
 // Ranks that share matrices (Group::kTensor) all route all of the micro-batch's tokens, with the same bits;
 // what the router adds to the loss the first of them does. Of samples that ranks share (Group::kContext) each
@@ -15,19 +14,19 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <vector>
 
+#include "fsdp/model/native/native_rows.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 
 struct Routing {
-  at::Tensor logits;          // [tokens x experts]
-  at::Tensor experts;         // [tokens x per_token] int64, the highest score first.
-  at::Tensor order;           // [rows] int64: of which choice each row is.
-  at::Tensor loads;           // [samples x experts]: choices of each expert, by a whole sample's tokens.
-  std::vector<int64_t> rows;  // Of each expert.
+  at::Tensor logits;   // [tokens x experts]
+  at::Tensor experts;  // [tokens x per_token] int64, the highest score first.
+  RowPlaces rows;      // Filled up where this rank has all experts, and on CUDA.
+  at::Tensor counts;   // [experts] fp32: rows of each, without what fills them up.
+  at::Tensor loads;    // [samples x experts] fp32: choices of each expert, by a whole sample's tokens.
 };
 
 struct Router {
@@ -39,7 +38,7 @@ struct Router {
 Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
               UnitContext* context);
 
-// How much each row counts: [rows x 1].
+// How much each row counts: [rows x 1] fp32; one of no choice nothing.
 at::Tensor RowWeights(const Routing& routing, const ExpertsConfig& config);
 
 // For UnitContext::AddRouting, where ranks share matrices of the first of them.

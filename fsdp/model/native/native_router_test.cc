@@ -13,8 +13,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "fsdp/model/testing/fixed_seed.h"
 
@@ -56,24 +56,24 @@ struct Input {
   }
 };
 
+std::vector<int64_t> RowsOf(const Routing& routing) {
+  const at::Tensor counts = routing.counts.to(at::kLong);
+  return {counts.const_data_ptr<int64_t>(), counts.const_data_ptr<int64_t>() + counts.numel()};
+}
+
 TEST(NativeRouter, EveryChoiceIsARowOfItsExpert) {
   const Input in;
   const Routing routing = in.Routed(Config(true));
-  ASSERT_EQ(routing.order.size(0), kTokens * 2);
-  EXPECT_TRUE(std::get<0>(routing.order.sort()).equal(at::arange(kTokens * 2)));  // None is dropped.
-  const at::Tensor experts = routing.experts.flatten();
-  int64_t row = 0;
+  ASSERT_EQ(routing.rows.order.size(0), kTokens * 2);  // None is dropped, and none filled up.
+  const std::vector<int64_t> counts = RowsOf(routing);
+  int64_t end = 0;
   for (int64_t e = 0; e < 6; ++e) {
-    int64_t before = -1;
-    for (int64_t i = 0; i < routing.rows[e]; ++i, ++row) {
-      const auto choice = routing.order[row].item<int64_t>();
-      EXPECT_EQ(experts[choice].item<int64_t>(), e);
-      EXPECT_GT(choice, before);  // In the tokens' order.
-      before = choice;
-    }
-    EXPECT_EQ(routing.loads.sum(0)[e].item<double>(), static_cast<double>(routing.rows[e]));
+    end += counts[e];
+    EXPECT_EQ(routing.rows.ends[e].item<int64_t>(), end);
+    EXPECT_EQ((routing.experts == e).sum().item<int64_t>(), counts[e]);
+    EXPECT_EQ(routing.loads.sum(0)[e].item<double>(), static_cast<double>(counts[e]));
   }
-  EXPECT_EQ(row, kTokens * 2);
+  EXPECT_EQ(end, kTokens * 2);
 }
 
 TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
@@ -83,7 +83,7 @@ TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
     const Routing routing = in.Routed(config);
     const at::Tensor weights = RowWeights(routing, config);
     at::Tensor sums = at::zeros_like(routing.logits.select(1, 0));
-    sums.index_add_(0, routing.order.floor_divide(2), weights.squeeze(-1));
+    sums.index_add_(0, routing.rows.order.floor_divide(2), weights.squeeze(-1));
     if (normalized) {
       EXPECT_LT((sums - 1).abs().max().item<double>(), 1e-6);
     } else {
@@ -125,7 +125,7 @@ TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
       config.weight_scale = sigmoid ? 1.5 : 1;
       const Routing routing = in.Routed(config);
       const at::Tensor grad_choices = at::randn({kTokens, 2});
-      const at::Tensor grad_rows = grad_choices.flatten().index_select(0, routing.order);
+      const at::Tensor grad_rows = GatherRows(grad_choices.view({-1, 1}), routing.rows.order);
       const LossContext context;
       const at::Tensor got = RouterBackward(routing, config, grad_rows, context);
 
@@ -145,7 +145,7 @@ TEST(NativeRouter, ABiasChoosesAndDoesNotWeigh) {
   config.sigmoid = true;
   in.bias = at::tensor({9.0F, 0.0F, 0.0F, 9.0F, 0.0F, 0.0F});
   const Routing routing = in.Routed(config);
-  EXPECT_EQ(routing.rows, (std::vector<int64_t>{kTokens, 0, 0, kTokens, 0, 0}));
+  EXPECT_EQ(RowsOf(routing), (std::vector<int64_t>{kTokens, 0, 0, kTokens, 0, 0}));
   EXPECT_LT(RowWeights(routing, config).max().item<double>(), 1);
 }
 
@@ -157,7 +157,7 @@ TEST(NativeRouter, TokensGoToTheGroupsWhoseTwoBestAreBest) {
   config.groups_per_token = 1;
   // The first expert is the best of all, and the last group has the best two.
   in.bias = at::tensor({9.0F, -9.0F, 0.0F, 0.0F, 5.0F, 5.0F});
-  EXPECT_EQ(in.Routed(config).rows, (std::vector<int64_t>{0, 0, 0, 0, kTokens, kTokens}));
+  EXPECT_EQ(RowsOf(in.Routed(config)), (std::vector<int64_t>{0, 0, 0, 0, kTokens, kTokens}));
 }
 
 TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
@@ -176,7 +176,7 @@ TEST(NativeRouter, TellsWhatItDid) {
   const at::Tensor sums = RoutingSums(routing, config);
   const Reference reference(routing.logits, config);
   const at::Tensor scores = at::softmax(routing.logits, -1);
-  const double fullest = static_cast<double>(*std::max_element(routing.rows.begin(), routing.rows.end()));
+  const auto fullest = routing.counts.max().item<double>();
   EXPECT_NEAR(sums[0].item<double>(), kTokens * fullest / (kTokens * 2 / 6.0), 1e-4);
   EXPECT_NEAR(sums[1].item<double>(), -(scores * scores.log()).sum().item<double>(), 1e-4);
   EXPECT_NEAR(sums[2].item<double>(), reference.balance.item<double>(), 1e-4);

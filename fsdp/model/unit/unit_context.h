@@ -43,7 +43,11 @@ class UnitContext {
   virtual void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
                         const std::vector<int64_t>& received) = 0;
 
-  // `exchanges`, calls of the above, run beside what the unit gives the lane from now on, until Await: then
+  // `values`, which came of one of the above, as the host can read them: on a GPU it waits for that. Zeros
+  // where the group has failed.
+  virtual at::Tensor OnHost(Group group, const at::Tensor& values) = 0;
+
+  // `exchanges`, calls of what sends, run beside what the unit gives the lane from now on, until Await: then
   // their results are there, and what they read may be written. They make no tensors.
   virtual void Start(std::function<void()> exchanges) = 0;
   virtual void Await() = 0;
@@ -67,6 +71,7 @@ class LoneContext : public UnitContext {
                 const std::vector<int64_t>& /*received*/) override {
     out.copy_(in);
   }
+  at::Tensor OnHost(Group /*group*/, const at::Tensor& values) override { return values.cpu(); }
   void Start(std::function<void()> exchanges) override { exchanges(); }
   void Await() override {}
   at::Tensor GradLoss() const override { return {}; }

@@ -53,11 +53,13 @@ int64_t LargestMatrix(const Params& params) {
 // ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
 // together.
 
-// Of each token the router's products, which experts it goes to, and where its rows are (native_router.h).
+// Of each token the router's products, which experts it goes to, where its rows are and of which choice each
+// row is (native_router.h), and how much that counts.
 int64_t RoutingKept(const Shape& s) {
   if (s.experts == 0) return 0;
   const int64_t indices = s.expert > 1 ? 3 : 2;
-  return s.tokens * s.experts * kFp32Bytes + s.rows() * (indices * kIndexBytes + kFp32Bytes);
+  return s.tokens * s.experts * kFp32Bytes + s.rows() * (indices * kIndexBytes + kFp32Bytes) +
+         s.filling_rows() * kIndexBytes;
 }
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
@@ -92,17 +94,28 @@ int64_t DocumentsWorkspace(const Shape& s) {
   return attention - s.RowBytes(2 * s.intermediate) - s.HiddenBytes();
 }
 
+// One of a layer's matrices of all of the rank's experts.
+int64_t ExpertsMatrixBytes(const Shape& s) {
+  return s.own_experts() * s.intermediate * s.hidden * s.compute_bytes;
+}
+
+// Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
+// beside both a gradient of matrices in the compute type; or the two parts of the inputs' gradient.
+int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
+  const int64_t received = s.expert > 1 ? s.hidden : 0;
+  // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
+  if (s.host) return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
+  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + ExpertsMatrixBytes(s),
+                  s.RowBytes(2 * s.hidden + received)) +
+         s.HiddenBytes();
+}
+
 // Its backward's peak, at SwiGLU: the gradient that came in and the product's; LibTorch's operators have two
 // results between beside them.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
   int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
-  // Of experts, beside that the gradients by row, and those of the products before they are weighed.
-  if (s.experts > 0) {
-    const int64_t received = s.expert > 1 ? s.hidden : 0;
-    ffn =
-        s.RowBytes((s.host ? 4 : 2) * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
-  }
+  if (s.experts > 0) ffn = ExpertsWorkspace(s, cast);
   // Where ranks part the tokens, the gradient that came in of all of them, and beside it and the product
   // (whose matrix's gradient is made while something travels) each rank's part of a sum, what of it others
   // send, the sum, and the gradient that goes on; on the CPU the sum in fp32 as well.
@@ -191,6 +204,12 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 // Tokens are copied into rows by expert, and rows added up into tokens.
 int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.RowBytes(4 * s.hidden) : 0; }
 
+// The three matrices' gradients come in the compute type and are copied or added into the bucket.
+int64_t MovedGradients(const Shape& s) {
+  if (s.experts == 0) return 0;
+  return 3 * (ExpertsMatrixBytes(s) + s.own_experts() * s.intermediate * s.hidden * kFp32Bytes);
+}
+
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
   const int64_t qk = qk_norm ? s.query + s.key : 0;
@@ -206,7 +225,7 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
                          + s.Bytes(6 * s.shared)           // Likewise.
                          + s.OwnBytes(2 * 5 * s.hidden     // Norms: gradient, input, residual in; two out.
                                       + 3 * s.hidden)      // Addends of products' gradients.
-                         + 2 * moved;
+                         + 2 * moved + MovedGradients(s);
 }
 
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into

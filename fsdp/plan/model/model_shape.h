@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/model/tensor_cut.h"
 
 namespace fsdpd {
@@ -30,7 +31,10 @@ struct Shape {
 
   // Of the feed-forward's products: each token as often as it goes to an expert.
   int64_t rows() const { return tokens * per_token; }
-  int64_t RowBytes(int64_t width) const { return rows() * width * compute_bytes; }
+  // Of the rank's own. On CUDA there is room for so many rows of no choice, too.
+  int64_t own_experts() const { return experts / expert; }
+  int64_t filling_rows() const { return host ? 0 : own_experts() * kExpertRowStep; }
+  int64_t RowBytes(int64_t width) const { return (rows() + filling_rows()) * width * compute_bytes; }
   bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
   int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.

@@ -65,7 +65,17 @@ std::vector<BadCase> BadCases() {
       {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(0); }},
       {"experts_shared_intermediate_size_range", "shared_intermediate_size",
        [](J*, Experts* e) { e->set_shared_intermediate_size(0); }},
-      {"experts_need_cpu", "", [](J* j, Experts*) { j->mutable_resources()->set_device(v1::DEVICE_CUDA); }},
+      {"experts_slow_products", "",
+       [](J* j, Experts*) {
+         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+         j->mutable_precision()->set_compute(v1::DTYPE_FP32);
+       }},
+      {"experts_slow_products", "",
+       [](J* j, Experts* e) {
+         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+         j->mutable_precision()->set_compute(v1::DTYPE_BF16);
+         e->set_intermediate_size(60);
+       }},
   };
 }
 
@@ -96,6 +106,13 @@ TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
   experts->set_intermediate_size(7);
   experts->set_balance_loss(0.01);
   EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
+TEST(ExpertsRules, OnGpusSizesInWholePacksHaveNoFault) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  EXPECT_TRUE(CheckJob(job).empty());
 }
 
 TEST(ExpertsRules, RanksThatShareMatricesShareThoseOfEachExpert) {

@@ -1,0 +1,201 @@
+// Each kernel of experts on CUDA against its CPU twin in double precision, in every type: products by
+// LibTorch's grouped product and by the plain kernel, with experts that have no rows, all rows or all
+// tokens. Skipped without a GPU.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fsdp/model/native/native_experts.h"
+#include "fsdp/model/native/native_router.h"
+#include "fsdp/model/native/native_rows.h"
+#include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/plan/model/model_facts.h"
+
+namespace fsdpd {
+namespace {
+
+struct Chosen {
+  at::Tensor choices;  // [tokens x per_token]
+  int64_t experts;
+};
+
+// Every token goes to all.
+at::Tensor All(int64_t tokens, int64_t experts) {
+  return at::arange(experts).repeat({tokens, 1}).contiguous();
+}
+
+std::vector<Chosen> Choices() {
+  return {{at::randint(7, {61, 3}, at::kLong), 7},
+          {at::randint(128, {3000, 8}, at::kLong), 128},  // Several blocks of choices.
+          {at::randint(100, {5, 2}, at::kLong), 300},     // Most experts have none.
+          {at::full({77, 1}, 4, at::kLong), 6},           // One has all.
+          {All(33, 5), 5},
+          {at::randint(2, {1, 1}, at::kLong), 2}};
+}
+
+class NativeExpertsCuda : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  }
+
+  static at::Tensor Random(at::IntArrayRef shape) { return at::randn(shape).to(GetParam()); }
+  static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
+
+  static void ExpectNear(const at::Tensor& cuda, const at::Tensor& exact) {
+    ASSERT_EQ(cuda.sizes(), exact.sizes());
+    ASSERT_FALSE(cuda.isnan().any().item<bool>());
+    const double bound = GetParam() == at::kFloat ? 5e-6 : GetParam() == at::kHalf ? 1e-3 : 8e-3;
+    const double norm = exact.norm().item<double>();
+    EXPECT_LE((cuda.cpu().to(at::kDouble) - exact).norm().item<double>(), bound * norm + 1e-12);
+  }
+};
+
+TEST_P(NativeExpertsCuda, PlacesAreItsTwins) {
+  for (const Chosen& chosen : Choices()) {
+    for (const int64_t step : {int64_t{1}, kExpertRowStep}) {
+      const RowPlaces cpu = PlaceRows(chosen.choices, chosen.experts, step);
+      const RowPlaces cuda = PlaceRows(chosen.choices.cuda(), chosen.experts, step);
+      EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
+      EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
+      EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
+    }
+  }
+}
+
+TEST_P(NativeExpertsCuda, RowsAreGatheredAndAddedUpAsByItsTwin) {
+  for (const Chosen& chosen : Choices()) {
+    const int64_t tokens = chosen.choices.size(0), per_token = chosen.choices.size(1);
+    for (const int64_t width : {1, 12, 100, 1024}) {
+      const RowPlaces cpu = PlaceRows(chosen.choices, chosen.experts, kExpertRowStep);
+      const RowPlaces cuda = PlaceRows(chosen.choices.cuda(), chosen.experts, kExpertRowStep);
+      const at::Tensor x = Random({tokens, width});
+      const at::Tensor rows = GatherRows(x.cuda(), cuda.order, per_token);
+      EXPECT_TRUE(rows.cpu().equal(GatherRows(x, cpu.order, per_token)));
+      const at::Tensor values = Random(rows.sizes()), addend = Random({tokens, width});
+      const at::Tensor want = SumOfRows(Exact(values), cpu.of_choice, per_token);
+      const at::Tensor sum = SumOfRows(values.cuda(), cuda.of_choice, per_token);
+      EXPECT_EQ(sum.scalar_type(), at::kFloat);
+      ExpectNear(sum, want);
+      const at::Tensor with = SumOfRows(values.cuda(), cuda.of_choice, per_token, addend.cuda());
+      EXPECT_EQ(with.scalar_type(), GetParam());
+      ExpectNear(with, want + Exact(addend));
+      EXPECT_TRUE(with.equal(SumOfRows(values.cuda(), cuda.of_choice, per_token, addend.cuda())));
+    }
+  }
+}
+
+TEST_P(NativeExpertsCuda, WeighedSwigluEqualsItsTwinBothWays) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{0, 8}, {1, 1}, {7, 13}, {64, 768}, {5, 5000}}) {
+    const at::Tensor gate_up = Random({shape[0], 2 * shape[1]}) * 2, grad = Random(shape);
+    const at::Tensor weights = at::randn({shape[0], 1});
+    const at::Tensor cuda = gate_up.cuda(), exact = Exact(gate_up);
+    const at::Tensor product = WeighedSwigluForward(cuda, weights.cuda());
+    ExpectNear(product, WeighedSwigluForward(exact, weights));
+    const WeighedSwigluGrads grads = WeighedSwigluBackward(grad.cuda(), cuda, weights.cuda());
+    const WeighedSwigluGrads want = WeighedSwigluBackward(Exact(grad), exact, weights);
+    EXPECT_TRUE(grads.product.equal(product));
+    ExpectNear(grads.weights, want.weights.to(at::kDouble));
+    ExpectNear(cuda, exact);
+  }
+}
+
+TEST_P(NativeExpertsCuda, ProductsEqualTheirTwins) {
+  // In whole packs, and not.
+  for (const auto& [inputs, outputs] :
+       {std::pair(64, 48), std::pair(256, 136), std::pair(13, 7), std::pair(72, 65)}) {
+    for (const Chosen& chosen : Choices()) {
+      const RowPlaces places = PlaceRows(chosen.choices, chosen.experts, kExpertRowStep);
+      const at::Tensor ends = places.ends, cuda_ends = ends.cuda();
+      const at::Tensor x = Random({chosen.choices.numel(), inputs}),
+                       grad = Random({chosen.choices.numel(), 2 * outputs});
+      // Zero where they are of no choice, but for those after the last expert's, which nobody reads.
+      at::Tensor rows = GatherRows(x, places.order), grad_rows = GatherRows(grad, places.order);
+      const auto end = ends[chosen.experts - 1].item<int64_t>();
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      rows.narrow(0, end, rows.size(0) - end).fill_(nan);
+      grad_rows.narrow(0, end, rows.size(0) - end).fill_(nan);
+      const at::Tensor a = Random({chosen.experts, outputs, inputs}),
+                       b = Random({chosen.experts, outputs, inputs});
+      const auto used = [end = end](const at::Tensor& of) { return of.narrow(0, 0, end); };
+      ExpectNear(used(ExpertsForward(rows.cuda(), cuda_ends, {a.cuda(), b.cuda()})),
+                 used(ExpertsForward(Exact(rows), ends, {Exact(a), Exact(b)})));
+      ExpectNear(used(ExpertsBackward(grad_rows.cuda(), cuda_ends, {a.cuda(), b.cuda()})),
+                 used(ExpertsBackward(Exact(grad_rows), ends, {Exact(a), Exact(b)})));
+      for (const bool accumulate : {false, true}) {
+        for (const at::ScalarType buffer : {GetParam(), at::kFloat}) {
+          const at::Tensor into = at::full(a.sizes(), accumulate ? 1.0 : nan, buffer),
+                           exact = into.to(at::kDouble);
+          const at::Tensor cuda = into.cuda();
+          ExpertsGradsInto(grad_rows.cuda(), rows.cuda(), cuda_ends, outputs, accumulate,
+                           {at::Tensor(), cuda});
+          ExpertsGradsInto(Exact(grad_rows), Exact(rows), ends, outputs, accumulate, {at::Tensor(), exact});
+          ExpectNear(cuda, exact);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, NativeExpertsCuda, ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+// With losses of its own.
+class LossContext : public LoneContext {
+ public:
+  explicit LossContext(at::Device device) : grad_loss_(at::full({}, 0.25, at::TensorOptions(device))) {}
+  at::Tensor GradLoss() const override { return grad_loss_; }
+
+ private:
+  const at::Tensor grad_loss_;
+};
+
+TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  for (const bool sigmoid : {false, true}) {
+    for (const int64_t groups : {1, 4}) {
+      ExpertsConfig config;
+      config.count = 24;
+      config.per_token = 3;
+      config.normalized = sigmoid;
+      config.sigmoid = sigmoid;
+      config.groups = groups;
+      config.groups_per_token = groups == 1 ? 1 : 2;
+      config.balance_loss = 0.1;
+      config.z_loss = 0.01;
+      constexpr int64_t kSamples = 3, kTokens = 3 * 50, kHidden = 40;
+      const at::Tensor x = at::randn({kTokens, kHidden});
+      const Router router = {at::randn({24, kHidden}), sigmoid ? at::randn({24}) : at::Tensor()};
+      const Router on_cuda = {router.matrix.cuda(), sigmoid ? router.bias.cuda() : at::Tensor()};
+      LossContext cpu_context(at::kCPU), cuda_context(at::kCUDA);
+      const Routing cpu = Route(x, router, config, kSamples, &cpu_context);
+      const Routing cuda = Route(x.cuda(), on_cuda, config, kSamples, &cuda_context);
+      const auto near = [](const at::Tensor& got, const at::Tensor& want) {
+        EXPECT_LT((got.cpu() - want).norm().item<double>(), 1e-4 * want.norm().item<double>());
+      };
+      ASSERT_TRUE(cuda.experts.cpu().equal(cpu.experts));
+      EXPECT_TRUE(cuda.loads.cpu().equal(cpu.loads));
+      EXPECT_TRUE(cuda.counts.cpu().equal(cpu.counts));
+      near(RoutingSums(cuda, config), RoutingSums(cpu, config));
+      // By choice: rows are filled up on CUDA.
+      const at::Tensor weights = GatherRows(RowWeights(cuda, config), cuda.rows.of_choice);
+      near(weights, GatherRows(RowWeights(cpu, config), cpu.rows.of_choice));
+      const at::Tensor grad = at::randn({kTokens * 3, 1});
+      near(RouterBackward(cuda, config, GatherRows(grad.cuda(), cuda.rows.order), cuda_context),
+           RouterBackward(cpu, config, GatherRows(grad, cpu.rows.order), cpu_context));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

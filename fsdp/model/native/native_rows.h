@@ -1,0 +1,34 @@
+// The way from tokens to rows of experts and back. A choice is a token and one of its experts; choices are
+// numbered token by token. Each is a row; rows are sorted by expert, and within one in the choices' order.
+//
+// On CUDA products of experts want each one's rows to begin at a multiple of kExpertRowStep, so there may be
+// rows of no choice: they are zero. How many rows each expert has the device alone knows, and buffers have
+// room for the most there can be. By LibTorch's operators and loops on the CPU, by fsdp/kernels on CUDA. Call
+// with gradient mode off.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdpd {
+
+struct RowPlaces {
+  at::Tensor order;      // [rows] int32: of which choice each row is; -1: of none.
+  at::Tensor of_choice;  // [choices] int32: the row of each.
+  at::Tensor ends;       // [experts] int32: where each one's rows end, and the next one's begin.
+};
+
+// `chosen`: [tokens x per_token] int64, numbers below `experts`. An expert's rows begin at a multiple of
+// `step`, and above 1 it has at least so many.
+RowPlaces PlaceRows(const at::Tensor& chosen, int64_t experts, int64_t step);
+
+// Row r is from's row places[r] / divisor; zero where places[r] is below 0. [rows x width].
+at::Tensor GatherRows(const at::Tensor& from, const at::Tensor& places, int64_t divisor = 1);
+
+// Each token's rows added up, in fp32: [tokens x width]. `of_choice`: of `per_token` choices each. With an
+// `addend` of that shape, added last, the sum is rounded to its type.
+at::Tensor SumOfRows(const at::Tensor& rows, const at::Tensor& of_choice, int64_t per_token,
+                     const at::Tensor& addend = {});
+
+}  // namespace fsdpd
