@@ -38,6 +38,10 @@ def test_samples_that_two_share_have_the_losses_of_whole_ones():
     run("tests/gpu/shared_samples.py")
 
 
+def test_experts_have_the_losses_of_cpu_ranks():
+    run("tests/gpu/experts.py")
+
+
 def test_what_a_step_costs_is_measured():
     run("tests/gpu/instruments.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 

@@ -3,7 +3,7 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
 
     torchrun --nproc-per-node N fsdp2_speed.py JOB.json
 
-JOB.json: model (sizes as in model.llama of a JobSpec), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
+JOB.json: model (sizes as in model.llama of a JobSpec, of which experts have softmax scores and one group), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
 keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
 each matrix), recompute (each block's forward runs again in backward).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
@@ -34,14 +34,16 @@ class Attention(nn.Module):
     def __init__(self, m):
         super().__init__()
         hidden, heads, kv = m["hidden_size"], m["heads"], m["kv_heads"]
-        self.grouped, self.head = kv != heads, hidden // heads
+        self.grouped, self.head = kv != heads, m.get("head_size", hidden // heads)
         self.wq = nn.Linear(hidden, heads * self.head, bias=False)
         self.wk = nn.Linear(hidden, kv * self.head, bias=False)
         self.wv = nn.Linear(hidden, kv * self.head, bias=False)
         self.wo = nn.Linear(heads * self.head, hidden, bias=False)
+        self.q_norm, self.k_norm = (nn.RMSNorm(self.head, eps=1e-5) if m.get("qk_norm") else nn.Identity() for _ in range(2))
 
     def forward(self, x, cos, sin):
         q, k, v = (each.unflatten(-1, (-1, self.head)).transpose(1, 2) for each in (self.wq(x), self.wk(x), self.wv(x)))
+        q, k = self.q_norm(q), self.k_norm(k)
         mixed = F.scaled_dot_product_attention(turn(q, cos, sin), turn(k, cos, sin), v, is_causal=True,
                                                enable_gqa=self.grouped)
         return self.wo(mixed.transpose(1, 2).flatten(2))
@@ -58,11 +60,50 @@ class FeedForward(nn.Module):
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
-class Block(nn.Module):
+class Experts(nn.Module):
+    """Softmax, the highest of a token, grouped products over rows sorted by expert, each one's padded to 8: dropless, and nothing
+    waits for the host. Without losses of the router's own."""
+
+    STEP = 8
+
     def __init__(self, m):
         super().__init__()
+        e = m["experts"]
+        self.count, self.per_token, self.normalized = e["count"], e["per_token"], e.get("normalized", True)
+        hidden, width = m["hidden_size"], e.get("intermediate_size", m["intermediate_size"])
+        self.router = nn.Linear(hidden, self.count, bias=False)
+        self.w1 = nn.Parameter(torch.empty(self.count, width, hidden))
+        self.w3 = nn.Parameter(torch.empty(self.count, width, hidden))
+        self.w2 = nn.Parameter(torch.empty(self.count, hidden, width))
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        weights, experts = torch.topk(self.router(tokens).float().softmax(-1), self.per_token)
+        if self.normalized:
+            weights = weights / weights.sum(-1, keepdim=True)
+        chosen, order = experts.flatten().sort(stable=True)
+        counts = F.one_hot(chosen, self.count).sum(0)
+        padded = ((counts + self.STEP - 1) // self.STEP * self.STEP).clamp(min=self.STEP)
+        ends = padded.cumsum(0)
+        begins = ends - padded - (counts.cumsum(0) - counts)
+        places = torch.arange(len(order), device=x.device) + begins[chosen]
+        of_row = torch.full((len(order) + self.count * self.STEP,), len(tokens), device=x.device).scatter(0, places, order // self.per_token)
+        rows = torch.cat((tokens, tokens.new_zeros(1, tokens.shape[1])))[of_row]
+        ends = ends.to(torch.int32)
+
+        def product(of, matrix):
+            return torch._grouped_mm(of, matrix.transpose(1, 2), offs=ends)
+
+        rows = product(F.silu(product(rows, self.w1)) * product(rows, self.w3), self.w2)
+        of_choice = torch.empty_like(places).scatter(0, order, places)
+        return (rows[of_choice].view(len(tokens), self.per_token, -1) * weights.unsqueeze(-1)).sum(1).to(x.dtype).view_as(x)
+
+
+class Block(nn.Module):
+    def __init__(self, m, has_experts):
+        super().__init__()
         self.attention_norm, self.attention = nn.RMSNorm(m["hidden_size"], eps=1e-5), Attention(m)
-        self.ffn_norm, self.ffn = nn.RMSNorm(m["hidden_size"], eps=1e-5), FeedForward(m)
+        self.ffn_norm, self.ffn = nn.RMSNorm(m["hidden_size"], eps=1e-5), (Experts if has_experts else FeedForward)(m)
 
     def forward(self, x, cos, sin):
         x = x + self.attention(self.attention_norm(x), cos, sin)
@@ -74,7 +115,8 @@ class Llama(nn.Module):
         super().__init__()
         self.recompute = recompute
         self.embedding = nn.Embedding(m["vocab_size"], m["hidden_size"])
-        self.layers = nn.ModuleList(Block(m) for _ in range(m["layers"]))
+        dense = m["experts"].get("dense_layers", 0) if "experts" in m else m["layers"]
+        self.layers = nn.ModuleList(Block(m, layer >= dense) for layer in range(m["layers"]))
         self.norm = nn.RMSNorm(m["hidden_size"], eps=1e-5)
         self.output = nn.Linear(m["hidden_size"], m["vocab_size"], bias=False)
 
@@ -86,7 +128,7 @@ class Llama(nn.Module):
 
 
 def rotary(m, length, device):
-    head = m["hidden_size"] // m["heads"]
+    head = m.get("head_size", m["hidden_size"] // m["heads"])
     frequency = m["rope_theta"] ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
     angle = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequency)
     return torch.cat((angle, angle), dim=-1).cos(), torch.cat((angle, angle), dim=-1).sin()
