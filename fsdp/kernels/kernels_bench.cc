@@ -7,10 +7,13 @@
 // Prints one line of JSON a kernel. Exit code 1 when a kernel computes something else.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sigmoid.h>
@@ -27,6 +30,8 @@
 #include "fsdp/kernels/adamw.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
+#include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
@@ -288,6 +293,74 @@ void BenchSumParts(Bench* bench) {
                  Difference(sum, want * 2), run);
 }
 
+// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly. Products' time is the multiplication's:
+// beside it LibTorch's dense product of as many rows.
+void BenchExperts(Bench* bench) {
+  constexpr int64_t kExperts = 128, kPerToken = 8, kWidth = 768, kInner = 2048;
+  constexpr int64_t kChoices = kTokens * kPerToken, kRows = kChoices + kExperts * kGroupedStep;
+  const auto ints = kFp32.dtype(at::kInt);
+  const at::Tensor chosen = at::randint(kExperts, {kChoices}, kFp32.dtype(at::kLong));
+  const at::Tensor order = at::zeros({kRows}, ints), of_choice = at::zeros({kChoices}, ints),
+                   ends = at::zeros({kExperts}, ints),
+                   counts = at::zeros({PlaceRowsBlocks(kChoices), kExperts}, ints);
+  const PlaceRowsArgs place = {chosen.data_ptr<int64_t>(),
+                               order.data_ptr<int32_t>(),
+                               of_choice.data_ptr<int32_t>(),
+                               ends.data_ptr<int32_t>(),
+                               counts.data_ptr<int32_t>(),
+                               kChoices,
+                               kRows,
+                               kExperts,
+                               kGroupedStep};
+  const auto run = [&] { PlaceRows(place, CurrentStream()); };
+  run();
+  const at::Tensor found = order.index_select(0, of_choice) - at::arange(kChoices, ints);
+  bench->Measure("places of rows", static_cast<double>(chosen.nbytes() + order.nbytes() + of_choice.nbytes()),
+                 found.abs().max().item<double>(), run);
+
+  const at::Tensor tokens = at::randn({kTokens, kInner}, kBf16), rows = at::empty({kRows, kInner}, kBf16);
+  const GatherRowsArgs gather = {
+      tokens.data_ptr(), order.data_ptr<int32_t>(), rows.data_ptr(), kRows, kInner, kPerToken, DType::kBf16};
+  const auto gathered = [&] { GatherRows(gather, CurrentStream()); };
+  gathered();
+  const at::Tensor sum = at::zeros({kTokens, kInner}, kBf16);
+  const SumRowsArgs add = {rows.data_ptr(), of_choice.data_ptr<int32_t>(),
+                           nullptr,         sum.data_ptr(),
+                           kTokens,         kInner,
+                           kPerToken,       DType::kBf16,
+                           DType::kBf16};
+  const auto added = [&] { SumRows(add, CurrentStream()); };
+  added();
+  const double difference = Difference(sum, Wide(tokens) * kPerToken);
+  bench->Measure("gathered rows", 2.0 * rows.nbytes(), difference, gathered);
+  bench->Measure("sums of rows", static_cast<double>(rows.nbytes() + sum.nbytes()), difference, added);
+
+  const at::Tensor matrix = at::randn({kExperts, kWidth, kInner}, kBf16),
+                   y = at::zeros({kRows, kWidth}, kBf16);
+  const GroupedProductArgs args = {rows.data_ptr(),
+                                   y.data_ptr(),
+                                   matrix.data_ptr(),
+                                   ends.data_ptr<int32_t>(),
+                                   kInner,
+                                   kWidth,
+                                   kRows,
+                                   kInner,
+                                   kWidth,
+                                   kExperts,
+                                   DType::kBf16};
+  const auto moved = static_cast<double>(rows.nbytes() + y.nbytes() + matrix.nbytes());
+  const auto product = [&](GroupedForm form) { GroupedProduct(form, args, CurrentStream()); };
+  product(GroupedForm::kForward);
+  const auto expert = chosen[0].item<int64_t>(), row = of_choice[0].item<int64_t>();
+  const double off =
+      Difference(y[row], at::mm(Wide(matrix[expert]), Wide(rows[row]).unsqueeze(1)).squeeze(1));
+  bench->Measure("grouped product forward", moved, off, [&] { product(GroupedForm::kForward); });
+  const at::Tensor dense = at::randn({kWidth, kInner}, kBf16);
+  bench->Measure("LibTorch's dense product", moved, off, [&] { at::mm(rows, dense.t()); });
+  bench->Measure("grouped product backward", moved, off, [&] { product(GroupedForm::kBackward); });
+  bench->Measure("grouped product of weights", moved, off, [&] { product(GroupedForm::kWeights); });
+}
+
 int Run() {
   Bench bench;
   BenchAddProduct(&bench);
@@ -297,6 +370,7 @@ int Run() {
   BenchCrossEntropy(&bench);
   BenchAdamW(&bench);
   BenchSumParts(&bench);
+  BenchExperts(&bench);
   return bench.ok() ? 0 : 1;
 }
 

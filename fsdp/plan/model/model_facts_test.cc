@@ -268,5 +268,34 @@ TEST(DescribeSpec, DocumentsOnGpusHaveTheirRoomBesideTheFeedForward) {
   EXPECT_EQ(workspace(true), workspace(false)) << "there they are attended to one by one";
 }
 
+TEST(DescribeSpec, OnGpusExpertsHaveRoomForRowsOfNoChoice) {
+  Spec spec = TinySpec();
+  spec.precision.compute = DType::kBf16;
+  auto& llama = std::get<LlamaConfig>(spec.model);
+  llama.experts.count = 32;
+  llama.experts.per_token = 2;
+  llama.experts.intermediate_size = 24;
+  const auto kept = [&spec](DeviceKind device) {
+    spec.device = device;
+    return DescribeSpec(spec).units[1].kept_bytes.none;
+  };
+  // Gate and up of each in bf16; of which choice it is, and how much it counts.
+  EXPECT_EQ(kept(DeviceKind::kCuda) - kept(DeviceKind::kCpu), 32 * kExpertRowStep * (2 * 24 * 2 + 4 + 4));
+  // As much as on the CPU where there is no row to fill up to.
+  llama.experts.count = 0;
+  EXPECT_EQ(kept(DeviceKind::kCuda), kept(DeviceKind::kCpu));
+}
+
+TEST(DescribeSpec, OnGpusExpertsHaveRoomForAMatrixsGradient) {
+  Spec spec = TinySpec();
+  spec.device = DeviceKind::kCuda;
+  spec.precision.compute = DType::kBf16;
+  auto& llama = std::get<LlamaConfig>(spec.model);
+  llama.experts.count = 256;
+  llama.experts.per_token = 1;
+  llama.experts.intermediate_size = 512;
+  EXPECT_GT(DescribeSpec(spec).units[1].workspace_bytes, 256 * 512 * llama.hidden_size * 2);
+}
+
 }  // namespace
 }  // namespace fsdpd
