@@ -293,8 +293,8 @@ void BenchSumParts(Bench* bench) {
                  Difference(sum, want * 2), run);
 }
 
-// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly. Products' time is the multiplication's:
-// beside it LibTorch's dense product of as many rows.
+// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly. Products' time is the
+// multiplication's: beside it LibTorch's dense product of as many rows.
 void BenchExperts(Bench* bench) {
   constexpr int64_t kExperts = 128, kPerToken = 8, kWidth = 768, kInner = 2048;
   constexpr int64_t kChoices = kTokens * kPerToken, kRows = kChoices + kExperts * kGroupedStep;
