@@ -3,7 +3,7 @@
 //
 // bf16 on Hopper and Blackwell: LibTorch's grouped product, which is CUTLASS's, where widths are
 // multiples of 8 and what it reads and writes begins at multiples of 16 bytes. All else:
-// plain_grouped_product.h, some ten times as slow. Neither waits for the device, and both can be
+// plain_grouped_product.h, many times as slow. Neither waits for the device, and both can be
 // recorded; LibTorch's takes its tables from its allocator.
 #pragma once
 

@@ -7,9 +7,10 @@
 // bits.
 //
 // The CPU twin of each is what its caller does with CPU tensors, and a test compares the two, at odd sizes
-// too: native_ops_cuda_test in fsdp/model/native, make_optimizer_cuda_test in fsdp/optimizer,
-// sum_parts_cuda_test here. kernels_bench.cc times each against the bytes that it must move. In a binary
-// built without --config=cuda a launcher is a CHECK (kernels_none.cc): nobody has a tensor on a GPU there.
+// too: native_ops_cuda_test and native_experts_cuda_test in fsdp/model/native, make_optimizer_cuda_test in
+// fsdp/optimizer, sum_parts_cuda_test here. kernels_bench.cc times each against the bytes that it must move.
+// In a binary built without --config=cuda a launcher is a CHECK (kernels_none.cc): nobody has a tensor on a
+// GPU there.
 #pragma once
 
 // As CUDA's headers declare it, which need not be included here.

@@ -107,7 +107,7 @@ const Rule kRules[] = {
        if (!HasExperts(f) || f.job.resources().device() == v1::DEVICE_CPU) return {};
        if (!f.ModelIsKnown() || !f.Sound({"parallel.tensor", "precision"})) return {};
        const char* slow =
-           ": their products run in a plain kernel, some ten times as slow as in bf16 with whole packs";
+           ": their products run in a plain kernel, many times as slow as in bf16 with whole packs";
        if (f.compute() != DType::kBf16)
          return {{absl::StrCat("experts compute in ", NameOf(f.compute()), slow),
                   "write precision.compute: bf16"}};
