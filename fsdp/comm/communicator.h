@@ -49,6 +49,16 @@ class Communicator {
   virtual absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
                                       DType dtype) = 0;
 
+  // To one other rank, and from it; of each two ranks as many elements of the same type as are sent are
+  // received, in the order in which they are sent. One thread may send while another receives. UNIMPLEMENTED
+  // where the transport has neither, as NCCL's.
+  virtual absl::Status Send(const void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*to*/) {
+    return absl::UnimplementedError("this transport sends to no single rank");
+  }
+  virtual absl::Status Receive(void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*from*/) {
+    return absl::UnimplementedError("this transport receives from no single rank");
+  }
+
   virtual absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) = 0;
 
   virtual absl::Status Barrier() = 0;

@@ -90,6 +90,22 @@ class GlooCommunicator : public Communicator {
     });
   }
 
+  absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {
+    FSDPD_CHECK(to >= 0 && to < size() && to != rank());
+    return Run("send", [&] {
+      if (count == 0) return;
+      // Gloo only reads what it sends.
+      group_->SendTo(to, {static_cast<char*>(const_cast<void*>(buffer)), count * BytesOf(dtype)});
+    });
+  }
+
+  absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override {
+    FSDPD_CHECK(from >= 0 && from < size() && from != rank());
+    return Run("receive", [&] {
+      if (count > 0) group_->ReceiveFrom(from, {static_cast<char*>(buffer), count * BytesOf(dtype)});
+    });
+  }
+
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     FSDPD_CHECK(root >= 0 && root < size());
     return Run("broadcast", [&] {

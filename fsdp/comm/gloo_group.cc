@@ -91,6 +91,9 @@ void TurnOffTorchRecorder() {
   FSDPD_CHECK(once == 0);
 }
 
+// Exchanges have the numbers below.
+constexpr uint64_t kFirstMessage = uint64_t{1} << 48;
+
 gloo::transport::tcp::UnboundBuffer* Of(const std::unique_ptr<gloo::transport::UnboundBuffer>& buffer) {
   return static_cast<gloo::transport::tcp::UnboundBuffer*>(buffer.get());
 }
@@ -121,6 +124,18 @@ void GlooGroup::Exchange(const SliceOf& outgoing, const SliceOf& incoming, Slice
   }
   for (int i = 0; i < expected; ++i) Of(to)->waitRecv(nullptr, timeout);
   for (const Buffer& buffer : from) Of(buffer)->waitSend(nullptr, timeout);
+}
+
+void GlooGroup::SendTo(int peer, Slice slice) {
+  const Buffer buffer = MakeBuffer(slice);
+  Of(buffer)->send(peer, kFirstMessage + sent_[peer]++, 0, slice.bytes);
+  Of(buffer)->waitSend(nullptr, getOptions()->timeout);
+}
+
+void GlooGroup::ReceiveFrom(int peer, Slice slice) {
+  const Buffer buffer = MakeBuffer(slice);
+  Of(buffer)->recv(peer, kFirstMessage + received_[peer]++, 0, slice.bytes);
+  Of(buffer)->waitRecv(nullptr, getOptions()->timeout);
 }
 
 void GlooGroup::Break(const std::string& reason) {

@@ -1,14 +1,15 @@
 // One group of ranks over LibTorch's Gloo, with two things that it has not: a way to wake its waiters, and an
 // exchange in place. What gloo_communicator.h makes its operations of.
 //
-// One thread calls the operations; Break() may be called from any. Errors are exceptions, as LibTorch's own:
-// call inside CatchTorch (fsdp/torch/torch_status.h).
+// One thread calls the operations, SendTo and ReceiveFrom apart; Break() may be called from any. Errors are
+// exceptions, as LibTorch's own: call inside CatchTorch (fsdp/torch/torch_status.h).
 #pragma once
 
 #include <absl/status/statusor.h>
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -40,6 +41,11 @@ class GlooGroup : public c10d::ProcessGroupGloo {
   // waited for.
   void Exchange(const SliceOf& outgoing, const SliceOf& incoming, Slice target);
 
+  // To one other rank, and from it. Messages between each two ranks match in order, whatever else the group
+  // does; one thread may send while another receives.
+  void SendTo(int peer, Slice slice);
+  void ReceiveFrom(int peer, Slice slice);
+
   // Fails what waits now and what is called later, here and at the peers.
   void Break(const std::string& reason);
 
@@ -50,6 +56,9 @@ class GlooGroup : public c10d::ProcessGroupGloo {
 
   // Names an exchange on the wire. Numbers below 2^56 are free: Gloo's own operations set the top byte.
   uint64_t exchanges_ = 0;
+  // By peer, in the same range but above all exchanges.
+  std::map<int, uint64_t> sent_;
+  std::map<int, uint64_t> received_;
 };
 
 // Blocks until all ranks have called it; errors are MakeCommunicator's. The first group makes the process

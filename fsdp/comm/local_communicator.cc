@@ -3,7 +3,9 @@
 #include <absl/strings/str_format.h>
 
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/mutex.h"
@@ -60,6 +62,47 @@ class LocalGroup {
     while (round == round_) changed_.Wait(&mutex_);
   }
 
+  // Waits until the other rank has taken what is there.
+  absl::Status Send(int from, int to, const Call& call) {
+    MutexLock lock(&mutex_);
+    Message& message = messages_[{from, to}];
+    message = {Message::State::kOffered, call, {}};
+    changed_.SignalAll();
+    // While it is copied it must stay, whatever happens.
+    while (message.state == Message::State::kCopying ||
+           (message.state == Message::State::kOffered && aborted_.ok()))
+      changed_.Wait(&mutex_);
+    if (message.state == Message::State::kTaken) return std::exchange(message, Message()).status;
+    message = Message();
+    return absl::UnavailableError(absl::StrFormat("%s: %s", call.operation, aborted_.message()));
+  }
+
+  absl::Status Receive(int from, int to, const Call& call) {
+    Call sent;
+    {
+      MutexLock lock(&mutex_);
+      const Message& message = messages_[{from, to}];
+      while (message.state != Message::State::kOffered && aborted_.ok()) changed_.Wait(&mutex_);
+      if (message.state != Message::State::kOffered)
+        return absl::UnavailableError(absl::StrFormat("%s: %s", call.operation, aborted_.message()));
+      sent = message.call;
+      messages_[{from, to}].state = Message::State::kCopying;
+    }
+    absl::Status status;
+    if (sent.count != call.count || sent.dtype != call.dtype) {
+      status = absl::FailedPreconditionError(
+          absl::StrFormat("rank %d sends %d %s to rank %d, which expects %d %s", from, sent.count,
+                          NameOf(sent.dtype), to, call.count, NameOf(call.dtype)));
+    } else if (call.count > 0) {
+      std::memcpy(call.buffer, sent.buffer, call.count * BytesOf(call.dtype));
+    }
+    MutexLock lock(&mutex_);
+    messages_[{from, to}].state = Message::State::kTaken;
+    messages_[{from, to}].status = status;
+    changed_.SignalAll();
+    return status;
+  }
+
   void Abort(const std::string& reason) {
     MutexLock lock(&mutex_);
     if (aborted_.ok()) aborted_ = absl::UnavailableError(reason);
@@ -74,9 +117,18 @@ class LocalGroup {
     changed_.SignalAll();
   }
 
+  // What one rank has for another; one at a time.
+  struct Message {
+    enum class State { kNone, kOffered, kCopying, kTaken };
+    State state = State::kNone;
+    Call call;
+    absl::Status status;  // Once it is taken.
+  };
+
   Mutex mutex_;
   CondVar changed_;
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // By rank.
+  std::map<std::pair<int, int>, Message> messages_ ABSL_GUARDED_BY(mutex_);  // By sender and receiver.
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);                          // By rank.
   int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
@@ -152,6 +204,16 @@ class LocalCommunicator : public Communicator {
     }
     group_->Meet();
     return status;
+  }
+
+  absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {
+    FSDPD_CHECK(to >= 0 && to < size_ && to != rank_);
+    return group_->Send(rank_, to, {"send", count, dtype, -1, static_cast<char*>(const_cast<void*>(buffer))});
+  }
+
+  absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override {
+    FSDPD_CHECK(from >= 0 && from < size_ && from != rank_);
+    return group_->Receive(from, rank_, {"receive", count, dtype, -1, static_cast<char*>(buffer)});
   }
 
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {

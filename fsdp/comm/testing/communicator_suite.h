@@ -101,6 +101,47 @@ TEST_P(CommunicatorSuite, KnowsItsRankAndSize) {
 
 constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
 
+// Up and down a chain at once, as pipeline stages do: one thread of a rank sends while another receives.
+TEST_P(CommunicatorSuite, SendsComeInOrderToTheRankThatReceivesThem) {
+  if (device_(0).is_cuda()) GTEST_SKIP() << "NCCL's communicators send to no single rank";
+  constexpr int kMessages = 3;
+  for (const int64_t count : kSuiteCounts) {
+    OnEveryRank(size_, [&](int rank) {
+      Communicator* const own = group_[rank].get();
+      const auto neighbours = [&](const std::function<void(int other)>& visit) {
+        if (rank > 0) visit(rank - 1);
+        if (rank + 1 < size_) visit(rank + 1);
+      };
+      std::thread sender([&] {
+        for (int m = 0; m < kMessages; ++m) {
+          neighbours([&](int other) {
+            const at::Tensor values = OnDevice(Values(rank + m, count), at::kCPU);
+            EXPECT_TRUE(own->Send(values.const_data_ptr(), count, DType::kFp32, other).ok());
+          });
+        }
+      });
+      for (int m = 0; m < kMessages; ++m) {
+        neighbours([&](int other) {
+          const at::Tensor values = OnDevice(std::vector<float>(count, -1), at::kCPU);
+          EXPECT_TRUE(own->Receive(values.mutable_data_ptr(), count, DType::kFp32, other).ok());
+          EXPECT_EQ(OnHost(values), Values(other + m, count)) << "message " << m << " from " << other;
+        });
+      }
+      sender.join();
+    });
+  }
+}
+
+TEST_P(CommunicatorSuite, AbortWakesWhoSendsAndWhoReceives) {
+  if (device_(0).is_cuda() || size_ == 1) GTEST_SKIP() << "there is nobody to send to";
+  OnEveryRank(size_, [&](int rank) {
+    if (rank == 0) return group_[0]->Abort();
+    float value = 0;
+    EXPECT_EQ(group_[rank]->Receive(&value, 1, DType::kFp32, 0).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(group_[rank]->Receive(&value, 1, DType::kFp32, 0).code(), absl::StatusCode::kUnavailable);
+  });
+}
+
 TEST_P(CommunicatorSuite, AllGatherPutsEveryRanksPartInItsPlace) {
   for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
