@@ -55,6 +55,28 @@ std::string UnitText(const v1::Plan& plan) {
   return absl::StrCat("\nunits (each):\n", table.Render(2));
 }
 
+// Memory above, prediction and program are those of the stage that needs most.
+std::string StagesText(const v1::Plan& plan) {
+  if (plan.stages_size() == 0) return "";
+  const bool timed = plan.has_prediction();
+  std::vector<std::string> columns = {"STAGE", "UNITS", "FROM", "TO", "PARAMETERS", "PEAK", "WORK"};
+  if (timed) columns.push_back("IDLE");
+  TextTable table(columns);
+  for (int s = 0; s < plan.stages_size(); ++s) {
+    const v1::Plan::Stage& stage = plan.stages(s);
+    std::vector<std::string> row = {absl::StrCat(s),
+                                    absl::StrCat(stage.units()),
+                                    stage.first_unit(),
+                                    stage.last_unit(),
+                                    HumanCount(static_cast<double>(stage.parameters())),
+                                    HumanBytes(stage.peak_bytes()),
+                                    absl::StrFormat("%.0f%%", 100 * stage.work_ratio())};
+    if (timed) row.push_back(absl::StrFormat("%.1f%%", 100 * stage.idle_ratio()));
+    table.Add(row);
+  }
+  return absl::StrCat("\nstages (peak of each rank, work over the mean):\n", table.Render(2));
+}
+
 const char* NameOf(v1::CommOp op) {
   switch (op) {
     case v1::COMM_OP_ALL_GATHER:
@@ -67,6 +89,8 @@ const char* NameOf(v1::CommOp op) {
       return "outer_reduce";
     case v1::COMM_OP_OUTER_GATHER:
       return "outer_gather";
+    case v1::COMM_OP_STAGE:
+      return "stage";
     default:
       return "?";
   }
@@ -91,6 +115,10 @@ std::string PredictionText(const v1::Plan& plan) {
                         Milliseconds(p.exposed_seconds()), exposed);
   absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
   absl::StrAppendFormat(&text, "  mfu            %.1f%%\n", 100 * p.mfu());
+  if (plan.stages_size() > 0) {
+    absl::StrAppendFormat(&text, "  bubble         %s (%.1f%% of the step), the mean of the stages\n",
+                          Milliseconds(p.bubble_seconds()), 100 * p.bubble_seconds() / p.step_seconds());
+  }
   if (p.snapshot_seconds() > 0) absl::StrAppend(&text, "  snapshot       ", SnapshotText(p), "\n");
   if (p.ops_size() == 0) return text;
   TextTable table({"COMMUNICATION", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
@@ -143,8 +171,9 @@ std::string Milliseconds(double seconds) {
 std::string MeshText(const v1::Mesh& mesh) {
   std::vector<std::string> axes;
   for (const auto& [name, size] :
-       {std::pair("replicate", mesh.replicate()), std::pair("shard", mesh.shard()),
-        std::pair("context", mesh.context()), std::pair("tensor", mesh.tensor())}) {
+       {std::pair("pipeline", mesh.pipeline()), std::pair("replicate", mesh.replicate()),
+        std::pair("shard", mesh.shard()), std::pair("context", mesh.context()),
+        std::pair("tensor", mesh.tensor())}) {
     if (size > 1) axes.push_back(absl::StrCat(name, " ", size));
   }
   return axes.empty() ? "one rank" : absl::StrJoin(axes, " x ");
@@ -153,7 +182,9 @@ std::string MeshText(const v1::Mesh& mesh) {
 std::string PlanText(const v1::Plan& plan, bool program) {
   const int64_t context = plan.resolved().parallel().context();
   const int64_t tensor = plan.resolved().parallel().tensor(), expert = plan.resolved().parallel().expert();
-  const std::string sharing = absl::StrCat(context > 1 ? absl::StrCat(", ", context, " to a sample") : "",
+  const int64_t pipeline = plan.resolved().parallel().pipeline();
+  const std::string sharing = absl::StrCat(pipeline > 1 ? absl::StrCat(" in ", pipeline, " stages") : "",
+                                           context > 1 ? absl::StrCat(", ", context, " to a sample") : "",
                                            tensor > 1 ? absl::StrCat(", ", tensor, " to a matrix") : "",
                                            expert > 1 ? absl::StrCat(", ", expert, " to all experts") : "");
   std::string text = absl::StrCat(
@@ -163,8 +194,8 @@ std::string PlanText(const v1::Plan& plan, bool program) {
   TextTable choices({"FIELD", "BECAME", "BECAUSE"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
-  return absl::StrCat(text, MemoryText(plan.memory()), PredictionText(plan), GroupsText(plan), UnitText(plan),
-                      ProgramText(plan, program));
+  return absl::StrCat(text, MemoryText(plan.memory()), StagesText(plan), PredictionText(plan),
+                      GroupsText(plan), UnitText(plan), ProgramText(plan, program));
 }
 
 }  // namespace fsdpd

@@ -55,9 +55,9 @@ at::Device DeviceOf(const Spec& spec, int device_index) {
 
 // Every rank adds its pieces to zeros, which is exact.
 absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
-  Weights weights(plan.layout.elements());
+  Weights weights(plan.whole_layout().elements());
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    trainer.params().CopyTo(&weights);
+    trainer.params().CopyTo(&weights, FirstElement(plan, trainer.mesh().position().rank));
     const auto elements = static_cast<int64_t>(weights.size());
     for (int64_t begin = 0; begin < elements; begin += kCollectElements) {
       const int64_t count = std::min(kCollectElements, elements - begin);
@@ -99,7 +99,7 @@ absl::StatusOr<Plan> PlanJson(const std::string& json, const UserModel& model) {
 
 std::string PlanText(const Plan& plan) {
   std::string text =
-      absl::StrFormat("%d parameters over %d ranks, %s a rank at the peak\n", plan.layout.elements(),
+      absl::StrFormat("%d parameters over %d ranks, %s a rank at the peak\n", plan.whole_layout().elements(),
                       plan.spec.mesh.world(), HumanBytes(plan.memory.peak_bytes));
   for (const Choice& choice : plan.choices) {
     absl::StrAppendFormat(&text, "%-30s %-20s %s\n", choice.field, choice.value, choice.reason);
@@ -111,11 +111,13 @@ std::string PlanText(const Plan& plan) {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> ByName(const Plan& plan, Weights* weights) {
-  FSDPD_CHECK(static_cast<int64_t>(weights->size()) == plan.layout.elements());
+  FSDPD_CHECK(static_cast<int64_t>(weights->size()) == plan.whole_layout().elements());
   std::vector<std::pair<std::string, at::Tensor>> named;
   float* next = weights->data();
-  for (const UnitFacts& unit : plan.model.units) {
-    for (const ParamFacts& param : unit.params) {
+  const Layout& layout = plan.whole_layout();
+  for (const UnitLayout& unit : layout.units) {
+    for (const ParamPlace& place : unit.params) {
+      const ParamSlot& param = layout.buckets[place.bucket].params[place.slot];
       named.emplace_back(absl::StrCat(unit.name, ".", param.name),
                          at::from_blob(next, WholeShape(param.shape, param.cut), at::kFloat));
       next += param.whole_elements();

@@ -90,12 +90,13 @@ std::string StrategyText(const Plan& plan) {
   const std::string inner = ShortEnumName(fsdp.strategy());
   const Mesh& mesh = plan.spec.mesh;
   const int64_t context = mesh.size(Axis::kContext), tensor = mesh.size(Axis::kTensor);
-  const int64_t expert = mesh.size(Axis::kExpert);
+  const int64_t expert = mesh.size(Axis::kExpert), pipeline = mesh.size(Axis::kPipeline);
   const std::string keeps =
       absl::StrCat(plan.spec.keep_gathered ? ", parameters stay gathered" : "",
                    context > 1 ? absl::StrCat(", ", context, " ranks to a sample") : "",
                    tensor > 1 ? absl::StrCat(", ", tensor, " ranks to a matrix") : "",
-                   expert > 1 ? absl::StrCat(", ", expert, " ranks to all experts") : "");
+                   expert > 1 ? absl::StrCat(", ", expert, " ranks to all experts") : "",
+                   pipeline > 1 ? absl::StrCat(", stage ", plan.layout.stage.number, " of ", pipeline) : "");
   if (plan.spec.mesh.size(Axis::kReplicate) == 1) return inner + keeps;
   return absl::StrFormat("%s over %d ranks%s, %s over %d groups", inner,
                          plan.spec.mesh.SizeOf(Group::kReplica), keeps,
@@ -125,8 +126,9 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"rank",
        absl::StrFormat("%d of %d on %s", launch.rank(), launch.world(),
                        spec.device == DeviceKind::kCuda ? absl::StrCat("cuda:", launch.device()) : "cpu")},
-      {"model", absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.layout.elements())),
-                                std::visit([](const auto& model) { return ModelText(model); }, spec.model))},
+      {"model",
+       absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.whole_layout().elements())),
+                       std::visit([](const auto& model) { return ModelText(model); }, spec.model))},
       {"data", DataText(spec)},
       {"sequence_length", absl::StrCat(spec.data.sequence_length)},
       {"steps", absl::StrCat(spec.steps)},
@@ -143,8 +145,8 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"prefetch", HumanBytes(spec.prefetch_bytes)},
       {"recompute", RecomputeText(plan)},
       {"checkpoints", CheckpointText(spec.checkpoint)},
-      {"program", absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(),
-                                  HashText(plan.program.hash))},
+      {"program",
+       absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(), HashText(plan))},
       {"planned memory", absl::StrFormat("%s at the peak, %s of it arena", HumanBytes(plan.memory.peak_bytes),
                                          HumanBytes(plan.program.arena_bytes))},
   };

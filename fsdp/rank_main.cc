@@ -69,7 +69,8 @@ absl::StatusOr<Plan> PlanLaunch(const v1::RankLaunch& launch) {
             : absl::StrCat("the job's spec is refused: ", faults));
   }
   const int64_t world = plan->spec.mesh.world();
-  if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world) return plan;
+  if (world == launch.world() && launch.rank() >= 0 && launch.rank() < world)
+    return PlanOfRank(*plan, launch.rank());
   return absl::InvalidArgumentError(absl::StrFormat("launched as rank %d of %d, but the spec has %d ranks",
                                                     launch.rank(), launch.world(), world));
 }

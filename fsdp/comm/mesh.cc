@@ -29,10 +29,10 @@ std::vector<Link> LinksOf(const Mesh& mesh, const std::vector<Group>& exchanged)
     links.push_back({Group::kExpertShard, Role::kGather});
     links.push_back({Group::kExpertShard, Role::kReduce});
   }
-  if (mesh.SizeOf(Group::kReplicate) > 1) {
-    links.push_back({Group::kReplicate, Role::kOuter});
+  if (mesh.SizeOf(Group::kReplicate) > 1) links.push_back({Group::kReplicate, Role::kOuter});
+  if (mesh.SizeOf(Group::kPipeline) > 1) links.push_back({Group::kPipeline, Role::kStage});
+  if (mesh.SizeOf(Group::kReplicate) > 1 || mesh.SizeOf(Group::kPipeline) > 1)
     links.push_back({Group::kWorld, Role::kReduce});
-  }
   for (size_t i = 0; i < exchanged.size(); ++i) {
     const auto same = [&](Group earlier) { return mesh.SameMembers(earlier, exchanged[i]); };
     const bool known = std::any_of(exchanged.begin(), exchanged.begin() + static_cast<int64_t>(i), same);

@@ -1,4 +1,4 @@
-// Runs programs over five lanes: each instruction waits for the marks it depends on, of its own step and of
+// Runs programs over lanes: each instruction waits for the marks it depends on, of its own step and of
 // the step before, is submitted to its lane, and leaves marks for others and for telemetry. It knows lanes
 // and marks; what an instruction does is operations.h, when it is due is the program.
 //
@@ -48,7 +48,7 @@ namespace fsdpd {
 
 using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId.
 
-// CPU: compute on the calling thread, the others on threads of their own. CUDA: five streams, none of them
+// CPU: compute on the calling thread, the others on threads of their own. CUDA: streams, none of them
 // the default one, which would order itself with all others; those that communicate have high priority, so
 // that their small kernels start although compute fills the device.
 Lanes MakeLanes(DeviceKind device, int device_index);

@@ -13,11 +13,12 @@
 namespace fsdpd {
 namespace {
 
-InitialValues FromWeights(const Layout& layout, const std::vector<float>& weights) {
+// Weights are the model's, and units are numbered within the rank's stage.
+InitialValues FromWeights(const Layout& layout, int first_unit, const std::vector<float>& weights) {
   if (weights.empty()) return nullptr;
-  return [&layout, &weights, offsets = SlotOffsets(layout)](int unit, int param, int64_t begin,
-                                                            int64_t elements) {
-    const ParamPlace place = layout.units[unit].params[param];
+  return [&layout, &weights, first_unit, offsets = SlotOffsets(layout)](int unit, int param, int64_t begin,
+                                                                        int64_t elements) {
+    const ParamPlace place = layout.units[first_unit + unit].params[param];
     const float* values = weights.data() + offsets[place.bucket][place.slot] + begin;
     return at::from_blob(const_cast<float*>(values), {elements}, at::kFloat);
   };
@@ -33,7 +34,8 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   if (!options.departures.empty()) run.departure = options.departures[rank];
   if (!options.traces.empty()) run.traces = options.traces[rank];
   run.clock = options.clock;
-  run.initial = FromWeights(plan.layout, options.weights);
+  const Layout& own = plan.StageOf(rank).layout;
+  run.initial = FromWeights(plan.whole_layout(), own.stage.first_unit, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
   run.passed_over = options.passed_over;
@@ -51,9 +53,9 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
     if (rank == 0 && restored != nullptr) result->restored = *restored;
     return absl::OkStatus();
   };
-  run.on_trained = [rank, result](Trainer* trainer) {
+  run.on_trained = [rank, result, first = FirstElement(plan, rank)](Trainer* trainer) {
     result->timelines[rank] = trainer->LastTimeline();
-    trainer->params().CopyTo(&result->weights);  // Ranks write disjoint elements.
+    trainer->params().CopyTo(&result->weights, first);  // Ranks write disjoint elements.
     return absl::OkStatus();
   };
   return run;
@@ -75,20 +77,21 @@ absl::StatusOr<Plan> PlanOfJson(const std::string& json) {
 
 absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptions& options) {
   const auto world = static_cast<int>(plan.spec.mesh.world());
-  if (!options.weights.empty() && static_cast<int64_t>(options.weights.size()) != plan.layout.elements()) {
+  const int64_t elements = plan.whole_layout().elements();
+  if (!options.weights.empty() && static_cast<int64_t>(options.weights.size()) != elements) {
     return absl::InvalidArgumentError(
-        absl::StrCat("weights: ", options.weights.size(), " values, the model has ", plan.layout.elements()));
+        absl::StrCat("weights: ", options.weights.size(), " values, the model has ", elements));
   }
   if (plan.spec.device == DeviceKind::kCuda && world > 1) FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
   LocalJobResult result;
   result.reports.resize(world);
   result.timelines.resize(world);
-  result.weights.resize(plan.layout.elements());
+  result.weights.resize(elements);
   std::vector<absl::Status> statuses(world);
   LocalStore store;
   const bool in_memory = plan.spec.device == DeviceKind::kCpu;
   std::vector<ConnectedMesh> mesh;
-  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh, plan.layout.exchanged_groups());
+  if (in_memory) mesh = MakeLocalMesh(plan.spec.mesh, plan.whole_layout().exchanged_groups());
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back([&, rank] {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
@@ -109,7 +110,7 @@ void Operations::MakeSquares() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const Bucket& bucket = layout().buckets[b];
     if (!bucket.trainable) continue;
-    const int64_t copies = spec().mesh.world() / bucket.owners();
+    const int64_t copies = spec().mesh.world() / spec().mesh.size(Axis::kPipeline) / bucket.owners();
     if (SquaresComeWithSums(spec(), bucket)) {
       const int64_t parts = kernels::SquaresOf(bucket.shard_elements);
       buffers_[b].squares = squares_.AddParts(parts, copies, parts_.device);
@@ -248,9 +249,11 @@ void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
   SetCounted(batch.counted);
 }
 
-// Ranks with slices have the same targets, and each the loss of those whose words it has.
+// Ranks with slices have the same targets, and each the loss of those whose words it has; stages have the
+// same samples.
 void Operations::SetCounted(int64_t counted) {
-  if (position().IndexIn(Group::kTensor) == 0) sums_.select(0, kCounted).fill_(static_cast<double>(counted));
+  if (position().IndexIn(Group::kTensor) == 0 && layout().stage.last())
+    sums_.select(0, kCounted).fill_(static_cast<double>(counted));
 }
 
 void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
@@ -297,6 +300,11 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
       return absl::OkStatus();
     case Op::kLoss:
       return Loss(instruction);
+    case Op::kSend:
+    case Op::kReceive:
+    case Op::kSendGrad:
+    case Op::kReceiveGrad:
+      return Cross(instruction);
     case Op::kSnapshot:
       if (parts_.snapshot != nullptr && saves)
         parts_.snapshot->Take(instruction.bucket, parts_.params->bucket(instruction.bucket));
@@ -326,12 +334,74 @@ absl::Status Operations::Gather(const Instruction& instruction) {
       ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
 }
 
+// To one of the two neighbours, or from it.
+absl::Status Operations::Cross(const Instruction& instruction) {
+  MicroBatch& current = micro_batches_[instruction.micro_batch];
+  Communicator* const stages = GroupOf(instruction);
+  const int other = stages->rank() + CrossesTo(instruction.op);
+  const bool hidden = instruction.op == Op::kSend || instruction.op == Op::kReceive;
+  const int64_t count = layout().stage.hidden_elements;
+  const DType type = layout().stage.hidden_type;
+  if (CrossingOf(instruction.op) == Crossing::kReceives) {
+    const at::Tensor into = MakeHidden();
+    FSDPD_RETURN_IF_ERROR(stages->Receive(into.mutable_data_ptr(), count, type, other));
+    (hidden ? current.received : current.received_grad) = into;
+    return absl::OkStatus();
+  }
+  const at::Tensor from = std::move(hidden ? current.sent : current.sent_grad).contiguous();
+  FSDPD_RETURN_IF_ERROR(CheckHidden(from));
+  return stages->Send(from.const_data_ptr(), count, type, other);
+}
+
+// As UnitInput says it.
+at::Tensor Operations::MakeHidden() const {
+  const int64_t width = std::get<LlamaConfig>(spec().model).hidden_size;
+  const int64_t elements = layout().stage.hidden_elements,
+                tokens = spec().SequenceOf(position().rank).tokens();
+  const at::TensorOptions options =
+      at::TensorOptions().dtype(ScalarTypeOf(layout().stage.hidden_type)).device(parts_.device);
+  if (position().SizeOf(Group::kTensor) > 1) return at::empty({1, elements / width, width}, options);
+  return at::empty({spec().micro_batch, tokens, width}, options);
+}
+
+// What the plan has counted is what units hand on.
+absl::Status Operations::CheckHidden(const at::Tensor& hidden) const {
+  const StagePlace& stage = layout().stage;
+  if (hidden.numel() == stage.hidden_elements && hidden.scalar_type() == ScalarTypeOf(stage.hidden_type))
+    return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("a stage hands on ", hidden.numel(), " ",
+                                          at::toString(hidden.scalar_type()), ", and the plan says ",
+                                          stage.hidden_elements, " ", NameOf(stage.hidden_type)));
+}
+
+// Of a pass at an edge of the stage: what came is taken before it, and what it made goes to where a Send
+// finds it.
+void Operations::TakeReceived(const Instruction& instruction) {
+  const StagePlace& stage = layout().stage;
+  MicroBatch& current = micro_batches_[instruction.micro_batch];
+  const bool back = instruction.op == Op::kBackward;
+  if (!back && !stage.first() && instruction.unit == 0) current.input.hidden = std::move(current.received);
+  if (back && !stage.last() && instruction.unit + 1 == static_cast<int>(layout().units.size()))
+    current.grad_hidden = std::move(current.received_grad);
+}
+
+void Operations::HandOver(const Instruction& instruction) {
+  const StagePlace& stage = layout().stage;
+  MicroBatch& current = micro_batches_[instruction.micro_batch];
+  const bool forward = instruction.op == Op::kForward;
+  if (forward && !stage.last() && instruction.unit + 1 == static_cast<int>(layout().units.size()))
+    current.sent = std::move(current.input.hidden);
+  if (!forward && !stage.first() && instruction.unit == 0) current.sent_grad = std::move(current.grad_hidden);
+}
+
 absl::Status Operations::Forward(const Instruction& instruction) {
+  TakeReceived(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   UnitOutput output = (*parts_.units)[instruction.unit]->Forward(
       instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
+  HandOver(instruction);
   return contexts_[instruction.unit]->TakeStatus();
 }
 
@@ -346,16 +416,19 @@ void Operations::ZeroPadding(const Instruction& instruction) {
 }
 
 absl::Status Operations::Backward(const Instruction& instruction) {
+  TakeReceived(instruction);
   ZeroPadding(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const at::Tensor grad_out = std::move(current.grad_hidden);
   current.grad_hidden = (*parts_.units)[instruction.unit]->Backward(
       instruction.micro_batch, grad_out, {param_grads_[instruction.unit], instruction.accumulate},
       WeightGrads::kNow);
+  HandOver(instruction);
   return contexts_[instruction.unit]->TakeStatus();
 }
 
 absl::Status Operations::ForwardBackward(const Instruction& instruction) {
+  TakeReceived(instruction);
   ZeroPadding(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   UnitInput input = current.input;
@@ -364,6 +437,7 @@ absl::Status Operations::ForwardBackward(const Instruction& instruction) {
       instruction.micro_batch, input, grad_loss_, {param_grads_[instruction.unit], instruction.accumulate});
   sums_.select(0, kLossSum).add_(result.loss);
   current.grad_hidden = std::move(result.grad_hidden);
+  HandOver(instruction);
   return contexts_[instruction.unit]->TakeStatus();
 }
 

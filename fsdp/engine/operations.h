@@ -125,6 +125,11 @@ class Operations {
     UnitInput input;         // Hidden states move through it from unit to unit.
     at::Tensor bounds_room;  // Where input.documents.bounds is, of which there may be more or fewer.
     at::Tensor grad_hidden;  // Moves back.
+    // Between stages: each lane has places of its own, of which the next lane moves what is there.
+    at::Tensor received;
+    at::Tensor received_grad;
+    at::Tensor sent;
+    at::Tensor sent_grad;
   };
 
   void MakeBuffers();
@@ -140,6 +145,11 @@ class Operations {
   absl::Status Forward(const Instruction& instruction);
   absl::Status Backward(const Instruction& instruction);
   absl::Status ForwardBackward(const Instruction& instruction);
+  absl::Status Cross(const Instruction& instruction);
+  at::Tensor MakeHidden() const;
+  absl::Status CheckHidden(const at::Tensor& hidden) const;
+  void TakeReceived(const Instruction& instruction);
+  void HandOver(const Instruction& instruction);
   void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
   absl::Status ReduceInOneKernel(const Instruction& instruction);

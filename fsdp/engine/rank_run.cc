@@ -15,7 +15,6 @@
 #include "fsdp/engine/checkpoint_choice.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
-#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -25,7 +24,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 
 // Ranks that pass over other samples would each train on samples of their own.
 std::vector<std::string> FingerprintOf(const RankRun& run) {
-  std::vector<std::string> lines = Fingerprint(run.plan->spec, run.plan->layout, run.plan->program);
+  std::vector<std::string> lines = FingerprintOf(*run.plan);
   for (const SampleRange& range : run.passed_over)
     lines.push_back(absl::StrCat("samples ", range.first, " to ", range.end - 1, " are passed over"));
   return lines;
@@ -40,7 +39,7 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   options.device_index = run.device_index;
   options.rendezvous_timeout = run.timeout;
   if (!run.bind_address.empty()) options.bind_address = run.bind_address;
-  return ConnectMesh(options, spec.mesh, run.plan->layout.exchanged_groups(), run.store);
+  return ConnectMesh(options, spec.mesh, run.plan->whole_layout().exchanged_groups(), run.store);
 }
 
 // What an attempt starts from.
@@ -126,7 +125,9 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckp
 }  // namespace
 
 absl::Status RunRank(RankRun run) {
-  const Plan& plan = *run.plan;
+  // Of a job with stages, what this rank's runs.
+  const Plan plan = PlanOfRank(*run.plan, run.rank);
+  run.plan = &plan;
   const PhaseScope loading(run.flight, FlightPhase::kLoading);
   // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
   ConnectedMesh mesh;

@@ -112,7 +112,8 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   if (spec.empty())
     Note("it does not say its model: that its heads, positions and norms are those of this job is not known");
   std::vector<std::string> differences = std::move(origin.model);
-  for (std::string& each : DifferencesOf(plan_.spec, plan_.layout, native_->index(), !parameters_only_))
+  for (std::string& each :
+       DifferencesOf(plan_.spec, plan_.whole_layout(), native_->index(), !parameters_only_))
     differences.push_back(std::move(each));
   if (!differences.empty()) {
     return NotOfThisJob(path, parameters_only_ ? "model" : "model and optimizer", std::move(differences));

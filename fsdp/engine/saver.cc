@@ -453,7 +453,8 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
     const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
     failed.Update(sum.status());
     if (!sum.ok()) continue;
-    files.push_back(JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, rank}, save.state, options_.label));
+    files.push_back(
+        JobFileOf(plan.spec, plan.StageOf(rank).layout, {plan.spec.mesh, rank}, save.state, options_.label));
     sums.push_back(*sum);
     bytes += sum->bytes;
     if (!files.back().empty()) continue;

@@ -109,8 +109,8 @@ void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {
   buckets_[bucket].grad = grad_shard.narrow(0, begin, layout.main_elements);
 }
 
-void ShardedParams::CopyTo(std::vector<float>* model) const {
-  FSDPD_CHECK(static_cast<int64_t>(model->size()) == layout_->elements());
+void ShardedParams::CopyTo(std::vector<float>* model, int64_t first) const {
+  FSDPD_CHECK(static_cast<int64_t>(model->size()) >= first + layout_->elements());
   const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_);
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
@@ -121,7 +121,7 @@ void ShardedParams::CopyTo(std::vector<float>* model) const {
       const float* from = main.const_data_ptr<float>() + piece.range_begin;
       for (const ElementRun& run :
            WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position_), piece.param_begin, piece.elements)) {
-        std::copy_n(from, run.elements, model->data() + offsets[b][piece.slot] + run.begin);
+        std::copy_n(from, run.elements, model->data() + first + offsets[b][piece.slot] + run.begin);
         from += run.elements;
       }
     }

@@ -53,8 +53,9 @@ class ShardedParams {
   void BindGradShard(int bucket, const at::Tensor& grad_shard);
 
   // Writes this rank's pieces into `model`: all parameters in the order of SlotOffsets, fp32. A piece that
-  // several ranks have is written by the first of them.
-  void CopyTo(std::vector<float>* model) const;
+  // several ranks have is written by the first of them. The layout's first parameter is element `first`
+  // there.
+  void CopyTo(std::vector<float>* model, int64_t first = 0) const;
 
  private:
   ShardedParams(const Layout& layout, const MeshPosition& position) : layout_(&layout), position_(position) {}

@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 
@@ -41,7 +42,7 @@ Batch BatchOf(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   Batch batch{filled.train().micro_batch(), filled.train().global_batch(),
               filled.resources().nodes() * filled.resources().ranks_per_node(),
-              filled.parallel().context() * filled.parallel().tensor()};
+              filled.parallel().pipeline() * filled.parallel().context() * filled.parallel().tensor()};
   if (!filled.train().has_global_batch()) batch.global = batch.Each(batch.world);
   return batch;
 }
@@ -61,9 +62,12 @@ v1::JobSpec Shortened(v1::JobSpec job) {
 std::optional<int64_t> PeakOf(const v1::JobSpec& job) {
   if (HasErrors(CheckJob(job))) return std::nullopt;
   const Spec spec = ToSpec(Resolve(Shortened(job), 0, nullptr));
-  const ModelFacts model = DescribeSpec(spec);
-  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
-  return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes;
+  int64_t most = 0;
+  for (const ModelFacts& model : StagesOf(spec)) {
+    const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+    most = std::max(most, PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes);
+  }
+  return most;
 }
 
 bool Fits(const v1::JobSpec& job) {

@@ -12,10 +12,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
+#include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/predict/cost.h"
 #include "fsdp/plan/program/traffic.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/rules/sized_job.h"
+#include "fsdp/plan/verify/verify_stages.h"
 
 namespace fsdpd {
 namespace {
@@ -32,24 +34,44 @@ v1::Severity ToProto(FaultLevel level) {
   return v1::SEVERITY_UNSPECIFIED;
 }
 
-void AddUnits(const Plan& plan, v1::Plan* proto) {
-  for (size_t u = 0; u < plan.layout.units.size(); ++u) {
-    const UnitLayout& layout = plan.layout.units[u];
+void AddUnits(const Plan& plan, const StagePlan& from, v1::Plan* proto) {
+  for (size_t u = 0; u < from.layout.units.size(); ++u) {
+    const UnitLayout& layout = from.layout.units[u];
     v1::Plan::Unit* unit = proto->add_units();
     unit->set_name(layout.name);
     for (const int b : layout.buckets) {
-      const Bucket& bucket = plan.layout.buckets[b];
+      const Bucket& bucket = from.layout.buckets[b];
       unit->set_parameters(unit->parameters() + bucket.elements * bucket.slices);
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gathered_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
-    const Recompute recompute = RecomputeOf(plan.spec, plan.model, static_cast<int>(u));
-    for (const UnitExchange& exchange : plan.model.units[u].exchanges) {
+    const Recompute recompute = RecomputeOf(plan.spec, from.model, static_cast<int>(u));
+    for (const UnitExchange& exchange : from.model.units[u].exchanges) {
       unit->set_exchanged_bytes(unit->exchanged_bytes() +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.forward_elements) +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.backward_elements));
     }
-    unit->set_activation_bytes(plan.model.units[u].kept_bytes.With(recompute));
+    unit->set_activation_bytes(from.model.units[u].kept_bytes.With(recompute));
+  }
+}
+
+double WorkOf(const StagePlan& stage) {
+  double work = 0;
+  for (const UnitFacts& unit : stage.model.units) work += WorkOf(unit);
+  return work;
+}
+
+void AddStages(const Plan& plan, v1::Plan* proto) {
+  double all = 0;
+  for (const StagePlan& stage : *plan.stages) all += WorkOf(stage);
+  for (const StagePlan& stage : *plan.stages) {
+    v1::Plan::Stage* to = proto->add_stages();
+    to->set_first_unit(stage.layout.units.front().name);
+    to->set_last_unit(stage.layout.units.back().name);
+    to->set_units(static_cast<int>(stage.layout.units.size()));
+    to->set_parameters(stage.layout.elements());
+    to->set_peak_bytes(stage.memory.peak_bytes);
+    to->set_work_ratio(WorkOf(stage) * static_cast<double>(plan.stages->size()) / all);
   }
 }
 
@@ -66,7 +88,8 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
 
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
                    const std::vector<std::string>& unread);
-void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, Plan* plan);
+void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluation, Plan* plan);
+absl::Status VerifyAll(const Plan& plan, bool evaluation);
 
 // A budget is no need: the job is placed where its plan fits, if there is such a node. So it is a warning.
 void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
@@ -105,37 +128,73 @@ Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
     }
     return plan;
   }
-  Compile(job, budget_bytes_per_rank, &plan);
+  Compile(job, budget_bytes_per_rank, /*evaluation=*/true, &plan);
   const Spec& spec = plan.spec;
-  plan.evaluation = CompileEvaluation(spec, plan.model, plan.layout, plan.program);
   WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
   for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
   // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
   if (!plan.accepted()) return plan;
-  FSDPD_CHECK_OK(Verify(plan.program, plan.layout, spec));
-  FSDPD_CHECK_OK(Verify(plan.evaluation, plan.layout, spec));
+  FSDPD_CHECK_OK(VerifyAll(plan, /*evaluation=*/true));
   return plan;
 }
 
 // From a spec that the rules accept to its program and memory.
-void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, Plan* plan) {
+void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluation, Plan* plan) {
   plan->resolved = Resolve(job, budget_bytes_per_rank, &plan->choices);
   plan->spec = ToSpec(plan->resolved);
-  plan->model = DescribeSpec(plan->spec);
-  plan->layout = MakeLayout(plan->model, LayoutOptionsOf(plan->spec));
-  plan->program = CompileProgram(plan->spec, plan->model, plan->layout);
-  plan->memory = PlanMemory(plan->spec, plan->model, plan->layout, plan->program);
+  const Spec& spec = plan->spec;
+  std::vector<StagePlan> stages;
+  int64_t host_bytes = 0;
+  for (const ModelFacts& model : StagesOf(spec)) {
+    StagePlan& stage = stages.emplace_back();
+    stage.model = model;
+    stage.layout = MakeLayout(model, LayoutOptionsOf(spec));
+    stage.program = CompileProgram(spec, model, stage.layout);
+    if (evaluation) stage.evaluation = CompileEvaluation(spec, model, stage.layout, stage.program);
+    stage.memory = PlanMemory(spec, model, stage.layout, stage.program);
+    host_bytes = std::max(host_bytes, stage.memory.host_bytes);
+  }
+  const auto needs_less = [](const StagePlan& a, const StagePlan& b) {
+    return a.memory.peak_bytes < b.memory.peak_bytes;
+  };
+  auto most = std::max_element(stages.begin(), stages.end(), needs_less);
+  if (stages.size() == 1) {
+    static_cast<StagePlan&>(*plan) = std::move(*most);
+    return;
+  }
+  static_cast<StagePlan&>(*plan) = *most;
+  plan->memory.host_bytes = host_bytes;
+  plan->all_units = std::make_shared<const Layout>(MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec)));
+  plan->stages = std::make_shared<const std::vector<StagePlan>>(std::move(stages));
+}
+
+absl::Status VerifyStages(const Plan& plan, Program StagePlan::*program) {
+  std::vector<StageProgram> programs;
+  for (const StagePlan& stage : *plan.stages) {
+    FSDPD_RETURN_IF_ERROR(Verify(stage.*program, stage.layout, plan.spec));
+    programs.push_back({&(stage.*program), &stage.layout});
+  }
+  return VerifyStages(programs);
+}
+
+absl::Status VerifyAll(const Plan& plan, bool evaluation) {
+  for (Program StagePlan::*program : {&StagePlan::program, &StagePlan::evaluation}) {
+    if (program == &StagePlan::evaluation && !evaluation) continue;
+    FSDPD_RETURN_IF_ERROR(plan.stages != nullptr ? VerifyStages(plan, program)
+                                                 : Verify(plan.*program, plan.layout, plan.spec));
+  }
+  return absl::OkStatus();
 }
 
 Plan WithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank) {
   Plan plan;
   plan.faults = CheckJob(job);
   if (HasErrors(plan.faults)) return plan;
-  Compile(job, budget_bytes_per_rank, &plan);
+  Compile(job, budget_bytes_per_rank, /*evaluation=*/false, &plan);
   if (std::optional<Violation> fault = OverBudget(plan.spec, plan.memory); fault.has_value()) {
     plan.faults.push_back(*std::move(fault));
   } else {
-    FSDPD_CHECK_OK(Verify(plan.program, plan.layout, plan.spec));
+    FSDPD_CHECK_OK(VerifyAll(plan, /*evaluation=*/false));
   }
   return plan;
 }
@@ -192,18 +251,55 @@ v1::Plan ToProto(const Plan& plan) {
   for (const Violation& fault : plan.faults) *proto.add_faults() = ToProto(fault);
   if (plan.layout.units.empty()) return proto;
   proto.set_world(plan.spec.mesh.world());
-  proto.set_parameters(plan.layout.elements());
-  proto.set_padding_ratio(plan.layout.padding_ratio());
+  proto.set_parameters(plan.whole_layout().elements());
+  proto.set_padding_ratio(plan.whole_layout().padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);
-  AddUnits(plan, &proto);
+  if (plan.stages == nullptr) AddUnits(plan, plan, &proto);
+  for (size_t s = 0; plan.stages != nullptr && s < plan.stages->size(); ++s)
+    AddUnits(plan, (*plan.stages)[s], &proto);
+  if (plan.stages != nullptr) AddStages(plan, &proto);
   AddInstructions(plan, &proto);
-  proto.set_program_hash(HashText(plan.program));
+  proto.set_program_hash(HashText(plan));
   *proto.mutable_mesh() = ToProto(plan.spec.mesh);
-  proto.set_flops_per_step(StepFlops(plan.spec, plan.model));
+  proto.set_flops_per_step(0);
+  if (plan.stages == nullptr) proto.set_flops_per_step(StepFlops(plan.spec, plan.model));
+  for (size_t s = 0; plan.stages != nullptr && s < plan.stages->size(); ++s)
+    proto.set_flops_per_step(proto.flops_per_step() + StepFlops(plan.spec, (*plan.stages)[s].model));
   return proto;
 }
 
-std::string HashText(const Program& program) { return absl::StrFormat("%016x", program.hash); }
+const StagePlan& Plan::StageOf(int64_t rank) const {
+  return stages == nullptr ? *this : (*stages)[spec.mesh.IndexAlong(Axis::kPipeline, rank)];
+}
+
+Plan PlanOfRank(const Plan& plan, int64_t rank) {
+  Plan own = plan;
+  if (plan.stages != nullptr) static_cast<StagePlan&>(own) = plan.StageOf(rank);
+  return own;
+}
+
+int64_t FirstElement(const Plan& plan, int64_t rank) {
+  int64_t first = 0;
+  for (const StagePlan* stage = plan.stages == nullptr ? nullptr : plan.stages->data();
+       stage != nullptr && stage != &plan.StageOf(rank); ++stage)
+    first += stage->layout.elements();
+  return first;
+}
+
+std::vector<std::string> FingerprintOf(const Plan& plan) {
+  if (plan.stages == nullptr) return Fingerprint(plan.spec, plan.layout, plan.program);
+  std::vector<std::string> lines;
+  for (const StagePlan& stage : *plan.stages) {
+    for (std::string& line : Fingerprint(plan.spec, stage.layout, stage.program))
+      lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string HashText(const Plan& plan) {
+  const uint64_t hash = plan.stages == nullptr ? plan.program.hash : HashOf(FingerprintOf(plan));
+  return absl::StrFormat("%016x", hash);
+}
 
 v1::Mesh ToProto(const Mesh& mesh) {
   v1::Mesh proto;
@@ -211,6 +307,7 @@ v1::Mesh ToProto(const Mesh& mesh) {
   proto.set_shard(mesh.size(Axis::kShard));
   proto.set_context(mesh.size(Axis::kContext));
   proto.set_tensor(mesh.size(Axis::kTensor));
+  proto.set_pipeline(mesh.size(Axis::kPipeline));
   return proto;
 }
 

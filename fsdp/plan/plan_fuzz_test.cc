@@ -95,6 +95,13 @@ void RandomCheckpoint(Dice* dice, v1::Checkpoint* checkpoint) {
   if (dice->OneIn(4)) checkpoint->set_load_optimizer(dice->OneIn(2));
 }
 
+void RandomStages(Dice* dice, v1::JobSpec* job) {
+  job->mutable_parallel()->set_pipeline(dice->Size({1, 2, 4}));
+  if (!dice->OneIn(4)) job->mutable_resources()->set_device(v1::DEVICE_CPU);
+  for (int stage = 0; dice->OneIn(2) && stage < 4; ++stage)
+    job->mutable_parallel()->add_stage_units(dice->Size({0, 1, 2, 3}));
+}
+
 v1::JobSpec RandomJob(Dice* dice) {
   v1::JobSpec job;
   job.set_name("fuzz");
@@ -119,6 +126,7 @@ v1::JobSpec RandomJob(Dice* dice) {
   job.mutable_resources()->set_ranks_per_node(ranks);
   job.mutable_resources()->set_device(dice->Of({v1::DEVICE_UNSPECIFIED, v1::DEVICE_CPU, v1::DEVICE_CUDA}));
   if (dice->OneIn(3)) RandomCheckpoint(dice, job.mutable_checkpoint());
+  if (dice->OneIn(4)) RandomStages(dice, &job);
   return job;
 }
 

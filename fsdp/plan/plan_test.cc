@@ -108,6 +108,66 @@ TEST(Plan, RefusesWithEveryFaultAndNothingElse) {
   EXPECT_EQ(ToProto(plan).instructions_size(), 0);
 }
 
+v1::JobSpec Staged(int64_t stages) {
+  v1::JobSpec job = TinyJob();
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  job.mutable_parallel()->set_pipeline(stages);
+  return job;
+}
+
+TEST(Plan, OfStagesIsThatOfTheOneThatNeedsMost) {
+  const Plan plan = MakePlan(Staged(2), 0);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  ASSERT_NE(plan.stages, nullptr);
+  ASSERT_EQ(plan.stages->size(), 2u);
+  const Plan whole = MakePlan(TinyJob(), 0);
+  EXPECT_EQ(plan.whole_layout().elements(), whole.layout.elements());
+  int64_t elements = 0;
+  for (const StagePlan& stage : *plan.stages) {
+    EXPECT_LE(stage.memory.peak_bytes, plan.memory.peak_bytes);
+    elements += stage.layout.elements();
+  }
+  EXPECT_EQ(elements, whole.layout.elements());
+  const v1::Plan proto = ToProto(plan);
+  EXPECT_EQ(proto.units_size(), static_cast<int>(whole.layout.units.size()));
+  EXPECT_EQ(proto.parameters(), whole.layout.elements());
+  ASSERT_EQ(proto.stages_size(), 2);
+  EXPECT_EQ(proto.stages(0).first_unit(), "embedding");
+  EXPECT_EQ(proto.stages(1).last_unit(), "head");
+  EXPECT_NEAR(proto.stages(0).work_ratio() + proto.stages(1).work_ratio(), 2, 1e-9);
+  EXPECT_DOUBLE_EQ(proto.flops_per_step(), ToProto(whole).flops_per_step());
+  EXPECT_EQ(proto.mesh().pipeline(), 2);
+  EXPECT_NE(Find(plan, "parallel.stage_units"), nullptr);
+  const Plan again = MakePlan(plan.resolved, 0);
+  EXPECT_EQ(HashText(again), HashText(plan));
+  EXPECT_TRUE(again.choices.empty());
+}
+
+TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
+  const Plan plan = MakePlan(Staged(2), 0);
+  const int64_t world = plan.spec.mesh.world();
+  const Plan first = PlanOfRank(plan, 0), last = PlanOfRank(plan, world - 1);
+  EXPECT_EQ(PlanOfRank(plan, 1).program.hash, first.program.hash);
+  EXPECT_NE(last.program.hash, first.program.hash);
+  EXPECT_EQ(FingerprintOf(first), FingerprintOf(last));
+  EXPECT_EQ(first.layout.units.front().name, "embedding");
+  EXPECT_EQ(last.layout.units.back().name, "head");
+  EXPECT_EQ(FirstElement(plan, 0), 0);
+  EXPECT_EQ(FirstElement(plan, world - 1), first.layout.elements());
+}
+
+TEST(Plan, StagesRecomputeAllOrNothingAsTheBudgetDemands) {
+  v1::JobSpec job = Staged(2);
+  job.mutable_train()->set_global_batch(4 * job.train().global_batch());
+  const Plan roomy = MakePlan(job, int64_t{16} << 30);
+  ASSERT_TRUE(roomy.accepted()) << Text(roomy.faults);
+  EXPECT_EQ(roomy.spec.recompute, Recompute::kNone);
+  const Plan tight = MakePlan(job, roomy.memory.peak_bytes * 9 / 10);
+  ASSERT_TRUE(tight.accepted()) << Text(tight.faults);
+  EXPECT_NE(tight.spec.recompute, Recompute::kNone);
+  EXPECT_LT(tight.memory.peak_bytes, roomy.memory.peak_bytes);
+}
+
 TEST(Plan, IsTheSameFromTheResolvedSpec) {
   for (const v1::JobSpec& job : {TinyJob(), Llama8b(1), Llama8b(8)}) {
     const Plan first = MakePlan(job, int64_t{70} << 30);

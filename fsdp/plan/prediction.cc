@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "fsdp/plan/predict/simulate.h"
+#include "fsdp/plan/predict/stage_times.h"
 
 namespace fsdpd {
 namespace {
@@ -69,6 +71,46 @@ void AddGroup(const Mesh& mesh, int64_t ranks_per_node, const SimulatedGroup& gr
   to->set_exposed_seconds(group.exposed_seconds);
 }
 
+struct SimulatedStages {
+  std::vector<LaneTimes> times;
+  StageBusy busy;
+};
+
+// As many steps as Simulate() looks at.
+constexpr int kSteps = 3;
+
+SimulatedStages RunStages(const Plan& plan, const DeviceProfile& profile, Placement placement) {
+  std::vector<TimedStage> timed;
+  for (const StagePlan& stage : *plan.stages) {
+    timed.push_back({&stage.program, InstructionSeconds(plan.spec, stage.model, stage.layout, stage.program,
+                                                        profile, placement)});
+  }
+  SimulatedStages stages;
+  stages.times = RunStages(timed, kSteps);
+  stages.busy = BusyOf(timed, stages.times);
+  return stages;
+}
+
+// The step and what its ranks reach in it are those of all stages.
+void AddStages(const Plan& plan, const SimulatedStages& stages, const DeviceProfile& profile,
+               v1::Plan* proto) {
+  const StageBusy& busy = stages.busy;
+  v1::Prediction* prediction = proto->mutable_prediction();
+  double flops = 0, idle = 0;
+  for (size_t s = 0; s < plan.stages->size(); ++s) {
+    const double seconds = busy.step_seconds - busy.compute_seconds[s];
+    flops += StepFlops(plan.spec, (*plan.stages)[s].model);
+    idle += seconds / static_cast<double>(plan.stages->size());
+    if (proto->stages_size() > static_cast<int>(s))
+      proto->mutable_stages(static_cast<int>(s))->set_idle_ratio(seconds / busy.step_seconds);
+  }
+  prediction->set_bubble_seconds(idle);
+  prediction->set_step_seconds(busy.step_seconds);
+  prediction->set_tokens_per_second(static_cast<double>(plan.spec.tokens_per_step()) / busy.step_seconds);
+  prediction->set_mfu(flops / (busy.step_seconds * static_cast<double>(plan.spec.mesh.world()) *
+                               profile.peak_flops(plan.spec.precision.compute)));
+}
+
 // The message has the table's keys as names: its test says so.
 const google::protobuf::FieldDescriptor* FieldOf(const ProfileField& field) {
   const auto* descriptor = v1::DeviceProfile::descriptor()->FindFieldByName(field.key);
@@ -80,8 +122,12 @@ const google::protobuf::FieldDescriptor* FieldOf(const ProfileField& field) {
 
 void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline, v1::Plan* proto) {
   FSDPD_CHECK(!plan.program.instructions.empty());
-  const Simulation simulation = Simulate(plan.spec, plan.model, plan.layout, plan.program, profile,
-                                         {plan.resolved.resources().ranks_per_node()});
+  const Placement placement{plan.resolved.resources().ranks_per_node()};
+  const SimulatedStages stages =
+      plan.stages == nullptr ? SimulatedStages() : RunStages(plan, profile, placement);
+  const Simulation simulation =
+      Simulate(plan.spec, plan.model, plan.layout, plan.program, profile, placement,
+               plan.stages == nullptr ? nullptr : &stages.times[plan.layout.stage.number]);
   v1::Prediction* prediction = proto->mutable_prediction();
   *prediction->mutable_profile() = ToProto(profile);
   prediction->set_step_seconds(simulation.step_seconds);
@@ -89,6 +135,7 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   prediction->set_exposed_seconds(simulation.exposed_seconds);
   prediction->set_tokens_per_second(simulation.tokens_per_second);
   prediction->set_mfu(simulation.mfu);
+  if (plan.stages != nullptr) AddStages(plan, stages, profile, proto);
   prediction->set_snapshot_seconds(simulation.snapshot_seconds);
   prediction->set_snapshot_stall_seconds(simulation.snapshot_stall_seconds);
   std::map<v1::CommOp, v1::OpTime> ops;

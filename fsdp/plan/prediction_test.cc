@@ -66,6 +66,29 @@ TEST(Prediction, SaysWhoTalksToWhom) {
   EXPECT_EQ(GroupNamed(proto.prediction(), "context"), nullptr);
 }
 
+TEST(Prediction, OfStagesHasABubbleThatMoreMicroBatchesMakeSmaller) {
+  double bubble = 1;
+  for (const int64_t micro_batches : {1, 4, 16}) {
+    v1::JobSpec job = TinyJob();
+    job.mutable_parallel()->set_pipeline(4);
+    job.mutable_train()->set_global_batch(micro_batches);
+    const Plan plan = MakePlan(job, 0);
+    ASSERT_TRUE(plan.accepted());
+    v1::Plan proto = ToProto(plan);
+    AddPrediction(plan, *FindProfile("cpu"), /*timeline=*/true, &proto);
+    const v1::Prediction& prediction = proto.prediction();
+    const double ratio = prediction.bubble_seconds() / prediction.step_seconds();
+    EXPECT_GT(ratio, 0);
+    EXPECT_LT(ratio, bubble);
+    bubble = ratio;
+    double idle = 0;
+    for (const v1::Plan::Stage& stage : proto.stages()) idle += stage.idle_ratio() / proto.stages_size();
+    EXPECT_NEAR(idle, ratio, 1e-9);
+    EXPECT_NE(GroupNamed(prediction, "pipeline"), nullptr);
+    EXPECT_EQ(prediction.timeline().spans_size(), proto.instructions_size());
+  }
+}
+
 TEST(Prediction, CountsOnlyCommunicationAndEachKindOnce) {
   const Plan plan = MakePlan(TinyJob(), 0);
   ASSERT_TRUE(plan.accepted());

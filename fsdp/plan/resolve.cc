@@ -1,11 +1,13 @@
 #include "fsdp/plan/resolve.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 
 #include "base/text.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/model/stage_cut.h"
 
 namespace fsdpd {
 namespace {
@@ -23,6 +25,7 @@ class Resolver {
   v1::JobSpec Run() {
     ResolveModel();
     ResolveTrain();
+    if (job_.parallel().pipeline() > 1 && job_.parallel().stage_units().empty()) ResolveStages();
     if (!job_.resources().has_memory_budget_bytes() && budget_bytes_ > 0) {
       ResolveBudget(job_.mutable_resources());
     }
@@ -69,12 +72,20 @@ class Resolver {
     v1::Train* train = job_.mutable_train();
     if (train->has_global_batch()) return;
     const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
-    const int64_t together = job_.parallel().context() * job_.parallel().tensor();
+    const v1::Parallel& parallel = job_.parallel();
+    const int64_t together = parallel.pipeline() * parallel.context() * parallel.tensor();
     train->set_global_batch(train->micro_batch() * world / together);
     const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " that share a sample") : "";
     Chose("train.global_batch", absl::StrCat(train->global_batch()),
           absl::StrCat("micro_batch ", train->micro_batch(), " x ", world, " ranks", sharing,
                        ": no accumulation"));
+  }
+
+  void ResolveStages() {
+    const std::vector<int64_t> units = BalancedStages(DescribeSpec(ToSpec(job_)), job_.parallel().pipeline());
+    job_.mutable_parallel()->mutable_stage_units()->Add(units.begin(), units.end());
+    Chose("parallel.stage_units", absl::StrCat("[", absl::StrJoin(units, ", "), "]"),
+          "the stage with most work has as little as can be, embedding and head counted");
   }
 
   void ResolveBudget(v1::Resources* resources) {
@@ -133,12 +144,20 @@ class Resolver {
       return;
     }
     const ModelFacts model = DescribeSpec(spec);
-    const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
-    const Program program = CompileProgram(spec, model, layout);
     std::optional<int64_t> only_layers;
     if (fsdp->has_recompute_layers()) only_layers = fsdp->recompute_layers();
-    const auto choice = CheapestRecompute(spec, model, layout, program, only_layers);
-    const int64_t peak = PlanMemory(spec, model, layout, program).peak_bytes;
+    const std::vector<ModelFacts> stages = StagesOf(spec);
+    // The first layers are not those of the stage that needs most: with stages it is all of them or none.
+    if (stages.size() > 1 && !only_layers.has_value()) only_layers = BlocksOf(model);
+    std::optional<RecomputeChoice> choice = RecomputeChoice{};
+    int64_t peak = 0;
+    for (const ModelFacts& stage : stages) {
+      const Layout layout = MakeLayout(stage, LayoutOptionsOf(spec));
+      const Program program = CompileProgram(spec, stage, layout);
+      const auto needs = CheapestRecompute(spec, stage, layout, program, only_layers);
+      if (!needs.has_value() || (choice.has_value() && needs->recompute >= choice->recompute)) choice = needs;
+      peak = std::max(peak, PlanMemory(spec, stage, layout, program).peak_bytes);
+    }
     const std::string needs = absl::StrCat(
         "without it a step needs ", HumanBytes(peak), " of ", HumanBytes(spec.memory_budget_bytes),
         " per rank", choice.has_value() ? "" : ", and it is still too much with it on all layers");

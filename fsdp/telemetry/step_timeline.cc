@@ -85,7 +85,9 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
   Timeline timeline;
   timeline.title = title;
   timeline.step = step;
-  for (int lane = 0; lane < kLanes; ++lane) timeline.tracks.push_back(NameOf(static_cast<LaneId>(lane)));
+  // Those of what crosses between stages come last, and are shown where there are any.
+  const int lanes = layout.stage.count > 1 ? kLanes : static_cast<int>(LaneId::kSend);
+  for (int lane = 0; lane < lanes; ++lane) timeline.tracks.push_back(NameOf(static_cast<LaneId>(lane)));
   std::vector<int> slices(spans.size(), kNone);  // By instruction.
   for (size_t i = 0; i < spans.size(); ++i) {
     const Op op = program.instructions[i].op;

@@ -71,6 +71,14 @@ def test_ranks_that_share_matrices_give_the_losses_of_one(cluster):
         assert other[6] == pytest.approx(one[6], rel=1e-5), parallel
 
 
+def test_stages_give_the_losses_of_one_rank(cluster):
+    train = {"global_batch": 8, "micro_batch": 1}
+    one = losses(cluster, one_rank(steps=6, train=train))
+    for parallel in ({"pipeline": 2}, {"pipeline": 4}, {"pipeline": 2, "tensor": 2}):
+        other = losses(cluster, spec(steps=6, train=train, parallel=parallel))
+        assert other[6] == pytest.approx(one[6], rel=1e-5), parallel
+
+
 GPT2 = {"llama": None, "gpt2": {"vocab_size": 256, "hidden_size": 32, "layers": 2, "heads": 4, "positions": 16}}
 KINDS = {
     "gpt2 by sgd": {"model": GPT2, "optimizer": {"adamw": None, "sgd": {"lr": 0.5, "momentum": 0.9}}},

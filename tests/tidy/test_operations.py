@@ -19,18 +19,21 @@ KNOWS = {
     "fsdp/plan/verify/testing/rehearsal.cc": "the rehearsal",
 }
 EMITTERS = {
+    "fsdp/plan/program/crossings.cc",
     "fsdp/plan/program/evaluation_program.cc",
     "fsdp/plan/program/gathered_params.cc",
     "fsdp/plan/program/reduced_grads.cc",
     "fsdp/plan/program/schedule.cc",
     "fsdp/plan/program/training_program.cc",
 }
-# Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time.
+# Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time. What
+# crosses between stages has its counterpart in another program.
 ONE_OF_THEM = {
     "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},
+    "fsdp/plan/verify/verify_stages.cc": {"kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
     "fsdp/telemetry/step_timeline.cc": {"kRelease"},
 }
 

@@ -275,6 +275,7 @@ bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
     const auto axis = static_cast<Axis>(a);
     const BucketGroups& groups = bucket.groups;
     const bool cut = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
+    if (axis == Axis::kPipeline) continue;  // Other stages have other buckets.
     if (!cut && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
   }
   return true;
@@ -322,6 +323,7 @@ LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
   FSDPD_CHECK(options.shards > 0 && options.pieces > 0 && options.slices > 0);
   Layout layout;
+  layout.stage = model.stage;
   for (size_t u = 0; u < model.units.size(); ++u) {
     layout.units.push_back(MakeUnitLayout(model.units[u], static_cast<int>(u), options, &layout.buckets));
   }

@@ -110,8 +110,9 @@ struct UnitLayout {
 struct Layout {
   std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
+  StagePlace stage = {};  // The facts'.
 
-  int64_t elements() const;      // Parameters of the model, whole.
+  int64_t elements() const;      // Parameters of these units, whole.
   double padding_ratio() const;  // Padding over parameters.
   // Over which units exchange, each once.
   std::vector<Group> exchanged_groups() const;

@@ -168,10 +168,27 @@ struct ComputePeak {
   std::string unit;
 };
 
-// One micro-batch is in flight at a time: its backward frees what its forward kept.
+// Hidden states between stages beside what units keep: those that a Receive is ahead of, as of gradients, and
+// those that are being sent.
+constexpr int64_t kCrossingHidden = 3;
+
+int64_t KeptByAll(const Spec& spec, const ModelFacts& model) {
+  int64_t kept = 0;
+  for (size_t u = 0; u < model.units.size(); ++u)
+    kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, static_cast<int>(u)));
+  return kept;
+}
+
+// Where there is one stage one micro-batch is in flight at a time: its backward frees what its forward kept.
+// Of several, the others' forwards have been.
 ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   ComputePeak peak;
   int64_t kept = 0;  // By the units before.
+  if (const StagePlace& stage = model.stage; stage.count > 1) {
+    const int64_t others = stage.InFlight(static_cast<int>(spec.micro_batches_per_step())) - 1;
+    kept = others * KeptByAll(spec, model) +
+           kCrossingHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
+  }
   for (size_t u = 0; u < model.units.size(); ++u) {
     const UnitFacts& unit = model.units[u];
     const UnitPeak own = BackwardPeak(unit);
@@ -224,7 +241,7 @@ std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std:
   const std::string text = absl::StrCat("kept for backward, at ", unit);
   if (spec.recompute == Recompute::kNone) return text;
   const int64_t blocks = BlocksOf(model);
-  const int64_t layers = std::min(spec.recompute_layers, blocks);
+  const int64_t layers = std::clamp<int64_t>(spec.recompute_layers - model.stage.first_block, 0, blocks);
   const bool full = spec.recompute == Recompute::kFull;
   const char* kind = full ? "full" : "selective";
   if (layers == blocks) return absl::StrCat(text, "; recompute ", kind, " on all layers");

@@ -20,9 +20,11 @@ bool Has(Group group, Axis axis) {
     case Group::kExpertShard:
       return axis == Axis::kShard || axis == Axis::kContext;
     case Group::kSample:
-      return axis == Axis::kContext || axis == Axis::kTensor;
+      return axis == Axis::kPipeline || axis == Axis::kContext || axis == Axis::kTensor;
     case Group::kReplica:
-      return axis != Axis::kReplicate;
+      return axis != Axis::kReplicate && axis != Axis::kPipeline;
+    case Group::kPipeline:
+      return axis == Axis::kPipeline;
     case Group::kWorld:
       return true;
   }
@@ -31,6 +33,8 @@ bool Has(Group group, Axis axis) {
 
 const char* NameOf(Axis axis) {
   switch (axis) {
+    case Axis::kPipeline:
+      return "pipeline";
     case Axis::kReplicate:
       return "replicate";
     case Axis::kShard:
@@ -65,6 +69,8 @@ const char* NameOf(Group group) {
       return "sample";
     case Group::kReplica:
       return "replica";
+    case Group::kPipeline:
+      return "pipeline";
     case Group::kWorld:
       return "world";
   }
@@ -81,6 +87,8 @@ const char* NameOf(Role role) {
       return "outer";
     case Role::kUnit:
       return "unit";
+    case Role::kStage:
+      return "stage";
   }
   return "?";
 }

@@ -11,13 +11,14 @@
 namespace fsdpd {
 
 enum class Axis {
+  kPipeline,   // Ranks along it have other units of the model, its stages, and work on the same samples.
   kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
   kShard,      // Ranks along it hold shards of a bucket, and read samples of their own.
   kExpert,     // The same, but of a layer's experts each has some, whole or in shards.
   kContext,    // The same, but each has a part of one sample's tokens (sequence_cut.h).
   kTensor,     // Ranks along it hold slices of each matrix, and work on the same tokens (tensor_cut.h).
 };
-constexpr int kAxes = 5;
+constexpr int kAxes = 6;
 const char* NameOf(Axis axis);
 
 // Ranks that differ in a group's axes alone are one group of it.
@@ -29,11 +30,12 @@ enum class Group {
   kTensor,       // Who has slices of each matrix: the tensor axis.
   kExpert,       // Who has a layer's experts among them: the expert axis.
   kExpertShard,  // Who holds the shards of the same experts: the shard and the context axis.
-  kSample,       // Who works on one sample: the context and the tensor axis.
-  kReplica,      // Who holds one replica of the model: all axes but replicate.
+  kSample,       // Who works on one sample: the pipeline, the context and the tensor axis.
+  kReplica,      // Who holds one replica of a stage: all axes but replicate and pipeline.
+  kPipeline,     // Who has the stages of a model: the pipeline axis.
   kWorld,        // All axes.
 };
-constexpr int kGroups = 10;
+constexpr int kGroups = 11;
 const char* NameOf(Group group);
 bool Has(Group group, Axis axis);
 
@@ -44,8 +46,9 @@ enum class Role {
   kReduce,  // Gradients on their way back, norms and losses.
   kOuter,   // Both, between replicas.
   kUnit,    // What units exchange among themselves, within an instruction.
+  kStage,   // Hidden states and their gradients, from one stage to the next or back.
 };
-constexpr int kRoles = 4;
+constexpr int kRoles = 5;
 const char* NameOf(Role role);
 
 class Mesh {
@@ -56,6 +59,7 @@ class Mesh {
   static Mesh DataParallel(int64_t replicate, int64_t shard);
   // The same ranks, of which the shard axis gives those that the other needs. REQUIRES: the sizes of all
   // of these axes together divide world().
+  Mesh WithPipeline(int64_t pipeline) const { return With(Axis::kPipeline, pipeline); }
   Mesh WithReplicas(int64_t replicate) const { return With(Axis::kReplicate, replicate); }
   Mesh WithExpert(int64_t expert) const { return With(Axis::kExpert, expert); }
   Mesh WithContext(int64_t context) const { return With(Axis::kContext, context); }

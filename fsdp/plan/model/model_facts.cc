@@ -641,7 +641,7 @@ Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit) {
   if (model.units[unit].kind != UnitKind::kBlock) return Recompute::kNone;
   const int64_t block = std::count_if(model.units.begin(), model.units.begin() + unit,
                                       [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
-  if (block < spec.recompute_layers) return spec.recompute;
+  if (model.stage.first_block + block < spec.recompute_layers) return spec.recompute;
   return spec.recompute == Recompute::kFull ? Recompute::kSelective : Recompute::kNone;
 }
 

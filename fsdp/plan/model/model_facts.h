@@ -3,6 +3,7 @@
 // shapes and order (its test holds the two together), so the coordinator can plan a job that it cannot run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -103,8 +104,25 @@ struct UnitFacts {
   int64_t elements() const;  // Own parameters, of those that are cut a slice.
 };
 
+// Which units of a model's chain a rank has, where ranks of other stages have the rest (the pipeline axis,
+// stage_cut.h). Elsewhere there is one stage, which is the first and the last.
+struct StagePlace {
+  int number = 0;
+  int count = 1;
+  int first_unit = 0;  // Its number in the whole chain, as the next among blocks.
+  int first_block = 0;
+  int64_t hidden_elements = 0;  // Of a micro-batch, that a rank hands on to the next stage.
+  DType hidden_type = DType::kFp32;
+
+  bool first() const { return number == 0; }
+  bool last() const { return number + 1 == count; }
+  // So many micro-batches have gone forward and not back, at most: as many as let the last stage begin.
+  int InFlight(int micro_batches) const { return std::min(micro_batches, count - number); }
+};
+
 struct ModelFacts {
-  std::vector<UnitFacts> units;  // In forward order. The last one computes the loss.
+  std::vector<UnitFacts> units;  // In forward order. The last one of the last stage computes the loss.
+  StagePlace stage = {};
 
   int64_t elements() const;
 };

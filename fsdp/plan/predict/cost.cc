@@ -54,6 +54,11 @@ class Costs {
         return 0;
       case Op::kLoss:
         return SmallCollective(i);
+      case Op::kSend:
+      case Op::kSendGrad:
+      case Op::kReceive:
+      case Op::kReceiveGrad:
+        return Crossing(i);
     }
     return 0;
   }
@@ -137,6 +142,13 @@ class Costs {
     const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
     if (!traffic.travels()) return 0;
     return profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
+  }
+
+  // Once they have met: both sides are busy for as long.
+  double Crossing(const Instruction& i) const {
+    const double rate = OnOneNode(Group::kWorld) ? profile_.node_gather_bytes_per_second
+                                                 : profile_.network_gather_bytes_per_second;
+    return profile_.collective_latency_seconds + D(TrafficOf(spec_.mesh, layout_, i).buffer_bytes) / rate;
   }
 
   double SmallCollective(const Instruction& i) const {
@@ -301,7 +313,8 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
 double StepFlops(const Spec& spec, const ModelFacts& model) {
   double forward = 0;
   for (const UnitFacts& unit : model.units) forward += unit.forward_flops;
-  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world());
+  // A stage's ranks are as many as those that have the whole model between them, over the stages.
+  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world() / spec.mesh.size(Axis::kPipeline));
 }
 
 }  // namespace fsdpd

@@ -222,14 +222,14 @@ const std::vector<std::string>& SimulatedComponents() {
 }
 
 Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
-                    const DeviceProfile& profile, Placement placement) {
+                    const DeviceProfile& profile, Placement placement, const LaneTimes* times) {
   FSDPD_CHECK(program.kind == ProgramKind::kTraining);
   const std::vector<double> seconds = InstructionSeconds(spec, model, layout, program, profile, placement);
   std::vector<Traffic> traffic;
   for (const Instruction& i : program.instructions) traffic.push_back(TrafficOf(spec.mesh, layout, i));
   const Slowdown slowdown{profile.compute_slowdown, profile.communication_slowdown};
   Report report(program, std::move(traffic), ExchangeCosts(spec, model, layout, program, profile, placement),
-                RunLanes(program, seconds, kSteps, slowdown));
+                times != nullptr ? *times : RunLanes(program, seconds, kSteps, slowdown));
   Simulation simulation;
   report.Fill(&simulation);
   AddSnapshots(spec, layout, program, profile, seconds, slowdown, &simulation);

@@ -9,6 +9,7 @@
 
 #include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/predict/cost.h"
+#include "fsdp/plan/predict/lane_times.h"
 #include "fsdp/plan/program/traffic.h"
 
 namespace fsdpd {
@@ -65,8 +66,9 @@ struct Simulation {
 // count while they are live; their arena is held throughout and may be larger.
 const std::vector<std::string>& SimulatedComponents();
 
-// REQUIRES: `program` is a training program that verifies.
+// REQUIRES: `program` is a training program that verifies. `times`: of a stage among others, three steps of
+// RunStages(); null where there is one.
 Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& layout, const Program& program,
-                    const DeviceProfile& profile, Placement placement);
+                    const DeviceProfile& profile, Placement placement, const LaneTimes* times = nullptr);
 
 }  // namespace fsdpd

@@ -157,8 +157,8 @@ Timeline TimelineOf(const v1::Plan& plan) {
   for (int n = 0; n < spans.size(); ++n) {
     const v1::Plan::Instruction& i = plan.instructions(n);
     if (spans[n].seconds() <= 0) continue;
-    const auto track = std::find(timeline.tracks.begin(), timeline.tracks.end(), i.lane());
-    FSDPD_CHECK(track != timeline.tracks.end());
+    auto track = std::find(timeline.tracks.begin(), timeline.tracks.end(), i.lane());
+    if (track == timeline.tracks.end()) track = timeline.tracks.insert(track, i.lane());  // Of a stage.
     timeline.slices.push_back({static_cast<int>(track - timeline.tracks.begin()), i.op(), NameOf(i),
                                spans[n].start_seconds(), spans[n].seconds()});
   }

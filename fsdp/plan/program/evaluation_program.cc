@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/program/crossings.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
@@ -16,24 +17,30 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   ProgramWriter writer(spec, layout, ProgramKind::kEvaluation);
   GatheredParams params(spec, layout, EvaluationSchedule(static_cast<int>(layout.units.size())),
                         /*releases=*/true, &writer);
+  Crossings crossings(layout, params.passes(), &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const int unit = params.passes()[i].unit;
     params.GatherWhatMayStart(static_cast<int>(i));
+    crossings.ReceiveWhatMayStart(static_cast<int>(i));
     Instruction forward;
     forward.op = Op::kForward;
     forward.unit = unit;
     forward.micro_batch = 0;
     forward.uses = params.Reads(unit);
-    writer.Append(std::move(forward), params.Gathers(unit));
+    std::vector<int> after = params.Gathers(unit);
+    after.push_back(crossings.Received(static_cast<int>(i)));
+    writer.Append(std::move(forward), std::move(after));
+    crossings.SendAfter(static_cast<int>(i));
     params.ReleaseAfter(static_cast<int>(i));
   }
   params.Finish();
   Instruction loss;
   loss.op = Op::kLoss;
-  const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute)});
+  const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute), writer.last(LaneId::kSend)});
   // Everything follows the first instruction, and Loss follows everything: batches never overlap.
   writer.AfterPrevious(0, end);
+  if (crossings.first_receive() > 0) writer.AfterPrevious(crossings.first_receive(), end);
   Program program = writer.FinishWithin(training);
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

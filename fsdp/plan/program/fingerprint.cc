@@ -246,8 +246,10 @@ void Add(const Spec& spec, Lines* lines) {
   to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
+    if (axis == Axis::kPipeline && spec.mesh.size(axis) == 1) continue;  // Nothing is said of one stage.
     to.Int(absl::StrCat("mesh.", NameOf(axis)).c_str(), spec.mesh.size(axis));
   }
+  if (!spec.stage_units.empty()) to.Text("stage_units", absl::StrJoin(spec.stage_units, " "));
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
   to.Text("graphs", !spec.graphs.has_value() ? "auto" : *spec.graphs ? "yes" : "no");
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
@@ -276,6 +278,11 @@ std::string TypesOf(const Bucket& bucket) {
 }
 
 void Add(const Layout& layout, Lines* lines) {
+  if (const StagePlace& stage = layout.stage; stage.count > 1) {
+    lines->push_back(absl::StrCat("stage ", stage.number, " of ", stage.count, ": from unit ",
+                                  stage.first_unit, ", hands on ", stage.hidden_elements, " ",
+                                  NameOf(stage.hidden_type)));
+  }
   lines->push_back(
       absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(), " buckets"));
   for (const UnitLayout& unit : layout.units) {

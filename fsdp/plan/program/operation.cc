@@ -29,6 +29,11 @@ constexpr Operation kOperations[] = {
     {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNobody},
     {Op::kSnapshot, "Snapshot", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
     {Op::kLoss, "Loss", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
+    {Op::kSend, "Send", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
+    {Op::kReceive, "Receive", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr, Group::kPipeline},
+    {Op::kSendGrad, "SendGrad", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
+    {Op::kReceiveGrad, "ReceiveGrad", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr,
+     Group::kPipeline},
 };
 
 // By the enum's number.
@@ -49,6 +54,23 @@ const Operation& OperationOf(Op op) {
 }
 
 bool FollowsNorm(Op op) { return op == Op::kUpdate || op == Op::kSnapshot; }
+
+Crossing CrossingOf(Op op) {
+  if (op == Op::kSend || op == Op::kSendGrad) return Crossing::kSends;
+  return op == Op::kReceive || op == Op::kReceiveGrad ? Crossing::kReceives : Crossing::kNone;
+}
+
+int CrossesTo(Op op) {
+  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone);
+  return op == Op::kSend || op == Op::kReceiveGrad ? 1 : -1;
+}
+
+Op CounterpartOf(Op op) {
+  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone);
+  if (op == Op::kSend) return Op::kReceive;
+  if (op == Op::kReceive) return Op::kSend;
+  return op == Op::kSendGrad ? Op::kReceiveGrad : Op::kSendGrad;
+}
 
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);
@@ -78,6 +100,10 @@ const char* NameOf(LaneId lane) {
       return "outer";
     case LaneId::kCopy:
       return "copy";
+    case LaneId::kSend:
+      return "send";
+    case LaneId::kReceive:
+      return "receive";
   }
   return "?";
 }

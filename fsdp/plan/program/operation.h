@@ -20,11 +20,15 @@ enum class Op {
   kUpdate,
   kSnapshot,
   kLoss,
+  kSend,
+  kReceive,
+  kSendGrad,
+  kReceiveGrad,
 };
-constexpr int kOps = 12;
+constexpr int kOps = 16;
 
-enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy };
-constexpr int kLanes = 5;
+enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive };
+constexpr int kLanes = 7;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
 // that ask for a checkpoint, and what units tell of their routers.
@@ -55,6 +59,15 @@ bool FollowsNorm(Op op);
 
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);
+
+// How the operation takes part in what crosses from one stage to a neighbour: by itself it is no collective,
+// and each has its counterpart in another program.
+enum class Crossing { kNone, kSends, kReceives };
+Crossing CrossingOf(Op op);
+// To the next stage (1) or the one before (-1), or from there.
+int CrossesTo(Op op);
+// What the neighbour runs for it.
+Op CounterpartOf(Op op);
 
 // Whether operations that wait for other ranks run there.
 bool RunsExchanges(LaneId lane);

@@ -14,6 +14,10 @@
 //   Update b       compute  the optimizer on the own main piece
 //   Snapshot b     copy     the own main piece and its moments into host memory, in steps that save
 //   Loss           reduce   loss and token count over all ranks
+//   Send u m       send     what unit u, the stage's last, made of micro-batch m, to the next stage
+//   Receive u m    receive  what the stage before made of it, for unit u, the stage's first
+//   SendGrad u m   send     the gradient of what Receive brought, to the stage before
+//   ReceiveGrad u m  receive  the gradient of what Send took away, for unit u, the stage's last
 //
 // Training, by what the strategy keeps in parts (Spec::shards_*):
 //   no_shard            Gather is a cast, without communication and on the compute lane, once per step; where
@@ -53,6 +57,13 @@
 // which waits for it; nothing else does, so the copies run beside the next step. It is there in every step,
 // so that all steps are one program, and does nothing in those that save nothing.
 //
+// Where the model is cut into stages (the pipeline axis), a program is one stage's: its units, and what it
+// sends to its neighbours and receives from them. Stages run 1F1B (schedule.h): as many forwards as let the
+// last stage begin, then one back for each forward. A Receive is listed one pass through the stage ahead of
+// the one that needs it. Norm waits for the last Send, and the first Receive of a step for the Norm of the
+// step before, so what is on its way is of one step. That all stages' programs fit together is
+// verify_stages.h.
+//
 // Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
 // then Loss. It starts when nothing of a training step is left.
 //
@@ -80,7 +91,7 @@ struct Instruction {
   Op op = Op::kForward;
   int unit = -1;         // -1 for Norm and Loss.
   int bucket = -1;       // Publish, Gather, Reduce, ReduceOuter, Update, Snapshot.
-  int micro_batch = -1;  // Forward, Backward, ForwardBackward, Reduce.
+  int micro_batch = -1;  // Forward, Backward, ForwardBackward, Reduce, and what crosses between stages.
   LaneId lane = LaneId::kCompute;
   Group group = Group::kSelf;  // Over which it communicates, and as what.
   Role role = Role::kGather;

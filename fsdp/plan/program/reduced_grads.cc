@@ -131,7 +131,8 @@ int ReducedGrads::Norm() {
     const int buffer = writer_->Find(BufferKind::kReduce, b);
     if (buffer >= 0 && !IsSharded(b)) norm.uses.push_back({buffer, Access::kRead});
   }
-  return writer_->Append(std::move(norm), {last_backward_, writer_->last(LaneId::kOuter)});
+  return writer_->Append(std::move(norm),
+                         {last_backward_, writer_->last(LaneId::kOuter), writer_->last(LaneId::kSend)});
 }
 
 void ReducedGrads::Update(int bucket, int norm) {

@@ -2,13 +2,22 @@
 
 namespace fsdpd {
 
-Schedule TrainingSchedule(int units, int micro_batches) {
+Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage) {
   Schedule passes;
-  const int last = units - 1;
+  // Units that go forward by themselves: but for the last one of all.
+  const int apart = stage.last() ? units - 1 : units;
+  const auto forward = [&](int m) {
+    for (int u = 0; u < apart; ++u) passes.push_back({u, m, Op::kForward});
+  };
+  const auto backward = [&](int m) {
+    if (stage.last()) passes.push_back({units - 1, m, Op::kForwardBackward});
+    for (int u = apart - 1; u >= 0; --u) passes.push_back({u, m, Op::kBackward});
+  };
+  const int ahead = stage.InFlight(micro_batches) - 1;
+  for (int m = 0; m < ahead; ++m) forward(m);
   for (int m = 0; m < micro_batches; ++m) {
-    for (int u = 0; u < last; ++u) passes.push_back({u, m, Op::kForward});
-    passes.push_back({last, m, Op::kForwardBackward});
-    for (int u = last - 1; u >= 0; --u) passes.push_back({u, m, Op::kBackward});
+    if (m + ahead < micro_batches) forward(m + ahead);
+    backward(m);
   }
   return passes;
 }

@@ -1,5 +1,5 @@
 // In which order a rank's units run: one row for each Forward, Backward or ForwardBackward of a unit on a
-// micro-batch. The compiler makes a program of any such table; ranks of different pipeline stages would have
+// micro-batch. The compiler makes a program of any such table; ranks of different pipeline stages have
 // different ones.
 #pragma once
 
@@ -17,9 +17,10 @@ struct Pass {
 
 using Schedule = std::vector<Pass>;
 
-// Each micro-batch goes forward through the units and back, before the next one starts. The last unit does
-// both at once.
-Schedule TrainingSchedule(int units, int micro_batches);
+// Of the stage's units. Where there is one stage, each micro-batch goes forward through the units and back,
+// before the next one starts; the last unit does both at once. Of more stages, 1F1B: each begins with a
+// forward for every stage behind it, and goes on with a forward and the backward of the oldest that is left.
+Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage = {});
 
 // One micro-batch forward.
 Schedule EvaluationSchedule(int units);

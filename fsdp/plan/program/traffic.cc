@@ -20,13 +20,22 @@ v1::CommOp Named(Pattern pattern) {
       return v1::COMM_OP_REDUCE_SCATTER;
     case Pattern::kAllReduce:
       return v1::COMM_OP_ALL_REDUCE;
+    case Pattern::kSend:
+    case Pattern::kReceive:
+      return v1::COMM_OP_STAGE;
   }
   return v1::COMM_OP_UNSPECIFIED;
 }
 
 int64_t Received(Pattern pattern, int64_t buffer_bytes, int64_t ranks) {
+  if (pattern == Pattern::kSend) return 0;
+  if (pattern == Pattern::kReceive) return buffer_bytes;
   const int64_t once = buffer_bytes / ranks * (ranks - 1);
   return pattern == Pattern::kAllReduce ? 2 * once : once;
+}
+
+int64_t HiddenBytes(const Layout& layout) {
+  return layout.stage.hidden_elements * BytesOf(layout.stage.hidden_type);
 }
 
 // As if every group had members.
@@ -57,6 +66,14 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kNorm:
     case Op::kLoss:
       set(Pattern::kAllReduce, kStepSums * kSumBytes, v1::COMM_OP_ALL_REDUCE);
+      break;
+    case Op::kSend:
+    case Op::kSendGrad:
+      set(Pattern::kSend, HiddenBytes(layout), Named(Pattern::kSend));
+      break;
+    case Op::kReceive:
+    case Op::kReceiveGrad:
+      set(Pattern::kReceive, HiddenBytes(layout), Named(Pattern::kReceive));
       break;
     case Op::kForward:
     case Op::kRelease:

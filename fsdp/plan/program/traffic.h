@@ -7,11 +7,12 @@
 
 namespace fsdpd {
 
-enum class Pattern { kNone, kAllGather, kReduceScatter, kAllReduce };
+enum class Pattern { kNone, kAllGather, kReduceScatter, kAllReduce, kSend, kReceive };
 
 struct Traffic {
   Pattern pattern = Pattern::kNone;  // kNone: nothing leaves the rank, as in a group of one.
-  int64_t buffer_bytes = 0;    // All parts together: what is gathered, or what each rank brings to a sum.
+  // All parts together: what is gathered, what each rank brings to a sum, or what goes to the next stage.
+  int64_t buffer_bytes = 0;
   int64_t received_bytes = 0;  // By one rank, as a ring does it: an all-reduce goes round twice.
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;
 

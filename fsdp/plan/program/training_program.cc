@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/program/crossings.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
@@ -40,9 +41,11 @@ std::vector<int> AppendSnapshots(const Layout& layout, const ReducedGrads& grads
 
 // What reads main parameters waits for their Update in the step before. For a bucket without one, its bytes
 // must be free, which they are when everything but the Updates of that step has ended. An Update waits for
-// that step's Snapshot of what it overwrites; `snapshots` is empty where there are none.
+// that step's Snapshot of what it overwrites; `snapshots` is empty where there are none. What comes from
+// other stages waits for the Norm, behind which nothing of that step is on its way.
 void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
-                         const std::vector<int>& snapshots, ProgramWriter* writer) {
+                         const std::vector<int>& snapshots, const Crossings& crossings,
+                         ProgramWriter* writer) {
   std::vector<std::pair<int, int>> waits;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
@@ -51,6 +54,8 @@ void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, con
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
     }
   }
+  if (crossings.first_receive() >= 0)
+    waits.emplace_back(crossings.first_receive(), writer->last(LaneId::kReduce));
   std::sort(waits.begin(), waits.end());
   for (const auto& [later, earlier] : waits) writer->AfterPrevious(later, earlier);
 }
@@ -62,27 +67,34 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   const auto micro_batches = static_cast<int>(spec.micro_batches_per_step());
   FSDPD_CHECK(units > 0 && micro_batches > 0);
   ProgramWriter writer(spec, layout, ProgramKind::kTraining);
-  GatheredParams params(spec, layout, TrainingSchedule(units, micro_batches), spec.shards_params(), &writer);
+  GatheredParams params(spec, layout, TrainingSchedule(units, micro_batches, layout.stage),
+                        spec.shards_params(), &writer);
+  Crossings crossings(layout, params.passes(), &writer);
   ReducedGrads grads(spec, layout, &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const Pass& pass = params.passes()[i];
-    params.GatherWhatMayStart(static_cast<int>(i));
+    const int at = static_cast<int>(i);
+    params.GatherWhatMayStart(at);
+    crossings.ReceiveWhatMayStart(at);
+    std::vector<int> after = params.Gathers(pass.unit);
+    after.push_back(crossings.Received(at));
     Instruction run = RunPass(pass, spec, model);
     run.uses = params.Reads(pass.unit);
     if (pass.op == Op::kForward) {
-      writer.Append(std::move(run), params.Gathers(pass.unit));
+      writer.Append(std::move(run), std::move(after));
     } else {
-      grads.Backward(std::move(run), params.Gathers(pass.unit));
+      grads.Backward(std::move(run), std::move(after));
     }
-    params.ReleaseAfter(static_cast<int>(i));
+    crossings.SendAfter(at);
+    params.ReleaseAfter(at);
     if (pass.op != Op::kForward) grads.Reduce(pass.unit, pass.micro_batch);
   }
   grads.NormAndUpdates();
   params.Finish();
   std::vector<int> snapshots;
   if (spec.checkpoint.saves()) snapshots = AppendSnapshots(layout, grads, &writer);
-  WaitForPreviousStep(layout, params, grads, snapshots, &writer);
+  WaitForPreviousStep(layout, params, grads, snapshots, crossings, &writer);
   Program program = writer.Finish();
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

@@ -17,14 +17,6 @@ namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
 
-Findings OnlyOne(int64_t value, const char* name, const char* what) {
-  if (value == 1) return {};
-  if (value < 1) return {{absl::StrCat(name, " is ", value, " and must be 1"), "leave it out for 1"}};
-  return {
-      {absl::StrCat(what, " parallelism is not supported yet"),
-       absl::StrCat("write ", name, ": 1 or leave it out; parameters are sharded over all ranks anyway")}};
-}
-
 std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
 }
@@ -112,7 +104,7 @@ Findings ExpertDividesRanks(const Facts& f) {
   if (!SharesExperts(f) || !f.Sound({"resources", "fsdp.outer", "parallel.tensor", "parallel.context"}))
     return {};
   const int64_t together = f.job.parallel().context() * f.job.parallel().tensor();
-  const int64_t expert = f.job.parallel().expert(), groups = f.world() / f.outer_size() / together;
+  const int64_t expert = f.job.parallel().expert(), groups = f.replica_ranks() / together;
   if (groups > 0 && groups % expert == 0) return {};
   return {{absl::StrCat(groups, together > 1 ? absl::StrCat(" groups of ", together, " ranks") : " ranks",
                         f.outer_size() > 1 ? " of a replica" : "", " do not split into groups of ", expert),
@@ -140,7 +132,7 @@ const Rule kRules[] = {
                                ranks, " ranks of one do not split into groups of ", tensor),
                   "choose a divisor of resources.ranks_per_node"}};
        }
-       const int64_t of_replica = f.world() / f.outer_size();
+       const int64_t of_replica = f.replica_ranks();
        if (of_replica % tensor == 0) return {};
        return {{absl::StrCat(Ranks(of_replica, " of a replica"), " cannot be split into groups of ", tensor),
                 of_replica == 1 ? "leave parallel.tensor out, or write a smaller fsdp.outer.size"
@@ -165,9 +157,9 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
        const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
-       const int64_t context = f.job.parallel().context(), ranks = f.world() / f.outer_size() / tensor;
+       const int64_t context = f.job.parallel().context(), ranks = f.replica_ranks() / tensor;
        if (ranks > 0 && ranks % context == 0) return {};
-       const std::string all = Ranks(f.world() / f.outer_size(), f.outer_size() > 1 ? " of a replica" : "");
+       const std::string all = Ranks(f.replica_ranks(), f.outer_size() > 1 ? " of a replica" : "");
        if (ranks <= 1) {
          return {
              {absl::StrCat(
@@ -236,8 +228,6 @@ const Rule kRules[] = {
        return {{"experts that ranks have among them and cut too are not supported yet",
                 "leave parallel.tensor out, or parallel.expert"}};
      }},
-    {"pipeline_parallel_unsupported", kError, "parallel.pipeline", "parallel.pipeline is 1",
-     [](const Facts& f) { return OnlyOne(f.job.parallel().pipeline(), "pipeline", "pipeline"); }},
 };
 
 }  // namespace

@@ -94,8 +94,6 @@ std::vector<BadCase> BadCases() {
          j->mutable_parallel()->set_tensor(2);
          j->mutable_parallel()->set_context(4);
        }},
-      {"pipeline_parallel_unsupported", "parallel.pipeline",
-       [](J* j) { j->mutable_parallel()->set_pipeline(4); }},
       {"parallel_context_range", "parallel.context", [](J* j) { j->mutable_parallel()->set_context(-1); }},
       {"parallel_context_range", "parallel.context", [](J* j) { j->mutable_parallel()->set_context(0); }},
       {"parallel_context_divides_ranks", "parallel.context",
@@ -165,10 +163,69 @@ TEST(ParallelRules, AModelThatIsNotCutIsToldBesideGroupsThatDoNotFit) {
   EXPECT_EQ(rules, (std::set<std::string>{"parallel_tensor_within_node", "parallel_tensor_needs_llama"}));
 }
 
+v1::Parallel* Staged(v1::JobSpec* job, int64_t stages) {
+  job->mutable_resources()->set_device(v1::DEVICE_CPU);
+  job->mutable_parallel()->set_pipeline(stages);
+  return job->mutable_parallel();
+}
+
+// Of six units.
+std::vector<BadCase> BadPipelineCases() {
+  using J = v1::JobSpec;
+  return {
+      {"parallel_pipeline_range", "parallel.pipeline", [](J* j) { Staged(j, 0); }},
+      {"parallel_pipeline_range", "parallel.pipeline", [](J* j) { Staged(j, 1 << 20); }},
+      {"parallel_pipeline_on_cpu", "parallel.pipeline",
+       [](J* j) { Staged(j, 2), j->mutable_resources()->set_device(v1::DEVICE_CUDA); }},
+      {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 3); }},
+      {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 8); }},
+      {"parallel_pipeline_divides_ranks", "parallel.pipeline",
+       [](J* j) { Staged(j, 4), j->mutable_fsdp()->mutable_outer()->set_size(2); }},
+      {"parallel_pipeline_needs_llama", "parallel.pipeline", [](J* j) { Gpt2(j), Staged(j, 2); }},
+      {"parallel_pipeline_has_units", "parallel.pipeline",
+       [](J* j) { Staged(j, 8), j->mutable_resources()->set_ranks_per_node(4); }},
+      {"parallel_pipeline_untied", "parallel.pipeline",
+       [](J* j) { Llama(j)->set_tied_embeddings(true), Staged(j, 2); }},
+      {"parallel_stage_units_sum", "parallel.stage_units", [](J* j) { Staged(j, 1)->add_stage_units(6); }},
+      {"parallel_stage_units_sum", "parallel.stage_units", [](J* j) { Staged(j, 2)->add_stage_units(6); }},
+      {"parallel_stage_units_sum", "parallel.stage_units",
+       [](J* j) { Staged(j, 2)->add_stage_units(6), Staged(j, 2)->add_stage_units(0); }},
+      {"parallel_stage_units_sum", "parallel.stage_units",
+       [](J* j) { Staged(j, 2)->add_stage_units(3), Staged(j, 2)->add_stage_units(2); }},
+      {"parallel_pipeline_trains", "train.frozen",
+       [](J* j) { Staged(j, 2), j->mutable_train()->add_frozen("embedding.*"); }},
+      {"parallel_pipeline_trains", "train.frozen",
+       [](J* j) {
+         Staged(j, 2)->add_stage_units(2), Staged(j, 2)->add_stage_units(4);
+         for (const char* name : {"embedding.*", "layer.0.*"}) j->mutable_train()->add_frozen(name);
+       }},
+      {"parallel_tensor_within_node", "parallel.tensor",  // A stage has two replicas of one rank each.
+       [](J* j) {
+         Staged(j, 2)->set_tensor(2);
+         j->mutable_fsdp()->mutable_outer()->set_size(2);
+       }},
+      {"parallel_context_divides_ranks", "parallel.context", [](J* j) { Staged(j, 2)->set_context(4); }},
+      {"global_batch_divisible", "train.global_batch",  // Two ranks read four samples each.
+       [](J* j) { Staged(j, 2), j->mutable_train()->set_global_batch(12); }},
+  };
+}
+
+TEST(ParallelRules, StagesMayTrainPartsOfUnitsOrSomeOfTheirs) {
+  v1::JobSpec job = GoodJob();
+  Staged(&job, 2);
+  job.mutable_train()->add_frozen("*.attention.*");
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_train()->add_frozen("embedding.*");
+  job.mutable_parallel()->add_stage_units(2);
+  job.mutable_parallel()->add_stage_units(4);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
 TEST(ParallelRules, EachIsBrokenByACaseAndByNothingElse) {
   std::set<std::string> broken;
   std::vector<BadCase> cases = BadCases();
   for (const BadCase& of_experts : BadExpertCases()) cases.push_back(of_experts);
+  for (const BadCase& of_stages : BadPipelineCases()) cases.push_back(of_stages);
   for (const BadCase& bad : cases) {
     v1::JobSpec job = GoodJob();
     bad.spoil(&job);

@@ -40,6 +40,7 @@ class Facts {
   v1::Strategy strategy() const;
   bool shards_grads() const;
   int64_t outer_size() const;
+  int64_t replica_ranks() const;  // Of a replica, in one stage. REQUIRES: Sound({"resources", "fsdp.outer"}).
 
   const v1::JobSpec job;  // Defaults filled in, except for those that follow from other values.
 
@@ -71,6 +72,7 @@ const std::vector<Rule>& ExpertsRules();     // model.llama.experts
 const std::vector<Rule>& PluginRules();      // model.plugin
 const std::vector<Rule>& DataRules();        // data
 const std::vector<Rule>& RuntimeRules();     // resources, fsdp, priority, restart, telemetry
+const std::vector<Rule>& PipelineRules();    // parallel.pipeline, parallel.stage_units
 const std::vector<Rule>& ParallelRules();    // parallel
 const std::vector<Rule>& TrainRules();       // train, schedule
 const std::vector<Rule>& CheckpointRules();  // checkpoint

@@ -17,8 +17,8 @@ namespace {
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part : {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(),
-                           &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(),
-                           &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+                           &PipelineRules(), &ParallelRules(), &TrainRules(), &CheckpointRules(),
+                           &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;
@@ -71,7 +71,8 @@ int64_t Facts::world() const { return job.resources().nodes() * job.resources().
 
 // More than the ranks is another rule's fault, which is not asked where an outer axis is unsound.
 int64_t Facts::data_ranks() const {
-  return std::max<int64_t>(1, world() / (job.parallel().context() * job.parallel().tensor()));
+  const v1::Parallel& parallel = job.parallel();
+  return std::max<int64_t>(1, world() / (parallel.pipeline() * parallel.context() * parallel.tensor()));
 }
 
 int64_t Facts::global_batch() const {
@@ -94,6 +95,10 @@ v1::Strategy Facts::strategy() const { return job.fsdp().strategy(); }
 
 bool Facts::shards_grads() const {
   return strategy() == v1::STRATEGY_OPTIM_GRADS || strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS;
+}
+
+int64_t Facts::replica_ranks() const {
+  return world() / outer_size() / (Sound({"parallel.pipeline"}) ? job.parallel().pipeline() : 1);
 }
 
 int64_t Facts::outer_size() const { return std::max<int64_t>(1, job.fsdp().outer().size()); }

@@ -23,7 +23,6 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "optimizer.sgd.weight_decay",
                                          "optimizer.groups",
                                          "schedule",
-                                         "parallel.pipeline",
                                          "checkpoint",
                                          "restart",
                                          "telemetry",
@@ -59,6 +58,8 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
   *sized.mutable_fsdp() = job.fsdp();
   if (job.parallel().has_tensor()) sized.mutable_parallel()->set_tensor(job.parallel().tensor());
   if (job.parallel().has_context()) sized.mutable_parallel()->set_context(job.parallel().context());
+  if (job.parallel().has_pipeline()) sized.mutable_parallel()->set_pipeline(job.parallel().pipeline());
+  *sized.mutable_parallel()->mutable_stage_units() = job.parallel().stage_units();
   *sized.mutable_resources() = job.resources();
   return sized;
 }

@@ -44,7 +44,10 @@ int64_t TensorOf(const v1::JobSpec& job) {
 int64_t ContextOf(const v1::JobSpec& job) {
   return job.parallel().has_context() ? std::max<int64_t>(job.parallel().context(), 1) : 1;
 }
-int64_t Sharing(const v1::JobSpec& job) { return TensorOf(job) * ContextOf(job); }
+int64_t PipelineOf(const v1::JobSpec& job) {
+  return job.parallel().has_pipeline() ? std::max<int64_t>(job.parallel().pipeline(), 1) : 1;
+}
+int64_t Sharing(const v1::JobSpec& job) { return PipelineOf(job) * TensorOf(job) * ContextOf(job); }
 
 // Neighbourhoods that neither share a node nor fill some lie over the ends of nodes: never better.
 bool FitsNodes(const Fixed& fixed, int64_t ranks) {
@@ -187,7 +190,8 @@ int64_t GlobalBatchOf(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   if (filled.train().has_global_batch()) return filled.train().global_batch();
   const int64_t world = filled.resources().nodes() * filled.resources().ranks_per_node();
-  const int64_t sharing = filled.parallel().context() * filled.parallel().tensor();
+  const int64_t sharing =
+      filled.parallel().pipeline() * filled.parallel().context() * filled.parallel().tensor();
   return filled.train().micro_batch() * std::max<int64_t>(world / sharing, 1);
 }
 

@@ -100,7 +100,7 @@ TEST(Search, AWayIsPlannedAsItWasFound) {
   for (const v1::PlanSearch::Way& way : search.found()) {
     const Plan plan = MakePlan(way.spec(), FindProfile("h200")->budget_bytes());
     ASSERT_TRUE(plan.accepted());
-    EXPECT_EQ(HashText(plan.program), way.program_hash());
+    EXPECT_EQ(HashText(plan), way.program_hash());
     EXPECT_EQ(plan.memory.peak_bytes, way.memory().peak_bytes());
     EXPECT_FALSE(way.spec().fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED);
   }

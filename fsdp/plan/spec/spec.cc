@@ -480,10 +480,12 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   const int64_t world = resources.nodes() * resources.ranks_per_node();
   FSDPD_CHECK(world > 0);
   spec.mesh = Mesh::DataParallel(1, world)
+                  .WithPipeline(resolved.parallel().pipeline())
                   .WithReplicas(fsdp.outer().size())
                   .WithExpert(resolved.parallel().expert())
                   .WithContext(resolved.parallel().context())
                   .WithTensor(resolved.parallel().tensor());
+  spec.stage_units.assign(resolved.parallel().stage_units().begin(), resolved.parallel().stage_units().end());
   spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;

@@ -2,15 +2,19 @@
 //   1. dependencies point backwards (or to the step before) and name other lanes; no cycle;
 //   2. nothing reads a buffer before the write it needs completed, or after its lifetime;
 //   3. no two live buffers overlap in the arena, and none leaves it, within a step and from one to the next;
-//   4. each unit runs forward and backward once per micro-batch, the last one both at once, in chain order,
-//      on the lane of its operation, and a borrowing unit has its lender's parameters there;
+//   4. each unit runs forward and backward once per micro-batch, the last one of all both at once, in chain
+//      order, with no more micro-batches in flight than there are stages from here on, on the lane of its
+//      operation, and a borrowing unit has its lender's parameters there;
 //   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding;
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
 //      what reads main parameters is done before the Update or waits for the one of the step before;
 //   7. arena_bytes within the budget, when there is one;
 //   8. evaluation changes nothing: it gathers, runs forward once, and ends with Loss;
 //   9. where the job writes checkpoints, each step copies every bucket out exactly once, after its Update
-//      (and, by rule 6, before the next one); else nothing is copied out.
+//      (and, by rule 6, before the next one); else nothing is copied out;
+//  10. a stage of several sends all that it makes for its neighbours and takes all that comes from them, each
+//      once, after it was made and before it is needed, and by the end of a step nothing is on its way. That
+//      the neighbours do their part is verify_stages.h.
 // "Completed" means ordered by lanes and dependencies, never by the position in the list. Collective order is
 // the lanes' order, the same on all ranks because the program is.
 #pragma once

@@ -22,6 +22,12 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
       return LaneId::kOuter;
     case Op::kSnapshot:
       return LaneId::kCopy;
+    case Op::kSend:
+    case Op::kSendGrad:
+      return LaneId::kSend;
+    case Op::kReceive:
+    case Op::kReceiveGrad:
+      return LaneId::kReceive;
     default:
       return LaneId::kCompute;
   }
@@ -55,6 +61,11 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
     case Op::kNorm:
     case Op::kLoss:
       return Group::kWorld;
+    case Op::kSend:
+    case Op::kSendGrad:
+    case Op::kReceive:
+    case Op::kReceiveGrad:
+      return Group::kPipeline;
     default:
       return Group::kSelf;
   }
@@ -63,6 +74,7 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
 // Each lane that communicates has communicators of its own.
 Role RoleFor(LaneId lane) {
   if (lane == LaneId::kReduce) return Role::kReduce;
+  if (lane == LaneId::kSend || lane == LaneId::kReceive) return Role::kStage;
   return lane == LaneId::kOuter ? Role::kOuter : Role::kGather;
 }
 
@@ -71,14 +83,19 @@ bool OfBucket(Op op) {
          op == Op::kUpdate || op == Op::kSnapshot;
 }
 
+bool Crosses(Op op) {
+  return op == Op::kSend || op == Op::kReceive || op == Op::kSendGrad || op == Op::kReceiveGrad;
+}
+
 bool OfMicroBatch(Op op) {
-  return op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward || op == Op::kReduce;
+  return Crosses(op) || op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
+         op == Op::kReduce;
 }
 
 bool Belongs(const VerifyCase& verified, Op op) {
   if (verified.training()) return op != Op::kLoss;
   return op == Op::kPublish || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
-         op == Op::kLoss;
+         op == Op::kLoss || op == Op::kSend || op == Op::kReceive;
 }
 
 // What one Backward or ForwardBackward gives to a bucket's gradient.
@@ -108,6 +125,14 @@ struct BucketState {
   }
 };
 
+// What of a micro-batch has come from other stages, and gone there.
+struct Crossed {
+  bool hidden_in = false;
+  bool hidden_out = false;
+  bool grad_in = false;
+  bool grad_out = false;
+};
+
 absl::Status CheckGroup(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   const Group group = GroupFor(verified, at);
@@ -131,7 +156,9 @@ class Flow {
   absl::Status Run() {
     for (step_ = 0; step_ < 2; ++step_) {
       for (BucketState& state : buckets_) state.BeginStep();
-      chain_ = 0;
+      passed_.assign(case_.micro_batches(), 0);
+      crossed_.assign(case_.micro_batches(), {});
+      begun_ = done_ = 0;
       ended_ = false;
       for (int i = 0; i < case_.count(); ++i) FSDPD_RETURN_IF_ERROR(Apply(i));
       FSDPD_RETURN_IF_ERROR(EndStep());
@@ -166,6 +193,14 @@ class Flow {
         return Snapshot(i);
       case Op::kLoss:
         return Loss(i);
+      case Op::kSend:
+        return Send(i, Stage().last(), crossed_[case_.At(i).micro_batch].hidden_out, ForwardPasses());
+      case Op::kSendGrad:
+        return Send(i, Stage().first(), crossed_[case_.At(i).micro_batch].grad_out, Passes());
+      case Op::kReceive:
+        return Receive(i, Stage().first(), crossed_[case_.At(i).micro_batch].hidden_in);
+      case Op::kReceiveGrad:
+        return Receive(i, Stage().last(), crossed_[case_.At(i).micro_batch].grad_in);
     }
     return absl::OkStatus();
   }
@@ -204,29 +239,46 @@ class Flow {
   }
 
   // Of a micro-batch: each unit forward and, in training, back; the last one both at once.
-  int Passes() const { return case_.training() ? 2 * case_.units() - 1 : case_.units(); }
+  int Passes() const { return case_.training() ? case_.units() + ForwardPasses() : case_.units(); }
 
-  Op GivesGradient(int unit) const {
-    return unit == case_.units() - 1 ? Op::kForwardBackward : Op::kBackward;
+  const StagePlace& Stage() const { return case_.layout.stage; }
+  bool Fuses(int unit) const { return case_.training() && Stage().last() && unit == case_.units() - 1; }
+  int ForwardPasses() const { return case_.units() - (Fuses(case_.units() - 1) ? 1 : 0); }
+
+  Op GivesGradient(int unit) const { return Fuses(unit) ? Op::kForwardBackward : Op::kBackward; }
+
+  // Micro-batches that have begun and are not through: the more there are, the more is kept.
+  int MostInFlight() const { return case_.training() ? Stage().count - Stage().number : 1; }
+
+  int UnitAt(int place) const {
+    return place < ForwardPasses() ? place : case_.units() - 1 - (place - ForwardPasses());
+  }
+  Op OpAt(int place) const { return place < ForwardPasses() ? Op::kForward : GivesGradient(UnitAt(place)); }
+
+  // The micro-batch's next pass may run: they begin in order, each goes through the chain in order, and they
+  // go back in order.
+  bool MayGoOn(int m) const {
+    if (passed_[m] == Passes()) return false;
+    if (passed_[m] == 0) return m == begun_ && begun_ - done_ < MostInFlight();
+    return passed_[m] != ForwardPasses() || !case_.training() || m == done_;
   }
 
-  // Rule 4: one micro-batch after the other, through the chain and back. All of it is on one lane, so the
-  // list's order is the order of execution.
+  // Rule 4: each micro-batch through the chain and back, where there is one stage one after the other. All of
+  // it is on one lane, so the list's order is the order of execution.
   absl::Status Advance(int i) {
-    const int units = case_.units();
-    const int micro_batch = chain_ / Passes(), place = chain_ % Passes();
-    if (micro_batch >= case_.micro_batches()) {
+    if (ChainDone()) {
       return Broken(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
     }
-    const int unit = place < units ? place : Passes() - 1 - place;
-    const bool forward = place < (case_.training() ? units - 1 : units);
-    const Op op = forward ? Op::kForward : GivesGradient(unit);
     const Instruction& at = case_.At(i);
-    if (at.op != op || at.unit != unit || at.micro_batch != micro_batch) {
-      return Broken(
-          4, absl::StrCat(case_.Name(i), " runs where ", NameOf(case_, op, unit, micro_batch), " is due"));
+    const int m = at.micro_batch, place = passed_[m], unit = at.unit;
+    if (!MayGoOn(m) || at.op != OpAt(place) || unit != UnitAt(place)) {
+      const int due = begun_ > done_ ? done_ : begun_;
+      const std::string name = NameOf(case_, OpAt(passed_[due]), UnitAt(passed_[due]), due);
+      return Broken(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
     }
-    ++chain_;
+    FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
+    begun_ += place == 0 ? 1 : 0;
+    done_ += ++passed_[m] == Passes() ? 1 : 0;
     for (const int b : case_.BucketsOf(unit)) {
       if (buckets_[b].gathered >= 0) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
@@ -235,7 +287,49 @@ class Flow {
     return absl::OkStatus();
   }
 
-  bool ChainDone() const { return chain_ == Passes() * case_.micro_batches(); }
+  bool ChainDone() const { return done_ == case_.micro_batches(); }
+
+  // Rule 10. What a pass takes from another stage has come, and nothing was sent before it was made.
+  absl::Status CheckReceived(int i, int place) const {
+    const Crossed& crossed = crossed_[case_.At(i).micro_batch];
+    if (place == 0 && !Stage().first() && !crossed.hidden_in)
+      return Broken(10, absl::StrCat(case_.Name(i), " comes before its Receive"));
+    if (place == ForwardPasses() && !Stage().last() && !crossed.grad_in)
+      return Broken(10, absl::StrCat(case_.Name(i), " comes before its ReceiveGrad"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Send(int i, bool at_end, bool& done, int passes) {
+    if (at_end) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
+    if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    const int m = case_.At(i).micro_batch;
+    if (passed_[m] < passes) return Broken(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
+    if (case_.At(i).unit != (case_.At(i).op == Op::kSend ? case_.units() - 1 : 0))
+      return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+    done = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Receive(int i, bool at_end, bool& done) {
+    if (at_end) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
+    if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (case_.At(i).unit != (case_.At(i).op == Op::kReceive ? 0 : case_.units() - 1))
+      return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
+    done = true;
+    return absl::OkStatus();
+  }
+
+  // By the end of a step nothing is on its way.
+  absl::Status CheckSent(int i) const {
+    for (int m = 0; m < case_.micro_batches(); ++m) {
+      if (!Stage().last() && !crossed_[m].hidden_out)
+        return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
+                                       NameOf(case_, Op::kSend, case_.units() - 1, m)));
+      if (case_.training() && !Stage().first() && !crossed_[m].grad_out)
+        return Broken(10, absl::StrCat(case_.Name(i), " comes without ", NameOf(case_, Op::kSendGrad, 0, m)));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status Forward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
@@ -341,6 +435,7 @@ class Flow {
   absl::Status Norm(int i) {
     if (ended_) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (!ChainDone()) return Broken(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
+    FSDPD_RETURN_IF_ERROR(CheckSent(i));
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
@@ -380,6 +475,7 @@ class Flow {
 
   absl::Status Loss(int i) {
     if (!ChainDone()) return Broken(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
+    FSDPD_RETURN_IF_ERROR(CheckSent(i));
     if (i != case_.count() - 1) return Broken(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
     ended_ = true;
     return absl::OkStatus();
@@ -408,7 +504,10 @@ class Flow {
   std::vector<std::vector<int>> users_;  // By bucket.
   std::vector<Recompute> recompute_;     // By unit: of its last Forward.
   int step_ = 0;
-  int chain_ = 0;       // Passes so far.
+  std::vector<int> passed_;       // By micro-batch: its passes so far.
+  std::vector<Crossed> crossed_;  // By micro-batch.
+  int begun_ = 0;                 // Micro-batches, as the next.
+  int done_ = 0;
   bool ended_ = false;  // Norm or Loss has been.
 };
 

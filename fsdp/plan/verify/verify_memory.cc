@@ -119,7 +119,7 @@ absl::Status CheckSizes(const VerifyCase& verified) {
 }
 
 // One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments)
-// and gradient shards by bucket, then the norm's results, then the loss.
+// and gradient shards by bucket, then the norm's results, the loss, and what crosses between stages.
 struct Touch {
   int resource = 0;
   bool reads = false;
@@ -158,6 +158,31 @@ class MemoryCheck {
   int Grad(int bucket) const { return buffers_ + case_.buckets() + bucket; }
   int NormResult() const { return buffers_ + 2 * case_.buckets(); }
   int LossSum() const { return NormResult() + 1; }
+  // What crosses between stages, of each micro-batch in places of its own: a pass takes what has come away.
+  enum Way { kHiddenIn, kHiddenOut, kGradIn, kGradOut };
+  static constexpr int kWays = 4;
+  int Crossing(Way way, int m) const { return LossSum() + 1 + m * kWays + way; }
+  int Resources() const { return Crossing(kHiddenIn, case_.micro_batches()); }
+  bool LastOfAll(int unit) const { return case_.layout.stage.last() && unit == case_.units() - 1; }
+
+  // By the end of a step nothing is on its way.
+  void EndCrossings(int i) {
+    if (case_.layout.stage.count == 1) return;
+    for (int m = 0; m < case_.micro_batches(); ++m) {
+      for (const Way way : {kHiddenIn, kHiddenOut, kGradIn, kGradOut}) Writes(i, Crossing(way, m));
+    }
+  }
+
+  void AddCrossings(int i) {
+    const Instruction& at = case_.At(i);
+    if (case_.layout.stage.count == 1) return;
+    const bool forward = at.op != Op::kBackward, back = at.op != Op::kForward;
+    const bool first = at.unit == 0, last = at.unit == case_.units() - 1;
+    if (forward && first) Add(i, Crossing(kHiddenIn, at.micro_batch), true, true);
+    if (forward && last) Writes(i, Crossing(kHiddenOut, at.micro_batch));
+    if (back && last) Add(i, Crossing(kGradIn, at.micro_batch), true, true);
+    if (back && first) Writes(i, Crossing(kGradOut, at.micro_batch));
+  }
   int BufferOf(BufferKind kind, int bucket) const { return table_[static_cast<size_t>(kind)][bucket]; }
 
   void Add(int index, int resource, bool reads, bool writes) {
@@ -190,18 +215,18 @@ class MemoryCheck {
         return;
       case Op::kForward:
         for (const int b : case_.BucketsOf(at.unit)) ReadsParams(i, b);
-        if (at.unit == case_.units() - 1) Writes(i, LossSum());
-        return;
+        if (LastOfAll(at.unit)) Writes(i, LossSum());
+        return AddCrossings(i);
       case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
         for (const int b : case_.layout.units[at.unit].buckets) Writes(i, BufferOf(BufferKind::kGathered, b));
         return;
       case Op::kBackward:
         AddBackward(i);
-        return;
+        return AddCrossings(i);
       case Op::kForwardBackward:
         AddBackward(i);
         Writes(i, LossSum());
-        return;
+        return AddCrossings(i);
       case Op::kReduce:
         AddReduce(i);
         return;
@@ -215,7 +240,7 @@ class MemoryCheck {
         }
         Reads(i, LossSum());
         Writes(i, NormResult());
-        return;
+        return EndCrossings(i);
       case Op::kUpdate:
         if (case_.layout.buckets[at.bucket].trainable) Reads(i, ReducedGrad(at.bucket));
         Reads(i, NormResult());
@@ -226,7 +251,15 @@ class MemoryCheck {
         return;
       case Op::kLoss:
         Reads(i, LossSum());
-        return;
+        return EndCrossings(i);
+      case Op::kSend:
+        return Reads(i, Crossing(kHiddenOut, at.micro_batch));
+      case Op::kSendGrad:
+        return Reads(i, Crossing(kGradOut, at.micro_batch));
+      case Op::kReceive:
+        return Writes(i, Crossing(kHiddenIn, at.micro_batch));
+      case Op::kReceiveGrad:
+        return Writes(i, Crossing(kGradIn, at.micro_batch));
     }
   }
 
@@ -332,7 +365,7 @@ class MemoryCheck {
       Moment write = -1;
       std::array<Moment, kLanes> reads;  // The last of each lane: it is after the earlier ones.
     };
-    std::vector<History> histories(LossSum() + 1);
+    std::vector<History> histories(Resources());
     for (Moment now = 0; now < 2 * case_.count(); ++now) {
       // The loss is handed over by the end of a step, in whatever way the engine has.
       if (now == case_.count()) histories[LossSum()] = History();
@@ -367,7 +400,10 @@ class MemoryCheck {
       what = absl::StrCat("the gradient shard of ", case_.BucketName(resource - Grad(0)));
       rule = 5;
     } else {
-      what = resource == LossSum() ? "the loss" : "the norm";
+      what = resource > LossSum()    ? "what crosses between stages"
+             : resource == LossSum() ? "the loss"
+                                     : "the norm";
+      if (resource > LossSum()) rule = 10;
     }
     return Broken(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
                                      case_.Name(order_.IndexOf(first)), " may still run"));

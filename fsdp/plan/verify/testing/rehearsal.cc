@@ -34,6 +34,8 @@ enum Tag : Value {
   kBackwardTag,
   kPartTag,
   kNormTag,
+  kBeforeTag,
+  kBehindTag,
   kUpdateTag
 };
 
@@ -97,6 +99,14 @@ class Bytes {
   std::vector<Value> cells_;
   std::vector<std::pair<int64_t, int64_t>> ranges_;  // Of cells, by buffer.
 };
+
+// What other stages make of a micro-batch; nothing where there is none.
+Value FromBefore(const Layout& layout, int micro_batch) {
+  return layout.stage.first() ? 0 : Mix({kBeforeTag, static_cast<Value>(micro_batch)});
+}
+Value FromBehind(const Layout& layout, int micro_batch) {
+  return layout.stage.last() ? 0 : Mix({kBehindTag, static_cast<Value>(micro_batch)});
+}
 
 class Run {
  public:
@@ -220,10 +230,20 @@ class Run {
       case Op::kSnapshot:
         running->main = main_[at.bucket];
         return;
+      case Op::kReceive:
+        hidden_[{-1, at.micro_batch}] = Mix({random_()});
+        return;
+      case Op::kReceiveGrad:
+        hidden_grad_[{Units(), at.micro_batch}] = Mix({random_()});
+        return;
       case Op::kLoss:
+      case Op::kSend:
+      case Op::kSendGrad:
         return;
     }
   }
+
+  int Units() const { return static_cast<int>(layout_.units.size()); }
 
   void Touch(BufferKind kind, int bucket, bool reads, bool writes, Running* running) {
     const int buffer = BufferOf(kind, bucket);
@@ -314,16 +334,35 @@ class Run {
         results_.push_back(Mix({kNormTag, loss_}));
         loss_ = 0;
         return;
+      case Op::kReceive:
+        hidden_[{-1, at.micro_batch}] = FromBefore(layout_, at.micro_batch);
+        return;
+      case Op::kReceiveGrad:
+        hidden_grad_[{Units(), at.micro_batch}] = FromBehind(layout_, at.micro_batch);
+        return;
+      case Op::kSend:
+        loss_ += std::exchange(hidden_out_[at.micro_batch], Mix({random_()}));
+        return;
+      case Op::kSendGrad:
+        loss_ += std::exchange(grad_out_[at.micro_batch], Mix({random_()}));
+        return;
       case Op::kRelease:
         return;
     }
   }
 
   void EndForward(const Instruction& at, const Running& running) {
-    const Value input = at.unit == 0 ? 0 : hidden_[{at.unit - 1, at.micro_batch}];
+    const Value input = hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
+    if (at.unit == 0 && !layout_.stage.first())
+      hidden_[{-1, at.micro_batch}] = Mix({random_()});  // It is taken.
     const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at.unit));
     hidden_[{at.unit, at.micro_batch}] = output;
-    if (at.unit + 1 == static_cast<int>(layout_.units.size())) loss_ += output;
+    if (at.unit + 1 < Units()) return;
+    if (layout_.stage.last()) {
+      loss_ += output;
+    } else {
+      hidden_out_[at.micro_batch] = output;
+    }
   }
 
   void EndBackward(const Instruction& at, const Running& running) {
@@ -331,6 +370,7 @@ class Run {
     const Value grad =
         HiddenGrad(at.unit, output_grad, hidden_[{at.unit, at.micro_batch}], Params(running, at.unit));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
+    if (at.unit == 0) grad_out_[at.micro_batch] = grad;
     for (const int b : BucketsOf(layout_, at.unit)) {
       const Value before = at.accumulate ? Input(running, BufferKind::kReduce, b) : 0;
       Output(running, BufferKind::kReduce, b, before + Part(b, grad));
@@ -355,6 +395,7 @@ class Run {
   Value norm_ = 0;
   Value loss_ = 0;
   std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
+  std::map<int, Value> hidden_out_, grad_out_;                 // By micro-batch: what Sends take.
   std::vector<Value> results_;
   std::vector<Value> copies_;
   bool finished_ = true;
@@ -366,7 +407,8 @@ class Run {
   std::array<Running, kLanes> running_;
 };
 
-// Forward and, in training, backward of one micro-batch; adds to the gradients and gives the loss back.
+// Forward and, in training, backward of one micro-batch by a stage, which counts what it sends as its loss;
+// adds to the gradients and gives the loss back.
 Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro_batch, bool trains,
                  std::vector<Value>* grad) {
   const auto units = static_cast<int>(layout.units.size());
@@ -374,14 +416,14 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
   for (int u = 0; u < units; ++u) {
     for (const int b : BucketsOf(layout, u))
       params[u] = Mix({params[u], Gathered(layout.buckets[b], main[b])});
-    hidden[u] = Hidden(u, micro_batch, u == 0 ? 0 : hidden[u - 1], params[u]);
+    hidden[u] = Hidden(u, micro_batch, u == 0 ? FromBefore(layout, micro_batch) : hidden[u - 1], params[u]);
   }
-  Value output_grad = 0;
+  Value output_grad = FromBehind(layout, micro_batch);
   for (int u = units - 1; trains && u >= 0; --u) {
     output_grad = HiddenGrad(u, output_grad, hidden[u], params[u]);
     for (const int b : BucketsOf(layout, u)) (*grad)[b] += kInnerFactor * Part(b, output_grad);
   }
-  return hidden.back();
+  return hidden.back() + (trains && !layout.stage.first() ? output_grad : 0);
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+#include "fsdp/plan/model/stage_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace fsdpd {
+namespace {
+
+ModelFacts Chain(const std::vector<double>& work) {
+  ModelFacts model;
+  for (const double each : work) {
+    model.units.emplace_back();
+    model.units.back().forward_flops = each;
+  }
+  model.units.front().kind = UnitKind::kEmbedding;
+  model.units.front().output_bytes = 96;
+  model.units.back().kind = UnitKind::kHead;
+  return model;
+}
+
+TEST(StageCut, TheStageWithMostWorkHasAsLittleAsCanBe) {
+  EXPECT_EQ(BalancedStages(Chain({0, 1, 1, 1, 1, 0}), 2), (std::vector<int64_t>{3, 3}));
+  EXPECT_EQ(BalancedStages(Chain({0, 1, 1, 1, 1, 2}), 2), (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(BalancedStages(Chain({5, 1, 1, 1, 1, 1}), 2), (std::vector<int64_t>{1, 5}));
+}
+
+TEST(StageCut, TheOthersAreAsEvenAsThatLeavesThem) {
+  EXPECT_EQ(BalancedStages(Chain({9, 1, 1, 1, 1, 1, 1}), 4), (std::vector<int64_t>{1, 2, 2, 2}));
+  EXPECT_EQ(BalancedStages(Chain({1, 1, 1, 1, 1, 1, 9}), 4), (std::vector<int64_t>{2, 2, 2, 1}));
+}
+
+TEST(StageCut, AsManyStagesAsUnitsAndOne) {
+  EXPECT_EQ(BalancedStages(Chain({0, 3, 1}), 3), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(BalancedStages(Chain({0, 3, 1}), 1), (std::vector<int64_t>{3}));
+}
+
+// Eighty equal layers: the head's product of a large vocabulary is worth more than one of them.
+TEST(StageCut, EmbeddingAndHeadCount) {
+  Spec spec;
+  spec.model = *FindPreset("llama3-70b");
+  spec.data.sequence_length = 8192;
+  spec.precision.compute = DType::kBf16;
+  const ModelFacts model = DescribeSpec(spec);
+  const std::vector<int64_t> stages = BalancedStages(model, 4);
+  EXPECT_EQ(std::accumulate(stages.begin(), stages.end(), int64_t{0}), 82);
+  EXPECT_LT(stages.back(), stages.front());
+}
+
+TEST(StageCut, StagesKnowWhereTheyAreAndWhatTheyHandOn) {
+  const std::vector<ModelFacts> stages = CutIntoStages(Chain({0, 1, 1, 1, 2}), {2, 2, 1}, DType::kBf16);
+  ASSERT_EQ(stages.size(), 3u);
+  EXPECT_TRUE(stages[0].stage.first() && !stages[0].stage.last());
+  EXPECT_TRUE(stages[2].stage.last() && !stages[2].stage.first());
+  EXPECT_EQ(stages[1].stage.first_unit, 2);
+  EXPECT_EQ(stages[1].stage.first_block, 1);
+  EXPECT_EQ(stages[2].stage.first_block, 3);
+  EXPECT_EQ(stages[1].stage.hidden_elements, 48);
+  EXPECT_EQ(stages[0].stage.InFlight(8), 3);
+  EXPECT_EQ(stages[0].stage.InFlight(2), 2);
+  EXPECT_EQ(stages[2].stage.InFlight(8), 1);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,80 @@
+#include "fsdp/plan/predict/stage_times.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/program/testing/program_cases.h"
+
+namespace fsdpd {
+namespace {
+
+struct Timed {
+  std::vector<Program> programs;
+  std::vector<TimedStage> stages;
+};
+
+// Each stage computes a second forward and two back for each micro-batch, in one or several units; nothing
+// else takes time.
+Timed Equal(int stages, int micro_batches) {
+  Spec spec = PresetSpec("tiny", stages, 1);
+  std::get<LlamaConfig>(spec.model).layers = 2 * stages - 2;
+  spec.mesh = spec.mesh.WithPipeline(stages);
+  spec.global_batch = micro_batches;
+  spec.strategy = Strategy::kOptim;
+  spec.stage_units.assign(stages, 2);
+  Timed timed;
+  timed.programs.reserve(stages);
+  for (const ModelFacts& model : StagesOf(spec)) {
+    timed.programs.push_back(CompileProgram(spec, model, MakeLayout(model, LayoutOptionsOf(spec))));
+    TimedStage& stage = timed.stages.emplace_back();
+    stage.program = &timed.programs.back();
+    for (const Instruction& i : stage.program->instructions) {
+      const bool both = i.op == Op::kForwardBackward;
+      stage.seconds.push_back((both || i.op == Op::kForward ? 0.5 : 0) +
+                              (both || i.op == Op::kBackward ? 1 : 0));
+    }
+  }
+  return timed;
+}
+
+// The bubble of 1F1B: of each step, as long as the other stages compute one micro-batch.
+TEST(StageTimes, TheBubbleIsTheOtherStagesOfOneMicroBatch) {
+  for (const int stages : {2, 3, 5}) {
+    for (const int micro_batches : {1, 2, 4, 8}) {
+      const Timed timed = Equal(stages, micro_batches);
+      const StageBusy busy = BusyOf(timed.stages, RunStages(timed.stages, 3));
+      EXPECT_NEAR(busy.step_seconds, 3.0 * (micro_batches + stages - 1), 1e-9)
+          << stages << " stages, " << micro_batches << " micro-batches";
+      for (const double seconds : busy.compute_seconds) EXPECT_NEAR(seconds, 3.0 * micro_batches, 1e-9);
+    }
+  }
+}
+
+TEST(StageTimes, WhatCrossesDelaysThePipelineByItsTime) {
+  Timed timed = Equal(2, 1);
+  for (TimedStage& stage : timed.stages) {
+    for (size_t i = 0; i < stage.seconds.size(); ++i) {
+      if (CrossingOf(stage.program->instructions[i].op) != Crossing::kNone) stage.seconds[i] = 0.25;
+    }
+  }
+  EXPECT_NEAR(BusyOf(timed.stages, RunStages(timed.stages, 3)).step_seconds, 3.0 * 2 + 2 * 0.25, 1e-9);
+}
+
+TEST(StageTimes, PiecesAddUpToWhatRuns) {
+  const Timed timed = Equal(3, 4);
+  const std::vector<LaneTimes> times = RunStages(timed.stages, 2);
+  for (size_t s = 0; s < times.size(); ++s) {
+    double pieces = 0, all = 0;
+    for (const LaneTimes::Piece& piece : times[s].pieces) {
+      if (piece.running[static_cast<size_t>(LaneId::kCompute)] >= 0)
+        pieces += piece.time.end - piece.time.start;
+    }
+    for (const double seconds : timed.stages[s].seconds) all += 2 * seconds;
+    EXPECT_NEAR(pieces, all, 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,147 @@
+// parallel.pipeline, parallel.stage_units.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/limits.h"
+#include "fsdp/plan/model/model_facts.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
+
+std::optional<LlamaConfig> LlamaOf(const Facts& f) {
+  if (!f.ModelIsKnown()) return std::nullopt;
+  const ModelConfig model = f.model();
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
+}
+
+// Embedding and head are units beside the layers.
+int64_t UnitsOf(const Facts& f) { return f.layers() + 2; }
+
+Findings DividesRanks(const Facts& f) {
+  if (!HasStages(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
+  const int64_t stages = f.job.parallel().pipeline(), outer = f.outer_size();
+  if (f.world() % (stages * outer) == 0) return {};
+  const std::string of_replica = outer > 1 ? absl::StrCat(" in ", outer, " replicas") : "";
+  return {{absl::StrCat(f.world(), " ranks", of_replica, " do not split into ", stages, " equal stages"),
+           absl::StrCat("choose a divisor of ", f.world() / outer)}};
+}
+
+Findings SumsUp(const Facts& f) {
+  const auto& given = f.job.parallel().stage_units();
+  if (given.empty() || !f.Sound({"parallel.pipeline"})) return {};
+  const int64_t stages = f.job.parallel().pipeline();
+  if (stages == 1) {
+    return {{"there are no stages that units could be spread over", "leave it out, or write pipeline"}};
+  }
+  if (given.size() != stages) {
+    return {{absl::StrCat("it says the units of ", given.size(), " stages, and pipeline is ", stages),
+             "write one number for each stage, or leave it out"}};
+  }
+  if (!std::all_of(given.begin(), given.end(), [](int64_t units) { return units > 0 && units <= kMaxWorld; }))
+    return {{"each stage has one unit or more", "leave it out for stages of equal work"}};
+  if (!f.ModelIsKnown()) return {};
+  const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
+  if (sum == UnitsOf(f)) return {};
+  return {{absl::StrCat("it sums up to ", sum, ", and the model has ", UnitsOf(f),
+                        " units: embedding, layers and head"),
+           "leave it out for stages of equal work"}};
+}
+
+// By unit, whether one of its parameters is trained.
+std::vector<bool> TrainedUnits(const Facts& f) {
+  std::vector<bool> trained;
+  const ModelFacts model = DescribeModel(f.model(), 1, 1, DType::kFp32);
+  for (const UnitFacts& unit : model.units) {
+    const auto is_frozen = [&](const ParamFacts& param) {
+      const std::string name = absl::StrCat(unit.name, ".", param.name);
+      const auto& patterns = f.job.train().frozen();
+      return param.fixed || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+               return MatchesPattern(name, pattern);
+             });
+    };
+    trained.push_back(!std::all_of(unit.params.begin(), unit.params.end(), is_frozen));
+  }
+  return trained;
+}
+
+// A stage's next step begins behind its updates. Where stages are cut by their work, each unit may be one.
+Findings TrainsEverywhere(const Facts& f) {
+  if (!HasStages(f) || f.job.train().frozen().empty() || !LlamaOf(f).has_value()) return {};
+  if (!f.Sound({"parallel.stage_units"})) return {};
+  const std::vector<bool> trained = TrainedUnits(f);
+  std::vector<int64_t> stages(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
+  if (stages.empty()) stages.assign(trained.size(), 1);
+  auto unit = trained.begin();
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const auto end = unit + stages[s];
+    if (std::find(unit, end, true) == end) {
+      return {
+          {"of a job with stages each has something to train, and all of a unit that may be one is frozen",
+           "leave a parameter of each unit out, or write parallel.stage_units so that each stage has a unit "
+           "that is trained"}};
+    }
+    unit = end;
+  }
+  return {};
+}
+
+const Rule kRules[] = {
+    {"parallel_pipeline_range", kError, "parallel.pipeline",
+     "parallel.pipeline is positive and at most 16384",
+     [](const Facts& f) {
+       return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "leave it out for 1");
+     }},
+    {"parallel_pipeline_on_cpu", kError, "parallel.pipeline", "stages are on CPU ranks",
+     [](const Facts& f) -> Findings {
+       if (!HasStages(f) || f.job.resources().device() != v1::DEVICE_CUDA) return {};
+       return {{"what stages send each other goes over memory or Gloo as yet, not between GPUs",
+                "leave parallel.pipeline out; parameters are sharded over all ranks anyway"}};
+     }},
+    {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
+     "ranks split into stages, and each stage's into replicas", DividesRanks},
+    {"parallel_pipeline_needs_llama", kError, "parallel.pipeline",
+     "stages are cut of models of the llama family",
+     [](const Facts& f) -> Findings {
+       if (!HasStages(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
+       return {{"what units of this model hand on to each other is not known",
+                "leave parallel.pipeline out; parameters are sharded over all ranks anyway"}};
+     }},
+    {"parallel_pipeline_has_units", kError, "parallel.pipeline", "each stage has a unit",
+     [](const Facts& f) -> Findings {
+       if (!HasStages(f) || !LlamaOf(f).has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
+       return {{absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"),
+                absl::StrCat("write pipeline: ", UnitsOf(f), " or less")}};
+     }},
+    {"parallel_pipeline_untied", kError, "parallel.pipeline", "embedding and head share no parameters",
+     [](const Facts& f) -> Findings {
+       const std::optional<LlamaConfig> llama = LlamaOf(f);
+       if (!HasStages(f) || !llama.has_value() || !llama->tied_embeddings) return {};
+       return {{"the head uses the embedding's parameters (tied_embeddings), and another stage has those",
+                "leave parallel.pipeline out, or write model.llama.tied_embeddings: false"}};
+     }},
+    {"parallel_stage_units_sum", kError, "parallel.stage_units",
+     "stage_units has a positive number for each stage, and they sum up to the model's units", SumsUp},
+    {"parallel_pipeline_trains", kError, "train.frozen", "each stage has something to train",
+     TrainsEverywhere},
+};
+
+}  // namespace
+
+const std::vector<Rule>& PipelineRules() {
+  static const auto* const rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,187 @@
+#include "fsdp/plan/verify/verify_stages.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/plan/verify/verify_case.h"
+
+namespace fsdpd {
+namespace {
+
+// Instructions of a circle that a message names.
+constexpr size_t kMaxNamed = 8;
+
+class StagesCheck {
+ public:
+  explicit StagesCheck(const std::vector<StageProgram>& stages) : stages_(stages) {
+    for (const StageProgram& stage : stages) {
+      first_.push_back(static_cast<int>(stage_of_.size()));
+      stage_of_.resize(stage_of_.size() + stage.program->instructions.size(),
+                       static_cast<int>(first_.size()) - 1);
+    }
+    for (size_t n = 0; n < stage_of_.size(); ++n) meets_.push_back(static_cast<int>(n));
+  }
+
+  absl::Status Run() {
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      const StagePlace& place = stages_[s].layout->stage;
+      if (place.number == static_cast<int>(s) && place.count == static_cast<int>(stages_.size())) continue;
+      return Broken(11, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ",
+                                     place.number, " of ", place.count));
+    }
+    for (size_t s = 0; s + 1 < stages_.size(); ++s) {
+      const int before = static_cast<int>(s), after = before + 1;
+      FSDPD_RETURN_IF_ERROR(Match(before, Op::kSend, after, Op::kReceive));
+      FSDPD_RETURN_IF_ERROR(Match(after, Op::kSendGrad, before, Op::kReceiveGrad));
+      FSDPD_RETURN_IF_ERROR(MatchWorld(after));
+    }
+    return CheckCircles();
+  }
+
+ private:
+  const Instruction& At(int node) const {
+    return stages_[stage_of_[node]].program->instructions[node - first_[stage_of_[node]]];
+  }
+  std::string Name(int node) const {
+    const int s = stage_of_[node];
+    return absl::StrCat("stage ", s, "'s ",
+                        Describe(*stages_[s].program, *stages_[s].layout, node - first_[s]));
+  }
+
+  template <typename Is>
+  std::vector<int> Find(int stage, const Is& is) const {
+    std::vector<int> found;
+    const std::vector<Instruction>& all = stages_[stage].program->instructions;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (is(all[i])) found.push_back(first_[stage] + static_cast<int>(i));
+    }
+    return found;
+  }
+
+  // Rule 11, of one way between two neighbours.
+  absl::Status Match(int from, Op sends, int to, Op receives) {
+    const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
+    const std::vector<int> sent = Find(from, [&](const Instruction& i) { return i.op == sends; });
+    const std::vector<int> received = Find(to, [&](const Instruction& i) { return i.op == receives; });
+    for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
+      if (At(sent[k]).micro_batch != At(received[k]).micro_batch)
+        return Broken(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
+      if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
+        return Broken(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
+                                       NameOf(a.hidden_type), ", and ", Name(received[k]), " expects ",
+                                       b.hidden_elements, " ", NameOf(b.hidden_type)));
+      meets_[sent[k]] = received[k];
+      meets_[received[k]] = sent[k];
+    }
+    if (sent.size() > received.size())
+      return Broken(11, absl::StrCat(Name(sent[received.size()]), " is received by nobody"));
+    if (sent.size() < received.size())
+      return Broken(11, absl::StrCat("nobody sends what ", Name(received[sent.size()]), " waits for"));
+    return absl::OkStatus();
+  }
+
+  // What goes over all ranks, of a stage and of stage 0: each of its own waits for its counterpart there.
+  absl::Status MatchWorld(int stage) {
+    const auto of_all = [](const Instruction& i) { return i.group == Group::kWorld; };
+    const std::vector<int> first = Find(0, of_all), own = Find(stage, of_all);
+    for (size_t k = 0; k < std::max(first.size(), own.size()); ++k) {
+      if (k < first.size() && k < own.size() && At(first[k]).op == At(own[k]).op) {
+        world_.emplace_back(first[k], own[k]);
+        continue;
+      }
+      const int lone = k < own.size() ? own[k] : first[k];
+      return Broken(11, absl::StrCat(Name(lone), " goes over all ranks, and not all stages take part"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Rule 12. What meets is one node of the graph; `one_` names it by one of its instructions.
+  absl::Status CheckCircles() {
+    const auto count = static_cast<int>(stage_of_.size());
+    one_.resize(count);
+    for (int n = 0; n < count; ++n) one_[n] = std::min(n, meets_[n]);
+    for (const auto& [first, own] : world_) one_[own] = one_[first];
+    before_.resize(count);
+    std::vector<std::vector<int>> behind(count);
+    const auto wait = [&](int node, int other) {
+      before_[one_[node]].push_back(one_[other]);
+      behind[one_[other]].push_back(one_[node]);
+    };
+    for (const int first : first_) AddWaits(first, wait);
+    std::vector<int> left(count), ready;
+    for (int n = 0; n < count; ++n) {
+      left[n] = static_cast<int>(before_[n].size());
+      if (left[n] == 0) ready.push_back(n);
+    }
+    runs_.assign(count, false);
+    while (!ready.empty()) {
+      const int n = ready.back();
+      ready.pop_back();
+      runs_[n] = true;
+      for (const int next : behind[n]) {
+        if (--left[next] == 0) ready.push_back(next);
+      }
+    }
+    for (int n = 0; n < count; ++n) {
+      if (!runs_[n]) return Circle(n);
+    }
+    return absl::OkStatus();
+  }
+
+  // Of each of a stage: its lane, what its program says, and compute before it in the list.
+  template <typename Wait>
+  void AddWaits(int first, const Wait& wait) const {
+    constexpr auto kCompute = static_cast<size_t>(LaneId::kCompute);
+    const auto count = static_cast<int>(stages_[stage_of_[first]].program->instructions.size());
+    std::array<int, kLanes> last{};
+    last.fill(-1);
+    for (int node = first; node < first + count; ++node) {
+      for (const int other : At(node).after) wait(node, first + other);
+      const auto lane = static_cast<size_t>(At(node).lane);
+      if (last[lane] >= 0) wait(node, last[lane]);
+      if (lane != kCompute && last[kCompute] >= 0) wait(node, last[kCompute]);
+      last[lane] = node;
+    }
+  }
+
+  // From one that does not run back to what it waits for, until that comes round.
+  absl::Status Circle(int node) const {
+    std::vector<int> path;
+    while (std::find(path.begin(), path.end(), node) == path.end()) {
+      path.push_back(node);
+      const auto stuck = [this](int other) { return !runs_[other]; };
+      const auto next = std::find_if(before_[node].begin(), before_[node].end(), stuck);
+      FSDPD_CHECK(next != before_[node].end());
+      node = *next;
+    }
+    path.erase(path.begin(), std::find(path.begin(), path.end(), node));
+    std::vector<std::string> names;
+    for (const int each : path) {
+      if (names.size() < kMaxNamed) names.push_back(Name(each));
+    }
+    if (path.size() > kMaxNamed) names.push_back("...");
+    return Broken(12,
+                  absl::StrCat("these wait for each other: ", absl::StrJoin(names, ", which waits for ")));
+  }
+
+  const std::vector<StageProgram>& stages_;
+  std::vector<int> first_;     // By stage: of its instructions among all.
+  std::vector<int> stage_of_;  // By instruction, as all of these.
+  std::vector<int> meets_;     // Its counterpart, or itself.
+  std::vector<std::pair<int, int>> world_;
+  std::vector<int> one_;
+  std::vector<std::vector<int>> before_;
+  std::vector<bool> runs_;
+};
+
+}  // namespace
+
+absl::Status VerifyStages(const std::vector<StageProgram>& stages) { return StagesCheck(stages).Run(); }
+
+}  // namespace fsdpd

@@ -1,0 +1,195 @@
+#include "fsdp/plan/verify/verify_stages.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/program/testing/program_cases.h"
+#include "fsdp/plan/program/testing/program_edits.h"
+#include "fsdp/plan/verify/testing/rehearsal.h"
+#include "fsdp/plan/verify/verify.h"
+
+namespace fsdpd {
+namespace {
+
+struct Staged {
+  Spec spec;
+  std::vector<Layout> layouts;
+  std::vector<Program> programs;
+  std::vector<Program> evaluations;
+
+  absl::Status Verify() const { return VerifyOf(programs); }
+  absl::Status VerifyOf(const std::vector<Program>& of) const {
+    std::vector<StageProgram> stages;
+    for (size_t s = 0; s < of.size(); ++s) stages.push_back({&of[s], &layouts[s]});
+    return VerifyStages(stages);
+  }
+  int Find(int stage, Op op, int micro_batch) const {
+    const std::vector<Instruction>& all = programs[stage].instructions;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Instruction& i) {
+      return i.op == op && i.micro_batch == micro_batch;
+    });
+    EXPECT_NE(found, all.end()) << NameOf(op) << " " << micro_batch;
+    return static_cast<int>(found - all.begin());
+  }
+  Instruction& At(int stage, Op op, int micro_batch) {
+    return programs[stage].instructions[Find(stage, op, micro_batch)];
+  }
+};
+
+// Embedding, four layers, head: two ranks to a stage.
+Staged Compile(Strategy strategy, int stages, int micro_batches,
+               const std::function<void(Spec*)>& change = nullptr) {
+  Staged staged;
+  Spec& spec = staged.spec = PresetSpec("tiny", 2 * stages, 1);
+  std::get<LlamaConfig>(spec.model).layers = 4;
+  spec.precision.compute = DType::kFp32;
+  spec.strategy = strategy;
+  spec.mesh = spec.mesh.WithPipeline(stages);
+  spec.global_batch = 2 * micro_batches;
+  spec.stage_units = BalancedStages(DescribeSpec(spec), stages);
+  if (change) change(&spec);
+  for (const ModelFacts& model : StagesOf(spec)) {
+    staged.layouts.push_back(MakeLayout(model, LayoutOptionsOf(spec)));
+    staged.programs.push_back(CompileProgram(spec, model, staged.layouts.back()));
+    staged.evaluations.push_back(
+        CompileEvaluation(spec, model, staged.layouts.back(), staged.programs.back()));
+  }
+  return staged;
+}
+
+constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
+                                    Strategy::kOptimGradsParams};
+
+TEST(VerifyStages, ProvesEveryNumberOfStagesAndMicroBatches) {
+  for (const Strategy strategy : kStrategies) {
+    for (const int stages : {2, 3, 4, 6}) {
+      for (const int micro_batches : {1, 2, 3, 4, 7}) {
+        const Staged staged = Compile(strategy, stages, micro_batches, Save);
+        for (int s = 0; s < stages; ++s) {
+          EXPECT_EQ(Verify(staged.programs[s], staged.layouts[s], staged.spec), absl::OkStatus());
+          EXPECT_EQ(Verify(staged.evaluations[s], staged.layouts[s], staged.spec), absl::OkStatus());
+        }
+        EXPECT_EQ(staged.Verify(), absl::OkStatus())
+            << NameOf(strategy) << " " << stages << " " << micro_batches;
+        EXPECT_EQ(staged.VerifyOf(staged.evaluations), absl::OkStatus());
+      }
+    }
+  }
+}
+
+TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
+  for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
+    const Staged staged = Compile(strategy, 3, 4);
+    for (int s = 0; s < 3; ++s) {
+      const Outcome right = ByTheBook(staged.layouts[s], staged.spec, ProgramKind::kTraining, 3);
+      for (uint32_t seed = 0; seed < 20; ++seed)
+        EXPECT_TRUE(Rehearse(staged.programs[s], staged.layouts[s], staged.spec, 3, seed) == right)
+            << "stage " << s << " seed " << seed;
+    }
+  }
+}
+
+TEST(VerifyStages, KeepsAsManyMicroBatchesAsThereAreStagesBehind) {
+  const Staged staged = Compile(Strategy::kOptimGrads, 3, 7);
+  for (int s = 0; s < 3; ++s) {
+    int now = 0, most = 0;
+    for (const Instruction& i : staged.programs[s].instructions) {
+      const bool passes = i.op == Op::kForward || i.op == Op::kBackward || i.op == Op::kForwardBackward;
+      if (!passes || i.unit != 0) continue;
+      now += i.op != Op::kBackward;
+      most = std::max(most, now);
+      now -= i.op != Op::kForward;
+    }
+    EXPECT_EQ(most, 3 - s);
+  }
+}
+
+void ExpectBroken(const absl::Status& status, const std::string& rule, const std::string& names) {
+  EXPECT_NE(status.message().find("rule " + rule + ":"), std::string::npos) << status;
+  EXPECT_NE(status.message().find(names), std::string::npos) << status;
+}
+
+TEST(VerifyStages, CatchesASendThatIsMissing) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
+  RemoveInstruction(&staged.programs[0], staged.Find(0, Op::kSend, 1));
+  ExpectBroken(staged.Verify(), "11", "stage 0's");
+  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "10", "comes without Send");
+  staged = Compile(Strategy::kOptimGrads, 2, 3);
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendGrad, 2));
+  ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
+}
+
+TEST(VerifyStages, CatchesAReceiveThatIsMissing) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceive, 2));
+  ExpectBroken(staged.Verify(), "11", "is received by nobody");
+  ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "10", "comes before its Receive");
+}
+
+TEST(VerifyStages, CatchesAnotherOrder) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 3);
+  std::swap(staged.At(0, Op::kSend, 0).micro_batch, staged.At(0, Op::kSend, 2).micro_batch);
+  ExpectBroken(staged.Verify(), "11", "meets stage 1's");
+}
+
+TEST(VerifyStages, CatchesAnotherSize) {
+  Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
+  staged.layouts[1].stage.hidden_elements += 1;
+  ExpectBroken(staged.Verify(), "11", "and stage 1's");
+  staged = Compile(Strategy::kOptimGrads, 3, 2);
+  staged.layouts[2].stage.hidden_type = DType::kBf16;
+  ExpectBroken(staged.Verify(), "11", "expects");
+}
+
+TEST(VerifyStages, CatchesWhatNotAllTakePartIn) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kNorm, -1));
+  ExpectBroken(staged.Verify(), "11", "goes over all ranks");
+}
+
+// Each program by itself is in order.
+TEST(VerifyStages, CatchesACircle) {
+  Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
+  const int grad = staged.Find(0, Op::kReceiveGrad, 0);
+  Instruction& send = staged.At(0, Op::kSend, 0);
+  send.after.insert(send.after.begin(), grad);
+  EXPECT_EQ(Verify(staged.programs[0], staged.layouts[0], staged.spec), absl::OkStatus());
+  ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
+  ExpectBroken(staged.Verify(), "12", "stage 1's");
+}
+
+// A rank whose compute waits where its list says, and sends afterwards, keeps the one behind it for ever.
+TEST(VerifyStages, CatchesASendThatIsSubmittedTooLate) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 1);
+  Program& program = staged.programs[0];
+  const Instruction send = staged.At(0, Op::kSend, 0);
+  const int needs = send.after.front();
+  RemoveInstruction(&program, staged.Find(0, Op::kSend, 0));
+  const auto last = std::find_if(program.instructions.rbegin(), program.instructions.rend(),
+                                 [](const Instruction& i) { return i.op == Op::kBackward; });
+  Instruction late = send;
+  late.after = {needs};
+  InsertInstruction(&program, static_cast<int>(program.instructions.rend() - last), late);
+  ExpectBroken(staged.Verify(), "12", "these wait for each other: ");
+}
+
+TEST(VerifyStages, CatchesMoreInFlightThanThereAreStagesBehind) {
+  Staged staged = Compile(Strategy::kOptimGrads, 3, 4);
+  staged.layouts[0].stage.count = 2;
+  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is due");
+}
+
+TEST(VerifyStages, CatchesStagesOfAnotherCut) {
+  Staged staged = Compile(Strategy::kOptimGrads, 3, 2);
+  staged.layouts.pop_back();
+  staged.programs.pop_back();
+  ExpectBroken(staged.Verify(), "11", "is compiled as stage 0 of 3");
+}
+
+}  // namespace
+}  // namespace fsdpd
