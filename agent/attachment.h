@@ -3,7 +3,8 @@
 // means. What carries the messages is its owner's: gRPC in coordinator_link.h, a simulated network in
 // tests/sim.
 //
-//   Begin -> write what it gives -> { Check -> Welcome, once, or Take ... | Next -> write it -> Written } -> End
+//   Begin -> write what it gives -> { Check -> Welcome, once, or Take ... | Next -> write it -> Written }
+//         -> End
 //
 // Thread safety: none; the owner locks.
 #pragma once

@@ -57,6 +57,8 @@ void Reconciler::PlaceQueued() {
       waits[id] = WaitingForAgents();
       waits[id].set_place(++places[request.device]);
       ahead[request.device] = id;
+    } else if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
+      waits[id] = WaitingForRest(id);
     } else {
       const PlaceDecision decision = Decide(&live, slots, &plans);
       if (live.job.state() != v1::JOB_STATE_QUEUED) {
@@ -90,6 +92,18 @@ std::string Reconciler::WhyHeld(LiveJob* live, v1::Job::Waiting* waiting) {
   if (!WaitsForJobs(live->job)) return "";
   *waiting = WaitingForJobs(live->job, StatesFor(live));
   return AfterReason(live->job, StatesFor(live));
+}
+
+// Of its earlier attempts, where an agent that was lost is back with their ranks: two of them would be alive.
+std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
+  for (auto it = attempts_.lower_bound({id, 0}); it != attempts_.end() && it->first.job == id; ++it) {
+    for (const NodePart& part : it->second.parts) {
+      if (part.stopped || PresenceAt(part.node) == Presence::kLost) continue;
+      return absl::StrCat("waits until what is left of attempt ", it->first.attempt, " on ", part.node,
+                          " has ended");
+    }
+  }
+  return "";
 }
 
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {

@@ -179,6 +179,7 @@ class Reconciler {
   std::string WhyHeld(LiveJob* live, v1::Job::Waiting* waiting);
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
+  std::string WhatIsLeftOf(const std::string& id) const;
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
   void SendLaunch(const v1::Job& job, NodePart* part);

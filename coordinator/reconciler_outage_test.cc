@@ -36,7 +36,28 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHad
   EXPECT_EQ(StateOf("later"), v1::JOB_STATE_QUEUED) << "it passes nobody";
   Attach("a", 1, {{"j", 1}});
   EXPECT_EQ(StopsSent("a").size(), 1u);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "others may know more of it";
   Advance(options_.reattach_grace + absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+}
+
+TEST_F(ReconcilerOutageTest, TheNextAttemptWaitsForWhatIsLeftOfOneWhoseNodeIsBack) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1);
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "its first attempt lives";
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "others need not wait for that";
+  Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2);
 }

@@ -24,6 +24,8 @@ v1::Job::Waiting WaitingBehind(const std::string& ahead);
 // Until the date `until`, since its last attempt failed.
 v1::Job::Waiting WaitingForTime(absl::Time until);
 v1::Job::Waiting WaitingForPlan();
+// What is left of its last attempt takes its leave.
+v1::Job::Waiting WaitingForRest(const std::string& id);
 // After the coordinator's start.
 v1::Job::Waiting WaitingForAgents();
 v1::Job::Waiting WaitingToBeResumed(const std::string& id);
