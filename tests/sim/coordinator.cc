@@ -1,0 +1,228 @@
+#include "tests/sim/coordinator.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/admission.h"
+#include "coordinator/slot_count.h"
+#include "coordinator/sqlite_store.h"
+#include "fsdp/plan/plan.h"
+
+namespace fsdpd::sim {
+namespace {
+
+// A plan is a function of these: runs of one process share them, as each takes some milliseconds.
+Plan PlanOnce(const v1::JobSpec& spec, int64_t budget, const std::vector<std::string>& unread) {
+  static auto& plans = *new std::map<std::string, Plan>;
+  const std::string key = absl::StrCat(budget, "/", spec.SerializeAsString());
+  auto it = plans.find(key);
+  if (it == plans.end()) it = plans.emplace(key, MakePlan(spec, budget, unread)).first;
+  return it->second;
+}
+
+ReconcilerOptions OptionsWith(absl::Duration tick) {
+  ReconcilerOptions options;
+  options.tick = tick;
+  return options;
+}
+
+}  // namespace
+
+// One process of the coordinator, as Server::Parts has it.
+struct CoordinatorLife {
+  CoordinatorLife(Coordinator* owner, std::unique_ptr<StateStore> opened)
+      : store(std::move(opened)),
+        nodes(store->generation(), &owner->clock_),
+        logs(&nodes),
+        admission([this] { return IdleSlots(nodes.Snapshot()); }, PlanOnce),
+        reconciler(OptionsWith(owner->tick_),
+                   {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
+                    [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); }}),
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &owner->clock_,
+              [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
+
+  std::unique_ptr<StateStore> store;
+  NodeRegistry nodes;
+  Rendezvous rendezvous;
+  JobBoard board;
+  LogRelay logs;
+  TraceRelay traces;
+  Admission admission;
+  Reconciler reconciler;
+  JobService jobs;
+  std::vector<std::shared_ptr<Stream>> streams;
+};
+
+Coordinator::Coordinator(World* world, Referee* referee, std::string state_dir)
+    : world_(world),
+      referee_(referee),
+      state_dir_(std::move(state_dir)),
+      tick_(absl::Milliseconds(100 * (1 + world->dice.Below(3)))),
+      clock_(world),
+      disk_(world) {}
+
+Coordinator::~Coordinator() = default;
+
+void Coordinator::Start() {
+  if (life_ != nullptr) return;
+  if (disk_.dead()) disk_.Revive();
+  auto opened = SqliteStore::Open(state_dir_);
+  absl::Status status = opened.status();
+  if (opened.ok()) {
+    auto store = std::make_unique<JudgedStore>(*std::move(opened), referee_, [this] { return disk_.dead(); });
+    StateStore* const stored = store.get();
+    life_ = std::make_shared<CoordinatorLife>(this, std::move(store));
+    referee_->CoordinatorBegins(stored, /*counted=*/!disk_.full());
+    status = life_->reconciler.Load();
+    if (!status.ok()) life_ = nullptr;
+  }
+  if (life_ != nullptr && disk_.dead()) return Bury();
+  if (!status.ok()) {
+    world_->Tell("the coordinator does not start: ", absl::StatusCodeToString(status.code()));
+    if (!disk_.dead() && (absl::IsDataLoss(status) || absl::IsInternal(status)))
+      world_->Violate(absl::StrCat("the coordinator does not start: ", status.ToString()));
+    return world_->After(absl::Seconds(2), [this] { Start(); });
+  }
+  world_->Tell("the coordinator starts");
+  TickSoon(tick_);
+}
+
+void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {
+  Stream::Host host;
+  host.parts = {&life_->nodes, &life_->reconciler, &life_->rendezvous, &life_->logs, &life_->traces};
+  host.changed = [this] {
+    AfterUse();
+    TickSoon(absl::Milliseconds(2));
+  };
+  host.opened = [this](const std::string& node, int64_t epoch) { referee_->StreamOpened(node, epoch); };
+  host.heard = [this](const std::string& node, int64_t) { referee_->Heard(node); };
+  stream->Accept(std::move(host));
+  life_->streams.push_back(stream);
+}
+
+void Coordinator::TickSoon(absl::Duration wait) {
+  if (life_ == nullptr) return;
+  absl::Time when = world_->now() + wait;
+  if (still()) when = std::max(when, still_until_);
+  if (when >= next_tick_) return;
+  next_tick_ = when;
+  world_->After(when - world_->now(), life_, std::function<void(CoordinatorLife*)>([this](CoordinatorLife*) {
+                  if (next_tick_ > world_->now()) return;  // Another one came before.
+                  next_tick_ = absl::InfiniteFuture();
+                  if (!still()) Tick();
+                  TickSoon(tick_);
+                }));
+}
+
+void Coordinator::Tick() {
+  busy_ = true;
+  life_->reconciler.RunOnce();
+  busy_ = false;
+  AfterUse();
+}
+
+// What was to be sent before the machine died is on its way already.
+void Coordinator::AfterUse() {
+  if (life_ == nullptr || busy_) return;
+  if (disk_.dead()) return Bury();
+  auto& streams = life_->streams;
+  streams.erase(
+      std::remove_if(streams.begin(), streams.end(), [](const auto& each) { return !each->open_there(); }),
+      streams.end());
+  for (const auto& stream : streams) stream->Flush();
+  referee_->AfterTick(&life_->board);
+}
+
+bool Coordinator::Call(const std::function<void(JobService* service)>& call) {
+  if (life_ == nullptr || still()) return false;
+  busy_ = true;
+  call(&life_->jobs);
+  busy_ = false;
+  const bool answered = !disk_.dead();
+  AfterUse();
+  TickSoon(absl::Milliseconds(2));
+  return answered;
+}
+
+void Coordinator::Kill() {
+  if (life_ == nullptr) return;
+  disk_.Die();
+  Bury();
+}
+
+void Coordinator::KillInAWrite(int operations) {
+  if (life_ == nullptr) return;
+  disk_.DieAfter(operations, [this] {
+    if (life_ == nullptr) return;
+    for (const auto& stream : life_->streams) stream->Flush();
+  });
+}
+
+void Coordinator::Bury() {
+  world_->Tell("the coordinator dies");
+  referee_->CoordinatorEnds();
+  const std::shared_ptr<CoordinatorLife> life = std::exchange(life_, nullptr);
+  for (const auto& stream : life->streams) stream->CoordinatorDied();
+  next_tick_ = absl::InfiniteFuture();
+  still_until_ = world_->now();
+  life->streams.clear();
+  world_->After(absl::ZeroDuration(), [life] {});  // It may be in the middle of a call.
+  world_->After(world_->dice.Between(absl::Milliseconds(300), absl::Seconds(25)), [this] { Start(); });
+}
+
+void Coordinator::Stop() {
+  if (life_ == nullptr || still()) return;
+  world_->Tell("the coordinator is told to end");
+  const std::shared_ptr<CoordinatorLife> life = std::exchange(life_, nullptr);
+  referee_->CoordinatorEnds();
+  life->board.Close();
+  for (const auto& stream : life->streams) stream->CloseByCoordinator(absl::UnavailableError("it stops"));
+  life->reconciler.Stop();
+  next_tick_ = absl::InfiniteFuture();
+  world_->After(world_->dice.Between(absl::Milliseconds(300), absl::Seconds(25)), [this] { Start(); });
+}
+
+void Coordinator::StandStill(absl::Duration time) {
+  if (life_ == nullptr) return;
+  world_->Tell("the coordinator stands still for ", absl::FormatDuration(time));
+  still_until_ = std::max(still_until_, world_->now() + time);
+  // It ticks before it reads what has come meanwhile.
+  world_->After(time, life_, std::function<void(CoordinatorLife*)>([this](CoordinatorLife* life) {
+                  if (still()) return;
+                  Tick();
+                  if (life_.get() != life) return;
+                  const auto streams = life_->streams;
+                  for (const auto& stream : streams) stream->Kick();
+                  TickSoon(tick_);
+                }));
+}
+
+void Coordinator::Heal() {
+  SetDiskFull(false);
+  if (!still()) return;
+  still_until_ = world_->now();
+  Tick();
+  if (life_ == nullptr) return;
+  const auto streams = life_->streams;
+  for (const auto& stream : streams) stream->Kick();
+  TickSoon(tick_);
+}
+
+void Coordinator::SetDiskFull(bool full) {
+  if (full == disk_.full()) return;
+  world_->Tell(full ? "the disk is full" : "the disk has room");
+  disk_.SetFull(full);
+}
+
+JobBoard* Coordinator::board() { return life_ == nullptr ? nullptr : &life_->board; }
+
+std::vector<std::string> Coordinator::CordonedNodes() const {
+  std::vector<std::string> names;
+  if (life_ == nullptr) return names;
+  for (const auto& [name, cordon] : life_->reconciler.cordons().All()) names.push_back(name);
+  return names;
+}
+
+}  // namespace fsdpd::sim

@@ -1,0 +1,315 @@
+#include "tests/sim/referee.h"
+
+#include <absl/strings/match.h>
+
+#include <utility>
+
+#include "base/limits.h"
+
+namespace fsdpd::sim {
+namespace {
+
+constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs);
+constexpr absl::Duration kReattach = absl::Seconds(15);
+
+std::string Name(v1::JobState state) { return v1::JobState_Name(state).substr(sizeof("JOB_STATE_") - 1); }
+
+bool Ended(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+// From each state those that may follow, as docs/fsdpctl.md tells people.
+const std::map<v1::JobState, std::set<v1::JobState>>& Edges() {
+  static const auto& edges = *new std::map<v1::JobState, std::set<v1::JobState>>{
+      {v1::JOB_STATE_QUEUED,
+       {v1::JOB_STATE_STARTING, v1::JOB_STATE_CANCELLED, v1::JOB_STATE_FAILED, v1::JOB_STATE_PAUSED}},
+      {v1::JOB_STATE_STARTING,
+       {v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_STOPPING, v1::JOB_STATE_CANCELLING,
+        v1::JOB_STATE_PAUSING}},
+      {v1::JOB_STATE_RUNNING,
+       {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_STOPPING, v1::JOB_STATE_CANCELLING, v1::JOB_STATE_PAUSING}},
+      {v1::JOB_STATE_STOPPING,
+       {v1::JOB_STATE_QUEUED, v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLING, v1::JOB_STATE_PAUSING}},
+      {v1::JOB_STATE_CANCELLING, {v1::JOB_STATE_CANCELLED}},
+      {v1::JOB_STATE_PAUSING, {v1::JOB_STATE_PAUSED, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_CANCELLING}},
+      {v1::JOB_STATE_PAUSED, {v1::JOB_STATE_QUEUED, v1::JOB_STATE_CANCELLED}},
+      {v1::JOB_STATE_FAILED, {}},     // But for a retry.
+      {v1::JOB_STATE_CANCELLED, {}},  // But for a retry.
+      {v1::JOB_STATE_SUCCEEDED, {}},
+  };
+  return edges;
+}
+
+}  // namespace
+
+bool Referee::Has(const Asked& asked, const std::string& id, const std::string& what) {
+  const auto it = asked.find(id);
+  return it != asked.end() && it->second.count(what) != 0;
+}
+
+void Referee::CoordinatorBegins(StateStore* store, bool counted) {
+  life_began_ = world_->now();
+  // A life that could write nothing has left no trace, and its epochs may come again.
+  if (!counted_) newest_epoch_ = epoch_before_;
+  epoch_before_ = newest_epoch_;
+  counted_ = counted;
+  heard_.clear();
+  shown_.clear();
+  revisions_.clear();
+  CheckStore(store);
+}
+
+void Referee::CoordinatorEnds() { watches_.clear(); }
+
+// No job that was acknowledged is lost, and none has become what it was not.
+void Referee::CheckStore(StateStore* store) {
+  for (auto& [id, copy] : copies_) {
+    const absl::StatusOr<v1::Job> job = store->Get(id);
+    if (!job.ok() && !absl::IsNotFound(job.status()))
+      return world_->Violate(absl::StrCat("job ", id, " cannot be read: ", job.status().ToString()));
+    std::optional<std::string> bytes;
+    if (job.ok()) bytes = job->SerializeAsString();
+    bool expected = bytes == copy.known;
+    for (const auto& perhaps : copy.perhaps) expected |= bytes == perhaps;
+    if (!expected)
+      return world_->Violate(
+          absl::StrCat("after a restart job ", id, " is ",
+                       job.ok() ? absl::StrCat(Name(job->state()), " of revision ", job->revision()) : "lost",
+                       ", which is not what was stored"));
+    copy.known = bytes;
+    copy.perhaps.clear();
+  }
+}
+
+void Referee::StreamOpened(const std::string& node, int64_t epoch) {
+  if (epoch <= newest_epoch_)
+    world_->Violate(absl::StrCat("epoch ", epoch, " of ", node, " is not newer than ", newest_epoch_));
+  newest_epoch_ = std::max(newest_epoch_, epoch);
+  Heard(node);
+}
+
+void Referee::Heard(const std::string& node) { heard_[node] = world_->now(); }
+
+// Whether the coordinator may hold it to be lost.
+bool Referee::Silent(const std::string& node) const {
+  const auto it = heard_.find(node);
+  return it == heard_.end() ? world_->now() - life_began_ >= kReattach
+                            : world_->now() - it->second >= kLostAfter;
+}
+
+void Referee::AfterTick(JobBoard* board) {
+  for (const auto& job : board->Live()) {
+    std::shared_ptr<JobWatch>& watch = watches_[job->id()];
+    if (watch == nullptr) watch = board->Watch(job->id(), /*after_revision=*/-1);
+  }
+  for (auto it = watches_.begin(); it != watches_.end();) {
+    v1::WatchJobResponse update;
+    JobWatch::Got got = JobWatch::Got::kEnd;
+    while (it->second != nullptr &&
+           (got = it->second->Next(absl::ZeroDuration(), &update)) == JobWatch::Got::kUpdate) {
+      if (update.has_job()) CheckShown(update.job());
+    }
+    it = got == JobWatch::Got::kEnd ? watches_.erase(it) : std::next(it);
+  }
+  for (const auto& live : board->Live()) {
+    v1::Job job = *live;
+    board->AddWaiting(&job);
+    const bool waits = job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_PAUSED;
+    if (waits && job.waiting().code() == v1::Job::Waiting::CODE_UNSPECIFIED)
+      world_->Violate(
+          absl::StrCat("job ", job.id(), " is ", Name(job.state()), " and does not say why it waits"));
+  }
+}
+
+void Referee::CheckShown(const v1::Job& job) {
+  const auto before = shown_.find(job.id());
+  if (before != shown_.end() && before->second != job.state()) {
+    v1::JobState from = before->second;
+    // One that is tried again may be launched before anybody has looked.
+    if (Ended(from) && Has(asked_, job.id(), "retry")) from = v1::JOB_STATE_QUEUED;
+    if (from != job.state() && Edges().at(from).count(job.state()) == 0)
+      world_->Violate(absl::StrCat("job ", job.id(), " goes from ", Name(from), " to ", Name(job.state())));
+  }
+  if (before == shown_.end() || before->second != job.state())
+    world_->Tell("job ", job.id(), " attempt=", job.attempt(), " is ", Name(job.state()), ": ", job.reason());
+  if (revisions_[job.id()] > job.revision())
+    world_->Violate(absl::StrCat("job ", job.id(), " goes back from revision ", revisions_[job.id()], " to ",
+                                 job.revision()));
+  revisions_[job.id()] = job.revision();
+  shown_[job.id()] = job.state();
+  if (job.state() == v1::JOB_STATE_CANCELLING && !Has(asked_, job.id(), "cancel"))
+    world_->Violate(absl::StrCat("job ", job.id(), " is cancelled, which nobody asked for"));
+  if (job.state() == v1::JOB_STATE_PAUSED && !Has(asked_, job.id(), "pause"))
+    world_->Violate(absl::StrCat("job ", job.id(), " is paused, which nobody asked for"));
+  for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
+    if (ranks_->Saved(job.spec().checkpoint().dir()).count(saved.step()) == 0)
+      world_->Violate(
+          absl::StrCat("job ", job.id(), " has a checkpoint of step ", saved.step(), ", which is not"));
+  }
+}
+
+void Referee::Stored(const v1::Job& job, bool sure) {
+  counted_ |= sure;
+  Copy& copy = copies_[job.id()];
+  const std::string bytes = job.SerializeAsString();
+  if (sure) {
+    copy.known = bytes;
+    copy.perhaps.clear();
+  } else {
+    copy.perhaps.push_back(bytes);
+  }
+  if (job.state() == v1::JOB_STATE_STARTING && job.attempt() > copy.launched) {
+    copy.launched = job.attempt();
+    CheckLaunch(job);
+  }
+  if (Ended(job.state()) && sure) CheckEnd(job);
+}
+
+void Referee::Deleted(const std::string& id, bool sure) {
+  counted_ |= sure;
+  Copy& copy = copies_[id];
+  if (!sure) return copy.perhaps.push_back(std::nullopt);
+  if (!Has(asked_, id, "delete"))
+    world_->Violate(absl::StrCat("job ", id, " is deleted, which nobody asked for"));
+  copy.known = std::nullopt;
+  copy.perhaps.clear();
+}
+
+void Referee::CheckLaunch(const v1::Job& job) {
+  std::set<std::string>& silent = silent_at_launch_[{job.id(), job.attempt()}];
+  for (const auto& [node, slots] : slots_) {
+    if (Silent(node)) silent.insert(node);
+  }
+  if (cancelled_.count(job.id()) != 0)
+    world_->Violate(absl::StrCat("job ", job.id(), " is launched after its cancel was acknowledged"));
+  if (held_.count(job.id()) != 0)
+    world_->Violate(absl::StrCat("job ", job.id(), " is launched after its pause was acknowledged"));
+  for (const v1::Job::Placement& placement : job.placements()) {
+    if (cordoned_.count(placement.node()) != 0)
+      world_->Violate(
+          absl::StrCat("job ", job.id(), " is placed on ", placement.node(), ", which is cordoned"));
+  }
+}
+
+void Referee::CheckEnd(const v1::Job& job) {
+  for (const auto& rank : ranks_->Alive()) {
+    if (rank->id().of.job_id == job.id() && !Silent(rank->node()))
+      world_->Violate(absl::StrCat("job ", job.id(), " has ended and ", ToString(rank->id()), " lives on ",
+                                   rank->node()));
+  }
+  if (job.state() == v1::JOB_STATE_CANCELLED && !Has(asked_, job.id(), "cancel"))
+    world_->Violate(absl::StrCat("job ", job.id(), " was cancelled, which nobody asked for"));
+  if (job.state() != v1::JOB_STATE_SUCCEEDED) return;
+  int world = 0;
+  for (const v1::Job::Placement& placement : job.placements()) world += placement.ranks();
+  const int finished = ranks_->Finished({job.id(), job.attempt()});
+  if (finished != world)
+    world_->Violate(absl::StrCat("job ", job.id(), " has succeeded, and ", finished, " of ", world,
+                                 " ranks have finished"));
+}
+
+void Referee::Begun(const RankLife& rank) {
+  const RankId id = rank.id();
+  if (!begun_.insert({id.of, id.rank}).second)
+    world_->Violate(absl::StrCat(ToString(id), " begins for a second time"));
+  int on_node = 0;
+  for (const auto& other : ranks_->Alive()) {
+    if (other->node() == rank.node()) ++on_node;
+    if (other.get() == &rank) continue;
+    if (other->node() == rank.node() && other->device() == rank.device())
+      world_->Violate(absl::StrCat("two ranks have device ", rank.device(), " of ", rank.node(), ": ",
+                                   ToString(id), ", ", ToString(other->id())));
+    if (other->id().of.job_id != id.of.job_id || other->id().of.attempt == id.of.attempt) continue;
+    const RankLife& older = other->id().of < id.of ? *other : rank;
+    const AttemptId newer = other->id().of < id.of ? id.of : other->id().of;
+    if (silent_at_launch_[newer].count(older.node()) == 0)
+      world_->Violate(absl::StrCat("two attempts live: ", ToString(older.id()), " on ", older.node(),
+                                   ", which was there, and attempt ", newer.attempt));
+  }
+  if (on_node > slots_.at(rank.node()))
+    world_->Violate(
+        absl::StrCat(rank.node(), " has ", on_node, " ranks and ", slots_.at(rank.node()), " slots"));
+}
+
+void Referee::AsksFor(const std::string& id, const std::string& what) {
+  asked_[id].insert(what);
+  if (what == "retry") cancelled_.erase(id);
+  if (what == "resume" || what == "retry") held_.erase(id);
+}
+
+void Referee::Submitted(const std::string& request_id, const v1::Job& job) {
+  const auto [it, first] = requests_.emplace(request_id, job.id());
+  if (it->second != job.id())
+    world_->Violate(absl::StrCat("request ", request_id, " made job ", it->second, " and job ", job.id()));
+  if (first && (copies_.count(job.id()) == 0 || !copies_[job.id()].known.has_value()) && !IsDeleted(job.id()))
+    world_->Violate(absl::StrCat("job ", job.id(), " is acknowledged before it is stored"));
+}
+
+void Referee::Answered(const std::string& what, const v1::Job& job) {
+  // A cancel that a full disk kept from being stored says so, and is forgotten by a crash.
+  if (absl::StrContains(job.reason(), "not on disk yet")) return;
+  const v1::JobState state = job.state();
+  if (what == "cancel" && !Ended(state) && state != v1::JOB_STATE_CANCELLING)
+    world_->Violate(absl::StrCat("a cancel of ", job.id(), " leaves it ", Name(state)));
+  if (what == "cancel" && (state == v1::JOB_STATE_CANCELLING || state == v1::JOB_STATE_CANCELLED))
+    cancelled_.insert(job.id());
+  if (what == "pause" && (state == v1::JOB_STATE_PAUSING || state == v1::JOB_STATE_PAUSED))
+    held_.insert(job.id());
+}
+
+std::vector<std::string> Referee::Accepted() const {
+  std::vector<std::string> ids;
+  for (const auto& [request, id] : requests_) ids.push_back(id);
+  return ids;
+}
+
+// --- The store ---------------------------------------------------------------------------------------------
+
+void JudgedStore::Tell(const v1::Job& job, bool ok) {
+  if (dead_()) return referee_->Stored(job, /*sure=*/false);
+  if (ok) referee_->Stored(job, /*sure=*/true);
+}
+
+absl::StatusOr<Inserted> JudgedStore::Insert(const v1::Job& job) {
+  absl::StatusOr<Inserted> inserted = store_->Insert(job);
+  Tell(job, inserted.ok() && inserted->created);
+  return inserted;
+}
+
+absl::Status JudgedStore::Update(const v1::Job& job) {
+  const absl::Status status = store_->Update(job);
+  Tell(job, status.ok());
+  return status;
+}
+
+absl::Status JudgedStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  const absl::Status status = store_->UpdateAll(jobs);
+  for (const v1::Job* job : jobs) Tell(*job, status.ok());
+  return status;
+}
+
+absl::Status JudgedStore::Delete(const std::string& id) {
+  const absl::Status status = store_->Delete(id);
+  if (dead_() || status.ok()) referee_->Deleted(id, !dead_());
+  return status;
+}
+
+absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
+  const absl::Status status = store_->SetCordon(node, cordon);
+  if (status.ok() && !dead_()) referee_->Wrote();
+  return status;
+}
+
+absl::Status JudgedStore::RemoveCordon(const std::string& node) {
+  const absl::Status status = store_->RemoveCordon(node);
+  if (status.ok() && !dead_()) referee_->Wrote();
+  return status;
+}
+
+absl::StatusOr<std::vector<std::string>> JudgedStore::ForgetEnded(const Retention& retention, absl::Time now,
+                                                                  int limit) {
+  return store_->ForgetEnded(retention, now, limit);
+}
+
+}  // namespace fsdpd::sim

@@ -1,0 +1,122 @@
+// What must hold at every moment of a run, judged from outside: by what the store was told and has, by what
+// watchers of the coordinator are shown, by what its clients were answered, and by which ranks are alive in
+// truth. Its rules are written down here anew; none asks the code that it judges.
+//
+// The first that does not hold ends the run (World::Violate).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/job_watch.h"
+#include "coordinator/state_store.h"
+#include "tests/sim/ranks.h"
+#include "tests/sim/world.h"
+
+namespace fsdpd::sim {
+
+class Referee {
+ public:
+  Referee(World* world, std::map<std::string, int> slots) : world_(world), slots_(std::move(slots)) {}
+  void Watch(const Ranks* ranks) { ranks_ = ranks; }
+
+  // --- Coordinator ---
+  void CoordinatorBegins(StateStore* store, bool counted);
+  void CoordinatorEnds();
+  void StreamOpened(const std::string& node, int64_t epoch);
+  void Heard(const std::string& node);
+  void AfterTick(JobBoard* board);
+
+  // --- Store. `sure`: false when the machine died meanwhile. ---
+  void Stored(const v1::Job& job, bool sure);
+  void Deleted(const std::string& id, bool sure);
+  void Wrote() { counted_ = true; }  // Something else.
+
+  // --- Ranks ---
+  void Begun(const RankLife& rank);
+
+  // --- Clients: what they ask, and what they are answered ---
+  void AsksFor(const std::string& id, const std::string& what);
+  void Submitted(const std::string& request_id, const v1::Job& job);
+  void Answered(const std::string& what, const v1::Job& job);
+  void Cordoned(const std::string& node, bool on) {
+    cordoned_.erase(node);
+    if (on) cordoned_.insert(node);
+  }
+
+  bool IsDeleted(const std::string& id) const { return Has(asked_, id, "delete"); }
+  std::vector<std::string> Accepted() const;
+
+ private:
+  struct Copy {
+    std::optional<std::string> known;                 // Bytes on disk; none: it is not there.
+    std::vector<std::optional<std::string>> perhaps;  // Or any of these.
+    int launched = 0;                                 // Newest attempt.
+  };
+  using Asked = std::map<std::string, std::set<std::string>>;
+  static bool Has(const Asked& asked, const std::string& id, const std::string& what);
+
+  void CheckStore(StateStore* store);
+  void CheckShown(const v1::Job& job);
+  void CheckLaunch(const v1::Job& job);
+  void CheckEnd(const v1::Job& job);
+  bool Silent(const std::string& node) const;
+
+  World* const world_;
+  const std::map<std::string, int> slots_;
+  const Ranks* ranks_ = nullptr;
+  std::map<std::string, Copy> copies_;
+  std::map<std::string, v1::JobState> shown_;
+  std::map<std::string, int64_t> revisions_;
+  std::map<std::string, std::shared_ptr<JobWatch>> watches_;
+  Asked asked_;                                  // Ever.
+  std::set<std::string> cancelled_, held_;       // Answered so, and nobody has asked for more since.
+  std::map<std::string, std::string> requests_;  // Request id -> job.
+  std::set<std::string> cordoned_;
+  std::set<std::pair<AttemptId, int>> begun_;
+  std::map<AttemptId, std::set<std::string>> silent_at_launch_;
+  std::map<std::string, absl::Time> heard_;  // In this life of the coordinator.
+  absl::Time life_began_;
+  int64_t newest_epoch_ = 0;
+  int64_t epoch_before_ = 0;  // This life.
+  bool counted_ = true;       // Its generation is on disk.
+};
+
+// The store of a run: what it answers is what the referee goes by.
+class JudgedStore : public StateStore {
+ public:
+  // `dead`: the machine has died in the middle of a call.
+  JudgedStore(std::unique_ptr<StateStore> store, Referee* referee, std::function<bool()> dead)
+      : store_(std::move(store)), referee_(referee), dead_(std::move(dead)) {}
+
+  int64_t generation() const override { return store_->generation(); }
+  absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& id,
+                                                     const v1::JobSpec& spec) override {
+    return store_->FindRequest(id, spec);
+  }
+  absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
+  absl::Status Update(const v1::Job& job) override;
+  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
+  absl::Status Delete(const std::string& id) override;
+  absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                       int limit) override;
+  absl::StatusOr<v1::Job> Get(const std::string& id) override { return store_->Get(id); }
+  absl::StatusOr<JobPage> List(const JobQuery& query) override { return store_->List(query); }
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
+  absl::Status RemoveCordon(const std::string& node) override;
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
+
+ private:
+  void Tell(const v1::Job& job, bool ok);
+
+  const std::unique_ptr<StateStore> store_;
+  Referee* const referee_;
+  const std::function<bool()> dead_;
+};
+
+}  // namespace fsdpd::sim
