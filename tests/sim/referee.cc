@@ -193,7 +193,10 @@ void Referee::CheckLaunch(const v1::Job& job) {
 }
 
 void Referee::CheckEnd(const v1::Job& job) {
+  const std::set<std::string>& unknown = silent_at_launch_[{job.id(), job.attempt()}];
   for (const auto& rank : ranks_->Alive()) {
+    // What came back during a later attempt takes its leave beside it.
+    if (rank->id().of.attempt < job.attempt() && unknown.count(rank->node()) != 0) continue;
     if (rank->id().of.job_id == job.id() && !Silent(rank->node()))
       world_->Violate(absl::StrCat("job ", job.id(), " has ended and ", ToString(rank->id()), " lives on ",
                                    rank->node()));

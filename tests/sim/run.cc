@@ -87,13 +87,7 @@ Cluster::Cluster(uint64_t seed, bool verbose)
       ranks_(&world_, [this](const RankLife& rank) { referee_.Begun(rank); }),
       coordinator_(&world_, &referee_, dir_.File("state")) {
   world_.set_verbose(verbose);
-  TakeLog([this](Severity, absl::string_view line) {
-    std::string text(line);
-    // The folder has another name each time.
-    for (size_t at; (at = text.find(dir_.path())) != std::string::npos;)
-      text.replace(at, dir_.path().size(), "DIR");
-    world_.Tell("  ", text);
-  });
+  TakeLog([this](Severity, absl::string_view line) { world_.Tell("  ", line); });
   referee_.Watch(&ranks_);
   std::vector<std::string> names;
   for (const auto& [name, slots] : slots_) {
