@@ -75,9 +75,9 @@ void Stream::Arrived(v1::AgentMessage message) {
       host_.opened(node_, epoch());
     }
   } else {
-    host_.heard(node_, epoch());
     const int64_t said = message.epoch();
     status = session_->Take(&message);
+    if (status.ok()) host_.heard(node_, epoch());
     if (status.ok() && said != epoch())
       world_->Violate(absl::StrCat("a message of epoch ", said, " is taken on a stream of epoch ", epoch()));
   }
