@@ -163,6 +163,10 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
       ->check(NotEmpty())
       ->type_name("JOB[,JOB]")
       ->allow_extra_args(false);
+  submit->add_flag(
+      "--preemptible", line->preemptible,
+      "It may be told to save and leave for a job of a higher priority, and goes on by itself when "
+      "there is room; needs a checkpoint.dir");
 }
 
 void AddSpecCommands(CLI::App* app, CommandLine* line) {

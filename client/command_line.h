@@ -48,6 +48,7 @@ struct CommandLine {
   std::string request_id;                 // submit; empty: one is made.
   std::string from;                       // submit; JOB or JOB@STEP, or empty.
   std::vector<std::string> after;         // submit; ids
+  bool preemptible = false;               // submit
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 

@@ -382,6 +382,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
+  if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");

@@ -259,6 +259,8 @@ TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
   job.mutable_after(0)->set_succeeded(true);
   job.add_after()->set_job("b-2");
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nafter:     a-1 (succeeded), b-2\n"));
+  job.set_preemptible(true);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\npreemptible: by jobs of a higher priority\n"));
 }
 
 TEST(JobText, DescribeShowsTheNewestCheckpointsAndWhatTheAttemptBeganFrom) {

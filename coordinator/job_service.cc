@@ -63,7 +63,8 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
 
 // `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
 bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
-  return std::equal(request.after().begin(), request.after().end(), job.after().begin(), job.after().end(),
+  return request.preemptible() == job.preemptible() &&
+         std::equal(request.after().begin(), request.after().end(), job.after().begin(), job.after().end(),
                     [](const std::string& id, const v1::Job::After& after) { return id == after.job(); });
 }
 
@@ -80,6 +81,7 @@ v1::Job NewJob(const std::string& id, const std::string& submitter, const v1::Su
   KeepPlan(examined.plan, examined.open, &job);
   job.set_request_id(request.request_id());
   job.set_submitter(submitter);
+  job.set_preemptible(request.preemptible());
   auto* event = job.add_events();
   event->set_unix_nanos(job.create_unix_nanos());
   event->set_state(job.state());
@@ -146,6 +148,11 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec(), request.request_id()));
   faults.insert(faults.end(), taken.begin(), taken.end());
   if (HasErrors(faults)) return BadSpec(faults);
+  if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
+    return BadField(
+        "preemptible",
+        "needs a checkpoint.dir in the spec: without one all that the job has trained would be lost");
+  }
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kInsertTries; ++tries) {
     const std::string id = parts_.new_id(request.spec().name());

@@ -74,6 +74,8 @@ void Reconciler::PlaceQueued() {
       // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
       // nobody passes it any more.
       if (decision.possible || !lease_.Settled()) {
+        if (decision.possible && lease_.Settled())
+          reason += MakeRoom(live.job, RequestAgain(live.job), slots);
         ahead[request.device] = id;
         waits[id].set_place(++places[request.device]);
       } else {

@@ -34,6 +34,7 @@
 #include "coordinator/node_registry.h"
 #include "coordinator/node_strikes.h"
 #include "coordinator/placer.h"
+#include "coordinator/preemption.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/state_store.h"
 #include "coordinator/verdict.h"
@@ -154,6 +155,11 @@ class Reconciler {
   void TendAwaiting();
   absl::Status TakeNews(LiveJob* live, const AfterNews& news);
   absl::Status ReleaseAwaiting(const v1::Job& deleted);
+
+  // Preempting (preempting.cc).
+  std::string MakeRoom(const v1::Job& head, const PlaceRequest& request, const std::vector<NodeSlots>& slots);
+  std::vector<Occupant> Occupants(int64_t priority) const;
+  absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
 
   // A tick's parts.
   void BeginTick();

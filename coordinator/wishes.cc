@@ -96,6 +96,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
+        job->mutable_pause()->clear_preempted_by();
         job->mutable_pause()->clear_unconfirmed();  // The next tick says anew why it waits, in place of this.
         if (again && !shorter) return;
         job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
@@ -129,8 +130,8 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
 // REQUIRES: PAUSED.
 absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
   const int64_t step = live->job.pause().step();
-  const std::string from =
-      step > 0 ? absl::StrCat("resumed, to go on after step ", step) : std::string("resumed");
+  const char* how = live->job.pause().preempted_by().empty() ? "resumed" : "waits for slots again";
+  const std::string from = step > 0 ? absl::StrCat(how, ", to go on after step ", step) : std::string(how);
   live->not_before = absl::InfinitePast();
   return Commit(live, JobEvent::kResume, With(from, reason));
 }

@@ -172,3 +172,26 @@ def test_a_queued_job_is_held_until_it_is_resumed_and_one_without_checkpoints_tr
     cluster.wait_state(held, "SUCCEEDED")
     assert "it has succeeded" in cluster.ctl("resume", held).expect(7).err
     assert cluster.ctl("pause", "nobody").expect(4).err
+
+
+def test_a_job_of_a_higher_priority_gets_the_slots_of_one_that_agreed_and_that_goes_on_by_itself(cluster, tmp_path):
+    low = saving(tmp_path, checkpoint={"every_steps": None}, name="low", train={"steps": ENDLESS},
+                 restart={"max_attempts": 1})
+    low = cluster.ctl("submit", "-f", cluster.write_spec(low), "--preemptible").expect(0).out.strip()
+    cluster.wait_step(low, 7)
+    equal = cluster.submit(spec(steps=2, name="equal"))
+    high = cluster.submit(spec(steps=2, name="high", priority=5))
+    cluster.wait_state(high, "SUCCEEDED")
+    cluster.wait_step(low, 7)
+    job = cluster.wait_state(low, "RUNNING")
+    assert job.restored.step >= 7 and job.attempt == 2, "of one that may have one attempt"
+    assert any(f"job {high}, of priority 5, gets its slots" in text for text in messages(job)), messages(job)
+    assert cluster.state(equal) == "QUEUED", "who gave way keeps its place"
+    assert "preemptible: by jobs" in cluster.ctl("describe", low).expect(0).out
+    cluster.cancel(low)
+    cluster.wait_state(equal, "SUCCEEDED")
+
+
+def test_a_job_that_saves_nothing_is_not_preemptible(cluster):
+    refused = cluster.ctl("submit", "-f", cluster.write_spec(spec()), "--preemptible").expect(2)
+    assert "preemptible: needs a checkpoint.dir" in refused.err, refused.err

@@ -1,0 +1,56 @@
+#include "coordinator/preemption.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace fsdpd {
+namespace {
+
+std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<const Occupant*>& gone) {
+  for (NodeSlots& node : nodes) {
+    if (node.away) continue;  // Nothing is free there.
+    for (const Occupant* occupant : gone) {
+      const auto held = occupant->devices.find(node.name);
+      if (held == occupant->devices.end()) continue;
+      node.free_devices.insert(node.free_devices.end(), held->second.begin(), held->second.end());
+    }
+    std::sort(node.free_devices.begin(), node.free_devices.end());
+  }
+  return nodes;
+}
+
+}  // namespace
+
+std::vector<std::string> ChooseToLeave(const PlaceRequest& request, int64_t priority,
+                                       const std::vector<NodeSlots>& nodes,
+                                       const std::vector<Occupant>& occupants) {
+  std::vector<const Occupant*> leaving, able, chosen;
+  for (const Occupant& each : occupants) {
+    if (each.leaves) leaving.push_back(&each);
+    if (!each.leaves && each.may_leave && each.priority < priority) able.push_back(&each);
+  }
+  const std::vector<NodeSlots> soon = Without(nodes, leaving);
+  const auto enough = [&](const std::vector<const Occupant*>& gone) {
+    return Place(request, Without(soon, gone)).placed();
+  };
+  if (able.empty() || !enough(able) || enough({})) return {};
+  std::sort(able.begin(), able.end(), [](const Occupant* a, const Occupant* b) {
+    return std::make_tuple(a->priority, -a->start_unix_nanos, a->job) <
+           std::make_tuple(b->priority, -b->start_unix_nanos, b->job);
+  });
+  for (const Occupant* each : able) {
+    chosen.push_back(each);
+    if (enough(chosen)) break;
+  }
+  // Some were taken on the way that are on other nodes: the best of them stay.
+  for (size_t i = chosen.size(); i-- > 0;) {
+    std::vector<const Occupant*> fewer = chosen;
+    fewer.erase(fewer.begin() + static_cast<int64_t>(i));
+    if (enough(fewer)) chosen = std::move(fewer);
+  }
+  std::vector<std::string> names;
+  for (const Occupant* each : chosen) names.push_back(each->job);
+  return names;
+}
+
+}  // namespace fsdpd
