@@ -7,6 +7,7 @@
 namespace fsdpd {
 namespace {
 
+constexpr size_t kMaxProject = 40;  // A token is longer, and no project where it stands in the wrong place.
 constexpr size_t kMaxName = 64;
 
 bool MayStandInName(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '-'; }
@@ -39,6 +40,15 @@ absl::Status CheckPersonName(absl::string_view name) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError("a name is 1 to 64 letters, digits, '.', '_', '@' and '-'");
+}
+
+absl::Status CheckProjectName(absl::string_view name) {
+  const auto may_stand = [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-';
+  };
+  if (!name.empty() && name.size() <= kMaxProject && std::all_of(name.begin(), name.end(), may_stand))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("a project is 1 to 40 lower-case letters, digits, '.' and '-'");
 }
 
 }  // namespace fsdpd

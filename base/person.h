@@ -26,9 +26,12 @@ std::optional<PersonRole> RoleNamed(absl::string_view name);
 struct Person {
   std::string name;
   PersonRole role = PersonRole::kViewer;
+  std::string project = {};  // Whose quota its jobs count against; empty for none.
 };
 
 // A word that is safe in logs and files: 1-64 letters, digits, '.', '_', '@' and '-'.
 absl::Status CheckPersonName(absl::string_view name);
+// A project's: 1-40 lower-case letters, digits, '.' and '-'.
+absl::Status CheckProjectName(absl::string_view name);
 
 }  // namespace fsdpd

@@ -92,6 +92,8 @@ CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()
       "");
 }
 
+std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
+
 CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
                      const std::string& examples) {
   CLI::App* command = app->add_subcommand(name, about);
@@ -167,6 +169,9 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
       "--preemptible", line->preemptible,
       "It may be told to save and leave for a job of a higher priority, and goes on by itself when "
       "there is room; needs a checkpoint.dir");
+  submit->add_option("--project", line->project, "Whose quota it counts against; default: your token's")
+      ->check(CLI::Validator(CheckProject, ""))
+      ->type_name("PROJECT");
 }
 
 void AddSpecCommands(CLI::App* app, CommandLine* line) {
@@ -357,6 +362,12 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->check(CLI::IsMember({"queued", "starting", "running", "cancelling", "stopping", "pausing", "paused",
                              "succeeded", "failed", "cancelled"},
                             CLI::ignore_case));
+  CLI::Option* project = get->add_option("--project", line->project, "Only jobs of this project")
+                             ->check(CLI::Validator(CheckProject, ""))
+                             ->type_name("PROJECT");
+  get->add_flag("--all-projects", line->all_projects,
+                "Jobs of all projects; without it those of your token's, where it has one and is no admin's")
+      ->excludes(project);
   CLI::App* describe =
       AddCommand(app, "describe",
                  "Show everything about a job: state and reason, placement, memory planned and "
@@ -397,6 +408,9 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
       ->required()
       ->check(CLI::IsMember(roles))
       ->type_name("ROLE");
+  make->add_option("--project", line->project, "Whose quota the person's jobs count against; default: none's")
+      ->check(CLI::Validator(CheckProject, ""))
+      ->type_name("PROJECT");
   make->add_option("--out", line->out, "File for the token, made for its owner's eyes; not there yet")
       ->required()
       ->check(NotEmpty())

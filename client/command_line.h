@@ -70,6 +70,9 @@ struct CommandLine {
   std::optional<int64_t> grace_seconds;  // cancel, pause
   bool wait = false;                     // cancel, pause
 
+  std::string project;        // submit, get, token new; empty: none is named.
+  bool all_projects = false;  // get
+
   std::string person;  // token new
   std::string role;    // token new
 };

@@ -28,6 +28,8 @@ absl::StatusOr<v1::Job> GetJob(Session* session, const std::string& id) {
 absl::StatusOr<v1::ListJobsResponse> ListJobs(Session* session) {
   v1::ListJobsRequest request;
   request.set_page_size(kPageSize);
+  request.set_project(session->line().project);
+  request.set_all_projects(session->line().all_projects);
   for (const std::string& name : session->line().states) {
     v1::JobState state;
     FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));

@@ -344,12 +344,23 @@ int64_t WorldOf(const v1::Job& job) {
 }
 
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width) {
-  TextTable table({"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"});
+  // Where there are no projects nobody misses them.
+  const bool projects =
+      std::any_of(jobs.begin(), jobs.end(), [](const v1::Job& job) { return !job.project().empty(); });
+  std::vector<std::string> head = {"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"};
+  if (projects) head.insert(head.begin() + 1, "PROJECT");
+  TextTable table(head);
   for (const v1::Job& job : jobs) {
     const bool stepped = job.has_last_step();
-    table.Add({job.id(), StateName(job.state()), StepText(job),
-               stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-", absl::StrCat(WorldOf(job)),
-               Since(job.create_unix_nanos(), now), Shortened(ReasonText(job, now), job.id())});
+    std::vector<std::string> row = {job.id(),
+                                    StateName(job.state()),
+                                    StepText(job),
+                                    stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
+                                    absl::StrCat(WorldOf(job)),
+                                    Since(job.create_unix_nanos(), now),
+                                    Shortened(ReasonText(job, now), job.id())};
+    if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
+    table.Add(row);
   }
   return table.Render(0, width);
 }
@@ -382,6 +393,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
+  if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");

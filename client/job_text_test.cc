@@ -252,6 +252,17 @@ TEST(JobText, AJobThatCannotWriteItsCheckpointsSaysSoWhileItRuns) {
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("rank 1 failed"));
 }
 
+TEST(JobText, ATableHasProjectsWhereAJobHasOne) {
+  v1::Job plain = EndedJob(v1::JOB_STATE_SUCCEEDED), vision = plain;
+  EXPECT_THAT(JobTable({plain}, Now()), Not(HasSubstr("PROJECT")));
+  vision.set_project("vision");
+  const std::string table = JobTable({plain, vision}, Now());
+  EXPECT_THAT(table, HasSubstr("  PROJECT  STATE "));
+  EXPECT_THAT(table, HasSubstr("  vision   succeeded "));
+  EXPECT_THAT(table, HasSubstr("  -        succeeded "));
+  EXPECT_THAT(DescribeJob(vision, Now()), HasSubstr("\nproject:   vision\n"));
+}
+
 TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("after:")));

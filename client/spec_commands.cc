@@ -138,6 +138,7 @@ int RunSubmit(Session* session, SpecText spec) {
   *request.mutable_spec() = spec.spec;
   request.set_request_id(line.request_id.empty() ? NewToken() : line.request_id);
   request.set_preemptible(line.preemptible);
+  request.set_project(line.project);
   request.mutable_after()->Assign(line.after.begin(), line.after.end());
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);

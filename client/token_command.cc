@@ -35,10 +35,13 @@ int RunTokenCommand(const CommandLine& line, Console* console) {
     return kExitUsage;
   }
   if (line.output == "table") {
-    console->out << line.person << " " << line.role << " " << hash << "\n";
+    console->out << line.person << " " << line.role << " " << hash << (line.project.empty() ? "" : " ")
+                 << line.project << "\n";
   } else {  // JSON is YAML.
     console->out << "{\"name\": " << JsonQuoted(line.person) << ", \"role\": " << JsonQuoted(line.role)
-                 << ", \"hash\": " << JsonQuoted(hash) << "}\n";
+                 << ", \"hash\": " << JsonQuoted(hash)
+                 << (line.project.empty() ? "" : absl::StrCat(", \"project\": ", JsonQuoted(line.project)))
+                 << "}\n";
   }
   return kExitOk;
 }

@@ -45,7 +45,7 @@ absl::StatusOr<Caller> Gate::Identify(const grpc::ServerContextBase& context) co
     return Nobody("UNKNOWN_TOKEN",
                   "the token is none that this coordinator knows; it may have been replaced");
   }
-  return Caller{person->name, person->role};
+  return Caller{person->name, person->role, person->project};
 }
 
 absl::Status Gate::Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const {

@@ -15,15 +15,11 @@
 #include <string>
 #include <utility>
 
+#include "coordinator/caller.h"
 #include "coordinator/people.h"
 #include "coordinator/permissions.h"
 
 namespace fsdpd {
-
-struct Caller {
-  std::string name;  // Empty where nobody is asked.
-  PersonRole role = PersonRole::kAdmin;
-};
 
 class Gate {
  public:

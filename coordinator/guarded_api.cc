@@ -57,7 +57,7 @@ grpc::Status GuardedApi::Call(const char* method, Handler<Request, Answer> handl
 grpc::Status GuardedApi::SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) {
   std::string submitted;
   return Guarded("SubmitJob", c, "", &submitted, [&](const Caller& caller) {
-    const absl::Status status = jobs_->Submit(caller.name, *q, a);
+    const absl::Status status = jobs_->Submit(caller, *q, a);
     submitted = a->job().id();
     return ToGrpc(status);
   });
@@ -77,7 +77,9 @@ grpc::Status GuardedApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
   return Call("GetJob", &JobService::GetJob, c, q, a);
 }
 grpc::Status GuardedApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
-  return Call("ListJobs", &JobService::ListJobs, c, q, a);
+  const std::string nothing;
+  return Guarded("ListJobs", c, "", &nothing,
+                 [&](const Caller& caller) { return ToGrpc(jobs_->List(caller, *q, a)); });
 }
 grpc::Status GuardedApi::WatchJob(Context* c, const v1::WatchJobRequest* q,
                                   grpc::ServerWriter<v1::WatchJobResponse>* a) {

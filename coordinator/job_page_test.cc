@@ -48,6 +48,17 @@ TEST(JobPage, AQueryForStatesGoesByWhatIsShown) {
   EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(unstored)})), "cb");
 }
 
+TEST(JobPage, AQueryForAProjectShowsNoOthersThatAreLive) {
+  v1::Job ours = MakeJob("a", 1, v1::JOB_STATE_CANCELLING, 5),
+          theirs = MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5);
+  ours.set_project("vision");
+  theirs.set_project("nlp");
+  JobQuery query;
+  query.project = "vision";
+  query.states = {v1::JOB_STATE_CANCELLING};
+  EXPECT_EQ(IdsOf(AsShown(query, {}, {Live(ours), Live(theirs)})), "a");
+}
+
 TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   const std::vector<std::shared_ptr<const v1::Job>> live = {
       Live(MakeJob("d", 4, v1::JOB_STATE_CANCELLING, 5)), Live(MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5))};

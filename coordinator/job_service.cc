@@ -40,8 +40,13 @@ absl::Status CheckRequestId(const std::string& id) {
                   absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));
 }
 
-absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
+absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request) {
   JobQuery query;
+  if (request.all_projects() && !request.project().empty())
+    return BadField("all_projects", "is not said with a project; leave one of them out");
+  query.project = request.project();
+  if (query.project.empty() && !request.all_projects() && caller.role != PersonRole::kAdmin)
+    query.project = caller.project;
   query.max_bytes = kMaxPageBytes;
   if (request.page_size() < 0) return BadField("page_size", "must not be negative");
   query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
@@ -64,12 +69,26 @@ absl::StatusOr<JobQuery> QueryOf(const v1::ListJobsRequest& request) {
 // `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
 bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
   return request.preemptible() == job.preemptible() &&
+         (request.project().empty() || request.project() == job.project()) &&
          std::equal(request.after().begin(), request.after().end(), job.after().begin(), job.after().end(),
                     [](const std::string& id, const v1::Job::After& after) { return id == after.job(); });
 }
 
-v1::Job NewJob(const std::string& id, const std::string& submitter, const v1::SubmitJobRequest& request,
-               const Examined& examined, absl::Time now) {
+// Whose quota the job is to count against.
+absl::StatusOr<std::string> ProjectOf(const Caller& caller, const v1::SubmitJobRequest& request) {
+  const std::string& asked = request.project();
+  if (asked.empty() || asked == caller.project) return caller.project;
+  if (const absl::Status name = CheckProjectName(asked); !name.ok())
+    return BadField("project", name.message());
+  if (caller.project.empty() || caller.role >= PersonRole::kOperator) return asked;
+  return Refusal(absl::StatusCode::kPermissionDenied, "OTHER_PROJECT",
+                 absl::StrCat("project: ", caller.name, " is of project ", caller.project,
+                              "; jobs of another are for operators to submit"),
+                 {{"project", caller.project}});
+}
+
+v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& project,
+               const v1::SubmitJobRequest& request, const Examined& examined, absl::Time now) {
   constexpr char kReason[] = "admitted; waits to be placed";
   v1::Job job;
   job.set_id(id);
@@ -80,7 +99,8 @@ v1::Job NewJob(const std::string& id, const std::string& submitter, const v1::Su
   job.set_create_unix_nanos(absl::ToUnixNanos(now));
   KeepPlan(examined.plan, examined.open, &job);
   job.set_request_id(request.request_id());
-  job.set_submitter(submitter);
+  job.set_submitter(caller.name);
+  job.set_project(project);
   job.set_preemptible(request.preemptible());
   auto* event = job.add_events();
   event->set_unix_nanos(job.create_unix_nanos());
@@ -133,9 +153,10 @@ absl::Status JobService::CheckId(const std::string& id) {
 
 // --- Submitting --------------------------------------------------------------------------------------------
 
-absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJobRequest& request,
+absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest& request,
                                 v1::SubmitJobResponse* response) {
   FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
+  FSDPD_ASSIGN_OR_RETURN(const std::string project, ProjectOf(caller, request));
   FSDPD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   if (!request.request_id().empty()) {
     // Before admission: what was accepted stays accepted, whatever nodes offer now.
@@ -156,7 +177,7 @@ absl::Status JobService::Submit(const std::string& submitter, const v1::SubmitJo
   absl::StatusOr<Inserted> stored;
   for (int tries = 0; tries < kInsertTries; ++tries) {
     const std::string id = parts_.new_id(request.spec().name());
-    v1::Job job = NewJob(id, submitter, request, examined, parts_.clock->Wall());
+    v1::Job job = NewJob(id, caller, project, request, examined, parts_.clock->Wall());
     job.mutable_after()->Assign(after.begin(), after.end());
     stored = parts_.store->Insert(job);
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
@@ -263,8 +284,9 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   return grpc::Status::OK;
 }
 
-absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
-  FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(request));
+absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& request,
+                              v1::ListJobsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, request));
   // Before the store: a job that ends meanwhile is in both, and one that begins is in the next list.
   const std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Live();
   FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
@@ -275,11 +297,6 @@ absl::Status JobService::List(const v1::ListJobsRequest& request, v1::ListJobsRe
     *response->add_jobs() = std::move(job);
   }
   return absl::OkStatus();
-}
-
-grpc::Status JobService::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
-                                  v1::ListJobsResponse* response) {
-  return ToGrpc(List(*request, response));
 }
 
 grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "coordinator/admission.h"
+#include "coordinator/caller.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/reconciler.h"
@@ -52,9 +53,10 @@ class JobService final : public v1::Coordinator::Service {
   // Streams end with UNAVAILABLE from now on. Idempotent.
   void Close() { closing_ = true; }
 
-  // SubmitJob, by somebody of that name; "" where the coordinator asks nobody who he is.
-  absl::Status Submit(const std::string& submitter, const v1::SubmitJobRequest& request,
+  // SubmitJob and ListJobs, whose answers depend on who calls.
+  absl::Status Submit(const Caller& caller, const v1::SubmitJobRequest& request,
                       v1::SubmitJobResponse* response);
+  absl::Status List(const Caller& caller, const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   // Of a job: nothing where there is none; "" where it says no submitter, or cannot be read now.
   std::optional<std::string> SubmitterOf(const std::string& id);
 
@@ -64,7 +66,6 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status SearchPlans(grpc::ServerContext*, const v1::SearchPlansRequest*,
                            v1::SearchPlansResponse*) override;
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::GetJobResponse*) override;
-  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest*,
                         grpc::ServerWriter<v1::WatchJobResponse>*) override;
   grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::CancelJobResponse*) override;
@@ -99,7 +100,6 @@ class JobService final : public v1::Coordinator::Service {
                                   v1::SubmitJobResponse* response);
   // The jobs that a request's is to wait for.
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
-  absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
   static absl::Status CheckId(const std::string& id);

@@ -104,6 +104,10 @@ void Describe(CLI::App* app, Flags* flags) {
       ->check(CLI::Range(0, 3600000));
   DescribeSecurity(app, flags);
   app->add_option(
+         "--quotas", flags->server.quotas,
+         "How many ranks projects may have at once: lines of PROJECT RANKS, read again when they change")
+      ->type_name("FILE");
+  app->add_option(
          "--keep-ended-jobs", flags->keep_ended_jobs,
          "How many ended jobs are kept, those that ended last; the others are forgotten, with their logs")
       ->capture_default_str()
@@ -138,6 +142,7 @@ std::vector<FileFlag> FilesOf(const ServerOptions& server) {
           {"--tls-key", server.tls.key},
           {"--tls-client-ca", server.tls.trusted},
           {"--tokens", server.tokens},
+          {"--quotas", server.quotas},
           {"--audit-log", server.audit_log}};
 }
 

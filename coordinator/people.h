@@ -1,5 +1,6 @@
-// Whose tokens the coordinator knows: a file of one line for each, NAME ROLE HASH, with '#' comments, that an
-// operator edits while the coordinator runs. `fsdpctl token new` makes a token and its line.
+// Whose tokens the coordinator knows: a file of one line for each, NAME ROLE HASH and perhaps PROJECT, with
+// '#' comments, that an operator edits while the coordinator runs. `fsdpctl token new` makes a token and its
+// line.
 //
 // The file is looked at with every call, so a line that is taken out counts at once; streams that are open go
 // on. A file with a fault is said in the log with its line, once, and what was read before stays.
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/person.h"
+#include "coordinator/watched_file.h"
 
 namespace fsdpd {
 
@@ -41,21 +43,12 @@ class People {
 
  private:
   using Tokens = std::shared_ptr<const std::vector<KnownToken>>;
-  // What of a file tells that it is another, or has been written.
-  struct Stamp {
-    int64_t device = 0, inode = 0, bytes = 0, modified_ns = 0, changed_ns = 0;
-    bool operator==(const Stamp& other) const;
-  };
-
-  People(std::string path, Clock* clock) : path_(std::move(path)), clock_(clock) {}
+  People(const std::string& path, Clock* clock) : file_(path, clock) {}
   absl::Status Reread();
-  absl::StatusOr<Stamp> Look() const;
 
-  const std::string path_;
-  Clock* const clock_;
+  WatchedFile file_;
   Mutex mutex_;
   Tokens tokens_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);  // Of what was read last, faults included.
   std::string last_fault_ ABSL_GUARDED_BY(mutex_);
 };
 

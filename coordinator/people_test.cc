@@ -32,9 +32,20 @@ TEST(ParseTokens, ReadsALineForEachTokenAndPassesOverComments) {
   EXPECT_TRUE(ParseTokens("")->empty());
 }
 
+TEST(ParseTokens, AFourthWordIsTheProject) {
+  std::string line = Line("alice", "admin", "a");
+  line.insert(line.size() - 1, " vision");
+  const auto tokens = ParseTokens(line + Line("bob", "viewer", "b"));
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ((*tokens)[0].person.project, "vision");
+  EXPECT_EQ((*tokens)[1].person.project, "");
+  line.insert(line.size() - 1, "/x");
+  EXPECT_THAT(FaultOf(line), HasSubstr("line 1: a project is 1 to 40 "));
+}
+
 TEST(ParseTokens, SaysTheLineOfAFault) {
   const std::string good = Line("alice", "admin", "a");
-  EXPECT_EQ(FaultOf(good + "bob viewer\n"), "line 2: has 2 words; it is NAME ROLE HASH");
+  EXPECT_EQ(FaultOf(good + "bob viewer\n"), "line 2: has 2 words; it is NAME ROLE HASH [PROJECT]");
   EXPECT_THAT(FaultOf("\n\n" + Line("b\"b", "viewer", "b")), HasSubstr("line 3: a name is 1 to 64 letters"));
   EXPECT_THAT(FaultOf(Line("bob", "root", "b")),
               HasSubstr("line 1: the second word is no role; roles are viewer"));
@@ -108,7 +119,7 @@ TEST_F(PeopleTest, IsNotOpenedWithAFault) {
   EXPECT_THAT(std::string(People::Open(path_, Clock::Real()).status().message()), HasSubstr("No such file"));
   Write("alice\n");
   EXPECT_EQ(People::Open(path_, Clock::Real()).status().message(),
-            path_ + ": line 1: has 1 words; it is NAME ROLE HASH");
+            path_ + ": line 1: has 1 words; it is NAME ROLE HASH [PROJECT]");
   Write(Line("alice", "admin", "a"));
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
   EXPECT_THAT(std::string(People::Open(path_, Clock::Real()).status().message()), HasSubstr("may write it"));

@@ -35,6 +35,7 @@ void Reconciler::PlaceQueued() {
   std::map<v1::Device, int> places;
   std::map<std::string, v1::Job::Waiting> waits;
   std::vector<NodeSlots> slots = SlotsNow();
+  QuotaRoom quotas = QuotasNow();
   int notes = 0, plans = 0;
   const auto queue = queue_;
   for (const auto& [order, create_nanos, id] : queue) {
@@ -45,7 +46,7 @@ void Reconciler::PlaceQueued() {
     }
     const PlaceRequest request = RequestAgain(live.job);
     v1::Job::Waiting held;
-    std::string reason = WhyHeld(&live, &held);
+    std::string reason = WhyHeld(&live, request, &quotas, &held);
     if (!reason.empty()) {
       waits[id] = held;  // It holds no place either.
     } else if (const auto it = ahead.find(request.device); it != ahead.end()) {
@@ -66,6 +67,7 @@ void Reconciler::PlaceQueued() {
         continue;
       }
       if (decision.placed() && Launch(&live, decision).ok()) {
+        quotas.Take(live.job.project(), request.nodes * request.ranks_per_node);
         slots = SlotsNow();
         continue;
       }
@@ -90,8 +92,10 @@ void Reconciler::PlaceQueued() {
 }
 
 // Why it may not be launched yet, wherever there is room; "" where it may.
-std::string Reconciler::WhyHeld(LiveJob* live, v1::Job::Waiting* waiting) {
-  if (!WaitsForJobs(live->job)) return "";
+std::string Reconciler::WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
+                                v1::Job::Waiting* waiting) {
+  if (!WaitsForJobs(live->job))
+    return quotas->WhyNot(live->job, request.nodes * request.ranks_per_node, waiting);
   *waiting = WaitingForJobs(live->job, StatesFor(live));
   return AfterReason(live->job, StatesFor(live));
 }
@@ -106,6 +110,18 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
     }
   }
   return "";
+}
+
+// Slots of an attempt that leaves are its project's until it has left.
+QuotaRoom Reconciler::QuotasNow() const {
+  if (!parts_.quotas) return QuotaRoom();
+  QuotaRoom room(parts_.quotas());
+  for (const auto& [id, live] : jobs_) {
+    if (!HasAttempt(live.job.state())) continue;
+    for (const v1::Job::Placement& placement : live.job.placements())
+      room.Take(live.job.project(), placement.ranks());
+  }
+  return room;
 }
 
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {

@@ -35,6 +35,7 @@
 #include "coordinator/node_strikes.h"
 #include "coordinator/placer.h"
 #include "coordinator/preemption.h"
+#include "coordinator/quota.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/state_store.h"
 #include "coordinator/verdict.h"
@@ -62,6 +63,7 @@ class Reconciler {
     JobBoard* board;
     Clock* clock;
     Planner plan;
+    std::function<RanksByProject()> quotas = nullptr;  // Null where there are none.
   };
 
   Reconciler(ReconcilerOptions options, Parts parts);
@@ -182,7 +184,9 @@ class Reconciler {
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 
   // Placing (placing.cc).
-  std::string WhyHeld(LiveJob* live, v1::Job::Waiting* waiting);
+  std::string WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
+                      v1::Job::Waiting* waiting);
+  QuotaRoom QuotasNow() const;
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   std::string WhatIsLeftOf(const std::string& id) const;

@@ -16,6 +16,7 @@
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
 #include "coordinator/people.h"
+#include "coordinator/quota.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/sqlite_store.h"
 #include "coordinator/tls_port.h"
@@ -42,6 +43,7 @@ struct Server::Security {
   std::shared_ptr<TlsPort> port;
   std::unique_ptr<People> people;
   std::unique_ptr<AuditLog> audit;
+  std::unique_ptr<QuotaFile> quotas;
 };
 
 struct Server::Parts {
@@ -51,9 +53,11 @@ struct Server::Parts {
         nodes(store->generation(), options.clock),
         logs(&nodes),
         admission([this] { return IdleSlots(nodes.Snapshot()); }),
-        reconciler(options.reconciler,
-                   {store.get(), &nodes, &rendezvous, &board, options.clock,
-                    [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); }}),
+        reconciler(
+            options.reconciler,
+            {store.get(), &nodes, &rendezvous, &board, options.clock,
+             [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
+             [file = security.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
         gate(security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
         api(&jobs, &gate, security.audit.get(), options.clock),
@@ -96,6 +100,9 @@ absl::StatusOr<Server::Security> Server::Secure(const ServerOptions& options) {
       return absl::InvalidArgumentError(
           absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
     }
+  }
+  if (!options.quotas.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(security.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
   if (!options.audit_log.empty()) {
     FSDPD_ASSIGN_OR_RETURN(security.audit, AuditLog::Open(options.audit_log, options.audit_log_bytes));

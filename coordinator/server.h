@@ -25,6 +25,7 @@ struct ServerOptions {
   // Not given: plaintext, and nobody is asked who he is. Then `listen` is for this machine alone.
   TlsFiles tls;
   std::string tokens;     // File of who may call (people.h); with `tls`.
+  std::string quotas;     // File of how many ranks projects may have (quota.h); empty: as many as there are.
   std::string audit_log;  // File that says who did what; empty: none.
   int64_t audit_log_bytes = 64 << 20;
   std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.

@@ -53,6 +53,10 @@ constexpr const char* kSchemas[] = {
     R"sql(
   ALTER TABLE jobs ADD COLUMN folder TEXT;  -- Of its checkpoints; NULL where it has none.
   CREATE INDEX jobs_by_folder ON jobs (folder, create_nanos, id) WHERE folder IS NOT NULL;
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN project TEXT;  -- NULL where it has none, as all that were stored before.
+  CREATE INDEX jobs_by_project ON jobs (project, create_nanos, id) WHERE project IS NOT NULL;
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
@@ -371,8 +375,8 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   {
     Statement insert(
         handle_->db,
-        "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder) SELECT "
-        "?1,?2,?3,?4,?5,?6,?7 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND end_nanos = 0) "
+        "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
+        "?1,?2,?3,?4,?5,?6,?7,?8 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND end_nanos = 0) "
         "RETURNING 1");
     insert.BindText(job.id());
     insert.BindInt(job.state());
@@ -381,6 +385,7 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     insert.BindBlob(job.SerializeAsString());
     insert.BindInt(EndOf(job));
     insert.BindTextOrNull(FolderOf(job.spec()));
+    insert.BindTextOrNull(job.project());
     int rc = insert.Step();
     const bool inserted = rc == SQLITE_ROW;
     if (inserted) rc = insert.Step();  // The commit happens in the last step.
@@ -497,10 +502,12 @@ absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
   std::string where = "1";
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
   if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
+  if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
   if (query.after_cursor) absl::StrAppend(&where, " AND (create_nanos, id) < (?, ?)");
   Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where,
                                              " ORDER BY create_nanos DESC, id DESC LIMIT ", query.limit + 1));
   if (!query.folder.empty()) select.BindText(query.folder);
+  if (!query.project.empty()) select.BindText(query.project);
   if (query.after_cursor) {
     select.BindInt(query.cursor.create_unix_nanos);
     select.BindText(query.cursor.id);

@@ -37,6 +37,7 @@ struct JobQuery {
   size_t max_bytes = SIZE_MAX;
   std::vector<v1::JobState> states;  // Empty: all.
   std::string folder;                // As FolderOf() has it; empty: all.
+  std::string project;               // Empty: all.
   bool after_cursor = false;         // False: from the newest job.
   JobCursor cursor;
 };

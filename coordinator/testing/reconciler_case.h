@@ -34,7 +34,8 @@ class ReconcilerCase : public ::testing::Test {
     reconciler_ = std::make_unique<Reconciler>(
         options_,
         Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
-                          [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); }});
+                          [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); },
+                          [this] { return quotas_; }});
     ASSERT_TRUE(reconciler_->Load().ok());
   }
   // What a crash leaves: the store.
@@ -199,6 +200,7 @@ class ReconcilerCase : public ::testing::Test {
     plan.resolved = WithDefaults(spec, nullptr);
     return plan;
   };
+  RanksByProject quotas_;
   ReconcilerOptions options_;
   TempDir dir_;
   FakeClock clock_;

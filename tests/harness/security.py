@@ -14,11 +14,11 @@ def certificates(folder, *arguments, days=90):
                    env={**os.environ, "FSDPD_CERTIFICATE_DAYS": str(days)})
 
 
-def new_token(folder, name, role):
+def new_token(folder, name, role, *flags):
     """(its line for the coordinator, the file with the token)"""
     path = pathlib.Path(folder) / f"{name}-{len(list(pathlib.Path(folder).glob('*.token')))}.token"
-    done = subprocess.run([program("client/fsdpctl"), "token", "new", name, "--role", role, "--out", path], check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run([program("client/fsdpctl"), "token", "new", name, "--role", role, "--out", path, *flags],
+                          check=True, capture_output=True, text=True)
     return done.stdout, path
 
 
@@ -49,6 +49,11 @@ class Security:
             certificates(self.pki, "node", node)
         return {"coordinator_ca": self.pki / "ca.crt", "tls_cert": self.pki / f"nodes/{node}.crt",
                 "tls_key": self.pki / f"nodes/{node}.key"}
+
+    def admit(self, name, role, *flags):
+        """One more person, with a token that `fsdpctl token new` makes with these flags."""
+        line, self._files[name] = new_token(self.tokens.parent, name, role, *flags)
+        self.tokens.write_text(self.tokens.read_text() + line)
 
     def token_file(self, name):
         return self._files[name]

@@ -1,0 +1,102 @@
+#include "coordinator/quota.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/person.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kMaxRanks = 1'000'000;
+
+absl::Status WrongLine(int line, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text) {
+  RanksByProject quotas;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line.front() == '#') continue;
+    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.size() != 2)
+      return WrongLine(number, absl::StrCat("has ", words.size(), " words; it is PROJECT RANKS"));
+    if (const absl::Status name = CheckProjectName(words[0]); !name.ok())
+      return WrongLine(number, name.message());
+    int64_t ranks = 0;
+    if (!absl::SimpleAtoi(words[1], &ranks) || ranks < 0 || ranks > kMaxRanks) {
+      return WrongLine(
+          number,
+          absl::StrCat("the second word is no number of ranks, which is a whole one up to ", kMaxRanks));
+    }
+    if (!quotas.emplace(words[0], ranks).second)
+      return WrongLine(number, absl::StrCat("project ", words[0], " has a line already"));
+  }
+  return quotas;
+}
+
+absl::StatusOr<std::unique_ptr<QuotaFile>> QuotaFile::Open(const std::string& path, Clock* clock) {
+  std::unique_ptr<QuotaFile> file(new QuotaFile(path, clock));
+  FSDPD_RETURN_IF_ERROR(file->Reread());
+  return file;
+}
+
+absl::Status QuotaFile::Reread() {
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> text, file_.Changed());
+  if (!text.has_value()) return absl::OkStatus();
+  absl::StatusOr<RanksByProject> ranks = ParseQuotas(*text);
+  if (!ranks.ok())
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", ranks.status().message()));
+  MutexLock lock(&mutex_);
+  last_fault_.clear();
+  ranks_ = *std::move(ranks);
+  return absl::OkStatus();
+}
+
+RanksByProject QuotaFile::Read() {
+  const absl::Status read = Reread();
+  MutexLock lock(&mutex_);
+  std::string fault(read.message());
+  if (!read.ok() && std::exchange(last_fault_, fault) != fault)
+    LogError("quotas cannot be read, those before stay: %s", fault);
+  return ranks_;
+}
+
+std::string QuotaRoom::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting) {
+  const std::string& project = job.project();
+  const auto quota = quotas_.find(project);
+  if (project.empty() || quota == quotas_.end()) return "";
+  const int64_t most = quota->second, held = held_[project];
+  const auto first = first_.find(project);
+  if (first == first_.end() && held + ranks <= most) return "";
+  waiting->set_code(v1::Job::Waiting::CODE_QUOTA);
+  const std::string needs = absl::StrCat("needs ", ranks, ranks == 1 ? " rank" : " ranks", " and project ",
+                                         project, " may have ", most, " at once");
+  if (ranks > most) {
+    waiting->set_remedy(absl::StrCat("a larger quota of project ", project, ", or fewer ranks"));
+    return absl::StrCat(needs, ": it never starts under that quota");
+  }
+  if (first != first_.end()) {
+    waiting->add_jobs(first->second);
+    waiting->set_remedy(absl::StrCat("the launch of ", first->second, ", or that it is paused or cancelled"));
+    return absl::StrCat(needs, "; waits behind job ", first->second, " of that project, which goes first");
+  }
+  first_[project] = job.id();
+  waiting->set_remedy(absl::StrCat("the end or a pause of jobs of project ", project, ", or a larger quota"));
+  return absl::StrCat(needs, ", of which ", held, held == 1 ? " is" : " are", " held");
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,64 @@
+// How many ranks each project may have at once: a file of lines PROJECT RANKS, with '#' comments, that an
+// operator edits while the coordinator runs, read as tokens are (people.h). Projects without a line have no
+// bound, and jobs without a project neither.
+//
+// A job that its quota keeps from being launched holds no place in the queue, so that those of other projects
+// pass it; those of its own, which would take what it waits for, do not. One that needs more than the quota
+// has is passed by all. A quota that is made smaller stops nothing that runs.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "coordinator/watched_file.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+using RanksByProject = std::map<std::string, int64_t>;
+
+// INVALID_ARGUMENT with the line of the first fault.
+absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text);
+
+// Thread-safe.
+class QuotaFile {
+ public:
+  // Fails for a file that cannot be read, or has a fault. One that gets a fault later is told in the log,
+  // once, and what was read before stays.
+  static absl::StatusOr<std::unique_ptr<QuotaFile>> Open(const std::string& path, Clock* clock);
+  RanksByProject Read();
+
+ private:
+  QuotaFile(const std::string& path, Clock* clock) : file_(path, clock) {}
+  absl::Status Reread();
+
+  WatchedFile file_;
+  Mutex mutex_;
+  RanksByProject ranks_ ABSL_GUARDED_BY(mutex_);
+  std::string last_fault_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What is left of the quotas while jobs are placed, in the order of the queue.
+class QuotaRoom {
+ public:
+  QuotaRoom() = default;
+  explicit QuotaRoom(RanksByProject quotas) : quotas_(std::move(quotas)) {}
+
+  // A job of `project` holds them.
+  void Take(const std::string& project, int64_t ranks) { held_[project] += ranks; }
+  // Why a job that needs `ranks` is not to be launched now; "" where it may be. `waiting` gets the same for
+  // programs.
+  std::string WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting);
+
+ private:
+  RanksByProject quotas_, held_;
+  std::map<std::string, std::string> first_;  // By project: the job that waits for its quota.
+};
+
+}  // namespace fsdpd
