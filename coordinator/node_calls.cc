@@ -7,27 +7,12 @@
 #include "base/ids.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_service.h"
+#include "coordinator/known_node.h"
 
 namespace fsdpd {
 namespace {
 
-v1::Node NodeOf(const NodeView& view, const Clock& clock) {
-  v1::Node node;
-  node.set_name(view.info.node());
-  node.set_connected(view.connected);
-  node.set_left(view.left);
-  node.set_device(view.info.device());
-  node.set_slots(view.info.slots());
-  node.set_free_slots(view.connected ? view.free_slots : 0);
-  node.set_address(view.address);
-  node.set_metrics_endpoint(view.info.metrics_endpoint());
-  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
-  node.set_version(view.info.version());
-  node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
-  return node;
-}
-
-// One that is cordoned, and that no agent has spoken for since the coordinator's start, or for a day.
+// One that is cordoned, and that no agent has spoken for in a day.
 v1::Node UnseenNode(const std::string& name) {
   v1::Node node;
   node.set_name(name);

@@ -93,6 +93,11 @@ bool NodeRegistry::Detach(const std::string& node, int64_t epoch, bool left) {
   return true;
 }
 
+void NodeRegistry::Restore(const NodeView& view) {
+  MutexLock lock(&mutex_);
+  if (nodes_.size() < kMaxNodes) nodes_.try_emplace(view.info.node(), Node{view, nullptr});
+}
+
 void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);

@@ -4,7 +4,8 @@
 // store's generation is their upper half), so a message of an earlier stream is never taken for one of the
 // present. A second agent of a name whose stream is up is refused; the same agent (same `instance`) that
 // reconnects replaces its stream. Whose lease has expired (agent_lease.h) has no stream, and is lost: it is
-// shown for a day, in which somebody may miss it, and then forgotten, as an agent's name may never come back.
+// shown for a day, in which somebody may miss it, also by the next life of the coordinator, and then
+// forgotten, as an agent's name may never come back.
 //
 // Thread-safe.
 #pragma once
@@ -56,6 +57,8 @@ class NodeRegistry {
                                                        std::function<void()> end_stream);
   // The stream ended; `left`: by the agent, in order. False, and no effect, when another one has replaced it.
   bool Detach(const std::string& node, int64_t epoch, bool left = false);
+  // One that an earlier life of the coordinator knew; no effect where it has registered since.
+  void Restore(const NodeView& view);
   void Touch(const std::string& node, int64_t epoch);
   // Ends streams whose lease has expired.
   void EndSilentStreams(const AgentLease& lease);

@@ -85,6 +85,25 @@ TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
   EXPECT_TRUE(Attach(Info("b", "i2")).ok());
 }
 
+TEST_F(NodeRegistryTest, ANodeOfALifeBeforeIsShownForADayUnlessItIsBack) {
+  NodeView view;
+  view.info = Info("a", "");
+  view.last_seen = clock_.Now() - absl::Hours(20);
+  view.left = true;
+  registry_.Restore(view);
+  EXPECT_TRUE(registry_.Snapshot()[0].left);
+  ASSERT_TRUE(Attach(Info("a", "i1")).ok());
+  registry_.Restore(view);
+  EXPECT_TRUE(registry_.Snapshot()[0].connected);
+  view.info.set_node("b");
+  registry_.Restore(view);
+  lease_.BeginTick(clock_.Now());
+  EXPECT_TRUE(registry_.ForgetLost(lease_).empty());
+  clock_.Advance(absl::Hours(5));
+  lease_.BeginTick(clock_.Now());
+  EXPECT_EQ(registry_.ForgetLost(lease_), std::vector<std::string>{"b"});
+}
+
 TEST_F(NodeRegistryTest, TellsWhoLeftInOrderFromWhoWasCutOff) {
   const auto first = Attach(Info("a", "i1"));
   registry_.Detach("a", (*first)->epoch());

@@ -106,7 +106,11 @@ void Reconciler::Start() {
 
 void Reconciler::Stop() {
   events_.Close();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  ReadPresence();
+  nodes_remembered_at_ = absl::InfinitePast();
+  RememberNodes();
 }
 
 void Reconciler::RunOnce(absl::Duration wait) {
@@ -122,6 +126,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   TendAwaiting();
   PlaceQueued();
   SaveRest();
+  RememberNodes();
   ForgetOldJobs();
   std::map<std::string, int> free_slots;
   for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());

@@ -173,6 +173,7 @@ class Reconciler {
   void TendStops();
   void PlaceQueued();
   void SaveRest();
+  void RememberNodes();  // remembering.cc
 
   // Stores the job after `event` (and `edit`), then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
@@ -229,7 +230,10 @@ class Reconciler {
   std::map<std::string, int64_t> attached_;      // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;        // As of this tick.
   NodeStrikes strikes_;
-  AgentLease lease_;  // And the tick's time.
+  AgentLease lease_;                                  // And the tick's time.
+  using NodeMark = std::tuple<int64_t, bool, bool>;   // Its stream's epoch; connected; left.
+  std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
+  absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
   std::string last_store_error_;

@@ -10,11 +10,13 @@
 #include "base/address.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "coordinator/agent_service.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
+#include "coordinator/known_node.h"
 #include "coordinator/people.h"
 #include "coordinator/quota.h"
 #include "coordinator/slot_count.h"
@@ -121,11 +123,19 @@ absl::Status Server::ServeHealth(const std::string& listen, Parts* parts) {
   return parts->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
 }
 
+// What cannot be read is no reason not to start.
+void Server::RestoreNodes(const Clock& clock, Parts* parts) {
+  const absl::StatusOr<v1::ListNodesResponse> known = parts->store->Nodes();
+  if (!known.ok()) return LogWarning("%s", known.status().ToString());
+  for (const v1::Node& node : known->nodes()) parts->nodes.Restore(ViewOf(node, clock));
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   FSDPD_ASSIGN_OR_RETURN(Security security, Secure(options));
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<SqliteStore> store, SqliteStore::Open(options.state_dir));
   auto parts = std::make_unique<Parts>(options, std::move(store), std::move(security));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
+  RestoreNodes(*options.clock, parts.get());
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

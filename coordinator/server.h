@@ -46,6 +46,7 @@ class Server {
   struct Parts;
   static absl::StatusOr<Security> Secure(const ServerOptions& options);
   static absl::Status ServeHealth(const std::string& listen, Parts* parts);
+  static void RestoreNodes(const Clock& clock, Parts* parts);
   explicit Server(std::unique_ptr<Parts> parts);
 
   std::unique_ptr<Parts> parts_;

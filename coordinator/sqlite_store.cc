@@ -57,6 +57,12 @@ constexpr const char* kSchemas[] = {
     R"sql(
   ALTER TABLE jobs ADD COLUMN project TEXT;  -- NULL where it has none, as all that were stored before.
   CREATE INDEX jobs_by_project ON jobs (project, create_nanos, id) WHERE project IS NOT NULL;
+)sql",
+    R"sql(
+  CREATE TABLE known_nodes (
+    row INTEGER PRIMARY KEY CHECK (row = 1),
+    nodes BLOB NOT NULL       -- fsdpd.v1.ListNodesResponse
+  );
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
@@ -549,6 +555,25 @@ absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
   }
   if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read cordons");
   return cordons;
+}
+
+absl::Status SqliteStore::SetNodes(const v1::ListNodesResponse& nodes) {
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  Statement insert(handle_->db, "INSERT OR REPLACE INTO known_nodes (row, nodes) VALUES (1, ?)");
+  insert.BindBlob(nodes.SerializeAsString());
+  const int rc = insert.Step();
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, "store the nodes");
+}
+
+absl::StatusOr<v1::ListNodesResponse> SqliteStore::Nodes() {
+  v1::ListNodesResponse nodes;
+  Statement select(handle_->db, "SELECT nodes FROM known_nodes");
+  const int rc = select.Step();
+  if (rc == SQLITE_DONE) return nodes;
+  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, "read the nodes");
+  if (!nodes.ParseFromString(select.Blob(0)))
+    return absl::DataLossError("state store: the stored nodes cannot be read");
+  return nodes;
 }
 
 }  // namespace fsdpd

@@ -180,6 +180,23 @@ TEST(SqliteStore, AFileOfTheFirstSchemaKeepsItsJobsAndTakesCordons) {
   EXPECT_EQ(store->Cordons()->at("node-0").reason(), "a fan is broken");
 }
 
+TEST(SqliteStore, TheNodesThatAreKnownAreReplacedTogetherAndOutliveTheProcess) {
+  const TempDir dir;
+  v1::ListNodesResponse nodes;
+  {
+    auto store = OpenOrDie(dir.path());
+    EXPECT_EQ(store->Nodes()->nodes_size(), 0);
+    for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
+    ASSERT_TRUE(store->SetNodes(nodes).ok());
+    nodes.mutable_nodes()->RemoveLast();
+    ASSERT_TRUE(store->SetNodes(nodes).ok());
+  }
+  const auto stored = OpenOrDie(dir.path())->Nodes();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->nodes_size(), 1);
+  EXPECT_EQ(stored->nodes(0).name(), "a");
+}
+
 TEST(SqliteStore, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
   const TempDir dir;
   v1::Cordon cordon;

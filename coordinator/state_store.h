@@ -88,6 +88,10 @@ class StateStore {
   virtual absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) = 0;
   virtual absl::Status RemoveCordon(const std::string& node) = 0;
   virtual absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() = 0;
+
+  // Those that are known, in place of the ones before.
+  virtual absl::Status SetNodes(const v1::ListNodesResponse& nodes) = 0;
+  virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
 
 }  // namespace fsdpd

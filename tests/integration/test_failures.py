@@ -212,5 +212,9 @@ def test_an_agent_that_was_told_to_end_left_and_one_that_died_is_lost(own):
         wait_until("both are gone", lambda: not any(node.connected for node in cluster.nodes()))
         shown = cluster.ctl("nodes").expect(0).out
         assert re.search(r"^node-0 +left ", shown, re.MULTILINE) and re.search(r"^node-1 +lost ", shown, re.MULTILINE)
+        assert cluster.coordinator.stop() == 0
+        cluster.start_coordinator(listen=cluster.address)
+        again = cluster.ctl("nodes").expect(0).out
+        assert re.search(r"^node-0 +left ", again, re.MULTILINE) and re.search(r"^node-1 +lost ", again, re.MULTILINE)
         cluster.start_agent("node-0")
         assert not cluster.node("node-0").left, "it is back"

@@ -1,0 +1,39 @@
+#include "coordinator/known_node.h"
+
+#include <algorithm>
+
+namespace fsdpd {
+
+v1::Node NodeOf(const NodeView& view, const Clock& clock) {
+  v1::Node node;
+  node.set_name(view.info.node());
+  node.set_connected(view.connected);
+  node.set_left(view.left);
+  node.set_device(view.info.device());
+  node.set_slots(view.info.slots());
+  node.set_free_slots(view.connected ? view.free_slots : 0);
+  node.set_address(view.address);
+  node.set_metrics_endpoint(view.info.metrics_endpoint());
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
+  node.set_version(view.info.version());
+  node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
+  return node;
+}
+
+NodeView ViewOf(const v1::Node& node, const Clock& clock) {
+  NodeView view;
+  view.info.set_node(node.name());
+  view.info.set_device(node.device());
+  view.info.set_slots(node.slots());
+  view.info.set_metrics_endpoint(node.metrics_endpoint());
+  view.info.set_version(node.version());
+  view.info.set_memory_bytes_per_slot(node.memory_bytes_per_slot());
+  view.address = node.address();
+  view.left = node.left();
+  // Somebody may have set the date back since.
+  const absl::Duration ago = clock.Wall() - absl::FromUnixNanos(node.last_seen_unix_nanos());
+  view.last_seen = clock.Now() - std::max(ago, absl::Seconds(1));
+  return view;
+}
+
+}  // namespace fsdpd

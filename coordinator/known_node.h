@@ -1,0 +1,17 @@
+// A node as the public API and the store have it, and as the coordinator knows it. Of one that a life before
+// knew, what its agent allows jobs is not stored: it says so again when it comes back.
+//
+// Pure.
+#pragma once
+
+#include "base/clock.h"
+#include "coordinator/node_registry.h"
+
+namespace fsdpd {
+
+v1::Node NodeOf(const NodeView& view, const Clock& clock);
+
+// Of a stored one, which has no stream now and was last seen before now.
+NodeView ViewOf(const v1::Node& node, const Clock& clock);
+
+}  // namespace fsdpd

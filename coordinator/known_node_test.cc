@@ -1,0 +1,37 @@
+#include "coordinator/known_node.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
+  FakeClock clock;
+  NodeView view;
+  view.info.set_node("a");
+  view.info.set_device(v1::DEVICE_CPU);
+  view.info.set_slots(4);
+  view.info.set_version("1");
+  view.info.set_metrics_endpoint("h:1");
+  view.info.set_memory_bytes_per_slot(7);
+  view.address = "h:2";
+  view.connected = true;
+  view.last_seen = clock.Now();
+  v1::Node stored = NodeOf(view, clock);
+  EXPECT_TRUE(stored.connected());
+  clock.Advance(absl::Minutes(3));
+  v1::Node shown = NodeOf(ViewOf(stored, clock), clock);
+  EXPECT_FALSE(shown.connected());
+  stored.set_connected(false);
+  EXPECT_EQ(shown.SerializeAsString(), stored.SerializeAsString());
+}
+
+TEST(KnownNode, WasSeenBeforeNowWhateverTheDateIs) {
+  FakeClock clock;
+  v1::Node node;
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.Wall() + absl::Hours(5)));
+  EXPECT_LT(ViewOf(node, clock).last_seen, clock.Now());
+}
+
+}  // namespace
+}  // namespace fsdpd
