@@ -18,6 +18,7 @@
 #include "base/trace_file.h"
 #include "client/checkpoint_choice.h"
 #include "client/outcome.h"
+#include "client/spec_array.h"
 
 namespace fsdpd {
 namespace {
@@ -92,6 +93,8 @@ CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()
       "");
 }
 
+std::string CheckArray(std::string& array) { return std::string(ArrayOverrides({array}).status().message()); }
+
 std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
 
 CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
@@ -131,6 +134,18 @@ CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
   return search;
 }
 
+void AddArrayFlag(CLI::App* submit, CLI::Option* follow, CommandLine* line) {
+  submit
+      ->add_option(
+          "--array", line->arrays,
+          "A job for each value, and for each combination where it is repeated: its name and checkpoint.dir "
+          "end in its number, from 0")
+      ->check(CLI::Validator(CheckArray, ""))
+      ->type_name("PATH=VALUE,VALUE")
+      ->allow_extra_args(false)
+      ->excludes(follow);
+}
+
 void AddSubmitCommand(CLI::App* app, CommandLine* line) {
   CLI::App* submit =
       AddCommand(app, "submit",
@@ -140,6 +155,7 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
                  "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
                  "  fsdpctl submit -f job.yaml --from tiny-llama-k3x9q2@200\n"
                  "  fsdpctl submit -f job.yaml --after tiny-llama-k3x9q2\n"
+                 "  fsdpctl submit -f job.yaml --array optimizer.adamw.lr=1e-4,3e-4\n"
                  "  cat job.yaml | fsdpctl submit -f - -o json");
   AddSpecFlags(submit, line);
   CLI::Option* follow = submit->add_flag("--follow", line->follow,
@@ -169,6 +185,7 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
       "--preemptible", line->preemptible,
       "It may be told to save and leave for a job of a higher priority, and goes on by itself when "
       "there is room; needs a checkpoint.dir");
+  AddArrayFlag(submit, follow, line);
   submit->add_option("--project", line->project, "Whose quota it counts against; default: your token's")
       ->check(CLI::Validator(CheckProject, ""))
       ->type_name("PROJECT");
@@ -365,6 +382,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
   CLI::Option* project = get->add_option("--project", line->project, "Only jobs of this project")
                              ->check(CLI::Validator(CheckProject, ""))
                              ->type_name("PROJECT");
+  get->add_option("--array", line->array, "Only jobs of this array")->check(NotEmpty())->type_name("ARRAY");
   get->add_flag("--all-projects", line->all_projects,
                 "Jobs of all projects; without it those of your token's, where it has one and is no admin's")
       ->excludes(project);
@@ -473,8 +491,13 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
   CLI::App* cancel = AddCommand(
       app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
       "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
+      "  fsdpctl cancel --array sweep-4dfz2k\n"
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
-  AddJobArgument(cancel, line);
+  CLI::Option* job = cancel->add_option("JOB", line->job, "The job's id")->check(NotEmpty())->type_name("");
+  cancel->add_option("--array", line->array, "All jobs of a `submit --array` that have not ended")
+      ->check(NotEmpty())
+      ->type_name("ARRAY")
+      ->excludes(job);
   AddReason(cancel, line);
   cancel
       ->add_option("--grace", line->grace_seconds,
@@ -638,6 +661,10 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   }
   const CLI::App* command = app.get_subcommands().front();
   line->command = command->get_name();
+  if (line->command == "cancel" && line->job.empty() && line->array.empty()) {
+    console->err << "fsdpctl: JOB is required, or --array\n";
+    return kExitUsage;
+  }
   if (!command->get_subcommands().empty()) line->action = command->get_subcommands().front()->get_name();
   return std::nullopt;
 }

@@ -49,6 +49,8 @@ struct CommandLine {
   std::string from;                       // submit; JOB or JOB@STEP, or empty.
   std::vector<std::string> after;         // submit; ids
   bool preemptible = false;               // submit
+  std::vector<std::string> arrays;        // submit; PATH=VALUE,VALUE
+  std::string array;                      // get, cancel; an array's id, or empty.
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 

@@ -11,6 +11,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/session.h"
+#include "client/spec_array.h"
 #include "client/spec_print.h"
 
 namespace fsdpd {
@@ -25,12 +26,16 @@ absl::StatusOr<v1::Job> GetJob(Session* session, const std::string& id) {
   return response.job();
 }
 
-absl::StatusOr<v1::ListJobsResponse> ListJobs(Session* session) {
+}  // namespace
+
+absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
+  const CommandLine& line = session->line();
   v1::ListJobsRequest request;
   request.set_page_size(kPageSize);
-  request.set_project(session->line().project);
-  request.set_all_projects(session->line().all_projects);
-  for (const std::string& name : session->line().states) {
+  request.set_project(line.project);
+  // An array is asked for by its name, whose ever it is.
+  request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
+  for (const std::string& name : line.states) {
     v1::JobState state;
     FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));
     request.add_states(state);
@@ -38,17 +43,21 @@ absl::StatusOr<v1::ListJobsResponse> ListJobs(Session* session) {
   v1::ListJobsResponse all;
   do {
     FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse page, session->client().ListJobs(request));
-    all.mutable_jobs()->MergeFrom(page.jobs());
+    for (const v1::Job& job : page.jobs()) {
+      if (IsOfArray(job.request_id(), line.array)) *all.add_jobs() = job;
+    }
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return all;
 }
 
+namespace {
+
 int RunGet(Session* session) {
   const CommandLine& line = session->line();
   v1::ListJobsResponse list;
   if (line.jobs.empty()) {
-    absl::StatusOr<v1::ListJobsResponse> all = ListJobs(session);
+    absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
     if (!all.ok()) return session->Fail(all.status());
     list = *std::move(all);
   }

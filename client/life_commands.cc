@@ -42,21 +42,46 @@ int Print(Session* session, const v1::Job& job, const std::string& words) {
   return kExitOk;
 }
 
-int RunCancel(Session* session) {
+int CancelOne(Session* session, const std::string& id) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
-  request.set_id(line.job);
+  request.set_id(id);
   request.set_reason(line.reason);
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
   if (!response.ok()) return session->Fail(response.status());
   v1::Job job = response->job();
-  if (line.wait && !IsEnded(job.state())) {
+  // Of an array all are told to leave before one is waited for.
+  if (line.wait && line.array.empty() && !IsEnded(job.state())) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
     if (!ended.ok()) return session->Fail(ended.status());
     job = *ended;
   }
   return Print(session, job, StateName(job.state()));
+}
+
+// Each by itself: one that cannot be cancelled does not keep the others.
+int RunCancel(Session* session) {
+  const std::string& array = session->line().array;
+  if (array.empty()) return CancelOne(session, session->line().job);
+  const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
+  if (!all.ok()) return session->Fail(all.status());
+  if (all->jobs().empty()) {
+    session->console().err << "fsdpctl: no job of an array '" << array << "'\n";
+    return kExitNotFound;
+  }
+  int code = kExitOk;
+  for (const v1::Job& job : all->jobs()) {
+    const int one = IsEnded(job.state()) ? kExitOk : CancelOne(session, job.id());
+    if (one != kExitOk) code = one;
+  }
+  for (const v1::Job& job : all->jobs()) {
+    if (!session->line().wait || code != kExitOk) break;
+    if (IsEnded(job.state())) continue;
+    if (const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr); !ended.ok())
+      return session->Fail(ended.status());
+  }
+  return code;
 }
 
 // What was waited for is that nothing is lost.

@@ -1,5 +1,6 @@
 // What fsdpctl does with a spec: validate, plan, submit. RunSubmit() makes one SubmitJob call, with a request
 // id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -23,6 +25,7 @@
 #include "client/profile_file.h"
 #include "client/search_text.h"
 #include "client/session.h"
+#include "client/spec_array.h"
 #include "client/spec_file.h"
 #include "client/spec_print.h"
 #include "fsdp/plan/plan.h"
@@ -128,18 +131,23 @@ std::optional<int> TakeFrom(Session* session, SpecText* spec) {
   return std::nullopt;
 }
 
-int RunSubmit(Session* session, SpecText spec) {
-  if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
-  if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
-  if (const std::optional<int> code = TakeFrom(session, &spec)) return *code;
-  const CommandLine& line = session->line();
-  Console& console = session->console();
+v1::SubmitJobRequest RequestOf(const CommandLine& line, const SpecText& spec) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec.spec;
   request.set_request_id(line.request_id.empty() ? NewToken() : line.request_id);
   request.set_preemptible(line.preemptible);
   request.set_project(line.project);
   request.mutable_after()->Assign(line.after.begin(), line.after.end());
+  return request;
+}
+
+int RunSubmit(Session* session, SpecText spec) {
+  if (const absl::Status status = session->OpenRecord(); !status.ok()) return session->Fail(status);
+  if (const absl::Status status = session->client().Connect(); !status.ok()) return session->Fail(status);
+  if (const std::optional<int> code = TakeFrom(session, &spec)) return *code;
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  const v1::SubmitJobRequest request = RequestOf(line, spec);
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);
   Tell(session, spec, Located(response->faults(), spec));
@@ -154,12 +162,81 @@ int RunSubmit(Session* session, SpecText spec) {
   return kExitOk;
 }
 
-bool WantsTimeline(const CommandLine& line) { return !line.trace.empty() || !line.picture.empty(); }
+// One of `submit --array`: where its files go is its own.
+void NumberSpec(size_t index, v1::JobSpec* spec) {
+  absl::StrAppend(spec->mutable_name(), "-", index);
+  if (spec->checkpoint().dir().empty()) return;
+  std::string* dir = spec->mutable_checkpoint()->mutable_dir();
+  absl::StrAppend(dir, absl::EndsWith(*dir, "/") ? "" : "/", index);
+}
 
 int Usage(Session* session, const absl::Status& status) {
   session->console().err << "fsdpctl: " << status.message() << "\n";
   return kExitUsage;
 }
+
+// Every spec is good before the first is submitted. Those that are, where one is refused after all, stay.
+int SubmitAll(Session* session, const std::vector<SpecText>& specs) {
+  const CommandLine& line = session->line();
+  for (const SpecText& spec : specs) {
+    const SpecFaults faults = Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0).faults, spec);
+    if (HasErrors(faults)) return Tell(session, spec, faults);
+  }
+  v1::ListJobsResponse submitted;
+  const std::string& first = specs.front().spec.name();
+  const std::string array =
+      line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
+  int code = kExitOk;
+  for (size_t i = 0; i < specs.size() && code == kExitOk; ++i) {
+    v1::SubmitJobRequest request = RequestOf(line, specs[i]);
+    request.set_request_id(absl::StrCat(array, kArrayMark, i));
+    const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
+    if (response.ok()) *submitted.add_jobs() = response->job();
+    if (!response.ok()) code = FailSpec(session, response.status(), specs[i]);
+  }
+  Console& console = session->console();
+  if (line.output != "table") {
+    console.out << Rendered(submitted, line.output);
+  } else {
+    for (const v1::Job& job : submitted.jobs()) console.out << job.id() << "\n";
+  }
+  console.err << submitted.jobs_size() << " of " << specs.size() << " jobs submitted; `fsdpctl get --array "
+              << array << "` shows them, `fsdpctl cancel --array " << array << "` ends them\n";
+  return code;
+}
+
+int RunArray(const CommandLine& line, Console* console) {
+  const auto overrides = ArrayOverrides(line.arrays);
+  Session session(line, console);
+  if (!overrides.ok())
+    return Usage(&session,
+                 absl::InvalidArgumentError(absl::StrCat("--array: ", overrides.status().message())));
+  // Each spec is read anew, and stdin can be read once.
+  std::string text;
+  if (line.file == "-") {
+    absl::StatusOr<std::string> read = ReadText(line.file, console->in);
+    if (!read.ok()) return Usage(&session, read.status());
+    text = *std::move(read);
+  }
+  std::vector<SpecText> specs;
+  for (const std::vector<std::string>& own : *overrides) {
+    std::vector<std::string> sets = line.sets;
+    sets.insert(sets.end(), own.begin(), own.end());
+    std::istringstream input(text);
+    absl::StatusOr<SpecText> spec = LoadSpec(line.file, sets, input);
+    if (!spec.ok()) return Usage(&session, spec.status());
+    if (HasErrors(spec->faults)) return TellUnreadable(&session, *spec);
+    NumberSpec(specs.size(), &spec->spec);
+    specs.push_back(*std::move(spec));
+  }
+  if (const absl::Status status = session.client().Connect(); !status.ok()) return session.Fail(status);
+  for (SpecText& spec : specs) {
+    if (const std::optional<int> code = TakeFrom(&session, &spec)) return *code;
+  }
+  return SubmitAll(&session, specs);
+}
+
+bool WantsTimeline(const CommandLine& line) { return !line.trace.empty() || !line.picture.empty(); }
 
 int RunValidate(Session* session, const SpecText& spec) {
   const CommandLine& line = session->line();
@@ -292,6 +369,7 @@ int RunPlan(Session* session, const SpecText& spec) {
 }  // namespace
 
 int RunSpecCommand(const CommandLine& line, Console* console) {
+  if (!line.arrays.empty()) return RunArray(line, console);
   const absl::StatusOr<SpecText> spec = LoadSpec(line.file, line.sets, console->in);
   if (!spec.ok()) {
     console->err << "fsdpctl: " << spec.status().message() << "\n";

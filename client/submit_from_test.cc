@@ -57,6 +57,71 @@ class SubmitFromTest : public ServedCommandCase {
   std::vector<std::string> after_ ABSL_GUARDED_BY(mutex_);  // What the last one waits for.
 };
 
+TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameFolderAndRequestId) {
+  std::vector<v1::SubmitJobRequest> made;
+  Mutex mutex;
+  server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+    MutexLock lock(&mutex);
+    made.push_back(request);
+    response->mutable_job()->set_id(request.spec().name() + "-x");
+    return grpc::Status::OK;
+  };
+  const auto submit = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"submit", "-f", dir_.File("job.yaml"), "--set",
+                                          "checkpoint.dir=/runs"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments);
+  };
+  EXPECT_EQ(submit({"--array", "train.seed=1,2", "--request-id", "sweep"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "b-0-x\nb-1-x\n");
+  EXPECT_EQ(
+      err_,
+      "2 of 2 jobs submitted; `fsdpctl get --array sweep` shows them, `fsdpctl cancel --array sweep` ends "
+      "them\n");
+  {
+    MutexLock lock(&mutex);
+    ASSERT_EQ(made.size(), 2u);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(made[i].request_id(), "sweep/" + std::to_string(i));
+      EXPECT_EQ(made[i].spec().train().seed(), i + 1);
+      EXPECT_EQ(made[i].spec().checkpoint().dir(), "/runs/" + std::to_string(i));
+    }
+  }
+  EXPECT_EQ(submit({"--array", "train.seed=1,x"}), kExitSpecRefused);
+  EXPECT_EQ(submit({"--array", "train.micro_batch=1,-4"}), kExitSpecRefused);
+  EXPECT_EQ(submit({"--array", "train.seed"}), kExitUsage);
+  EXPECT_EQ(Run({"cancel"}), kExitUsage);
+  MutexLock lock(&mutex);
+  EXPECT_EQ(made.size(), 2u) << "none of an array with a bad spec is submitted";
+}
+
+TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
+  std::vector<std::string> cancelled;
+  Mutex mutex;
+  server_.on_list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+    EXPECT_TRUE(request.all_projects());
+    for (const char* of : {"sweep/0", "sweep/1", "sweep", "other/0"}) {
+      v1::Job* job = response->add_jobs();
+      job->set_request_id(of);
+      job->set_id(std::string("j-") + of);
+      job->set_state(std::string(of) == "sweep/1" ? v1::JOB_STATE_SUCCEEDED : v1::JOB_STATE_RUNNING);
+    }
+    return grpc::Status::OK;
+  };
+  server_.on_cancel = [&](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    MutexLock lock(&mutex);
+    cancelled.push_back(request.id());
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "--array", "sweep"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j-sweep/0 cancelled\n");
+  EXPECT_EQ(Run({"cancel", "--array", "none"}), kExitNotFound);
+  MutexLock lock(&mutex);
+  EXPECT_EQ(cancelled, std::vector<std::string>{"j-sweep/0"});
+}
+
 TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
   const auto after = [this](const std::vector<std::string>& flags) {
     EXPECT_EQ(Submit("a-1", flags), kExitOk) << err_;

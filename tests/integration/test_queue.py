@@ -121,3 +121,28 @@ def test_a_job_that_waits_for_another_outlives_the_coordinator(own):
         done = cluster.wait_state(second, "SUCCEEDED")
         assert done.start_unix_nanos >= cluster.job(first).end_unix_nanos > 0
         assert f"after:     {first} (succeeded)\n" in cluster.ctl("describe", second).expect(0).out
+
+
+def test_an_array_is_a_job_for_each_value_and_ends_together(cluster, tmp_path):
+    made = one_rank(steps=ENDLESS, name="sweep", checkpoint={"dir": str(tmp_path / "runs")})
+    flags = ["--array", "train.seed=1,2", "--array", "optimizer.adamw.lr=1e-3,1e-2"]
+    path = cluster.write_spec(made)
+    submitted = cluster.ctl("submit", "-f", path, *flags, "--request-id", "sweep").expect(0)
+    ids = submitted.out.split()
+    array = re.search(r"fsdpctl cancel --array (\S+)`", submitted.err)[1]
+    jobs = [cluster.job(each) for each in ids]
+    assert array == "sweep"
+    assert [(job.request_id, job.spec.train.seed, job.spec.optimizer.adamw.lr) for job in jobs] == [
+        ("sweep/0", 1, 1e-3), ("sweep/1", 1, 1e-2), ("sweep/2", 2, 1e-3), ("sweep/3", 2, 1e-2)]
+    assert [job.id.rsplit("-", 1)[0] for job in jobs] == [f"sweep-{index}" for index in range(4)]
+    assert [job.spec.checkpoint.dir for job in jobs] == [str(tmp_path / "runs" / str(index)) for index in range(4)]
+    again = cluster.ctl("submit", "-f", path, *flags, "--request-id", "sweep").expect(0)
+    assert again.out == submitted.out and array in again.err, "a repeated submit is the same jobs"
+    bad = cluster.ctl("submit", "-f", path, "--array", "train.seed=3,x", "--set", "checkpoint.dir=other").expect(3)
+    assert "train.seed" in bad.err and len(cluster.ctl("get", "--array", array).expect(0).out.splitlines()) == 5
+    for each in ids:
+        cluster.wait_state(each, "RUNNING")
+    assert cluster.ctl("cancel", "--array", array, "--wait").expect(0).out.count("\n") == 4
+    assert {cluster.state(each) for each in ids} == {"CANCELLED"}
+    cluster.ctl("cancel", "--array", "none").expect(4)
+    cluster.ctl("cancel").expect(2)
