@@ -39,7 +39,7 @@ class JobServiceTest : public ReconcilerCase {
     JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
                         /*logs=*/nullptr, /*traces=*/nullptr, &clock_});
     v1::SubmitJobResponse response;
-    const absl::Status status = service.Submit("", request, &response);
+    const absl::Status status = service.Submit(Caller{}, request, &response);
     EXPECT_TRUE(met);
     *job = response.job();
     return status;

@@ -394,7 +394,8 @@ def test_certificates_and_authority_are_replaced_under_a_running_job(own, tmp_pa
         watcher.join()
         cluster.start_coordinator(listen=cluster.address)
         cluster.wait_nodes(1)
-        assert cluster.agents["node-0"].text().count("attached coordinator=") == 2
+        # The coordinator knows it before the agent's log does.
+        wait_until("it is attached again", lambda: cluster.agents["node-0"].text().count("attached coordinator=") == 2)
         assert cluster.job(job_id).attempt == 1 and cluster.job(job_id).submitter == "sam"
         assert cluster.cancel(job_id).state == api.JOB_STATE_CANCELLED
 
