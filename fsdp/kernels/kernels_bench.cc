@@ -169,22 +169,21 @@ void BenchRotary(Bench* bench) {
   bench->Measure("rotary", 2.0 * (q.nbytes() + k.nbytes()), Difference(q.narrow(2, 0, kHalf), want), run);
 }
 
-void BenchRmsNorm(Bench* bench) {
-  const at::Tensor x = at::randn({kTokens, kHidden}, kBf16), grad = at::randn_like(x),
-                   rest = at::randn_like(x);
-  const at::Tensor weight = at::randn({kHidden}, kBf16), y = at::empty_like(x);
+void BenchRmsNorm(Bench* bench, const std::string& name, int64_t rows, int64_t width) {
+  const at::Tensor x = at::randn({rows, width}, kBf16), grad = at::randn_like(x), rest = at::randn_like(x);
+  const at::Tensor weight = at::randn({width}, kBf16), y = at::empty_like(x);
   const at::Tensor want_rstd = Wide(x).square().mean(-1, true).add(1e-5).rsqrt(),
                    rstd = at::zeros_like(want_rstd);
   const auto forward = [&] {
-    RmsNormForward({x.data_ptr(), weight.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), kTokens, kHidden,
-                    1e-5, DType::kBf16},
+    RmsNormForward({x.data_ptr(), weight.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), rows, width, 1e-5,
+                    DType::kBf16},
                    CurrentStream());
   };
   forward();
-  bench->Measure("rms norm forward", 2.0 * x.nbytes(), Difference(y, Wide(x) * want_rstd * Wide(weight)),
+  bench->Measure(name + " forward", 2.0 * x.nbytes(), Difference(y, Wide(x) * want_rstd * Wide(weight)),
                  forward);
-  at::Tensor out = at::empty_like(x), again = at::empty_like(x), into = at::zeros({kHidden}, kFp32);
-  const at::Tensor parts = at::zeros({kRmsNormBlocks, kHidden}, kFp32);
+  at::Tensor out = at::empty_like(x), again = at::empty_like(x), into = at::zeros({width}, kFp32);
+  const at::Tensor parts = at::zeros({kRmsNormBlocks, width}, kFp32);
   const RmsNormBackwardArgs args = {grad.data_ptr(),
                                     x.data_ptr(),
                                     rstd.data_ptr<float>(),
@@ -195,8 +194,8 @@ void BenchRmsNorm(Bench* bench) {
                                     parts.data_ptr<float>(),
                                     into.data_ptr(),
                                     /*accumulate=*/false,
-                                    kTokens,
-                                    kHidden,
+                                    rows,
+                                    width,
                                     DType::kBf16,
                                     DType::kFp32};
   const auto run = [&] { RmsNormBackward(args, CurrentStream()); };
@@ -205,7 +204,7 @@ void BenchRmsNorm(Bench* bench) {
   const at::Tensor want = (of - unit * (of * unit).mean(-1, true)) * rstd + Wide(rest);
   const double difference = std::max(
       {Difference(out, want), Difference(into, (Wide(grad) * unit).sum(0)), again.equal(y) ? 0.0 : 1.0});
-  bench->Measure("rms norm backward", 5.0 * x.nbytes(), difference, run);
+  bench->Measure(name + " backward", 5.0 * x.nbytes(), difference, run);
 }
 
 void BenchCrossEntropy(Bench* bench) {
@@ -366,7 +365,8 @@ int Run() {
   BenchAddProduct(&bench);
   BenchSwiglu(&bench);
   BenchRotary(&bench);
-  BenchRmsNorm(&bench);
+  BenchRmsNorm(&bench, "rms norm", kTokens, kHidden);
+  BenchRmsNorm(&bench, "rms norm of heads", kTokens * kHeads, 2 * kHalf);
   BenchCrossEntropy(&bench);
   BenchAdamW(&bench);
   BenchSumParts(&bench);

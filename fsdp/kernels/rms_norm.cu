@@ -54,6 +54,35 @@ __global__ void Forward(RmsNormArgs args) {
   }
 }
 
+// The same value in all of kLanes neighbours, a power of two of them.
+template <int kLanes>
+__device__ float LanesSum(float x) {
+  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// Of narrow rows, as those of one head are: each is a few lanes', which have a pack of it each.
+template <typename T, int kLanes>
+__global__ void NarrowForward(RmsNormArgs args) {
+  constexpr int N = kPack<T>;
+  const int64_t packs = args.width / N, pack = threadIdx.x % kLanes;
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kForwardThreads + threadIdx.x) / kLanes;
+  const bool has = row < args.rows && pack < packs;
+  Pack<T, N> x;
+  float squares = 0;
+  if (has) {
+    x = Load<T, N>(static_cast<const T*>(args.x), row * packs + pack);
+    for (int n = 0; n < N; ++n) squares += Wide(x.at[n]) * Wide(x.at[n]);
+  }
+  const float mean = LanesSum<kLanes>(squares) / static_cast<float>(args.width);
+  const float rstd = rsqrtf(mean + static_cast<float>(args.epsilon));
+  if (!has) return;
+  if (pack == 0) args.rstd[row] = rstd;
+  const auto weight = Load<T, N>(static_cast<const T*>(args.weight), pack);
+  for (int n = 0; n < N; ++n) x.at[n] = Narrow<T>(Wide(x.at[n]) * rstd * Wide(weight.at[n]));
+  Store(static_cast<T*>(args.y), row * packs + pack, x);
+}
+
 // What a thread has of a row: packs threadIdx.x + k * kBackwardThreads.
 template <typename T, int K>
 struct RowPart {
@@ -62,18 +91,52 @@ struct RowPart {
 };
 
 template <typename T, int K>
-__device__ void LoadRow(const RmsNormBackwardArgs& args, int64_t row, RowPart<T, K>* part) {
+__device__ void LoadPack(const RmsNormBackwardArgs& args, int64_t row, int64_t pack, int k,
+                         RowPart<T, K>* part) {
   constexpr int N = kPack<T>;
-  const int64_t packs = args.width / N, begin = row * args.width;
+  const int64_t begin = row * args.width;
+  part->grad[k] = Load<T, N>(static_cast<const T*>(args.grad_y) + begin, pack);
+  part->x[k] = Load<T, N>(static_cast<const T*>(args.x) + begin, pack);
+  if (args.residual != nullptr)
+    part->residual[k] = Load<T, N>(static_cast<const T*>(args.residual) + begin, pack);
+}
+
+template <typename T, int K>
+__device__ void LoadRow(const RmsNormBackwardArgs& args, int64_t row, RowPart<T, K>* part) {
+  const int64_t packs = args.width / kPack<T>;
   part->rstd = args.rstd[row];
   for (int k = 0; k < K; ++k) {
     const int64_t pack = threadIdx.x + k * kBackwardThreads;
     if (pack >= packs) break;
-    part->grad[k] = Load<T, N>(static_cast<const T*>(args.grad_y) + begin, pack);
-    part->x[k] = Load<T, N>(static_cast<const T*>(args.x) + begin, pack);
-    if (args.residual != nullptr)
-      part->residual[k] = Load<T, N>(static_cast<const T*>(args.residual) + begin, pack);
+    LoadPack(args, row, pack, k, part);
   }
+}
+
+// What the pack adds to the mean over its row, and to the weight's gradient.
+template <typename T, int K>
+__device__ float Radial(const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight, int k, float* sums) {
+  float radial = 0;
+  for (int n = 0; n < kPack<T>; ++n) {
+    const float unit = Wide(of.x[k].at[n]) * of.rstd, grad = Wide(of.grad[k].at[n]);
+    radial += grad * Wide(weight.at[n]) * unit;
+    sums[n] += grad * unit;
+  }
+  return radial;
+}
+
+template <typename T, int K>
+__device__ void StorePack(const RmsNormBackwardArgs& args, int64_t row, int64_t pack, const RowPart<T, K>& of,
+                          const Pack<T, kPack<T>>& weight, float mean, int k) {
+  constexpr int N = kPack<T>;
+  Pack<T, N> out, y;
+  for (int n = 0; n < N; ++n) {
+    const float unit = Wide(of.x[k].at[n]) * of.rstd;
+    const float of_x = of.rstd * (Wide(of.grad[k].at[n]) * Wide(weight.at[n]) - unit * mean);
+    out.at[n] = Narrow<T>(args.residual == nullptr ? of_x : of_x + Wide(of.residual[k].at[n]));
+    y.at[n] = Narrow<T>(unit * Wide(weight.at[n]));
+  }
+  if (args.y != nullptr) Store(static_cast<T*>(args.y) + row * args.width, pack, y);
+  Store(static_cast<T*>(args.grad_x) + row * args.width, pack, out);
 }
 
 // A block takes every gridDim.x-th row and keeps its sums for the weight in registers. The next row is on its
@@ -98,25 +161,13 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
     float radial = 0;
     for (int k = 0; k < K; ++k) {
       if (threadIdx.x + k * kBackwardThreads >= packs) break;
-      for (int n = 0; n < N; ++n) {
-        const float unit = Wide(of.x[k].at[n]) * of.rstd, grad = Wide(of.grad[k].at[n]);
-        radial += grad * Wide(weight[k].at[n]) * unit;
-        sums[k][n] += grad * unit;
-      }
+      radial += Radial(of, weight[k], k, sums[k]);
     }
     const float mean = BlockSum(radial, scratch[turn]) / static_cast<float>(args.width);
     for (int k = 0; k < K; ++k) {
       const int64_t pack = threadIdx.x + k * kBackwardThreads;
       if (pack >= packs) break;
-      Pack<T, N> out, y;
-      for (int n = 0; n < N; ++n) {
-        const float unit = Wide(of.x[k].at[n]) * of.rstd;
-        const float of_x = of.rstd * (Wide(of.grad[k].at[n]) * Wide(weight[k].at[n]) - unit * mean);
-        out.at[n] = Narrow<T>(args.residual == nullptr ? of_x : of_x + Wide(of.residual[k].at[n]));
-        y.at[n] = Narrow<T>(unit * Wide(weight[k].at[n]));
-      }
-      if (args.y != nullptr) Store(static_cast<T*>(args.y) + row * args.width, pack, y);
-      Store(static_cast<T*>(args.grad_x) + row * args.width, pack, out);
+      StorePack(args, row, pack, of, weight[k], mean, k);
     }
   }
   if (args.parts == nullptr) return;
@@ -125,6 +176,43 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
     if (pack >= packs) break;
     for (int n = 0; n < N; ++n) args.parts[blockIdx.x * args.width + pack * N + n] = sums[k][n];
   }
+}
+
+// Of narrow rows: a few lanes take every so many-th of them. Their sums for the weight are added up in the order
+// of lanes.
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwardArgs args) {
+  constexpr int N = kPack<T>, kTogether = kBackwardThreads / kLanes;
+  __shared__ float of_thread[kBackwardThreads][N];
+  const int64_t packs = args.width / N, pack = threadIdx.x % kLanes;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kTogether;
+  Pack<T, N> weight;
+  if (pack < packs) weight = Load<T, N>(static_cast<const T*>(args.weight), pack);
+  float sums[N] = {};
+  RowPart<T, 1> of, next;
+  const auto load = [&](int64_t row) {
+    if (row >= args.rows || pack >= packs) return;
+    next.rstd = args.rstd[row];
+    LoadPack(args, row, pack, 0, &next);
+  };
+  int64_t row = blockIdx.x * static_cast<int64_t>(kTogether) + threadIdx.x / kLanes;
+  load(row);
+  // All lanes of a warp go round as often as the first, which has the first row.
+  for (int64_t first = row - threadIdx.x % 32 / kLanes; first < args.rows; first += stride, row += stride) {
+    const bool has = row < args.rows && pack < packs;
+    of = next;
+    load(row + stride);
+    const float radial = LanesSum<kLanes>(has ? Radial(of, weight, 0, sums) : 0.0f);
+    if (has) StorePack(args, row, pack, of, weight, radial / static_cast<float>(args.width), 0);
+  }
+  if (args.parts == nullptr) return;
+  for (int n = 0; n < N; ++n) of_thread[threadIdx.x][n] = sums[n];
+  __syncthreads();
+  if (threadIdx.x >= packs) return;
+  for (int other = 1; other < kTogether; ++other) {
+    for (int n = 0; n < N; ++n) sums[n] += of_thread[threadIdx.x + other * kLanes][n];
+  }
+  for (int n = 0; n < N; ++n) args.parts[blockIdx.x * args.width + threadIdx.x * N + n] = sums[n];
 }
 
 template <typename T>
@@ -153,6 +241,18 @@ void WithPacks(int64_t width, Run run) {
   run(std::integral_constant<int, 2>());
 }
 
+// Calls run(kLanes) with the fewest lanes that have a narrow row among them, or wide() where it has more packs
+// than a warp has lanes.
+template <typename T, typename Run, typename Wide>
+void WithLanes(int64_t width, Run run, Wide wide) {
+  const int64_t packs = width / kPack<T>;
+  if (packs <= 4) return run(std::integral_constant<int, 4>());
+  if (packs <= 8) return run(std::integral_constant<int, 8>());
+  if (packs <= 16) return run(std::integral_constant<int, 16>());
+  if (packs <= 32) return run(std::integral_constant<int, 32>());
+  wide();
+}
+
 }  // namespace
 
 bool TakesRmsNorm(int64_t width, DType type, std::initializer_list<const void*> addresses) {
@@ -168,8 +268,14 @@ void RmsNormForward(const RmsNormArgs& args, Stream stream) {
   if (args.rows == 0) return;
   WithType(args.type, [&](auto of_type) {
     using T = decltype(of_type);
-    WithPacks<T, kForwardThreads>(args.width, [&](auto packs) {
-      Forward<T, packs><<<static_cast<unsigned>(args.rows), kForwardThreads, 0, stream>>>(args);
+    const auto narrow = [&](auto lanes) {
+      const unsigned blocks = BlocksOf(args.rows, kForwardThreads / lanes);
+      NarrowForward<T, lanes><<<blocks, kForwardThreads, 0, stream>>>(args);
+    };
+    WithLanes<T>(args.width, narrow, [&] {
+      WithPacks<T, kForwardThreads>(args.width, [&](auto packs) {
+        Forward<T, packs><<<static_cast<unsigned>(args.rows), kForwardThreads, 0, stream>>>(args);
+      });
     });
   });
   CheckLaunch("RMSNorm forward");
@@ -180,8 +286,13 @@ void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream) {
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(args.rows, 1, kRmsNormBlocks));
   WithType(args.type, [&](auto of_type) {
     using T = decltype(of_type);
-    WithPacks<T, kBackwardThreads>(
-        args.width, [&](auto packs) { Rows<T, packs><<<blocks, kBackwardThreads, 0, stream>>>(args); });
+    const auto narrow = [&](auto lanes) {
+      NarrowRows<T, lanes><<<blocks, kBackwardThreads, 0, stream>>>(args);
+    };
+    WithLanes<T>(args.width, narrow, [&] {
+      WithPacks<T, kBackwardThreads>(
+          args.width, [&](auto packs) { Rows<T, packs><<<blocks, kBackwardThreads, 0, stream>>>(args); });
+    });
   });
   CheckLaunch("RMSNorm backward");
   if (args.parts == nullptr) return;

@@ -4,7 +4,7 @@
 //   unit = x * rstd,  g = grad_y * weight,  grad_x = rstd * (g - unit * mean(g * unit)) + residual
 //
 // and the weight's gradient, the sum over rows of grad_y * unit, first in kRmsNormBlocks parts and then over
-// those, both in row order.
+// those, both in an order that shapes alone decide.
 //
 // Bytes that must move for rows x width numbers of c bytes: forward 2 of them, backward 4 (x, grad_y and
 // residual read, grad_x written), 5 where y is written again, and the parts twice (4 MB at 4096).

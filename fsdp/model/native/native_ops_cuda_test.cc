@@ -125,7 +125,7 @@ TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
 
 TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
   for (const Shape& shape : {Shape{0, 8}, Shape{1, 8}, Shape{5, 4096}, Shape{3, 8192}, Shape{70, 1032},
-                             Shape{5, 7}, Shape{2, 16384}}) {
+                             Shape{5, 7}, Shape{2, 16384}, Shape{20001, 128}, Shape{77, 96}, Shape{9, 40}}) {
     const at::Tensor x = Random(shape) * 3, weight = Random({shape[1]});
     const Normed cuda = RmsNormForward(x.cuda(), weight.cuda(), 1e-3);
     const Normed exact = RmsNormForward(Exact(x), Exact(weight), 1e-3);
@@ -140,10 +140,11 @@ TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
   }
 }
 
-// More rows than blocks, fewer, one; widths for one, two and four packs a thread, and one that no kernel of
-// ours takes.
+// More rows than blocks, fewer, one; widths for one, two and four packs a thread, for rows that a few lanes have,
+// and one that no kernel of ours takes.
 TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
-  const Shape shapes[] = {{1, 8}, {3, 4096}, {700, 256}, {1100, 1032}, {40, 8192}, {5, 7}, {9, 16384}};
+  const Shape shapes[] = {{1, 8},  {3, 4096},  {700, 256},   {1100, 1032}, {40, 8192}, {5, 7},
+                          {9, 40}, {9, 16384}, {20001, 128}, {77, 96},     {4500, 64}};
   for (const Shape& shape : shapes) {
     const at::Tensor x = Random(shape) * 3, grad = Random(shape), residual = Random(shape);
     const at::Tensor weight = Random({shape[1]});
