@@ -42,7 +42,8 @@ class AgentSession {
                                                             const std::string& address,
                                                             std::function<void()> end_stream);
   absl::Status Take(v1::AgentMessage* message);
-  // Nothing more is taken, and nobody empties the outbox any more. `left`: the agent ended the stream, in order.
+  // Nothing more is taken, and nobody empties the outbox any more. `left`: the agent ended the stream, in
+  // order.
   void Close(bool left = false);
 
   StreamOutbox* outbox() { return outbox_.get(); }

@@ -178,8 +178,8 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
   }
 }
 
-// Of narrow rows: a few lanes take every so many-th of them. Their sums for the weight are added up in the order
-// of lanes.
+// Of narrow rows: a few lanes take every so many-th of them. Their sums for the weight are added up in the
+// order of lanes.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwardArgs args) {
   constexpr int N = kPack<T>, kTogether = kBackwardThreads / kLanes;
@@ -241,8 +241,8 @@ void WithPacks(int64_t width, Run run) {
   run(std::integral_constant<int, 2>());
 }
 
-// Calls run(kLanes) with the fewest lanes that have a narrow row among them, or wide() where it has more packs
-// than a warp has lanes.
+// Calls run(kLanes) with the fewest lanes that have a narrow row among them, or wide() where it has more
+// packs than a warp has lanes.
 template <typename T, typename Run, typename Wide>
 void WithLanes(int64_t width, Run run, Wide wide) {
   const int64_t packs = width / kPack<T>;

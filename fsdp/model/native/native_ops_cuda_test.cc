@@ -140,8 +140,8 @@ TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {
   }
 }
 
-// More rows than blocks, fewer, one; widths for one, two and four packs a thread, for rows that a few lanes have,
-// and one that no kernel of ours takes.
+// More rows than blocks, fewer, one; widths for one, two and four packs a thread, for rows that a few lanes
+// have, and one that no kernel of ours takes.
 TEST_P(NativeOpsCuda, RmsNormBackwardEqualsItsTwin) {
   const Shape shapes[] = {{1, 8},  {3, 4096},  {700, 256},   {1100, 1032}, {40, 8192}, {5, 7},
                           {9, 40}, {9, 16384}, {20001, 128}, {77, 96},     {4500, 64}};
