@@ -62,7 +62,7 @@ void FollowScreen::OnJob(const v1::Job& job) {
 }
 
 void FollowScreen::PrintCheckpoints(const v1::Job& before) {
-  for (const std::string& line : CheckpointNews(before, job_)) {
+  for (const std::string& line : JobNews(before, job_)) {
     EndLiveLine();
     console_.out << job_.id() << " " << line << "\n" << std::flush;
   }

@@ -302,6 +302,17 @@ std::string BadStepText(const v1::Job& job) {
   return text;
 }
 
+// What decides which targets count, which a loss is not read without.
+std::string DataText(const v1::Data& data) {
+  const auto has_mask = [](const v1::TokenFile& file) { return !file.mask().empty(); };
+  const auto masks = std::count_if(data.tokens().begin(), data.tokens().end(), has_mask);
+  std::vector<std::string> parts;
+  if (masks > 0) parts.push_back(absl::StrCat(masks, " of ", data.tokens_size(), " files with a mask"));
+  if (data.has_document_end_token())
+    parts.push_back(absl::StrCat("documents end with token ", data.document_end_token()));
+  return parts.empty() ? "" : absl::StrCat("data:      ", absl::StrJoin(parts, ", "), "\n");
+}
+
 std::string EventText(const v1::Job& job) {
   TextTable table({"TIME", "STATE", "MESSAGE"});
   for (const v1::Job::Event& event : job.events()) {
@@ -398,6 +409,9 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
+  text += DataText(job.spec().data());
+  for (const std::string& warning : job.warnings())
+    absl::StrAppend(&text, "warning:   ", OneLine(warning), "\n");
   if (job.has_last_step()) {
     absl::StrAppend(
         &text, "progress:  ", ProgressLine(ProgressOf(job.last_step(), job.spec().train().steps(), 0)),
@@ -422,7 +436,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   return text;
 }
 
-std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& job) {
+std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
   std::vector<std::string> news;
   const bool begun = job.has_restored() && !(before.has_restored() && before.attempt() == job.attempt());
   if (begun && job.restored().step() > 0)
@@ -438,6 +452,8 @@ std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& jo
       job.has_failed_checkpoint() && !(before.attempt() == job.attempt() &&
                                        before.failed_checkpoint().step() == job.failed_checkpoint().step());
   if (failed) news.push_back(FailedCheckpointText(job.failed_checkpoint()));
+  for (int i = before.warnings_size(); i < job.warnings_size(); ++i)
+    news.push_back("warning: " + OneLine(job.warnings(i)));
   return news;
 }
 
@@ -465,6 +481,7 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
     row("export",
         exported.error().empty() ? OneLine(exported.path()) : "not made: " + OneLine(exported.error()));
   }
+  for (const std::string& warning : job.warnings()) row("warning", OneLine(warning));
   if (!job.has_last_step()) return text;
   if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps, not applied"));
   if (job.rewinds() > 0)

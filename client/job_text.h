@@ -23,8 +23,9 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
 // Everything that is known of a job.
 std::string DescribeJob(const v1::Job& job, absl::Time now);
 
-// What is new of a job's checkpoints since `before`, an earlier state of it: a line each, for a follower.
-std::vector<std::string> CheckpointNews(const v1::Job& before, const v1::Job& job);
+// What is new of a job's checkpoints and warnings since `before`, an earlier state of it: a line each, for a
+// follower.
+std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job);
 
 // How an ended job went. `history` holds the steps that were seen of its last attempt; may be empty.
 std::string Summary(const v1::Job& job, const StepHistory& history);

@@ -347,25 +347,45 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   before.set_attempt(1);
   *before.add_checkpoints() = Saved(10);
   v1::Job job = before;
-  EXPECT_THAT(CheckpointNews(before, job), IsEmpty());
+  EXPECT_THAT(JobNews(before, job), IsEmpty());
   *job.add_checkpoints() = Saved(20);
   *job.add_checkpoints() = Saved(30);
   *job.mutable_failed_checkpoint() = Saved(40, "full");
-  EXPECT_THAT(CheckpointNews(before, job), ElementsAre("checkpoint of step 20 committed (1.50 GiB in 3 s)",
-                                                       "checkpoint of step 30 committed (1.50 GiB in 3 s)",
-                                                       "checkpoint of step 40 could not be written: full"));
-  EXPECT_THAT(CheckpointNews(job, job), IsEmpty());
+  EXPECT_THAT(JobNews(before, job), ElementsAre("checkpoint of step 20 committed (1.50 GiB in 3 s)",
+                                                "checkpoint of step 30 committed (1.50 GiB in 3 s)",
+                                                "checkpoint of step 40 could not be written: full"));
+  EXPECT_THAT(JobNews(job, job), IsEmpty());
   v1::Job next = job;
   next.set_attempt(2);
   next.clear_failed_checkpoint();
   next.mutable_restored()->set_step(20);
   next.mutable_checkpoints()->RemoveLast();  // It was passed over.
-  EXPECT_THAT(CheckpointNews(job, next), ElementsAre("goes on after step 20"));
-  EXPECT_THAT(CheckpointNews(next, next), IsEmpty());
+  EXPECT_THAT(JobNews(job, next), ElementsAre("goes on after step 20"));
+  EXPECT_THAT(JobNews(next, next), IsEmpty());
   job = next;
   job.set_attempt(3);
   job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
-  EXPECT_THAT(CheckpointNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
+  EXPECT_THAT(JobNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
+}
+
+TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
+  const v1::Job before = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  v1::Job job = before;
+  job.add_warnings("nothing\ncounts");
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nwarning:   nothing counts\n"));
+  EXPECT_THAT(Summary(job, {}), HasSubstr("\n  warning             nothing counts\n"));
+  EXPECT_THAT(JobNews(before, job), ElementsAre("warning: nothing counts"));
+  EXPECT_THAT(JobNews(job, job), IsEmpty());
+}
+
+TEST(JobText, DescribeSaysWhichTargetsCount) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_spec()->mutable_data()->add_tokens()->set_path("a");
+  EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("\ndata: ")));
+  job.mutable_spec()->mutable_data()->add_tokens()->set_mask("b.mask");
+  job.mutable_spec()->mutable_data()->set_document_end_token(7);
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("\ndata:      1 of 2 files with a mask, documents end with token 7\n"));
 }
 
 TEST(JobText, DescribeSaysWhereTheExportIs) {

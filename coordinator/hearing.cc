@@ -11,6 +11,7 @@
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/job_warnings.h"
 #include "coordinator/rank_stands.h"
 #include "coordinator/reconciler.h"
 
@@ -220,6 +221,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
             facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
     parts_.board->Publish(Shown(live));
   }
+  if (TakeWarnings(step, parts_.clock->Wall(), &live.job)) parts_.board->Publish(Shown(live));
   parts_.board->PublishStep(Shown(live));
 }
 
@@ -250,7 +252,10 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
   if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   // Its last steps may have come to a coordinator that died before it had stored them.
-  if (exit.has_last_report()) TakeStep(exit.last_report(), &live.job);
+  if (exit.has_last_report()) {
+    TakeStep(exit.last_report(), &live.job);
+    TakeWarnings(exit.last_report(), parts_.clock->Wall(), &live.job);
+  }
   TakeCounted(exit, &live.job);
   live.unsaved = true;
 }

@@ -38,8 +38,14 @@ std::string DataText(const Spec& spec) {
   std::string text;
   for (const TokenSource& file : spec.data.tokens) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", file.path, " x", file.weight);
+    if (!file.mask.empty()) absl::StrAppend(&text, " masked by ", file.mask);
   }
   return text;
+}
+
+std::string DocumentsText(const DataConfig& data) {
+  if (!data.document_end_token.has_value()) return "a sample is one";
+  return absl::StrCat("end with token ", *data.document_end_token);
 }
 
 std::string EvaluationText(const EvaluationConfig& evaluation) {
@@ -130,6 +136,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
        absl::StrFormat("%s parameters: %s", HumanCount(static_cast<double>(plan.whole_layout().elements())),
                        std::visit([](const auto& model) { return ModelText(model); }, spec.model))},
       {"data", DataText(spec)},
+      {"documents", DocumentsText(spec.data)},
       {"sequence_length", absl::StrCat(spec.data.sequence_length)},
       {"steps", absl::StrCat(spec.steps)},
       {"batch", absl::StrFormat("%d samples: %d micro-batches of %d on each of %d ranks", spec.global_batch,

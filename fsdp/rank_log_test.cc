@@ -6,6 +6,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
@@ -58,6 +59,25 @@ TEST(RankLog, TableNamesBothAxesOfTheMesh) {
   EXPECT_THAT(table, Contains("strategy         optim_grads_params over 2 ranks, parameters stay gathered, "
                               "optim over 2 groups"));
   EXPECT_THAT(table, Contains("optimizer        sgd: lr 0.5, momentum 0, weight decay 0"));
+}
+
+TEST(RankLog, TableSaysWhichTargetsCount) {
+  v1::JobSpec job;
+  job.set_name("test");
+  job.mutable_model()->set_preset("tiny");
+  v1::TokenFile* const file = job.mutable_data()->add_tokens();
+  file->set_path("/d/a.u8");
+  file->set_type(v1::TOKEN_TYPE_U8);
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_train()->set_steps(10);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
+              AllOf(Contains("data             /d/a.u8 x1"), Contains("documents        a sample is one")));
+  file->set_mask("/d/a.mask");
+  job.mutable_data()->set_document_end_token(7);
+  EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
+              AllOf(Contains("data             /d/a.u8 x1 masked by /d/a.mask"),
+                    Contains("documents        end with token 7")));
 }
 
 TEST(RankLog, StepLineKeepsItsPlaces) {

@@ -239,6 +239,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
     Log(Severity::kInfo, StepLine(report, plan.spec.steps));
     if (report.memory().has_spike()) LogWarning("%s", SpikeLine(report, plan.spec.steps));
     if (report.has_evaluation()) Log(Severity::kInfo, EvaluationLine(report, plan.spec.steps));
+    for (const std::string& warning : report.warnings()) LogWarning("%s", warning);
     v1::RankToAgent message;
     *message.mutable_step() = report;
     return channel->Send(message);

@@ -58,6 +58,7 @@ void Clear(Batch* batch) {
   std::fill_n(batch->tokens.mutable_data_ptr<int64_t>(), batch->tokens.numel(), 0);
   std::fill_n(batch->targets.mutable_data_ptr<int64_t>(), batch->targets.numel(), kIgnoredTarget);
   batch->counted = 0;
+  batch->document_ends = 0;
   if (!batch->positions.defined()) return;
   const int64_t sequence = batch->positions.size(1);
   int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>();
@@ -72,10 +73,13 @@ class SampleText {
   int64_t tokens() const { return static_cast<int64_t>(window_.ids.size()); }
   int64_t id(int64_t t) const { return window_.ids[t]; }
 
+  bool EndsDocument(int64_t t) const {
+    return data_.document_end_token.has_value() && id(t) == *data_.document_end_token;
+  }
   // Another document than the token before it.
   bool Begins(int64_t t) const {
     if (!data_.document_end_token.has_value()) return false;
-    return t > 0 && (window_.ids[t - 1] == *data_.document_end_token || t == window_.file_end);
+    return t > 0 && (EndsDocument(t - 1) || t == window_.file_end);
   }
   bool CountsAsTarget(int64_t t) const {
     return window_.counts[t] != 0 && window_.ids[t] != data_.ignored_token && !Begins(t);
@@ -94,6 +98,7 @@ void SetRow(const SequenceCut& cut, const SampleText& sample, int64_t row, Batch
     const int64_t position = cut.PositionOf(t);
     if (position >= sample.tokens()) continue;
     tokens[t] = sample.id(position);
+    batch->document_ends += sample.EndsDocument(position);
     if (position + 1 >= sample.tokens() || !sample.CountsAsTarget(position + 1)) continue;
     targets[t] = sample.id(position + 1);
     ++batch->counted;

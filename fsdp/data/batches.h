@@ -36,7 +36,8 @@ struct Batch {
   at::Tensor tokens;  // [micro_batch, this rank's part of a sequence] int64, on the CPU.
   at::Tensor
       targets;  // The same moved on by one token; kIgnoredTarget (unit.h) where a target does not count.
-  int64_t counted = 0;  // Targets that count.
+  int64_t counted = 0;        // Targets that count.
+  int64_t document_ends = 0;  // Tokens that documents end with.
   // Where samples are made of documents, else undefined: where each token stands within its own, and which
   // token documents begin with. As UnitInput's, but that `bounds` has room for a document a token.
   at::Tensor positions = {};

@@ -276,6 +276,7 @@ TEST_F(FileBatches, DocumentsEndWithTheirToken) {
     ASSERT_TRUE(batch.ok()) << batch.status();
     std::vector<int64_t> starts;
     int64_t counted = 0;
+    const int64_t before = ends;
     for (const Row& row : RowsOf(*batch)) {
       int64_t position = -1;
       for (int64_t t = 0; t < kSequence; ++t) {
@@ -289,6 +290,7 @@ TEST_F(FileBatches, DocumentsEndWithTheirToken) {
       counted += kSequence;
     }
     ExpectDocuments(*batch, starts);
+    EXPECT_EQ(batch->document_ends, ends - before);
     const int64_t* const targets = batch->targets.const_data_ptr<int64_t>();
     EXPECT_EQ(batch->counted, counted - std::count(targets, targets + counted, kIgnoredTarget));
   }

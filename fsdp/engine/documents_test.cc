@@ -1,5 +1,6 @@
 // Documents within samples, and targets that a mask leaves out: the same job over any ranks, whole or with
 // its matrices cut, is the job on one rank; and what documents are for is seen in its losses.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +13,10 @@
 
 namespace fsdpd {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr double kRoundOff = 1e-5;
 constexpr char kEnd = '.';
@@ -128,6 +133,18 @@ TEST_F(DocumentsOfJobs, AnEvaluationCountsWhatTheMaskLeavesIn) {
   EXPECT_GT(std::abs(packed.loss() - all.loss()), 10 * kRoundOff * packed.loss());
 }
 
+TEST_F(DocumentsOfJobs, WhereNoneEndsEveryRankWarnsWithItsLastStep) {
+  v1::JobSpec job = Over(PackedJob(), kParams, 2);
+  for (const auto& reports : Train(job).reports) {
+    for (const v1::StepReport& report : reports) EXPECT_THAT(report.warnings(), IsEmpty());
+  }
+  job.mutable_data()->set_document_end_token(7);
+  for (const auto& reports : Train(job).reports) {
+    EXPECT_THAT(reports[4].warnings(), IsEmpty());
+    EXPECT_THAT(reports[5].warnings(), ElementsAre(HasSubstr("that this rank has read is 7, with which")));
+  }
+}
+
 TEST_F(DocumentsOfJobs, WhereNoTargetCountsNothingIsLearnt) {
   v1::JobSpec job = PackedJob();
   std::ofstream(dir_.File("none"), std::ios::binary)
@@ -137,6 +154,8 @@ TEST_F(DocumentsOfJobs, WhereNoTargetCountsNothingIsLearnt) {
   const LocalJobResult result = Train(job);
   EXPECT_EQ(result.reports[0][0].loss(), 0);
   EXPECT_EQ(result.reports[0][0].grad_norm(), 0);
+  EXPECT_THAT(result.reports[0][0].warnings(), ElementsAre(HasSubstr("step 1 has no target that counts")));
+  EXPECT_THAT(result.reports[0][5].warnings(), ElementsAre(HasSubstr("6 of the 6 steps")));
   v1::JobSpec still = job;
   still.mutable_train()->set_steps(1);
   EXPECT_EQ(result.weights, Train(still).weights);

@@ -306,6 +306,7 @@ absl::Status Trainer::Run(const OnStep& on_step) {
 bool Trainer::RunsAhead() const { return spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu; }
 
 absl::Status Trainer::RunSteps(const OnStep& on_step) {
+  warnings_.emplace(spec(), state_.step);
   schedule_.emplace(&spec(), /*keeps_time=*/options_.mesh.position().rank == 0, state_.step,
                     options_.clock->Now());
   for (int64_t step = state_.step + 1; step <= spec().steps; ++step) {
@@ -411,11 +412,25 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   if (EvaluatesAfter(step)) {
     FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation())));
   }
+  for (std::string& warning : warnings_->Take(DataOf(open, result, report)))
+    *report.add_warnings() = std::move(warning);
   // After an evaluation, which is part of the pace that others judge this rank by.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
   open_.pop_front();
   return absl::OkStatus();
+}
+
+StepData Trainer::DataOf(const OpenStep& open, const StepResult& result, const v1::StepReport& report) const {
+  StepData data;
+  data.step = open.order.step;
+  data.targets = result.counted;
+  if (report.has_evaluation()) data.evaluation_targets = report.evaluation().tokens();
+  for (const Batch& batch : open.batches.batches()) {
+    data.tokens_read += batch.tokens.numel();
+    data.document_ends += batch.document_ends;
+  }
+  return data;
 }
 
 void Trainer::Count(const StepResult& result) {

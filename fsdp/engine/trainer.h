@@ -36,6 +36,7 @@
 
 #include "base/clock.h"
 #include "fsdp/comm/mesh.h"
+#include "fsdp/engine/data_warnings.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/executor.h"
 #include "fsdp/engine/rank_data.h"
@@ -140,6 +141,7 @@ class Trainer {
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
   void Count(const StepResult& result);
+  StepData DataOf(const OpenStep& step, const StepResult& result, const v1::StepReport& report) const;
 
   const Spec& spec() const { return options_.plan->spec; }
 
@@ -158,6 +160,7 @@ class Trainer {
   double step_seconds_ = 0;               // Of the step reported last.
   int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
+  std::optional<DataWarnings> warnings_;  // Set by Run.
   SpikeDetector spikes_;
   bool records_memory_ = false;
   std::shared_ptr<const std::vector<std::string>> names_;  // Of instructions; set with the first snapshot.

@@ -34,6 +34,21 @@ def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
     assert abs(apart.loss - one.loss) > 1e-3 * one.loss
 
 
+def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, data, tmp_path):
+    (tmp_path / "mask.u8").write_bytes(bytes(8192))
+    job_id = cluster.submit(one_rank(steps=3, data={**data, "document_end_token": 7},
+                                     train={"evaluation": {"every_steps": 3}}))
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    said = ["step 1 has no target that counts", "3 of the 3 steps", "the evaluation after step 3 has no target",
+            "tokens that this rank has read is 7, with which documents end"]
+    assert len(job.warnings) == len(said)
+    for warning, words in zip(job.warnings, said):
+        assert words in warning
+        assert any(event.message == f"warning: {warning}" for event in job.events)
+        assert warning in cluster.ctl("describe", job_id).out
+        assert warning in cluster.ctl("logs", job_id).out
+
+
 @pytest.mark.parametrize("content, said", [
     (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
     (b"1" * 8192, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),

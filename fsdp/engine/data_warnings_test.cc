@@ -1,0 +1,101 @@
+#include "fsdp/engine/data_warnings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Spec MaskedSpec() {
+  Spec spec;
+  spec.steps = 6;
+  spec.data.tokens = {{"a.u8"}, {"b.u8", 1, TokenType::kU8, "b.mask"}};
+  spec.data.validation = {{"c.u8"}};
+  return spec;
+}
+
+StepData Step(int64_t step, int64_t targets) {
+  StepData data;
+  data.step = step;
+  data.targets = targets;
+  data.tokens_read = 100;
+  return data;
+}
+
+TEST(DataWarnings, SayNothingOfStepsWithTargets) {
+  DataWarnings warnings(MaskedSpec(), 0);
+  for (int64_t step = 1; step <= 6; ++step) {
+    StepData data = Step(step, 1);
+    data.evaluation_targets = 1;
+    EXPECT_THAT(warnings.Take(data), IsEmpty());
+  }
+}
+
+TEST(DataWarnings, TellTheFirstStepWithoutATargetAndAtTheEndHowManyThereWere) {
+  DataWarnings warnings(MaskedSpec(), 2);
+  EXPECT_THAT(warnings.Take(Step(3, 5)), IsEmpty());
+  EXPECT_THAT(warnings.Take(Step(4, 0)),
+              ElementsAre("step 4 has no target that counts, so loss and gradient are 0 (left out by "
+                          "data.tokens[].mask)"));
+  EXPECT_THAT(warnings.Take(Step(5, 0)), IsEmpty());
+  EXPECT_THAT(warnings.Take(Step(6, 0)), ElementsAre("3 of the 4 steps from 3 on had no target that counts"));
+}
+
+TEST(DataWarnings, TellOneStepWithoutATargetOnce) {
+  DataWarnings warnings(MaskedSpec(), 4);
+  EXPECT_THAT(warnings.Take(Step(5, 5)), IsEmpty());
+  EXPECT_EQ(warnings.Take(Step(6, 0)).size(), 1u);
+}
+
+TEST(DataWarnings, TellTheFirstEvaluationWithoutATarget) {
+  Spec spec = MaskedSpec();
+  spec.data.ignored_token = 0;
+  DataWarnings warnings(spec, 0);
+  StepData data = Step(2, 5);
+  data.evaluation_targets = 0;
+  EXPECT_THAT(warnings.Take(data),
+              ElementsAre("the evaluation after step 2 has no target that counts, so its "
+                          "loss says nothing (left out by data.ignored_token)"));
+  data.step = 4;
+  EXPECT_THAT(warnings.Take(data), IsEmpty());
+}
+
+TEST(DataWarnings, TellThatNoDocumentEndsAtTheLastStep) {
+  Spec spec = MaskedSpec();
+  spec.data.document_end_token = 7;
+  DataWarnings warnings(spec, 4);
+  EXPECT_THAT(warnings.Take(Step(5, 5)), IsEmpty());
+  EXPECT_THAT(
+      warnings.Take(Step(6, 5)),
+      ElementsAre("none of the 200 tokens that this rank has read is 7, with which documents end: each "
+                  "sample is one document (data.document_end_token)"));
+}
+
+TEST(DataWarnings, TellThatNoDocumentEndsOnceThatIsCertain) {
+  Spec spec = MaskedSpec();
+  spec.data.document_end_token = 7;
+  DataWarnings warnings(spec, 0);
+  StepData data = Step(1, 5);
+  data.tokens_read = DataWarnings::kLongestDocument - 1;
+  EXPECT_THAT(warnings.Take(data), IsEmpty());
+  data.step = 2;
+  EXPECT_EQ(warnings.Take(data).size(), 1u);
+  data.step = 3;
+  EXPECT_THAT(warnings.Take(data), IsEmpty());
+}
+
+TEST(DataWarnings, SayNothingOfDocumentsOnceOneHasEnded) {
+  Spec spec = MaskedSpec();
+  spec.data.document_end_token = 7;
+  DataWarnings warnings(spec, 4);
+  StepData data = Step(5, 5);
+  data.document_ends = 1;
+  EXPECT_THAT(warnings.Take(data), IsEmpty());
+  EXPECT_THAT(warnings.Take(Step(6, 5)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace fsdpd
