@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace fsdpd {
@@ -62,8 +64,10 @@ absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(path_, absl::StrFormat("read at byte %d", begin + done));
     if (got == 0) {
-      return absl::DataLossError(absl::StrFormat("%s: ends at byte %d, but had %d bytes when it was opened",
-                                                 path_, begin + done, size_));
+      struct stat now;
+      const int64_t end = fstat(fd_, &now) == 0 ? std::min<int64_t>(now.st_size, begin + done) : begin + done;
+      return absl::DataLossError(
+          absl::StrFormat("%s: ends at byte %d, but had %d bytes when it was opened", path_, end, size_));
     }
     done += got;
   }

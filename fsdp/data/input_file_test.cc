@@ -70,6 +70,7 @@ TEST_F(InputFileTest, SaysWhereAFileThatShrankEnds) {
   const absl::Status status = (*file)->Read(2, 8, text);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(status.ToString(), HasSubstr("data: ends at byte 7, but had 10 bytes when it was opened"));
+  EXPECT_THAT((*file)->Read(9, 1, text).ToString(), HasSubstr("ends at byte 7")) << "far before what is read";
 }
 
 TEST_F(InputFileTest, KnowsWhenItIsNoLongerWhatWasOpened) {

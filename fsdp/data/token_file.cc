@@ -18,6 +18,18 @@ namespace {
 constexpr int64_t kSamples = 8;
 constexpr int64_t kSampleBytes = 4096;
 
+// Its header would be tokens, or answers to which tokens count. REQUIRES: `file` is a flat one.
+absl::Status RefuseNumpyHeader(const InputFile& file, const char* written_with) {
+  constexpr absl::string_view kMagic = "\x93NUMPY";
+  char begin[kMagic.size()];
+  if (file.size() < static_cast<int64_t>(kMagic.size())) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(file.Read(0, kMagic.size(), begin));
+  if (absl::string_view(begin, kMagic.size()) != kMagic) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path(),
+      ": is an .npy file of numpy, which begins with a header; write it without: ", written_with));
+}
+
 StoredId FlatIdOf(TokenType type) {
   switch (type) {
     case TokenType::kU8:
@@ -60,6 +72,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const TokenSource& so
   FSDPD_CHECK(vocab_size > 0);
   if (source.type == TokenType::kMegatron) return OpenMegatron(source.path, vocab_size);
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(source.path));
+  FSDPD_RETURN_IF_ERROR(RefuseNumpyHeader(*file, "tokens.tofile(PATH)"));
   const StoredId type = FlatIdOf(source.type);
   const int64_t width = BytesOf(type);
   const int64_t torn = file->size() % width;
@@ -84,6 +97,7 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::OpenMegatron(const std::st
 
 absl::Status TokenFile::OpenMask(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> mask, InputFile::Open(path));
+  FSDPD_RETURN_IF_ERROR(RefuseNumpyHeader(*mask, "mask.tofile(PATH)"));
   if (mask->size() != tokens_) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: has %d bytes, and a mask has one for each token, of which %s has %d", path,

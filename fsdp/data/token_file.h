@@ -5,7 +5,7 @@
 // Call order: Open, OpenMask where there is one, then the others. Thread safety: const methods may run on
 // several threads. Errors: those of input_file.h and megatron_index.h; INVALID_ARGUMENT for a torn last
 // token, for an id outside the vocabulary, for a mask of another length than the tokens and for another byte
-// in it. Each names the file and the byte.
+// in it, and for numpy's .npy. Each names the file and the byte.
 #pragma once
 
 #include <absl/status/statusor.h>

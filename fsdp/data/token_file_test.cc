@@ -11,6 +11,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TokenFileTest : public ::testing::Test {
  protected:
@@ -43,6 +44,20 @@ TEST_F(TokenFileTest, ReadsFlatFilesOfAllWidths) {
   EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint8_t>({1, 200, 3}, TokenType::kU8), 1000)), ids);
   EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint16_t>({1, 200, 3}, TokenType::kU16), 1000)), ids);
   EXPECT_EQ(ReadAll(**TokenFile::Open(Write<uint32_t>({1, 200, 3}, TokenType::kU32), 1000)), ids);
+}
+
+// numpy.save was taken for tokens, of which the first happened to be out of range.
+TEST_F(TokenFileTest, RefusesNumpysFilesWhichBeginWithAHeader) {
+  const std::string magic = "\x93NUMPY", header = magic + std::string(122, ' ');
+  WriteBytes(dir_.File("a.npy"), header);
+  EXPECT_THAT(OpenError({dir_.File("a.npy"), 1, TokenType::kU16}),
+              HasSubstr("a.npy: is an .npy file of numpy, which begins with a header; write it without: "
+                        "tokens.tofile(PATH)"));
+  const auto file = TokenFile::Open(Write<uint8_t>(std::vector<uint8_t>(128), TokenType::kU8), 100);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT((*file)->OpenMask(dir_.File("a.npy")).ToString(), HasSubstr("mask.tofile(PATH)"));
+  WriteBytes(dir_.File("short"), magic.substr(0, 5));
+  EXPECT_THAT(OpenError({dir_.File("short"), 1, TokenType::kU8}), Not(HasSubstr("npy")));
 }
 
 std::string TraitsOf(const TokenSource& source) {
