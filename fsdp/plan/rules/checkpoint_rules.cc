@@ -1,9 +1,12 @@
 // checkpoint.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -63,6 +66,33 @@ Findings ChecksExport(const Facts& f) {
   return {{absl::StrCat("'", format, "' is not what a job can export"), "write export: hf, or leave it out"}};
 }
 
+// Of a model with experts: which family is nearest, and what is another than there.
+std::string NearestFamily(const LlamaConfig& llama) {
+  const ExpertsConfig& experts = llama.experts;
+  std::vector<std::string> others;
+  const auto unless = [&](bool alike, const char* field) {
+    if (!alike) others.push_back(field);
+  };
+  unless(!llama.attention_bias, "no attention_bias");
+  const int64_t shared = experts.shared_intermediate_size;
+  if (experts.sigmoid) {
+    unless(llama.qk_norm, "qk_norm");
+    unless(experts.selection_bias, "selection_bias");
+    unless(shared > 0 && shared % experts.intermediate_size == 0,
+           "a shared_intermediate_size that intermediate_size divides");
+    return absl::StrCat("dots1, which has sigmoid scores, is nearest, and has ", absl::StrJoin(others, ", "));
+  }
+  unless(!experts.selection_bias, "no selection_bias");
+  unless(experts.groups == 1, "no groups");
+  unless(experts.weight_scale == 1, "no weight_scale");
+  unless(shared == 0, "no shared_intermediate_size");
+  if (llama.qk_norm)
+    return absl::StrCat("Qwen3-MoE, which has qk_norm, is nearest, and has ", absl::StrJoin(others, ", "));
+  unless(experts.normalized, "normalized weights (Qwen3-MoE, with qk_norm, may do without)");
+  unless(experts.dense_layers == 0, "no dense_layers (Qwen3-MoE, with qk_norm, may)");
+  return absl::StrCat("Mixtral is nearest, and has ", absl::StrJoin(others, ", "));
+}
+
 Findings ChecksExportedModel(const Facts& f) {
   const v1::Model& model = f.job.model();
   if (f.job.checkpoint().export_().empty() || !f.Sound({"model", "checkpoint.export"})) return {};
@@ -73,10 +103,7 @@ Findings ChecksExportedModel(const Facts& f) {
   if (llama == nullptr || !TransformersType(*llama).empty()) return {};
   if (llama->qk_norm && llama->attention_bias)
     return {{"the model has both norms and biases of queries and keys, and no family has", fix}};
-  return {
-      {"of models with experts two kinds have families: Mixtral, whose layers all have them and whose "
-       "weights are normalized, and Qwen3-MoE, which has qk_norm; neither has attention_bias",
-       fix}};
+  return {{absl::StrCat("no family has such experts: ", NearestFamily(*llama)), fix}};
 }
 
 // Every interval is checked where it stands, whether or not anything is written.

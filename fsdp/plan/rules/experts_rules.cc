@@ -15,6 +15,16 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 constexpr int64_t kMaxExperts = 1024;
 constexpr int64_t kMaxIntermediate = 1 << 17;
 constexpr int64_t kMaxShared = 1 << 20;
+// Beside more the model's own loss is lost in what fp32 tells apart, and weights so scaled drown what is
+// added to them, or are drowned by it.
+constexpr double kMaxFactor = 1e6;
+
+Findings BoundedLoss(double value, const char* name) {
+  const char* fix = "leave it out for none";
+  if (!(value <= kMaxFactor) && value > 0)
+    return {{absl::StrCat(name, " is ", value, " and must be at most ", kMaxFactor), fix}};
+  return NotNegative(value, name, fix);
+}
 
 // Numbers of bf16 in 16 bytes.
 constexpr int64_t kPack = 8;
@@ -57,11 +67,11 @@ const Rule kRules[] = {
                 "leave it out for 0, or leave experts out"}};
      }},
     {"experts_losses_not_negative", kError, "model.llama.experts.balance_loss",
-     "balance_loss and z_loss are 0 or positive and finite",
+     "balance_loss and z_loss are 0 or positive, and at most 1e6",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f)) return {};
-       Findings findings = NotNegative(Experts(f).balance_loss(), "balance_loss", "leave it out for none");
-       for (Finding& of_z : NotNegative(Experts(f).z_loss(), "z_loss", "leave it out for none")) {
+       Findings findings = BoundedLoss(Experts(f).balance_loss(), "balance_loss");
+       for (Finding& of_z : BoundedLoss(Experts(f).z_loss(), "z_loss")) {
          of_z.field = "model.llama.experts.z_loss";
          findings.push_back(std::move(of_z));
        }
@@ -89,10 +99,14 @@ const Rule kRules[] = {
                 "model.llama.experts.groups_per_token"}};
      }},
     {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
-     "weight_scale is positive and finite",
+     "weight_scale is positive, from 1e-6 to 1e6",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !Experts(f).has_weight_scale()) return {};
-       return Positive(Experts(f).weight_scale(), "weight_scale", "leave it out for 1");
+       const double scale = Experts(f).weight_scale();
+       if (1 / kMaxFactor <= scale && scale <= kMaxFactor) return {};
+       return {{absl::StrCat("weight_scale is ", scale, " and must be between ", 1 / kMaxFactor, " and ",
+                             kMaxFactor),
+                "leave it out for 1"}};
      }},
     {"experts_shared_intermediate_size_range", kError, "model.llama.experts.shared_intermediate_size",
      "shared_intermediate_size is positive and at most 2^20",

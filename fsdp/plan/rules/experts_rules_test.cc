@@ -62,6 +62,10 @@ std::vector<BadCase> BadCases() {
          e->set_groups_per_token(1);
          e->set_per_token(3);
        }},
+      {"experts_losses_not_negative", "balance_loss", [](J*, Experts* e) { e->set_balance_loss(1e300); }},
+      {"experts_losses_not_negative", "z_loss", [](J*, Experts* e) { e->set_z_loss(1e300); }},
+      {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(1e300); }},
+      {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(1e-300); }},
       {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(0); }},
       {"experts_shared_intermediate_size_range", "shared_intermediate_size",
        [](J*, Experts* e) { e->set_shared_intermediate_size(0); }},
@@ -136,7 +140,25 @@ TEST(ExpertsRules, OnlyWhatTransformersHaveAFamilyForIsExported) {
     const Violations found = CheckJob(job);
     return !found.empty() && found[0].rule == "checkpoint_export_model";
   };
+  const auto reason = [](const std::function<void(v1::Llama*)>& change) {
+    v1::JobSpec job = GoodJob();
+    job.mutable_checkpoint()->set_dir("/runs/1");
+    job.mutable_checkpoint()->set_export_("hf");
+    change(job.mutable_model()->mutable_llama());
+    const Violations found = CheckJob(job);
+    return found.empty() ? std::string() : found[0].reason;
+  };
   EXPECT_FALSE(refused([](v1::Llama*) {}));  // Mixtral.
+  EXPECT_EQ(
+      reason([](v1::Llama* l) { l->mutable_experts()->set_scores(v1::Llama::Experts::SCORES_SIGMOID); }),
+      "no family has such experts: dots1, which has sigmoid scores, is "
+      "nearest, and has qk_norm, selection_bias, a shared_intermediate_size that intermediate_size divides");
+  EXPECT_EQ(reason([](v1::Llama* l) {
+              l->set_qk_norm(true);
+              l->mutable_experts()->set_weight_scale(2);
+            }),
+            "no family has such experts: Qwen3-MoE, which has qk_norm, is "
+            "nearest, and has no weight_scale");
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_dense_layers(1); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_normalized(false); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->set_attention_bias(true); }));

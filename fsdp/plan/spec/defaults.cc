@@ -29,6 +29,29 @@ class Filler {
     if (choices_ != nullptr) choices_->push_back({field, value, reason});
   }
 
+  void FillExperts(v1::Llama::Experts* experts) {
+    if (!experts->has_normalized()) {
+      experts->set_normalized(true);
+      Chose("model.llama.experts.normalized", "true");
+    }
+    if (experts->scores() == v1::Llama::Experts::SCORES_UNSPECIFIED) {
+      experts->set_scores(v1::Llama::Experts::SCORES_SOFTMAX);
+      Chose("model.llama.experts.scores", "softmax");
+    }
+    if (!experts->has_groups()) {
+      experts->set_groups(1);
+      Chose("model.llama.experts.groups", "1");
+    }
+    if (!experts->has_groups_per_token()) {
+      experts->set_groups_per_token(experts->groups());
+      Chose("model.llama.experts.groups_per_token", absl::StrCat(experts->groups()), "all of them");
+    }
+    if (!experts->has_weight_scale()) {
+      experts->set_weight_scale(1);
+      Chose("model.llama.experts.weight_scale", "1");
+    }
+  }
+
   void FillLlama(v1::Llama* llama) {
     if (!llama->has_rope_theta()) {
       llama->set_rope_theta(10000);
@@ -38,10 +61,7 @@ class Filler {
       llama->set_norm_epsilon(1e-5);
       Chose("model.llama.norm_epsilon", "1e-5");
     }
-    if (llama->has_experts() && !llama->experts().has_normalized()) {
-      llama->mutable_experts()->set_normalized(true);
-      Chose("model.llama.experts.normalized", "true");
-    }
+    if (llama->has_experts()) FillExperts(llama->mutable_experts());
     if (!llama->has_rope_scaling()) return;
     v1::Llama::RopeScaling* scaling = llama->mutable_rope_scaling();
     if (!scaling->has_low_freq_factor()) {

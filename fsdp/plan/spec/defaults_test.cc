@@ -85,6 +85,28 @@ std::string ReasonOf(const std::vector<Choice>& choices, const std::string& fiel
   return "";
 }
 
+TEST(Defaults, OfExpertsAreThereWhereThereAreSuch) {
+  v1::JobSpec job;
+  v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_groups(4);
+  std::vector<Choice> choices;
+  const v1::Llama::Experts filled = WithDefaults(job, &choices).model().llama().experts();
+  EXPECT_TRUE(filled.normalized());
+  EXPECT_EQ(filled.scores(), v1::Llama::Experts::SCORES_SOFTMAX);
+  EXPECT_EQ(filled.groups(), 4);
+  EXPECT_EQ(filled.groups_per_token(), 4);
+  EXPECT_EQ(filled.weight_scale(), 1);
+  const auto of_scores = [](const Choice& choice) {
+    return choice.field == "model.llama.experts.scores" && choice.value == "softmax";
+  };
+  EXPECT_EQ(std::count_if(choices.begin(), choices.end(), of_scores), 1);
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  EXPECT_EQ(WithDefaults(job, nullptr).model().llama().experts().scores(),
+            v1::Llama::Experts::SCORES_SIGMOID);
+  job.mutable_model()->mutable_llama()->clear_experts();
+  EXPECT_FALSE(WithDefaults(job, nullptr).model().llama().has_experts());
+}
+
 TEST(Defaults, OfCheckpointsAreThereWhereThereAreSuch) {
   v1::JobSpec job;
   job.mutable_checkpoint()->set_dir("/runs/1");
