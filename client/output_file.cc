@@ -4,9 +4,19 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 namespace fsdpd {
+
+absl::Status CheckOutput(const char* flag, const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": is a folder"));
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": there is no folder ", folder.string()));
+}
 
 absl::Status WriteOutput(const char* flag, const std::string& path, const std::string& text) {
   errno = 0;

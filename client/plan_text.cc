@@ -172,8 +172,8 @@ std::string MeshText(const v1::Mesh& mesh) {
   std::vector<std::string> axes;
   for (const auto& [name, size] :
        {std::pair("pipeline", mesh.pipeline()), std::pair("replicate", mesh.replicate()),
-        std::pair("shard", mesh.shard()), std::pair("context", mesh.context()),
-        std::pair("tensor", mesh.tensor())}) {
+        std::pair("shard", mesh.shard()), std::pair("expert", mesh.expert()),
+        std::pair("context", mesh.context()), std::pair("tensor", mesh.tensor())}) {
     if (size > 1) axes.push_back(absl::StrCat(name, " ", size));
   }
   return axes.empty() ? "one rank" : absl::StrJoin(axes, " x ");

@@ -53,11 +53,20 @@ TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
 
 TEST_F(SearchCommandTest, ShowsWhatItHasFoundWhereItCannotWriteIt) {
   server_.Stop();
-  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write",
-                 dir_.File("none/fastest.yaml")}),
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--write", "/dev/full"}),
             kExitUsage);
   EXPECT_NE(out_.find("\n  1 "), std::string::npos) << out_;
   EXPECT_NE(err_.find("--write"), std::string::npos) << err_;
+}
+
+TEST_F(SearchCommandTest, SearchesNothingForAFileThatCannotBe) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--write", dir_.File("none/fastest.yaml")}), kExitUsage);
+  EXPECT_NE(err_.find("--write " + dir_.File("none/fastest.yaml") + ": there is no folder "),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--write", dir_.path()}), kExitUsage);
+  EXPECT_NE(err_.find(": is a folder"), std::string::npos) << err_;
 }
 
 TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {
@@ -98,6 +107,43 @@ TEST_F(SearchCommandTest, AsksTheCoordinatorWithProfileAndWhatIsHeld) {
   EXPECT_NE(out_.find("1250 ms"), std::string::npos) << out_;
   EXPECT_NE(out_.find("shard 4"), std::string::npos) << out_;
   EXPECT_NE(out_.find("NOT ALL OF THEM"), std::string::npos) << out_;
+}
+
+TEST_F(SearchCommandTest, SaysWhichMemoryWasTakenAndHowManyWaysFitIt) {
+  server_.on_search = [](const v1::SearchPlansRequest&, v1::SearchPlansResponse* response) {
+    v1::PlanSearch* search = response->mutable_search();
+    search->set_complete(true);
+    search->set_budget_bytes(int64_t{3} << 30);
+    search->set_no_node_offers(true);
+    search->set_fitting(27);
+    search->set_simulated(20);
+    search->set_simulated_fitting(3);
+    v1::Mesh* mesh = search->add_found()->mutable_mesh();
+    mesh->set_shard(2);
+    mesh->set_expert(4);
+    mesh->set_tensor(2);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitOk) << err_;
+  EXPECT_NE(out_.find("says what memory it has: 3.00 GiB is what the profile says\n"), std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("27 seem to fit; the best 20 compiled, verified and simulated, of which 3 fit, in "),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("shard 2 x expert 4 x tensor 2"), std::string::npos) << out_;
+}
+
+TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
+  server_.Stop();
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--set",
+                 "train.global_batch=6"}),
+            kExitOk)
+      << err_;
+  const size_t refused = out_.find("\nas it is written the spec is refused:\n  train.global_batch: ");
+  ASSERT_NE(refused, std::string::npos) << out_;
+  EXPECT_NE(out_.find(" [global_batch_divisible]\n", refused), std::string::npos) << out_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("is refused"), std::string::npos) << out_;
 }
 
 TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {

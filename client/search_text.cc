@@ -75,10 +75,21 @@ std::string ClosestText(const v1::PlanSearch& search) {
 }
 
 std::string CountText(const v1::PlanSearch& search) {
+  // An older coordinator does not count those that fit.
+  const int64_t fitting = std::max<int64_t>(search.simulated_fitting(), search.found_size());
   return absl::StrCat(search.tried(), " ways of the same training tried, ", search.allowed(), " allowed, ",
-                      search.fitting(), " fit; the best ", search.simulated(),
-                      " compiled, verified and simulated, in ", absl::StrFormat("%.1f s", search.seconds()),
+                      search.fitting(), " seem to fit; the best ", search.simulated(),
+                      " compiled, verified and simulated, of which ", fitting, " fit, in ",
+                      absl::StrFormat("%.1f s", search.seconds()),
                       search.complete() ? "" : "; NOT ALL OF THEM: there are too many for the time", "\n");
+}
+
+std::string RefusedText(const v1::PlanSearch& search) {
+  std::string text;
+  for (const v1::Fault& fault : search.refused_as_written())
+    absl::StrAppend(&text, "  ", fault.field(), ": ", fault.reason(), fault.fix().empty() ? "" : "; ",
+                    fault.fix(), " [", fault.rule(), "]\n");
+  return text.empty() ? "" : absl::StrCat("\nas it is written the spec is refused:\n", text);
 }
 
 }  // namespace
@@ -91,6 +102,10 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
       search.budget_bytes() > 0 ? absl::StrCat(" with ", HumanBytes(search.budget_bytes()), " a rank") : "",
       "\n");
   if (search.held_size() > 0) absl::StrAppend(&text, "held: ", absl::StrJoin(search.held(), ", "), "\n");
+  if (search.no_node_offers()) {
+    absl::StrAppend(&text, "no connected node that could take it says what memory it has: ",
+                    HumanBytes(search.budget_bytes()), " is what the profile says\n");
+  }
   absl::StrAppend(&text, CountText(search));
   if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
   TextTable table({"", "STEP", "TOKENS/S A RANK", "MFU", "EXPOSED", "PEAK", "MESH", "STRATEGY", "MICRO_BATCH",
@@ -103,7 +118,7 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
     AddRow(search, search.as_written().fits() ? "as written" : "as written, too large", search.as_written(),
            &table);
   }
-  return absl::StrCat(text, "\n", table.Render(2));
+  return absl::StrCat(text, "\n", table.Render(2), RefusedText(search));
 }
 
 }  // namespace fsdpd

@@ -325,6 +325,8 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
     return Usage(session,
                  absl::InvalidArgumentError(absl::StrCat("--hold: ", faults[0].reason, "; ", faults[0].fix)));
   }
+  if (const absl::Status output = CheckOutput("--write", line.write); !line.write.empty() && !output.ok())
+    return Usage(session, output);
   std::variant<v1::PlanSearch, int> result =
       line.offline ? SearchHere(session, spec, profile) : AskForSearch(session, spec, profile);
   if (const int* code = std::get_if<int>(&result)) return *code;

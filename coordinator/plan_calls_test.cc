@@ -73,6 +73,24 @@ TEST_F(PlanCallsTest, SearchFitsTheMemoryOfTheProfileThatIsGiven) {
   EXPECT_TRUE(search.has_closest());
 }
 
+TEST_F(PlanCallsTest, SearchSaysWhereItTookTheMemoryOfTheProfileForWantOfNodes) {
+  v1::SearchPlansRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  request.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CUDA);
+  request.add_hold("parallel");
+  v1::PlanSearch search;
+  ASSERT_TRUE(Search(request, &search).ok());
+  EXPECT_TRUE(search.no_node_offers());
+  EXPECT_GT(search.budget_bytes(), FindProfile("h200")->budget_bytes() / 2);
+  v1::SearchPlansRequest with_profile = request;
+  *with_profile.mutable_profile() = ToProto(*FindProfile("h100"));
+  ASSERT_TRUE(Search(with_profile, &search).ok());
+  EXPECT_FALSE(search.no_node_offers());
+  request.mutable_spec()->mutable_resources()->set_memory_budget_bytes(int64_t{1} << 30);
+  ASSERT_TRUE(Search(request, &search).ok());
+  EXPECT_FALSE(search.no_node_offers());
+}
+
 TEST_F(PlanCallsTest, SearchRefusesWhatIsNoSpecNoProfileAndNothingToHold) {
   v1::SearchPlansRequest good;
   *good.mutable_spec() = TinySpec(1, 2);

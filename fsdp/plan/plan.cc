@@ -308,6 +308,7 @@ v1::Mesh ToProto(const Mesh& mesh) {
   proto.set_context(mesh.size(Axis::kContext));
   proto.set_tensor(mesh.size(Axis::kTensor));
   proto.set_pipeline(mesh.size(Axis::kPipeline));
+  proto.set_expert(mesh.size(Axis::kExpert));
   return proto;
 }
 

@@ -327,6 +327,15 @@ TEST(Plan, PutsEveryInstructionInTheMessage) {
   EXPECT_EQ(first.lane(), "gather");
 }
 
+TEST(Plan, TheMeshOfTheMessageHasEveryAxis) {
+  const v1::Mesh mesh = ToProto(Mesh::DataParallel(2, 120).WithExpert(4).WithContext(3).WithTensor(5));
+  EXPECT_EQ(mesh.replicate(), 2);
+  EXPECT_EQ(mesh.shard(), 2);
+  EXPECT_EQ(mesh.expert(), 4);
+  EXPECT_EQ(mesh.context(), 3);
+  EXPECT_EQ(mesh.tensor(), 5);
+}
+
 TEST(AcceptedPlan, ARefusalNamesWhatRefusesAlone) {
   v1::JobSpec job;
   job.set_name("Not A Name");

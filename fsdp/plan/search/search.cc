@@ -64,6 +64,9 @@ class Search {
       searched_.faults = HasErrors(written) ? std::move(written) : Violations{WhyNone()};
       return std::move(searched_);
     }
+    for (const Violation& fault : written) {
+      if (fault.level == FaultLevel::kError) *searched_.search.add_refused_as_written() = ToProto(fault);
+    }
     // First: what others are compared with.
     if (!HasErrors(written) && Spent() <= 1) PlanAsWritten();
     SimulateBest();
@@ -227,6 +230,7 @@ class Search {
         closest_ = Ranked{ranked_[i].way, ranked_[i].seconds, way->memory().peak_bytes()};
       }
     }
+    searched_.search.set_simulated_fitting(fitting);
     std::stable_sort(ways.begin(), ways.end(),
                      [](const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
                        return std::make_tuple(a.prediction().step_seconds(), a.memory().peak_bytes()) <

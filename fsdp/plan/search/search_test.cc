@@ -55,6 +55,9 @@ TEST(Search, FindsWaysThatFitTheFastestFirst) {
   EXPECT_GT(search.tried(), search.allowed());
   EXPECT_EQ(search.world(), 8);
   EXPECT_EQ(search.simulated(), 20);
+  EXPECT_GE(search.simulated_fitting(), 5);
+  EXPECT_LE(search.simulated_fitting(), 20);
+  EXPECT_EQ(search.refused_as_written_size(), 0);
   double fastest = 0;
   for (const v1::PlanSearch::Way& way : search.found()) {
     EXPECT_GE(way.prediction().step_seconds(), fastest);
@@ -150,6 +153,8 @@ TEST(Search, ASpecThatIsRefusedAsItIsWrittenMayStillHaveWays) {
   const Searched searched = SearchedOf(Preset("llama3-8b", 2, 8));
   ASSERT_GT(searched.search.found_size(), 0);
   EXPECT_FALSE(searched.search.has_as_written());
+  ASSERT_EQ(searched.search.refused_as_written_size(), 1);
+  EXPECT_EQ(searched.search.refused_as_written(0).rule(), "global_batch_divisible");
   EXPECT_GT(searched.search.found(0).mesh().context() * searched.search.found(0).mesh().tensor(), 1);
 }
 
