@@ -89,6 +89,7 @@ std::string Render(const SpecFault& fault) {
   if (fault.place.line > 0) absl::StrAppend(&text, fault.place.line, ":", fault.place.column, ":");
   if (!text.empty()) text += " ";
   absl::StrAppend(&text, NameOf(v.level), ": ");
+  if (!fault.place.name.empty()) absl::StrAppend(&text, fault.place.name, ", here ");
   if (!v.field.empty() && !absl::StrContains(v.reason, v.field)) absl::StrAppend(&text, v.field, ": ");
   text += v.reason;
   if (v.level == FaultLevel::kAdjust) absl::StrAppend(&text, " (", v.before, " -> ", v.after, ")");

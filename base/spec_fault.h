@@ -10,9 +10,10 @@
 namespace fsdpd {
 
 struct Place {
-  std::string file;  // "job.yaml", or "--set train.steps=x" for a value of the command line.
-  int line = 0;      // From 1; 0 when the place is not known.
-  int column = 0;    // From 1, in bytes.
+  std::string file;       // "job.yaml", or "--set train.steps=x" for a value of the command line.
+  int line = 0;           // From 1; 0 when the place is not known.
+  int column = 0;         // From 1, in bytes.
+  std::string name = {};  // What the field is called there, where that is not the spec's name for it.
 };
 
 struct SpecFault {

@@ -269,7 +269,7 @@ TEST_F(CkptConvertTest, AModelThatBreaksRulesIsRefused) {
   WriteFileOf(hf_ + "/config.json",
               absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 3"}}));
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitSpecRefused);
-  EXPECT_THAT(err_, HasSubstr("config.json: error: "));
+  EXPECT_THAT(err_, HasSubstr("config.json:6:3: error: num_attention_heads, here model.llama.heads: "));
   WriteFileOf(hf_ + "/config.json", absl::StrReplaceAll(kConfig, {{"llama", "mamba"}}));
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitSpecRefused);
   EXPECT_THAT(err_, HasSubstr("config.json:2:"));

@@ -73,14 +73,14 @@ void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
     return;
   }
   v1::Model model;
-  const SpecFaults faults = ReadHfConfig(*text, path, &model);
+  FieldPlaces places;  // What is said about the sizes later is said where they came from.
+  const SpecFaults faults = ReadHfConfig(*text, path, &model, &places);
   spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
   if (HasErrors(faults)) {
     spec->unread.push_back("model");
     return;
   }
-  // What is said about the sizes later is said where they came from.
-  spec->places[model.has_gpt2() ? "model.gpt2" : "model.llama"] = {path, 1, 1};
+  for (auto& [field, place] : places) spec->places[field] = std::move(place);
   *spec->spec.mutable_model() = std::move(model);
 }
 

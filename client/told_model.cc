@@ -47,8 +47,9 @@ int ReadConfigModel(const std::string& path, Console* console, v1::Model* model,
   if (!read.ok()) return RefuseUse(read.status().message(), console);
   *text = *std::move(read);
   // What is warned of is how training would differ.
-  SpecFaults faults = Errors(ReadHfConfig(*text, path, model));
-  if (faults.empty()) faults = ModelFaults(*model, {{"", {path, 0, 0}}});
+  FieldPlaces places;
+  SpecFaults faults = Errors(ReadHfConfig(*text, path, model, &places));
+  if (faults.empty()) faults = ModelFaults(*model, places);
   return ReportFaults(faults, console);
 }
 

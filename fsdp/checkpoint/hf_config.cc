@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/yaml_tree.h"
 
@@ -100,6 +102,17 @@ class HfReader {
       return value;
     WrongType(parent, *node, "is not a number above 0");
     return otherwise == 0 ? 1 : otherwise;
+  }
+
+  // 0 or more, or none after a fault.
+  std::optional<double> Weight(absl::string_view key, double otherwise) {
+    const TextNode* node = Present(key);
+    double value = 0;
+    if (node == nullptr) return otherwise;
+    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value >= 0)
+      return value;
+    WrongType(root_, *node, "is not 0 or a number above it");
+    return std::nullopt;
   }
 
   bool Flag(absl::string_view key, bool otherwise = false) {
@@ -236,9 +249,12 @@ void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t win
 }
 
 // `layer_types` of newer files says for each layer what older ones say by rules.
-bool CheckLayerTypes(HfReader* in) {
+bool CheckLayerTypes(HfReader* in, int64_t layers) {
   const TextNode* types = in->Present("layer_types");
   if (types == nullptr) return false;
+  const auto named = static_cast<int64_t>(types->children.size());
+  if (layers > 0 && named != layers)
+    in->WrongType(in->root(), *types, absl::StrCat("has ", named, " entries for ", layers, " layers"));
   for (const TextNode& type : types->children) {
     if (type.text == "full_attention") continue;
     in->NotSupported(*types, absl::StrCat("layer_types with '", type.text.substr(0, kShown), "'"),
@@ -249,7 +265,7 @@ bool CheckLayerTypes(HfReader* in) {
 }
 
 void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
-  if (CheckLayerTypes(in) || Is(family, kLlama)) return;
+  if (CheckLayerTypes(in, layers) || Is(family, kLlama)) return;
   const TextNode* window = in->root().Find("sliding_window");
   if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
   if (Is(family, kMixtral) && window == nullptr) return;
@@ -265,32 +281,35 @@ void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
 }
 
 // Layers without experts: Qwen3-MoE's file names them, or says of which so many each is the only one with.
-void ReadDenseLayers(HfReader* in, v1::Llama::Experts* experts) {
+void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) {
   if (const TextNode* step = in->Present("decoder_sparse_step");
-      step != nullptr && in->Integer("decoder_sparse_step") != 1) {
+      step != nullptr && in->Integer("decoder_sparse_step") > 1) {
     in->NotSupported(*step, "decoder_sparse_step above 1: experts in some layers between others");
   }
   const TextNode* dense = in->Present("mlp_only_layers");
   if (dense == nullptr) return;
-  std::set<std::string> named;
-  for (const TextNode& layer : dense->children) named.insert(layer.text);
-  const auto count = static_cast<int64_t>(named.size());
-  for (int64_t layer = 0; layer < count; ++layer) {
-    if (named.count(absl::StrCat(layer)) > 0) continue;
-    in->NotSupported(*dense, "mlp_only_layers that are not the first ones");
-    return;
+  if (dense->kind != TextNode::Kind::kSequence) return in->WrongType(in->root(), *dense, "is not a list");
+  std::set<int64_t> named;
+  for (const TextNode& layer : dense->children) {
+    int64_t number = -1;
+    if (!absl::SimpleAtoi(layer.text, &number) || number < 0)
+      return in->WrongType(in->root(), *dense, "does not list layers by their numbers");
+    if (number < layers) named.insert(number);  // As there, where a layer looks for its own number.
   }
-  experts->set_dense_layers(count);
+  if (!named.empty() && *named.rbegin() >= static_cast<int64_t>(named.size()))
+    return in->NotSupported(*dense, "a list of mlp_only_layers other than the first ones");
+  experts->set_dense_layers(static_cast<int64_t>(named.size()));
 }
 
 // There one number of a batch's tokens and of all layers together; of routers that are alike, this much.
 void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
   if (!in->Flag("output_router_logits")) return;
-  const double there = in->Number(in->root(), "router_aux_loss_coef", 0.001);
+  const std::optional<double> there = in->Weight("router_aux_loss_coef", 0.001);
+  if (!there.has_value() || *there == 0) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
   const int64_t layers = llama->layers() - experts->dense_layers();
   if (layers <= 0) return;
-  experts->set_balance_loss(there * static_cast<double>(experts->per_token()) / static_cast<double>(layers));
+  experts->set_balance_loss(*there * static_cast<double>(experts->per_token()) / static_cast<double>(layers));
   in->Warn(
       *in->root().Find("output_router_logits"), "hf_router_loss",
       absl::StrCat("the router's loss is one of each sample and layer here, and of a batch and all layers "
@@ -328,7 +347,7 @@ void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     experts->set_per_token(in->Integer("num_experts_per_tok", 8));
     experts->set_intermediate_size(in->Integer("moe_intermediate_size", 768));
     experts->set_normalized(in->Flag("norm_topk_prob"));
-    ReadDenseLayers(in, experts);
+    ReadDenseLayers(in, llama->layers(), experts);
   }
   ReadBalanceLoss(in, llama);
 }
@@ -358,8 +377,9 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_attention_bias(family.qkv_bias);
   ReadRope(in, family, llama);
   CheckWindow(in, family, llama->layers());
-  // Of qwen2 the class itself decides. The others' flag gives the output projection a bias too.
-  if (!family.qkv_bias) in->Only("attention_bias", false, "a bias of the attention's output projection");
+  // Of qwen2 and mixtral the class itself decides. The others' flag gives the output projection a bias too.
+  if (!family.qkv_bias && !Is(family, kMixtral))
+    in->Only("attention_bias", false, "a bias of the attention's output projection");
   in->Only("mlp_bias", false, "a bias in the feed-forward layer");
   if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1)) ReadExperts(in, family, llama);
   const std::string activation = in->Text(in->root(), "hidden_act", "silu");
@@ -447,9 +467,69 @@ const Architecture* FindArchitecture(HfReader* in) {
   return nullptr;
 }
 
+// Of model.llama or model.gpt2, and what may say it, of which a file has one.
+struct FieldKeys {
+  const char* field;
+  std::vector<const char*> keys;
+};
+
+const std::vector<FieldKeys>& LlamaKeys() {
+  static const auto* keys = new std::vector<FieldKeys>{
+      {"vocab_size", {"vocab_size"}},
+      {"hidden_size", {"hidden_size"}},
+      {"intermediate_size", {"intermediate_size"}},
+      {"layers", {"num_hidden_layers"}},
+      {"heads", {"num_attention_heads"}},
+      {"kv_heads", {"num_key_value_heads"}},
+      {"head_size", {"head_dim"}},
+      {"norm_epsilon", {"rms_norm_eps"}},
+      {"positions", {"max_position_embeddings"}},
+      {"rope_theta", {"rope_theta"}},
+      {"rope_scaling", {"rope_scaling", "rope_parameters"}},
+      {"experts.count", {"num_local_experts", "num_experts", "n_routed_experts"}},
+      {"experts.per_token", {"num_experts_per_tok"}},
+      {"experts.intermediate_size", {"moe_intermediate_size"}},
+      {"experts.shared_intermediate_size", {"n_shared_experts"}},
+      {"experts.dense_layers", {"first_k_dense_replace", "mlp_only_layers"}},
+      {"experts.groups", {"n_group"}},
+      {"experts.groups_per_token", {"topk_group"}},
+      {"experts.weight_scale", {"routed_scaling_factor"}},
+      {"experts.balance_loss", {"router_aux_loss_coef"}},
+  };
+  return *keys;
+}
+
+const std::vector<FieldKeys>& Gpt2Keys() {
+  static const auto* keys = new std::vector<FieldKeys>{
+      {"vocab_size", {"vocab_size"}},
+      {"hidden_size", {"n_embd"}},
+      {"layers", {"n_layer"}},
+      {"heads", {"n_head"}},
+      {"positions", {"n_positions"}},
+      {"intermediate_size", {"n_inner"}},
+      {"norm_epsilon", {"layer_norm_epsilon"}},
+  };
+  return *keys;
+}
+
+void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPlaces* places) {
+  const std::string model = gpt2 ? "model.gpt2" : "model.llama";
+  (*places)[model] = {file, 1, 1};
+  for (const FieldKeys& field : gpt2 ? Gpt2Keys() : LlamaKeys()) {
+    for (const char* key : field.keys) {
+      const TextNode* node = HfReader::Present(root, key);
+      if (node == nullptr) continue;
+      Place place = node->key_place;
+      place.name = key;
+      (*places)[absl::StrCat(model, ".", field.field)] = std::move(place);
+    }
+  }
+}
+
 }  // namespace
 
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model) {
+SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
+                        FieldPlaces* places) {
   TextNode root;
   SpecFaults faults = ParseYaml(text, file, &root);
   for (SpecFault& fault : faults) fault.violation.field = "model.hf_config";
@@ -462,6 +542,7 @@ SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Mod
   } else {
     ReadLlama(&reader, *architecture->llama, model->mutable_llama());
   }
+  if (places != nullptr) AddPlaces(root, file, architecture->llama == nullptr, places);
   return reader.TakeFaults();
 }
 

@@ -23,7 +23,9 @@ namespace fsdpd {
 
 // `file` is the name that faults carry. Defaults of absent fields are those of the family's configuration
 // class (llama: rope_theta 10000, rms_norm_eps 1e-6; qwen3: head_dim 128; ...), and are written out. When no
-// fault is an error, `*model` has a complete `llama` or `gpt2`.
-SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model);
+// fault is an error, `*model` has a complete `llama` or `gpt2`, and `*places`, which may be null, gets where
+// the file says each of its fields, and all of the model as the file's begin.
+SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
+                        FieldPlaces* places = nullptr);
 
 }  // namespace fsdpd

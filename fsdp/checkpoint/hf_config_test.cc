@@ -180,9 +180,29 @@ TEST(HfConfig, OfLayersWithoutExpertsTheFirstOnesAreKnown) {
     return With(kQwen3Moe, R"("mlp_only_layers": [])", absl::StrCat(R"("mlp_only_layers": )", layers));
   };
   EXPECT_EQ(Read(with("[1, 0]")).llama().experts().dense_layers(), 2);
-  EXPECT_TRUE(absl::StrContains(FaultsOf(with("[3]")), "mlp_only_layers that are not the first ones"));
+  EXPECT_TRUE(
+      absl::StrContains(FaultsOf(with("[3]")), "a list of mlp_only_layers other than the first ones"));
   const std::string step = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 2)");
   EXPECT_TRUE(absl::StrContains(FaultsOf(step), "decoder_sparse_step above 1"));
+  EXPECT_EQ(Read(with("[0, 48]")).llama().experts().dense_layers(), 1) << "there is no layer 48";
+  EXPECT_TRUE(absl::StrContains(FaultsOf(with("\"x\"")), "mlp_only_layers 'x' is not a list"));
+  EXPECT_TRUE(absl::StrContains(FaultsOf(with("[\"x\"]")), "does not list layers by their numbers"));
+  const std::string none = With(kQwen3Moe, R"("decoder_sparse_step": 1)", R"("decoder_sparse_step": 0)");
+  EXPECT_EQ(FaultsOf(none),
+            "c.json:3:26: error: model.hf_config: decoder_sparse_step '0' is not a size [wrong_type]\n");
+}
+
+// A spec's fault had line 1, and names that the file does not have.
+TEST(HfConfig, SaysWhereTheFileHasEachField) {
+  v1::Model model;
+  FieldPlaces places;
+  EXPECT_TRUE(ReadHfConfig(kMixtral, "c.json", &model, &places).empty());
+  const Violation of_experts{"r", FaultLevel::kError, "model.llama.experts.per_token", "is wrong", "", "",
+                             ""};
+  EXPECT_EQ(Render(Locate(of_experts, places)),
+            "c.json:3:58: error: num_experts_per_tok, here model.llama.experts.per_token: is wrong [r]");
+  const Violation absent{"r", FaultLevel::kError, "model.llama.experts.groups", "is wrong", "", "", ""};
+  EXPECT_EQ(Render(Locate(absent, places)), "c.json:1:1: error: model.llama.experts.groups: is wrong [r]");
 }
 
 TEST(HfConfig, TheRoutersLossIsCarriedOverAndItsNoiseIsNot) {
@@ -191,9 +211,22 @@ TEST(HfConfig, TheRoutersLossIsCarriedOverAndItsNoiseIsNot) {
   EXPECT_DOUBLE_EQ(Read(with).llama().experts().balance_loss(), 0.02 * 2 / 32);
   EXPECT_TRUE(absl::StrContains(FaultsOf(with), "hf_router_loss"));
   EXPECT_EQ(FaultsOf(kMixtral), "");
+  const std::string off = With(with.c_str(), "\"router_aux_loss_coef\": 0.02", "\"router_aux_loss_coef\": 0");
+  EXPECT_EQ(FaultsOf(off), "");
+  EXPECT_EQ(Read(off).llama().experts().balance_loss(), 0);
+  const std::string wrong =
+      With(with.c_str(), "\"router_aux_loss_coef\": 0.02", "\"router_aux_loss_coef\": -1");
+  EXPECT_EQ(FaultsOf(wrong),
+            "c.json:4:107: error: model.hf_config: router_aux_loss_coef '-1' is not 0 or a number above it "
+            "[wrong_type]\n");
   const std::string noise =
       With(kMixtral, R"("vocab_size": 32000)", R"("vocab_size": 32000, "router_jitter_noise": 0.1)");
   EXPECT_TRUE(absl::StrContains(FaultsOf(noise), "router_jitter_noise"));
+}
+
+// transformers' Mixtral has no such field, and files may.
+TEST(HfConfig, MixtralHasNoBiasesWhateverItsFileSays) {
+  EXPECT_EQ(FaultsOf(With(kMixtral, "\"vocab_size\"", "\"attention_bias\": true, \"vocab_size\"")), "");
 }
 
 TEST(HfConfig, LatentAttentionIsToldByItsName) {
@@ -297,6 +330,7 @@ TEST(HfConfig, RefusesASlidingWindowThatCutsSequencesShort) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(none.c_str(), off, on)), "sliding_window 4096, less than"));
   const char* types = R"("layer_types": ["full_attention", "sliding_attention"])";
   EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "layer_types with 'sliding_attention'"));
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kQwen3, off, types)), "has 2 entries for 36 layers"));
 }
 
 TEST(HfConfig, NamesEveryFaultOfTheFile) {
