@@ -249,6 +249,10 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
 }
 
 int Serve(Flags flags, int signals) {
+  std::error_code
+      unknown;  // A working folder that is gone: the path stays, and opening it says what is wrong.
+  const std::filesystem::path work_dir = std::filesystem::absolute(flags.agent.work_dir, unknown);
+  if (!unknown) flags.agent.work_dir = work_dir.lexically_normal().string();  // Coordinators tell it people.
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
   }

@@ -10,6 +10,16 @@
 
 namespace fsdpd {
 
+namespace {
+
+// Where what was not found can be looked up.
+const char* HintOf(const std::string& reason) {
+  if (reason == "TRACE_NOT_FOUND") return "";
+  return reason == "NODE_NOT_FOUND" ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
+}
+
+}  // namespace
+
 int ReportError(const absl::Status& status, const std::string& address, Console* console) {
   std::string message;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
@@ -35,9 +45,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
              "SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
-      console->err << "fsdpctl: " << message
-                   << (ReasonOf(status) == "NODE_NOT_FOUND" ? "; `fsdpctl nodes` lists the nodes\n"
-                                                            : "; `fsdpctl get` lists the jobs\n");
+      console->err << "fsdpctl: " << message << HintOf(ReasonOf(status)) << "\n";
       return kExitNotFound;
     case absl::StatusCode::kCancelled:
       return kExitInterrupted;

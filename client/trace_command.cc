@@ -94,6 +94,8 @@ class GatheredTraces {
   using Which = std::pair<int64_t, int32_t>;  // Step and rank.
 
   void TakeMemory(const v1::TraceJobResponse::Trace& trace) {
+    // All ranks write, and say so.
+    if (session_->line().rank.value_or(trace.rank()) != trace.rank()) return;
     const v1::StepTraced::WrittenFile& file = trace.trace().memory_snapshot();
     const std::string which = absl::StrFormat("step %d of rank %d", trace.trace().step(), trace.rank());
     if (!file.path().empty() && file.error().empty()) {
@@ -154,6 +156,11 @@ int RunTrace(Session* session) {
   request.set_memory_snapshot(line.memory);
   if (line.attempt.has_value()) request.set_attempt(*line.attempt);
   if (line.rank.has_value()) request.set_rank(*line.rank);
+  const std::string path = line.out.empty() ? absl::StrCat(line.job, ".trace.json") : line.out;
+  if (const absl::Status output = CheckOutput("--out", path); !output.ok()) {
+    session->console().err << "fsdpctl: " << output.message() << "\n";
+    return kExitUsage;
+  }
   GatheredTraces traces(session);
   const absl::Status status =
       session->client().TraceJob(request, session->console().interrupt,
@@ -165,7 +172,6 @@ int RunTrace(Session* session) {
   }
   const absl::StatusOr<std::string> joined = traces.Joined();
   if (!joined.ok()) return session->Fail(status.ok() ? joined.status() : status);
-  const std::string path = line.out.empty() ? absl::StrCat(line.job, ".trace.json") : line.out;
   if (const absl::Status written = WriteOutput("--out", path, *joined); !written.ok()) {
     session->console().err << "fsdpctl: " << written.message() << "; the traces are there: fsdpctl trace "
                            << line.job << " --written\n";

@@ -128,6 +128,33 @@ TEST_F(TraceCommandTest, SaysWhereMemorySnapshotsAreAndWhichAreMissing) {
       "not do that\n");
 }
 
+TEST_F(TraceCommandTest, OfOneRankTheMemoryOfOthersIsNotTold) {
+  server_.on_trace = [](const v1::TraceJobRequest&, auto*, Writer* writer) {
+    for (const int rank : {0, 1}) {
+      v1::TraceJobResponse update;
+      update.mutable_trace()->set_rank(rank);
+      update.mutable_trace()->mutable_trace()->set_step(12);
+      update.mutable_trace()->mutable_trace()->mutable_memory_snapshot()->set_path("/w/memory.pickle");
+      writer->Write(update);
+    }
+    Send(writer, 0, 12, Trace(0));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"--memory", "--rank", "0"}), kExitOk) << err_;
+  EXPECT_NE(out_.find("step 12 of rank 0: "), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("of rank 1"), std::string::npos) << out_;
+}
+
+TEST_F(TraceCommandTest, TracesNothingForAFileThatCannotBe) {
+  server_.on_trace = [](const v1::TraceJobRequest&, auto*, Writer*) {
+    ADD_FAILURE() << "nothing is to be traced";
+    return grpc::Status::OK;
+  };
+  out_file_ = dir_.File("none/out.json");
+  EXPECT_EQ(Run({}), kExitUsage);
+  EXPECT_NE(err_.find(": there is no folder "), std::string::npos) << err_;
+}
+
 TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {
   server_.on_trace = [](const auto&, auto*, Writer* writer) {
     Say(writer, 0, 12, "no room");

@@ -53,6 +53,13 @@ absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vecto
   return absl::OkStatus();
 }
 
+absl::Status NoTraces(const v1::Job& job, int32_t attempt) {
+  return Refusal(absl::StatusCode::kNotFound, "TRACE_NOT_FOUND",
+                 absl::StrCat("no such trace of attempt ", attempt, " of job ", job.id(),
+                              " is on its nodes: steps are traced that telemetry.trace_steps names, or when "
+                              "`fsdpctl trace` asks while they are made"));
+}
+
 }  // namespace
 
 absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
@@ -145,7 +152,10 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   read.traces.emplace();
   read.traces->set_first(1);
   read.traces->set_last(std::numeric_limits<int64_t>::max());
-  if (request.steps() == 0) return SendTraces(context, job, read, writer);
+  if (request.steps() == 0) {
+    const absl::Status sent = SendTraces(context, job, read, writer);
+    return absl::IsNotFound(sent) ? NoTraces(job, read.attempt.attempt) : sent;
+  }
   FSDPD_ASSIGN_OR_RETURN(const v1::TraceJobResponse::Order order, OrderTrace(job, request.steps()));
   const std::vector<NodeView> all = parts_.nodes->Snapshot();
   FSDPD_RETURN_IF_ERROR(CheckAgents(NodesOf(job, job.attempt(), /*rank=*/-1, all), all));

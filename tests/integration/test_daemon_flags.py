@@ -66,6 +66,17 @@ def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
     assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=1)
 
 
+def test_a_work_dir_is_told_absolutely(tmp_path):
+    process = subprocess.Popen([program("agent/fsdpd-agent"), "--coordinator", "127.0.0.1:1", "--insecure", "--node", "a",
+                                "--device", "cpu", "--work-dir", "here/../work"], cwd=tmp_path, text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        assert f" work_dir={tmp_path}/work " in next(line for line in process.stderr if "serving" in line)
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def test_a_plugin_dir_that_is_none_is_a_usage_error(tmp_path):
     assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", "--plugin-dir", "/no/such/folder", code=2)
     assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", "--plugin-dir", "/etc/passwd", code=2)

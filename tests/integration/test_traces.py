@@ -180,7 +180,7 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     short = cluster.submit(two_ranks(steps=3))
     cluster.wait_state(short, "SUCCEEDED")
     assert "makes no steps now" in cluster.ctl("trace", short).expect(7).err
-    assert "no such trace" in cluster.ctl("trace", short, "--written").expect(4).err
+    assert "no such trace of attempt 1 of job" in cluster.ctl("trace", short, "--written").expect(4).err
     assert "attempts 1..1" in cluster.ctl("trace", short, "--written", "--attempt", 2).expect(2).err
     assert "ranks 0..1" in cluster.ctl("trace", short, "--written", "--rank", 2).expect(2).err
     running = cluster.submit(two_ranks())
@@ -188,7 +188,10 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     with pytest.raises(grpc.RpcError, match="memory_snapshot: goes with steps"):
         list(cluster.api().TraceJob(coordinator.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
     refused = cluster.ctl("trace", running, "--out", tmp_path / "gone" / "x.json").expect(2).err
-    assert "No such file or directory; the traces are there" in refused
+    assert "there is no folder" in refused
+    assert "tracing" not in refused
+    full = cluster.ctl("trace", running, "--out", "/dev/full").expect(2).err
+    assert "No space left on device; the traces are there" in full
     cluster.ctl("trace", running, "--written", "--out", tmp_path / "x.json").expect(0)
 
 
