@@ -37,10 +37,10 @@ class ReconcilerAfterTest : public ReconcilerCase {
     return job.waiting();
   }
   absl::StatusOr<v1::Job> Retry(const std::string& id) {
-    return Decided([=] { return reconciler_->Retry(id, ""); });
+    return reconciler_->Retry(id, "");
   }
   absl::StatusOr<v1::Job> Delete(const std::string& id) {
-    return Decided([=] { return reconciler_->Delete(id); });
+    return reconciler_->Delete(id);
   }
 };
 

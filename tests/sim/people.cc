@@ -67,7 +67,7 @@ void People::Submit(size_t number) {
   v1::SubmitJobResponse response;
   absl::Status status;
   const bool answered = coordinator_->Call(
-      [&](JobService* service) { status = service->Submit("somebody", wish.request, &response); });
+      [&](JobService* service) { status = service->Submit(Caller{"somebody"}, wish.request, &response); });
   if (!answered || Lost()) return again(absl::Seconds(3));
   const bool known = !wish.id.empty();
   if (!status.ok()) {

@@ -304,6 +304,12 @@ absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& c
   return status;
 }
 
+absl::Status JudgedStore::SetNodes(const v1::ListNodesResponse& nodes) {
+  const absl::Status status = store_->SetNodes(nodes);
+  if (status.ok() && !dead_()) referee_->Wrote();
+  return status;
+}
+
 absl::Status JudgedStore::RemoveCordon(const std::string& node) {
   const absl::Status status = store_->RemoveCordon(node);
   if (status.ok() && !dead_()) referee_->Wrote();
