@@ -526,10 +526,10 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
   switch (message.body_case()) {
     case v1::RankToAgent::kStarted:
       if (attempt->planned.peak_bytes() > 0 &&
-          message.started().memory_plan().peak_bytes() != attempt->planned.peak_bytes()) {
-        LogWarning("%s plans a peak of %d bytes and the coordinator %d: are they of one version?",
-                   ToString(rank->id), message.started().memory_plan().peak_bytes(),
-                   attempt->planned.peak_bytes());
+          message.started().memory_plan().peak_bytes() > attempt->planned.peak_bytes()) {
+        LogWarning(
+            "%s plans a peak of %d bytes and the coordinator no more than %d: are they of one version?",
+            ToString(rank->id), message.started().memory_plan().peak_bytes(), attempt->planned.peak_bytes());
       }
       events_->RankReady(rank->id, message.started());
       break;

@@ -14,6 +14,9 @@ std::string NewJobId(absl::string_view job_name);
 // 128 random bits in hex: for request ids and the like.
 std::string NewToken();
 
+// Characters of a request id at most.
+constexpr size_t kMaxRequestId = 64;
+
 // A DNS label: lower-case letters, digits and '-', starts with a letter, ends with a letter or digit, 1–40
 // characters (a job id stays below 63).
 absl::Status CheckName(absl::string_view name);

@@ -1,5 +1,6 @@
 // What becomes of a job: cancel, pause, resume, retry, delete. Each is one call, and with --wait the wait for
 // what it asks.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -16,6 +17,9 @@
 
 namespace fsdpd {
 namespace {
+
+// What the coordinator adds to a reason whose job it could not store.
+constexpr char kNotOnDisk[] = "not on disk yet";
 
 // Says nothing: who waits is told the end.
 class QuietObserver : public JobObserver {
@@ -57,6 +61,9 @@ int CancelOne(Session* session, const std::string& id) {
     if (!ended.ok()) return session->Fail(ended.status());
     job = *ended;
   }
+  if (job.state() == v1::JOB_STATE_CANCELLING && absl::StrContains(job.reason(), kNotOnDisk))
+    session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
+                           << ": should the coordinator stop before it is, the job goes on\n";
   return Print(session, job, StateName(job.state()));
 }
 

@@ -1,5 +1,6 @@
 #include "client/spec_array.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -33,7 +34,12 @@ std::vector<std::string> SplitValues(const std::string& text) {
 }  // namespace
 
 bool IsOfArray(const std::string& request_id, const std::string& array) {
-  return array.empty() || absl::StartsWith(request_id, absl::StrCat(array, kArrayMark));
+  if (array.empty()) return true;
+  const std::string start = absl::StrCat(array, kArrayMark);
+  // A person's own request id may have the mark too.
+  return absl::StartsWith(request_id, start) && request_id.size() > start.size() &&
+         std::all_of(request_id.begin() + static_cast<int64_t>(start.size()), request_id.end(),
+                     absl::ascii_isdigit);
 }
 
 absl::StatusOr<std::vector<std::vector<std::string>>> ArrayOverrides(const std::vector<std::string>& arrays) {

@@ -186,6 +186,10 @@ int SubmitAll(Session* session, const std::vector<SpecText>& specs) {
   const std::string& first = specs.front().spec.name();
   const std::string array =
       line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
+  if (absl::StrCat(array, kArrayMark, specs.size() - 1).size() > kMaxRequestId)
+    return Usage(session, absl::InvalidArgumentError(absl::StrCat("--request-id: '", array,
+                                                                  "' and a job's number have more than ",
+                                                                  kMaxRequestId, " characters")));
   int code = kExitOk;
   for (size_t i = 0; i < specs.size() && code == kExitOk; ++i) {
     v1::SubmitJobRequest request = RequestOf(line, specs[i]);

@@ -49,8 +49,13 @@ void Reconciler::TendAwaiting() {
 absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
   const Edit keep = [&](v1::Job* job) { KeepSucceeded(news, job); };
   if (live->job.state() == v1::JOB_STATE_PAUSED) {  // Its reason is the pause.
-    keep(&live->job);
-    return parts_.store->UpdateAll({&live->job});
+    v1::Job told = live->job;
+    keep(&told);
+    told.set_revision(told.revision() + 1);
+    FSDPD_RETURN_IF_ERROR(parts_.store->Update(told));
+    live->job = std::move(told);
+    parts_.board->Publish(Shown(*live));
+    return absl::OkStatus();
   }
   if (!news.gone.empty()) {
     const std::string words = absl::StrCat("waited for the success of job ", news.gone,

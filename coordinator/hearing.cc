@@ -32,7 +32,7 @@ absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<v
 }
 
 EventQueue::Event Reconciler::OwnTick() {
-  if (started_) return nullptr;
+  if (options_.own_thread) return nullptr;
   return [this] { RunOnce(); };
 }
 
@@ -221,8 +221,16 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
             facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
     parts_.board->Publish(Shown(live));
   }
-  if (TakeWarnings(step, parts_.clock->Wall(), &live.job)) parts_.board->Publish(Shown(live));
+  KeepWarnings(step, &live);
   parts_.board->PublishStep(Shown(live));
+}
+
+// On disk before anybody is told: a report comes once, and a revision is not to be given twice.
+void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
+  v1::Job told = live->job;
+  if (!TakeWarnings(step, parts_.clock->Wall(), &told)) return;
+  const absl::Status stored = parts_.store->Update(told);
+  Adopt(live, std::move(told), std::string(stored.message()));
 }
 
 // Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.

@@ -26,7 +26,6 @@ constexpr int kDefaultPage = 50;
 constexpr int kMaxPage = 500;
 // A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
 constexpr size_t kMaxPageBytes = 8 << 20;
-constexpr size_t kMaxRequestId = 64;
 constexpr int kMaxAfter = 64;
 // A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
 constexpr int kInsertTries = 3;
@@ -219,7 +218,12 @@ absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::Submit
   for (int i = 0; i < request.after_size(); ++i) {
     if (request.after(i).empty())
       return BadField(absl::StrCat("after[", i, "]"), "is empty: write a job's id");
-    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.after(i)));
+    absl::StatusOr<v1::Job> found = Find(request.after(i));
+    if (!found.ok())
+      return absl::IsInvalidArgument(found.status())
+                 ? BadField(absl::StrCat("after[", i, "]"), "is no id that SubmitJob answered")
+                 : found.status();
+    const v1::Job job = *std::move(found);
     if (IsEnded(job.state()) && job.state() != v1::JOB_STATE_SUCCEEDED) {
       return WrongState(
           "JOB_ENDED", absl::StrCat("jobs/", job.id()),

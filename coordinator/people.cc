@@ -76,6 +76,13 @@ absl::StatusOr<std::unique_ptr<People>> People::Open(const std::string& path, Cl
 absl::Status People::Reread() {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> text, file_.Changed());
   if (!text.has_value()) return absl::OkStatus();
+  {
+    MutexLock lock(&mutex_);
+    // Of a file that is written anew nothing is there at first.
+    if (text->empty() && tokens_ != nullptr && !tokens_->empty())
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_.path(), ": is empty; a comment alone says that nobody may call"));
+  }
   absl::StatusOr<std::vector<KnownToken>> tokens = ParseTokens(*text);
   if (!tokens.ok())
     return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", tokens.status().message()));

@@ -59,7 +59,7 @@ void Reconciler::PlaceQueued() {
       waits[id].set_place(++places[request.device]);
       ahead[request.device] = id;
     } else if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
-      waits[id] = WaitingForRest(id);
+      waits[id] = WaitingForRest();
     } else {
       const PlaceDecision decision = Decide(&live, slots, &plans);
       if (live.job.state() != v1::JOB_STATE_QUEUED) {
@@ -76,7 +76,7 @@ void Reconciler::PlaceQueued() {
       // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
       // nobody passes it any more.
       if (decision.possible || !lease_.Settled()) {
-        if (decision.possible && lease_.Settled())
+        if (!IsPlanOpen(live.job) && decision.possible && lease_.Settled())
           reason += MakeRoom(live.job, RequestAgain(live.job), slots);
         ahead[request.device] = id;
         waits[id].set_place(++places[request.device]);

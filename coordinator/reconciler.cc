@@ -31,6 +31,7 @@ constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
+constexpr absl::Duration kStoreErrorPause = absl::Seconds(10);
 
 // All steps are done, and what is left takes its time: a checkpoint, and a folder of the model's size.
 bool WritesItsResult(const v1::Job& job) {
@@ -98,7 +99,6 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
 }
 
 void Reconciler::Start() {
-  started_ = true;
   thread_ = std::thread([this] {
     while (!events_.closed()) RunOnce(options_.tick);
   });
@@ -314,14 +314,13 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
   if (edit) edit(&next);
   const absl::Status stored = parts_.store->Update(next);
   if (!stored.ok()) {
-    const std::string error = std::string(stored.message());
-    if (error != last_store_error_) {
+    // A full disk fails each job's change in each tick, and each with words of its own.
+    if (const absl::Time now = parts_.clock->Now(); now >= store_told_ + kStoreErrorPause) {
       LogError("cannot store a change, trying again job=%s error=%s", next.id(), stored.ToString());
+      store_told_ = now;
     }
-    last_store_error_ = error;
     return stored;
   }
-  last_store_error_.clear();
   Adopt(live, std::move(next));
   return absl::OkStatus();
 }

@@ -49,6 +49,8 @@ struct ReconcilerOptions {
       absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
   Retention retention;  // Of ended jobs.
+  // Not so where all runs in one thread (tests): who asks for something gets a tick of its own.
+  bool own_thread = true;
 };
 
 class Reconciler {
@@ -134,6 +136,7 @@ class Reconciler {
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
+  void KeepWarnings(const v1::StepReport& step, LiveJob* live);
   void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
@@ -220,7 +223,6 @@ class Reconciler {
   const Parts parts_;
   Cordons cordons_;
   EventQueue events_;
-  std::atomic<bool> started_{false};
   std::thread thread_;
 
   // Below: the reconciler's thread alone.
@@ -236,7 +238,7 @@ class Reconciler {
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
-  std::string last_store_error_;
+  absl::Time store_told_ = absl::InfinitePast();  // That something could not be stored.
 };
 
 }  // namespace fsdpd

@@ -36,12 +36,8 @@ class ReconcilerAfterTest : public ReconcilerCase {
     board_->AddWaiting(&job);
     return job.waiting();
   }
-  absl::StatusOr<v1::Job> Retry(const std::string& id) {
-    return reconciler_->Retry(id, "");
-  }
-  absl::StatusOr<v1::Job> Delete(const std::string& id) {
-    return reconciler_->Delete(id);
-  }
+  absl::StatusOr<v1::Job> Retry(const std::string& id) { return reconciler_->Retry(id, ""); }
+  absl::StatusOr<v1::Job> Delete(const std::string& id) { return reconciler_->Delete(id); }
 };
 
 TEST_F(ReconcilerAfterTest, StartsWhenAllHaveSucceededAndKeepsNobodyMeanwhile) {

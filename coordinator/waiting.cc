@@ -114,11 +114,7 @@ Waiting WaitingForTime(absl::Time until) {
 
 Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is being made"); }
 
-Waiting WaitingForRest(const std::string& id) {
-  Waiting waiting = Of(Waiting::CODE_RANKS, "the end of what is left of its last attempt");
-  waiting.add_jobs(id);
-  return waiting;
-}
+Waiting WaitingForRest() { return Of(Waiting::CODE_RANKS, "the end of what is left of its last attempt"); }
 
 Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents that come back, or a moment"); }
 

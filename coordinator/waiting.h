@@ -25,7 +25,7 @@ v1::Job::Waiting WaitingBehind(const std::string& ahead);
 v1::Job::Waiting WaitingForTime(absl::Time until);
 v1::Job::Waiting WaitingForPlan();
 // What is left of its last attempt takes its leave.
-v1::Job::Waiting WaitingForRest(const std::string& id);
+v1::Job::Waiting WaitingForRest();
 // After the coordinator's start.
 v1::Job::Waiting WaitingForAgents();
 v1::Job::Waiting WaitingToBeResumed(const std::string& id);

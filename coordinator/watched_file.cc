@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -27,6 +28,7 @@ bool WatchedFile::Stamp::operator==(const Stamp& other) const {
 absl::StatusOr<WatchedFile::Stamp> WatchedFile::Look() const {
   struct stat stat = {};
   if (::stat(path_.c_str(), &stat) != 0) return ErrnoStatus(path_);
+  if (S_ISDIR(stat.st_mode)) return ErrnoStatus(path_, EISDIR);
   if (!S_ISREG(stat.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path_, ": is no file"));
   if ((stat.st_mode & S_IWOTH) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -46,10 +48,12 @@ absl::StatusOr<std::optional<std::string>> WatchedFile::Changed() {
     MutexLock lock(&mutex_);
     if (stamp_ == stamp) return std::optional<std::string>();
   }
+  errno = 0;
   std::ifstream file(path_);
+  if (!file.is_open()) return ErrnoStatus(path_, errno == 0 ? EACCES : errno);
   std::stringstream text;
   if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad()) return absl::UnavailableError(absl::StrCat(path_, ": cannot be read"));
+  if (file.bad()) return absl::UnavailableError(absl::StrCat(path_, ": cannot be read"));
   const bool settled = clock_->Wall() - absl::FromUnixNanos(stamp.changed_ns) > kSettled;
   MutexLock lock(&mutex_);
   stamp_ = settled ? std::make_optional(stamp) : std::nullopt;

@@ -73,8 +73,10 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
     if (live.job.pause().resumes())  // That it goes on could not be stored yet.
-      held = Commit(&live, JobEvent::kNote, With("stays paused", reason),
-                    [](v1::Job* job) { job->mutable_pause()->set_resumes(false); });
+      held = Commit(&live, JobEvent::kNote, With("stays paused", reason), [](v1::Job* job) {
+        job->mutable_pause()->set_resumes(false);
+        job->mutable_pause()->clear_preempted_by();
+      });
     if (!held.ok()) return answer(held);
     return answer(Shown(live));
   }

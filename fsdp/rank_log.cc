@@ -140,7 +140,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"sequence_length", absl::StrCat(spec.data.sequence_length)},
       {"steps", absl::StrCat(spec.steps)},
       {"batch", absl::StrFormat("%d samples: %d micro-batches of %d on each of %d ranks", spec.global_batch,
-                                spec.micro_batches_per_step(), spec.micro_batch, spec.mesh.world())},
+                                spec.micro_batches_per_step(), spec.micro_batch, spec.mesh.data_ranks())},
       {"evaluation", EvaluationText(spec.evaluation)},
       {"seed", absl::StrCat(spec.seed)},
       {"optimizer", OptimizerText(spec.optimizer)},

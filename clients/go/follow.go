@@ -9,7 +9,9 @@ import (
 
 	"fsdpd/clients/go/api"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -125,8 +127,9 @@ func (c *logCursor) take(line *Line) bool {
 
 // Since when nothing is heard, and for how long that may go on.
 type outage struct {
-	limit time.Duration
-	since time.Time
+	limit      time.Duration
+	since      time.Time
+	connection *grpc.ClientConn
 }
 
 func (o *outage) over() { o.since = time.Time{} }
@@ -135,6 +138,9 @@ func (o *outage) over() { o.since = time.Time{} }
 func (o *outage) goesOn(ctx context.Context, lost error) bool {
 	var own *Error
 	if !errors.As(lost, &own) || (own.Code != codes.Unavailable && own.Code != codes.Canceled) || ctx.Err() != nil {
+		return false
+	}
+	if o.connection.GetState() == connectivity.Shutdown { // By Close.
 		return false
 	}
 	if o.since.IsZero() {
@@ -174,7 +180,7 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] 
 	return func(yield func(Update, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		cursor, outage := watchCursor{}, outage{limit: c.reconnectFor}
+		cursor, outage := watchCursor{}, outage{limit: c.reconnectFor, connection: c.connection}
 		for {
 			open := func() (stream[api.WatchJobResponse], error) {
 				return c.stub.WatchJob(ctx, &api.WatchJobRequest{Id: id, AfterRevision: cursor.job.GetRevision()})
@@ -217,7 +223,7 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		cursor, outage := newLogCursor(request), outage{}
+		cursor, outage := newLogCursor(request), outage{connection: c.connection}
 		if request.GetFollow() {
 			outage.limit = c.reconnectFor
 		}

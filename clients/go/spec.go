@@ -1,8 +1,11 @@
 package fsdpd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"fsdpd/clients/go/api"
@@ -17,7 +20,15 @@ import (
 // field or a value of another type is an *Error.
 func ReadSpec(text []byte) (*api.JobSpec, error) {
 	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // As it is written: a float64 would round, and write a million as 1e+06.
+	err := decoder.Decode(&tree)
+	if err == nil {
+		if _, after := decoder.Token(); after != io.EOF {
+			err = fmt.Errorf("something follows it at offset %d", decoder.InputOffset())
+		}
+	}
+	if err != nil {
 		return nil, badSpec(err)
 	}
 	spec := &api.JobSpec{}
@@ -89,10 +100,19 @@ func canonicalValue(value any, field protoreflect.FieldDescriptor) any {
 	return value
 }
 
+// By name, so that the same text is the same spec each time: the order is no part of JSON's maps. What is no scalar
+// stays as it is, and is refused.
 func listOf(variables map[string]any) []any {
 	var list []any
 	for name, value := range variables {
-		list = append(list, map[string]any{"name": name, "value": fmt.Sprint(value)})
+		switch value.(type) {
+		case string, json.Number, bool:
+			value = fmt.Sprint(value)
+		}
+		list = append(list, map[string]any{"name": name, "value": value})
 	}
+	slices.SortFunc(list, func(a, b any) int {
+		return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
+	})
 	return list
 }

@@ -31,6 +31,7 @@ class ReconcilerCase : public ::testing::Test {
     nodes_ = std::make_unique<NodeRegistry>(store_->generation(), &clock_);
     rendezvous_ = std::make_unique<Rendezvous>();
     board_ = std::make_unique<JobBoard>();
+    options_.own_thread = false;
     reconciler_ = std::make_unique<Reconciler>(
         options_,
         Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,

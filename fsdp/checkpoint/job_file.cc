@@ -268,13 +268,13 @@ std::string ParamName(const Layout& layout, const Bucket& bucket, int slot) {
   return absl::StrCat(layout.units[bucket.unit].name, ".", bucket.params[slot].name);
 }
 
-JobFile JobFileOf(const Spec& spec, const Layout& layout, const MeshPosition& position,
+JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,
                   const TrainingState& state, const JobLabel& label) {
   Pieces pieces;
   std::vector<DcpSmall> values;
   if (position.rank == 0) {
-    AddStepsTaken(layout, &pieces);
-    values = ValuesOf(spec, layout, state, label);
+    AddStepsTaken(whole, &pieces);
+    values = ValuesOf(spec, whole, state, label);
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     if (HasFirstCopy(layout.buckets[b], position)) {

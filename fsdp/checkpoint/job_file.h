@@ -48,7 +48,8 @@ struct JobFile {
   bool empty() const { return file.pieces.empty() && file.values.empty(); }
 };
 
-JobFile JobFileOf(const Spec& spec, const Layout& layout, const MeshPosition& position,
+// `layout`: of the rank's stage; `whole`: of all of the model, of which rank 0 writes what is there once.
+JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,
                   const TrainingState& state, const JobLabel& label);
 
 // What of a job of this spec and layout the checkpoint lacks, has in another shape, or has too much, one a

@@ -43,7 +43,8 @@ const TrainingState kState = {3, 36, 2, 512.0, 1};
 std::vector<JobFile> FilesOf(const Plan& plan) {
   std::vector<JobFile> files;
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
-    files.push_back(JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, rank}, kState, {"test-1", "{}"}));
+    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.whole_layout(),
+                              {plan.spec.mesh, rank}, kState, {"test-1", "{}"}));
   }
   return files;
 }
@@ -70,6 +71,18 @@ TEST(JobFile, AllFilesTogetherHoldEveryNumberOnce) {
     EXPECT_TRUE(CheckIndex(index).empty()) << CheckIndex(index)[0].where << " " << CheckIndex(index)[0].what;
     EXPECT_THAT(DifferencesOf(plan.spec, plan.layout, index, /*optimizer=*/true), IsEmpty());
   }
+}
+
+// Steps taken and what rank 0 alone writes are of all stages' parameters.
+TEST(JobFile, StagesTogetherWriteWhatOneRankWrites) {
+  const auto names = [](const Plan& plan) {
+    std::set<std::string> all;
+    const DcpIndex index = IndexOfFiles(FilesOf(plan));
+    for (const DcpTensor& tensor : index.tensors) all.insert(tensor.name);
+    for (const DcpValue& value : index.values) all.insert(value.name);
+    return all;
+  };
+  EXPECT_EQ(names(PlanOf(4, "{}", R"(, "parallel": {"pipeline": 2})")), names(PlanOf(1, "{}")));
 }
 
 TEST(JobFile, NamesTensorsAsMegatronFsdpDoes) {

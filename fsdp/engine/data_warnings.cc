@@ -57,9 +57,11 @@ void DataWarnings::TakeTargets(const StepData& data, std::vector<std::string>* w
 void DataWarnings::TakeDocuments(const StepData& data, std::vector<std::string>* warnings) {
   tokens_read_ += data.tokens_read;
   if (data.document_ends > 0) awaits_document_end_ = false;
-  if (!awaits_document_end_ || (tokens_read_ < kLongestDocument && data.step < last_step_)) return;
+  // An attempt that begins late has read too little at its end to say so.
+  const bool saw_all = data.step == last_step_ && first_step_ == 1;
+  if (!awaits_document_end_ || (tokens_read_ < kLongestDocument && !saw_all)) return;
   awaits_document_end_ = false;
-  warnings->push_back(absl::StrCat("none of the ", tokens_read_, " tokens that this rank has read is ",
+  warnings->push_back(absl::StrCat("none of the ", tokens_read_, " tokens that were read is ",
                                    *data_.document_end_token,
                                    ", with which documents end: each sample is one "
                                    "document (data.document_end_token)"));

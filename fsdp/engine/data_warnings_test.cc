@@ -68,10 +68,9 @@ TEST(DataWarnings, TellThatNoDocumentEndsAtTheLastStep) {
   spec.data.document_end_token = 7;
   DataWarnings warnings(spec, 4);
   EXPECT_THAT(warnings.Take(Step(5, 5)), IsEmpty());
-  EXPECT_THAT(
-      warnings.Take(Step(6, 5)),
-      ElementsAre("none of the 200 tokens that this rank has read is 7, with which documents end: each "
-                  "sample is one document (data.document_end_token)"));
+  EXPECT_THAT(warnings.Take(Step(6, 5)),
+              ElementsAre("none of the 200 tokens that were read is 7, with which documents end: each "
+                          "sample is one document (data.document_end_token)"));
 }
 
 TEST(DataWarnings, TellThatNoDocumentEndsOnceThatIsCertain) {

@@ -141,7 +141,7 @@ TEST_F(DocumentsOfJobs, WhereNoneEndsEveryRankWarnsWithItsLastStep) {
   job.mutable_data()->set_document_end_token(7);
   for (const auto& reports : Train(job).reports) {
     EXPECT_THAT(reports[4].warnings(), IsEmpty());
-    EXPECT_THAT(reports[5].warnings(), ElementsAre(HasSubstr("that this rank has read is 7, with which")));
+    EXPECT_THAT(reports[5].warnings(), ElementsAre(HasSubstr("that were read is 7, with which")));
   }
 }
 

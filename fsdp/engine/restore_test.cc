@@ -57,7 +57,8 @@ const Plan& TestPlan() {
 void WriteNative(const std::string& folder, const v1::JobSpec& job, TrainingState state,
                  const std::string& spec = "") {
   const Plan plan = PlanOf(job);
-  const JobFile file = JobFileOf(plan.spec, plan.layout, {plan.spec.mesh, 0}, state, {"another-job", spec});
+  const JobFile file =
+      JobFileOf(plan.spec, plan.layout, plan.layout, {plan.spec.mesh, 0}, state, {"another-job", spec});
   const auto writer = DcpWriter::Create(folder, file.file);
   FSDPD_CHECK_OK(writer.status());
   const std::vector<float> numbers(1 << 16, 0.25f);

@@ -371,7 +371,8 @@ void Saver::Do(const Save& save) {
   const Plan& plan = *options_.plan;
   const int64_t rank = options_.position.rank;
   const std::string folder = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
-  const JobFile file = JobFileOf(plan.spec, plan.layout, options_.position, save.state, options_.label);
+  const JobFile file =
+      JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
   absl::StatusOr<DcpSum> sum = DcpSum();
   if (const absl::Status kept = KeepFolder(); !kept.ok()) {
     sum = kept;
@@ -453,8 +454,8 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
     const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
     failed.Update(sum.status());
     if (!sum.ok()) continue;
-    files.push_back(
-        JobFileOf(plan.spec, plan.StageOf(rank).layout, {plan.spec.mesh, rank}, save.state, options_.label));
+    files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.whole_layout(),
+                              {plan.spec.mesh, rank}, save.state, options_.label));
     sums.push_back(*sum);
     bytes += sum->bytes;
     if (!files.back().empty()) continue;

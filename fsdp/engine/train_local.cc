@@ -54,7 +54,8 @@ absl::Status AppendBatch(const std::vector<Batches>& ranks, const Spec& spec, in
 
 absl::Status WriteBatches(const std::string& path, const Spec& spec) {
   if (spec.mesh.SizeOf(Group::kSample) > 1)
-    return absl::InvalidArgumentError("--dump-batches: with parallel.context or tensor ranks share samples");
+    return absl::InvalidArgumentError(
+        "--dump-batches: with parallel.pipeline, context or tensor ranks share samples");
   std::vector<Batches> ranks;
   for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(spec, rank));

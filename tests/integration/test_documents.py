@@ -40,7 +40,7 @@ def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, da
                                      train={"evaluation": {"every_steps": 3}}))
     job = cluster.wait_state(job_id, "SUCCEEDED")
     said = ["step 1 has no target that counts", "3 of the 3 steps", "the evaluation after step 3 has no target",
-            "tokens that this rank has read is 7, with which documents end"]
+            "tokens that were read is 7, with which documents end"]
     assert len(job.warnings) == len(said)
     for warning, words in zip(job.warnings, said):
         assert words in warning

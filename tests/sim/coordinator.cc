@@ -25,6 +25,7 @@ Plan PlanOnce(const v1::JobSpec& spec, int64_t budget, const std::vector<std::st
 ReconcilerOptions OptionsWith(absl::Duration tick) {
   ReconcilerOptions options;
   options.tick = tick;
+  options.own_thread = false;
   return options;
 }
 

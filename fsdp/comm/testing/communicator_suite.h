@@ -136,9 +136,10 @@ TEST_P(CommunicatorSuite, AbortWakesWhoSendsAndWhoReceives) {
   if (device_(0).is_cuda() || size_ == 1) GTEST_SKIP() << "there is nobody to send to";
   OnEveryRank(size_, [&](int rank) {
     if (rank == 0) return group_[0]->Abort();
-    float value = 0;
+    float value = 0, sent = 1;
     EXPECT_EQ(group_[rank]->Receive(&value, 1, DType::kFp32, 0).code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(group_[rank]->Receive(&value, 1, DType::kFp32, 0).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(group_[rank]->Send(&sent, 1, DType::kFp32, 0).code(), absl::StatusCode::kUnavailable);
   });
 }
 

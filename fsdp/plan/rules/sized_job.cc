@@ -56,10 +56,7 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
   }
   *sized.mutable_precision() = job.precision();
   *sized.mutable_fsdp() = job.fsdp();
-  if (job.parallel().has_tensor()) sized.mutable_parallel()->set_tensor(job.parallel().tensor());
-  if (job.parallel().has_context()) sized.mutable_parallel()->set_context(job.parallel().context());
-  if (job.parallel().has_pipeline()) sized.mutable_parallel()->set_pipeline(job.parallel().pipeline());
-  *sized.mutable_parallel()->mutable_stage_units() = job.parallel().stage_units();
+  *sized.mutable_parallel() = job.parallel();
   *sized.mutable_resources() = job.resources();
   return sized;
 }
