@@ -32,6 +32,8 @@ TEST(SpecArray, IsKnownByTheRequestIdsOfItsJobs) {
   EXPECT_TRUE(IsOfArray("sweep-k3x9q2/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsOfArray("sweep-k3x9q22/0", "sweep-k3x9q2"));
   EXPECT_FALSE(IsOfArray("sweep-k3x9q2", "sweep-k3x9q2"));
+  EXPECT_FALSE(IsOfArray("nightly/2026-11-22", "nightly")) << "a person's own id";
+  EXPECT_FALSE(IsOfArray("a/b/0", "a"));
   EXPECT_TRUE(IsOfArray("", ""));
 }
 

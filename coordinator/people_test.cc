@@ -88,6 +88,16 @@ TEST_F(PeopleTest, KnowsWhoseATokenIs) {
   }
 }
 
+// As `>` leaves it before the new lines are there.
+TEST_F(PeopleTest, AnEmptiedFileKeepsThoseBeforeAndACommentDoesNot) {
+  Write(Line("alice", "admin", "a"));
+  const auto file = OpenOrDie();
+  Write("");
+  EXPECT_TRUE(file->Find("a").has_value());
+  Write("# nobody\n");
+  EXPECT_FALSE(file->Find("a").has_value());
+}
+
 TEST_F(PeopleTest, WhatIsTakenOutOrAddedCountsWithTheNextCall) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();

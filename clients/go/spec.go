@@ -25,11 +25,11 @@ func ReadSpec(text []byte) (*api.JobSpec, error) {
 	err := decoder.Decode(&tree)
 	if err == nil {
 		if _, after := decoder.Token(); after != io.EOF {
-			err = fmt.Errorf("something follows it at offset %d", decoder.InputOffset())
+			err = fmt.Errorf("something follows at offset %d", decoder.InputOffset())
 		}
 	}
 	if err != nil {
-		return nil, badSpec(err)
+		return nil, badSpec(fmt.Errorf("is no JSON: %w", err))
 	}
 	spec := &api.JobSpec{}
 	full, err := json.Marshal(canonical(tree, spec.ProtoReflect().Descriptor()))
@@ -108,6 +108,8 @@ func listOf(variables map[string]any) []any {
 		switch value.(type) {
 		case string, json.Number, bool:
 			value = fmt.Sprint(value)
+		case nil:
+			value = []any{} // Else it would be read as an empty text.
 		}
 		list = append(list, map[string]any{"name": name, "value": value})
 	}

@@ -28,6 +28,28 @@ func TestASpecIsReadWithShortNamesFullOnesAndVariablesAsAMap(t *testing.T) {
 	}
 }
 
+func TestNumbersAreReadAsTheyAreWrittenAndVariablesInOneOrder(t *testing.T) {
+	text := `{"name": "x", "train": {"seed": 9007199254740993}, "env": {"NCCL_B": 1048576, "NCCL_A": true, "NCCL_C": 0.10}}`
+	for range 20 {
+		spec, err := ReadSpec([]byte(text))
+		if err != nil || spec.GetTrain().GetSeed() != 9007199254740993 {
+			t.Fatalf("%v, %v", err, spec)
+		}
+		var env []string
+		for _, each := range spec.GetEnv() {
+			env = append(env, each.GetName()+"="+each.GetValue())
+		}
+		if got := strings.Join(env, " "); got != "NCCL_A=true NCCL_B=1048576 NCCL_C=0.10" {
+			t.Fatal(got)
+		}
+	}
+	for _, value := range []string{"null", "[1]", `{"a": 1}`} {
+		if _, err := ReadSpec([]byte(`{"name": "x", "env": {"NCCL_A": ` + value + `}}`)); err == nil {
+			t.Errorf("%s was read", value)
+		}
+	}
+}
+
 func TestABadSpecIsRefusedWithWhatIsWrong(t *testing.T) {
 	for text, word := range map[string]string{
 		`{"nmae": "x"}`:                         "nmae",
