@@ -66,11 +66,19 @@ TEST(DataWarnings, TellTheFirstEvaluationWithoutATarget) {
 TEST(DataWarnings, TellThatNoDocumentEndsAtTheLastStep) {
   Spec spec = MaskedSpec();
   spec.data.document_end_token = 7;
-  DataWarnings warnings(spec, 4);
-  EXPECT_THAT(warnings.Take(Step(5, 5)), IsEmpty());
+  DataWarnings warnings(spec, 0);
+  for (int64_t step = 1; step <= 5; ++step) EXPECT_THAT(warnings.Take(Step(step, 5)), IsEmpty());
   EXPECT_THAT(warnings.Take(Step(6, 5)),
-              ElementsAre("none of the 200 tokens that were read is 7, with which documents end: each "
+              ElementsAre("none of the 600 tokens that were read is 7, with which documents end: each "
                           "sample is one document (data.document_end_token)"));
+}
+
+// What an attempt reads that begins late is too little to say so.
+TEST(DataWarnings, SayNothingOfDocumentsAtTheEndOfALateAttempt) {
+  Spec spec = MaskedSpec();
+  spec.data.document_end_token = 7;
+  DataWarnings warnings(spec, 4);
+  for (int64_t step = 5; step <= 6; ++step) EXPECT_THAT(warnings.Take(Step(step, 5)), IsEmpty());
 }
 
 TEST(DataWarnings, TellThatNoDocumentEndsOnceThatIsCertain) {
