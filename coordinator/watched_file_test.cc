@@ -1,5 +1,6 @@
 #include "coordinator/watched_file.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -43,7 +44,8 @@ TEST(WatchedFile, ThatOthersMayWriteOrThatIsNoneIsRefused) {
   std::ofstream(dir.File("f")) << "one";
   ASSERT_EQ(chmod(dir.File("f").c_str(), 0666), 0);
   EXPECT_EQ(WatchedFile(dir.File("f"), &clock).Changed().status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(WatchedFile(dir.path(), &clock).Changed().status().message(), dir.path() + ": is no file");
+  EXPECT_EQ(WatchedFile(dir.path(), &clock).Changed().status().message(),
+            absl::StrCat(dir.path(), ": Is a directory"));
   EXPECT_EQ(WatchedFile(dir.File("none"), &clock).Changed().status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -163,7 +163,7 @@ absl::StatusOr<TrainingState> WrittenAndRead(const Spec& spec, const Layout& lay
                                              const TrainingState& state, const Spec& reads) {
   const TempDir dir;
   FSDPD_RETURN_IF_ERROR(
-      Write(dir.path(), {JobFileOf(spec, layout, {spec.mesh, 0}, state, {"test-1", "{}"})}));
+      Write(dir.path(), {JobFileOf(spec, layout, layout, {spec.mesh, 0}, state, {"test-1", "{}"})}));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(dir.path()));
   return ReadState(*reader, reads);
 }

@@ -58,6 +58,7 @@ TEST(Spec, HasWhatTheJobSaysOfCheckpoints) {
   job.mutable_parallel()->set_context(1);
   job.mutable_parallel()->set_tensor(1);
   job.mutable_parallel()->set_expert(1);
+  job.mutable_parallel()->set_pipeline(1);
   job.mutable_resources()->set_nodes(1);
   job.mutable_resources()->set_ranks_per_node(1);
   job.mutable_optimizer()->mutable_sgd()->set_lr(1);
