@@ -42,7 +42,10 @@ def one_rank(**arguments):
 def corpus(path, tokens=8192):
     """A text with a structure that a tiny model learns within a few steps."""
     line = b"the quick brown fox jumps over the lazy dog. "
-    path.write_bytes((line * (tokens // len(line) + 1))[:tokens])
+    text = (line * (tokens // len(line) + 1))[:tokens]
+    # A job may read it now: written again it would be empty for a moment.
+    if not path.exists() or path.read_bytes() != text:
+        path.write_bytes(text)
     return path
 
 
