@@ -89,21 +89,30 @@ Launch LaunchOf(int64_t rows, int64_t packs) {
 __device__ int64_t Row() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 __device__ int64_t Column() { return static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; }
 
+// So many rows a thread, all of them on their way at once.
+constexpr int kGathered = 4;
+
 template <typename T, int N>
 __global__ void Gather(GatherRowsArgs args, int64_t packs) {
-  const int64_t row = Row(), column = Column();
-  if (row >= args.rows || column >= packs) return;
-  const int32_t place = args.places[row];
-  Pack<T, N> values;
-  if (place >= 0) {
-    values = Load<T, N>(static_cast<const T*>(args.from), place / args.divisor * packs + column);
-  } else {
-    for (int k = 0; k < N; ++k) values.at[k] = Narrow<T>(0.0f);
+  const int64_t first = Row() * kGathered, column = Column();
+  if (first >= args.rows || column >= packs) return;
+  Pack<T, N> values[kGathered];
+#pragma unroll
+  for (int i = 0; i < kGathered; ++i) {
+    const int32_t place = first + i < args.rows ? args.places[first + i] : -1;
+    if (place >= 0) {
+      values[i] = Load<T, N>(static_cast<const T*>(args.from), place / args.divisor * packs + column);
+    } else {
+      for (int k = 0; k < N; ++k) values[i].at[k] = Narrow<T>(0.0f);
+    }
   }
-  Store(static_cast<T*>(args.to), row * packs + column, values);
+#pragma unroll
+  for (int i = 0; i < kGathered; ++i) {
+    if (first + i < args.rows) Store(static_cast<T*>(args.to), (first + i) * packs + column, values[i]);
+  }
 }
 
-template <typename T, typename S, int N>
+template <typename T, typename S, int N, bool kTwo>
 __global__ void Sum(SumRowsArgs args, int64_t packs) {
   const int64_t token = Row(), column = Column();
   if (token >= args.tokens || column >= packs) return;
@@ -111,8 +120,12 @@ __global__ void Sum(SumRowsArgs args, int64_t packs) {
   Pack<float, N> total = {};
 #pragma unroll 4
   for (int j = 0; j < args.per_token; ++j) {
-    const auto part = Load<T, N>(static_cast<const T*>(args.rows), of_token[j] * packs + column);
+    const int64_t place = of_token[j] * packs + column;
+    const auto part = Load<T, N>(static_cast<const T*>(args.rows), place);
     for (int k = 0; k < N; ++k) total.at[k] += Wide(part.at[k]);
+    if (!kTwo) continue;
+    const auto second = Load<T, N>(static_cast<const T*>(args.second), place);
+    for (int k = 0; k < N; ++k) total.at[k] += Wide(second.at[k]);
   }
   Pack<S, N> out;
   if (args.addend != nullptr) out = Load<S, N>(static_cast<const S*>(args.addend), token * packs + column);
@@ -130,9 +143,12 @@ void LaunchSum(const SumRowsArgs& args, Stream stream) {
     return reinterpret_cast<uintptr_t>(address) % (kNumbers * bytes) == 0;
   };
   const bool in_packs = args.width % kNumbers == 0 && whole(args.rows, sizeof(T)) &&
-                        whole(args.addend, sizeof(S)) && whole(args.sum, sizeof(S));
+                        whole(args.second, sizeof(T)) && whole(args.addend, sizeof(S)) &&
+                        whole(args.sum, sizeof(S));
   const int64_t packs = in_packs ? args.width / kNumbers : args.width;
-  const auto kernel = in_packs ? Sum<T, S, kNumbers> : Sum<T, S, 1>;
+  const bool two = args.second != nullptr;
+  const auto kernel = in_packs ? (two ? Sum<T, S, kNumbers, true> : Sum<T, S, kNumbers, false>)
+                               : (two ? Sum<T, S, 1, true> : Sum<T, S, 1, false>);
   const Launch launch = LaunchOf(args.tokens, packs);
   kernel<<<launch.blocks, launch.threads, 0, stream>>>(args, packs);
 }
@@ -157,7 +173,7 @@ void GatherRows(const GatherRowsArgs& args, Stream stream) {
     const bool whole = Packs<T>(args.width, {args.from, args.to});
     const int64_t packs = whole ? args.width / kPack<T> : args.width;
     const auto kernel = whole ? Gather<T, kPack<T>> : Gather<T, 1>;
-    const Launch launch = LaunchOf(args.rows, packs);
+    const Launch launch = LaunchOf((args.rows + kGathered - 1) / kGathered, packs);
     kernel<<<launch.blocks, launch.threads, 0, stream>>>(args, packs);
   });
   CheckLaunch("gathered rows");

@@ -6,7 +6,8 @@
 // alone: buffers have room for the most there can be, and nothing here depends on what was chosen but
 // what is written.
 //
-// Bytes that must move: 2 rows x width x c to gather, per_token + 1 of each token's to add up.
+// Bytes that must move: 2 rows x width x c to gather, per_token + 1 of each token's to add up (of two parts 2
+// per_token + 1).
 #pragma once
 
 #include <cstdint>
@@ -52,6 +53,7 @@ void GatherRows(const GatherRowsArgs& args, Stream stream);
 
 struct SumRowsArgs {
   const void* rows;          // [any x width]
+  const void* second;        // Likewise, added to `rows`; null: nothing is.
   const int32_t* of_choice;  // [tokens x per_token]
   const void* addend;        // [tokens x width] of `sum_type`; may be `sum`. Null: none.
   void* sum;                 // [tokens x width]: in the choices' order, in fp32, rounded once.

@@ -8,6 +8,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -32,6 +33,7 @@
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
 #include "fsdp/kernels/grouped_product.h"
+#include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
@@ -157,16 +159,66 @@ void BenchRotary(Bench* bench) {
   };
   const RotaryArgs args = {rows(q),
                            rows(k),
-                           cos.data_ptr<float>(),
-                           sin.data_ptr<float>(),
-                           /*positions=*/nullptr,
-                           kTokens,
-                           kTokens,
-                           kHalf,
-                           DType::kBf16};
+                           {cos.data_ptr<float>(), sin.data_ptr<float>(), /*positions=*/nullptr, kTokens,
+                            kTokens, kHalf, DType::kBf16}};
   const auto run = [&] { Rotate(args, 1, CurrentStream()); };
   run();
   bench->Measure("rotary", 2.0 * (q.nbytes() + k.nbytes()), Difference(q.narrow(2, 0, kHalf), want), run);
+}
+
+// From a packed product's rows, as queries and keys stand there, and back into it.
+void BenchNormedHeads(Bench* bench) {
+  constexpr int64_t kHead = 2 * kHalf, kAll = kHeads + 2 * kKvHeads;
+  const at::Tensor qkv = at::randn({kTokens, kAll, kHead}, kBf16), into = at::empty_like(qkv);
+  const at::Tensor weight = at::randn({kHead}, kBf16);
+  const at::Tensor angle = at::randn({kTokens, 1, kHalf}, kFp32), cos = angle.cos(), sin = angle.sin();
+  const HeadAngles angles = {cos.data_ptr<float>(), sin.data_ptr<float>(), nullptr, kTokens, kTokens, kHalf,
+                             DType::kBf16};
+  const at::Tensor q = qkv.narrow(1, 0, kHeads), k = qkv.narrow(1, kHeads, kKvHeads);
+  const at::Tensor turned_q = at::empty({kTokens, kHeads, kHead}, kBf16),
+                   turned_k = at::empty({kTokens, kKvHeads, kHead}, kBf16);
+  const at::Tensor q_rstd = at::zeros({kTokens, kHeads, 1}, kFp32),
+                   k_rstd = at::zeros({kTokens, kKvHeads, 1}, kFp32);
+  const auto rows = [](const at::Tensor& from, const at::Tensor& to) {
+    return HeadRows{from.data_ptr(), from.stride(0), to.data_ptr(), to.stride(0),
+                    static_cast<int>(to.size(1))};
+  };
+  const NormedHeadsArgs args = {{rows(q, turned_q), weight.data_ptr(), q_rstd.data_ptr<float>()},
+                                {rows(k, turned_k), weight.data_ptr(), k_rstd.data_ptr<float>()},
+                                angles,
+                                1e-5};
+  const auto forward = [&] { NormedHeadsForward(args, CurrentStream()); };
+  forward();
+  const at::Tensor rstd = Wide(q).square().mean(-1, true).add(1e-5).rsqrt(), unit = Wide(q) * rstd;
+  const at::Tensor normed = unit * Wide(weight);
+  const at::Tensor want = normed.narrow(2, 0, kHalf) * cos - normed.narrow(2, kHalf, kHalf) * sin;
+  const auto bytes = static_cast<double>(turned_q.nbytes() + turned_k.nbytes());
+  bench->Measure("normed heads forward", 2 * bytes, Difference(turned_q.narrow(2, 0, kHalf), want), forward);
+
+  const at::Tensor into_q = into.narrow(1, 0, kHeads), into_k = into.narrow(1, kHeads, kKvHeads);
+  const at::Tensor of_q = at::zeros({kHead}, kFp32), of_k = at::zeros({kHead}, kFp32),
+                   parts = at::empty({2, kNormedHeadsBlocks, kHead}, kFp32);
+  const auto grad = [&](const at::Tensor& of, const at::Tensor& to, const at::Tensor& x,
+                        const at::Tensor& of_rstd, int number, const at::Tensor& weight_grad) {
+    return NormedHeadsGrad{rows(of, to),
+                           x.data_ptr(),
+                           weight.data_ptr(),
+                           of_rstd.data_ptr<float>(),
+                           parts[number].data_ptr<float>(),
+                           weight_grad.data_ptr()};
+  };
+  const NormedHeadsBackwardArgs back = {grad(turned_q, into_q, q, q_rstd, 0, of_q),
+                                        grad(turned_k, into_k, k, k_rstd, 1, of_k), angles, DType::kFp32,
+                                        /*accumulate=*/false};
+  const auto backward = [&] { NormedHeadsBackward(back, CurrentStream()); };
+  backward();
+  const at::Tensor f = Wide(turned_q).narrow(2, 0, kHalf), s = Wide(turned_q).narrow(2, kHalf, kHalf);
+  const at::Tensor of_normed = at::cat({f * cos + s * sin, s * cos - f * sin}, 2),
+                   of = of_normed * Wide(weight);
+  const at::Tensor want_q = (of - unit * (of * unit).mean(-1, true)) * rstd;
+  const double difference =
+      std::max(Difference(into_q, want_q), Difference(of_q, (of_normed * unit).flatten(0, 1).sum(0)));
+  bench->Measure("normed heads backward", 3 * bytes, difference, backward);
 }
 
 void BenchRmsNorm(Bench* bench, const std::string& name, int64_t rows, int64_t width) {
@@ -323,10 +375,9 @@ void BenchExperts(Bench* bench) {
   const auto gathered = [&] { GatherRows(gather, CurrentStream()); };
   gathered();
   const at::Tensor sum = at::zeros({kTokens, kInner}, kBf16);
-  const SumRowsArgs add = {rows.data_ptr(), of_choice.data_ptr<int32_t>(),
-                           nullptr,         sum.data_ptr(),
-                           kTokens,         kInner,
-                           kPerToken,       DType::kBf16,
+  const SumRowsArgs add = {rows.data_ptr(), /*second=*/nullptr, of_choice.data_ptr<int32_t>(),
+                           nullptr,         sum.data_ptr(),     kTokens,
+                           kInner,          kPerToken,          DType::kBf16,
                            DType::kBf16};
   const auto added = [&] { SumRows(add, CurrentStream()); };
   added();
@@ -366,7 +417,7 @@ int Run() {
   BenchSwiglu(&bench);
   BenchRotary(&bench);
   BenchRmsNorm(&bench, "rms norm", kTokens, kHidden);
-  BenchRmsNorm(&bench, "rms norm of heads", kTokens * kHeads, 2 * kHalf);
+  BenchNormedHeads(&bench);
   BenchCrossEntropy(&bench);
   BenchAdamW(&bench);
   BenchSumParts(&bench);

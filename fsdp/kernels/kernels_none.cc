@@ -6,6 +6,7 @@
 #include "fsdp/kernels/expert_rows.h"
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/join_attention.h"
+#include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
@@ -17,6 +18,10 @@ namespace fsdpd::kernels {
 Stream CurrentStream(int) { FSDPD_CHECK(false); }
 void SwigluForward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
 void SwigluBackward(void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+bool TakesNormedHeads(const NormedHeadsArgs&) { FSDPD_CHECK(false); }
+bool TakesNormedHeads(const NormedHeadsBackwardArgs&) { FSDPD_CHECK(false); }
+void NormedHeadsForward(const NormedHeadsArgs&, Stream) { FSDPD_CHECK(false); }
+void NormedHeadsBackward(const NormedHeadsBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void Rotate(const RotaryArgs&, float, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyForward(const CrossEntropyArgs&, float*, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyBackward(const CrossEntropyArgs&, const float*, Stream) { FSDPD_CHECK(false); }

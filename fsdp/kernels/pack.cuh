@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include "fsdp/plan/spec/dtype.h"
 
@@ -84,10 +85,24 @@ inline void CheckLaunch(const char* kernel) {
   }
 }
 
-// The sum over the 32 threads of a warp, in each.
-__device__ inline float WarpSum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+// The sum over kLanes neighbours, a power of two of them, in each.
+template <int kLanes>
+__device__ float LanesSum(float x) {
+  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
+}
+
+__device__ inline float WarpSum(float x) { return LanesSum<32>(x); }
+
+// Calls run(kLanes) with the fewest lanes that have `packs` among them, a pack each, or wide() where a warp
+// has too few.
+template <typename Run, typename Wide>
+void WithLanes(int64_t packs, Run run, Wide wide) {
+  if (packs <= 4) return run(std::integral_constant<int, 4>());
+  if (packs <= 8) return run(std::integral_constant<int, 8>());
+  if (packs <= 16) return run(std::integral_constant<int, 16>());
+  if (packs <= 32) return run(std::integral_constant<int, 32>());
+  wide();
 }
 
 }  // namespace fsdpd::kernels

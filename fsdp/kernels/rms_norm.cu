@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "fsdp/kernels/pack.cuh"
+#include "fsdp/kernels/part_sums.cuh"
 #include "fsdp/kernels/rms_norm.h"
 
 namespace fsdpd::kernels {
@@ -11,10 +12,6 @@ constexpr int kMaxRowPacks = 1024;  // 8192 numbers of 16 bits, 4096 of 32.
 constexpr int kForwardThreads = 256;
 // Twice as many: a thread holds a part of two rows.
 constexpr int kBackwardThreads = 512;
-
-// The second pass over the parts: a block has kColumns columns and cuts the rows into kSlices.
-constexpr int kColumns = 32;
-constexpr int kSlices = 16;
 
 // The same value in every thread of a block of 32 * kWarps. `scratch`: its two calls in a row take another
 // one.
@@ -54,14 +51,7 @@ __global__ void Forward(RmsNormArgs args) {
   }
 }
 
-// The same value in all of kLanes neighbours, a power of two of them.
-template <int kLanes>
-__device__ float LanesSum(float x) {
-  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
-
-// Of narrow rows, as those of one head are: each is a few lanes', which have a pack of it each.
+// Of narrow rows: each is a few lanes', which have a pack of it each.
 template <typename T, int kLanes>
 __global__ void NarrowForward(RmsNormArgs args) {
   constexpr int N = kPack<T>;
@@ -215,21 +205,6 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) NarrowRows(RmsNormBackwar
   for (int n = 0; n < N; ++n) args.parts[blockIdx.x * args.width + threadIdx.x * N + n] = sums[n];
 }
 
-template <typename T>
-__global__ void SumParts(const float* parts, int64_t rows, int64_t width, T* into, bool accumulate) {
-  __shared__ float of_slice[kSlices][kColumns];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x;
-  float sum = 0;
-  if (column < width) {
-    for (int64_t row = threadIdx.y; row < rows; row += kSlices) sum += parts[row * width + column];
-  }
-  of_slice[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= width) return;
-  for (int slice = 1; slice < kSlices; ++slice) sum += of_slice[slice][threadIdx.x];
-  into[column] = Narrow<T>(accumulate ? Wide(into[column]) + sum : sum);
-}
-
 // Calls run(K) with how many packs of a row each of a block's threads has, rounded up to a power of two.
 template <typename T, int kThreads, typename Run>
 void WithPacks(int64_t width, Run run) {
@@ -239,18 +214,6 @@ void WithPacks(int64_t width, Run run) {
     if (packs > 2) return run(std::integral_constant<int, kMaxRowPacks / kThreads>());
   }
   run(std::integral_constant<int, 2>());
-}
-
-// Calls run(kLanes) with the fewest lanes that have a narrow row among them, or wide() where it has more
-// packs than a warp has lanes.
-template <typename T, typename Run, typename Wide>
-void WithLanes(int64_t width, Run run, Wide wide) {
-  const int64_t packs = width / kPack<T>;
-  if (packs <= 4) return run(std::integral_constant<int, 4>());
-  if (packs <= 8) return run(std::integral_constant<int, 8>());
-  if (packs <= 16) return run(std::integral_constant<int, 16>());
-  if (packs <= 32) return run(std::integral_constant<int, 32>());
-  wide();
 }
 
 }  // namespace
@@ -272,7 +235,7 @@ void RmsNormForward(const RmsNormArgs& args, Stream stream) {
       const unsigned blocks = BlocksOf(args.rows, kForwardThreads / lanes);
       NarrowForward<T, lanes><<<blocks, kForwardThreads, 0, stream>>>(args);
     };
-    WithLanes<T>(args.width, narrow, [&] {
+    WithLanes(args.width / kPack<T>, narrow, [&] {
       WithPacks<T, kForwardThreads>(args.width, [&](auto packs) {
         Forward<T, packs><<<static_cast<unsigned>(args.rows), kForwardThreads, 0, stream>>>(args);
       });
@@ -289,19 +252,14 @@ void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream) {
     const auto narrow = [&](auto lanes) {
       NarrowRows<T, lanes><<<blocks, kBackwardThreads, 0, stream>>>(args);
     };
-    WithLanes<T>(args.width, narrow, [&] {
+    WithLanes(args.width / kPack<T>, narrow, [&] {
       WithPacks<T, kBackwardThreads>(
           args.width, [&](auto packs) { Rows<T, packs><<<blocks, kBackwardThreads, 0, stream>>>(args); });
     });
   });
   CheckLaunch("RMSNorm backward");
   if (args.parts == nullptr) return;
-  WithType(args.grad, [&](auto of_type) {
-    using T = decltype(of_type);
-    SumParts<T><<<BlocksOf(args.width, kColumns), dim3(kColumns, kSlices), 0, stream>>>(
-        args.parts, blocks, args.width, static_cast<T*>(args.weight_grad), args.accumulate);
-  });
-  CheckLaunch("RMSNorm backward's sum of parts");
+  AddUpParts({args.parts, blocks, args.width, args.weight_grad, args.grad, args.accumulate}, stream);
 }
 
 }  // namespace fsdpd::kernels

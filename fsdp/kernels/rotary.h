@@ -20,16 +20,21 @@ struct HeadRows {
   int heads;
 };
 
-struct RotaryArgs {
-  HeadRows q;
-  HeadRows k;
+// By which heads of tokens turn.
+struct HeadAngles {
   const float* cos;  // [positions x half]
   const float* sin;
   const int64_t* positions;  // Of each token; null: token t is at t % sequence.
   int64_t tokens;
   int64_t sequence;
   int half;
-  DType type;
+  DType type;  // Of heads.
+};
+
+struct RotaryArgs {
+  HeadRows q;
+  HeadRows k;
+  HeadAngles angles;
 };
 
 // `direction` 1 turns forward, -1 back: the inverse, which is also the transpose that gradients need.

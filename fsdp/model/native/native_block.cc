@@ -5,6 +5,7 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "fsdp/model/native/cut_attention.h"
 
@@ -18,7 +19,7 @@ at::Tensor RowsOf(const at::Tensor& tokens, const Routing& routing) {
   return GatherRows(tokens, routing.rows.order, routing.experts.size(1));
 }
 at::Tensor SumOfTokens(const at::Tensor& rows, const Routing& routing, const at::Tensor& addend = {}) {
-  return SumOfRows(rows, routing.rows.of_choice, routing.experts.size(1), addend);
+  return SumOfRows({rows}, routing.rows.of_choice, routing.experts.size(1), addend);
 }
 
 bool SendsRows(const UnitFacts& facts) {
@@ -147,14 +148,11 @@ AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
 void NativeBlock::FillQk(Kept* kept) const {
   if (!config_.qk_norm || kept->q.defined()) return;
   const AttentionInput raw = Heads(kept->qkv, kept->micro_batch);
-  const auto norm = [&](const at::Tensor& of, int weight, at::Tensor* rstd) {
-    Normed normed = RmsNormForward(of.flatten(0, 2).contiguous(), param(weight), config_.norm_epsilon);
-    *rstd = std::move(normed.rstd);
-    return normed.y.view(of.sizes());
-  };
-  kept->q = norm(raw.q, p_.q_norm, &kept->q_rstd);
-  kept->k = norm(raw.k, p_.k_norm, &kept->k_rstd);
-  RotateForward(rotary_, kept->positions, {kept->q, kept->k});
+  NormedHeads normed = NormAndRotate(rotary_, kept->positions, {raw.q, raw.k}, HeadNormsOf());
+  kept->q = std::move(normed.turned.q);
+  kept->k = std::move(normed.turned.k);
+  kept->q_rstd = std::move(normed.q_rstd);
+  kept->k_rstd = std::move(normed.k_rstd);
 }
 
 AttentionOutput NativeBlock::Attend(const Kept& kept) const {
@@ -335,6 +333,14 @@ at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const Backwar
   return gate_up;
 }
 
+// From the parts of the rows' gradient: those that others sent go back as one.
+at::Tensor NativeBlock::InputsGrad(std::vector<at::Tensor> parts, const Routing& routing,
+                                   const Passage& passage) const {
+  if (passage.sent.empty()) return SumOfRows(parts, routing.rows.of_choice, routing.experts.size(1));
+  for (size_t part = 1; part < parts.size(); ++part) parts[0].add_(parts[part]);
+  return SumOfTokens(ToTokens(parts[0], passage, &context()), routing);
+}
+
 // Everything of experts is by row up to their inputs' gradients, which are added up by token. The norm's
 // output, which router and experts read, is made again as in NormedBackward.
 at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
@@ -350,15 +356,14 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
     if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
     const at::Tensor grad_rows = ToExperts(RowsOf(grad_sum, routing), passage, &context());
     const auto [product, grad_weights] =
-        WeighedSwigluBackward(ExpertsBackward(grad_rows, ends, {param(p_.w2)}), gate_up, kept->weights);
+        WeighedSwigluBackward(ExpertsBackward(grad_rows, ends, {param(p_.w2)})[0], gate_up, kept->weights);
     kept->weights = at::Tensor();
     ExpertsGradsInto(grad_rows, product, ends, grad_rows.size(1), accumulate, {call->Into(p_.w2)});
     grad_logits =
         RouterBackward(routing, config_.experts, ToTokens(grad_weights, passage, &context()), context());
   }
-  const at::Tensor grad_inputs = ExpertsBackward(gate_up, ends, {param(p_.w1), param(p_.w3)});
-  at::Tensor sum = SumOfTokens(ToTokens(grad_inputs, passage, &context()), routing);
-  sum.addmm_(grad_logits, param(p_.router).to(at::kFloat));
+  at::Tensor sum = InputsGrad(ExpertsBackward(gate_up, ends, {param(p_.w1), param(p_.w3)}), routing, passage);
+  AddRouterInputGrad(grad_logits, param(p_.router), &sum);
   if (HasShared()) sum.add_(LinearBackward(shared_gate_up, ParamsOf(SharedGateUp())));
   at::Tensor normed = parts.Sum(sum.to(grad.scalar_type())).to(grad.scalar_type());  // Its gradient.
   sum = at::Tensor();
@@ -367,7 +372,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
                       call->Into(p_.ffn_norm), /*y_into=*/normed);
   normed = parts.Gather(normed);
   if (call->Into(p_.router).defined())
-    GradInto(at::mm(grad_logits.t(), normed.to(at::kFloat)), accumulate, call->Into(p_.router));
+    GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
   const at::Tensor rows = ToExperts(RowsOf(normed, routing), passage, &context());
   ExpertsGradsInto(gate_up, rows, ends, param(p_.w1).size(1), accumulate,
                    {call->Into(p_.w1), call->Into(p_.w3)});
@@ -430,15 +435,9 @@ at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& cal
     RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {rows.q, rows.k});
     return std::move(kept->qkv);
   }
-  RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {grad.q, grad.k});
-  const auto norm_backward = [&](const at::Tensor& of, const at::Tensor& raw, const at::Tensor& rstd,
-                                 int weight) {
-    raw.copy_(RmsNormBackward(of.flatten(0, 2), raw.flatten(0, 2).contiguous(), rstd, param(weight),
-                              /*residual=*/{}, call.grads.accumulate, call.Into(weight))
-                  .view(of.sizes()));
-  };
-  norm_backward(grad.q, rows.q, kept->q_rstd, p_.q_norm);
-  norm_backward(grad.k, rows.k, kept->k_rstd, p_.k_norm);
+  NormAndRotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {{}, kept->q_rstd, kept->k_rstd},
+                        HeadNormsOf(), {call.Into(p_.q_norm), call.Into(p_.k_norm), call.grads.accumulate},
+                        {rows.q, rows.k});
   kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
   return std::move(kept->qkv);
 }

@@ -39,6 +39,7 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_experts.h"
+#include "fsdp/model/native/native_heads.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_passage.h"
@@ -154,6 +155,7 @@ class NativeBlock : public NativeUnit {
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor InputsGrad(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage) const;
   // Of the layer beside experts: from its output's gradient to that of gate and up, which it returns.
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call, Kept* kept) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
@@ -169,6 +171,8 @@ class NativeBlock : public NativeUnit {
                             const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
   // The gradient of x matrix^T's x, all tokens', of which `grad_sum` has this rank's and then has everyone's.
   at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;
+  HeadNorms HeadNormsOf() const { return {param(p_.q_norm), param(p_.k_norm), config_.norm_epsilon}; }
+
   // From the gradients of q, k and v to those of qkv's rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
 

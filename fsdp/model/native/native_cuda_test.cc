@@ -10,6 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -137,10 +138,26 @@ at::Tensor PositionsOf(const std::vector<int64_t>& starts) {
 // Of one token, of a whole tile and one more or less, in each row others.
 const std::vector<int64_t> kDocumentStarts = {0, 1, 2, 66, 130, 193, 200, 263, 391};
 
+// Mean relative error over all parameters, on the CPU.
+double Error(const UnitChain& got, const UnitChain& want) {
+  double sum = 0, count = 0;
+  for (size_t u = 0; u < want.grads().size(); ++u) {
+    for (size_t p = 0; p < want.grads()[u].size(); ++p, ++count) {
+      const at::Tensor a = got.grads()[u][p].cpu(), b = want.grads()[u][p].cpu();
+      sum += ((a - b).norm() / (b.norm() + 1e-6)).item<double>();
+    }
+  }
+  return sum / count;
+}
+
 class NativeCudaTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+    Draw();
+  }
+
+  void Draw() {
     tokens_ = at::randint(300, {kBatch, kSequence}, at::kLong);
     targets_ = at::randint(300, {kBatch, kSequence}, at::kLong);
     targets_.select(1, 3).fill_(kIgnoredTarget);
@@ -155,50 +172,43 @@ class NativeCudaTest : public ::testing::TestWithParam<Case> {
     return chain->LossAndGradients(input, keep).item<double>();
   }
 
+  // The mean over draws: of attention that is almost uniform queries and keys have gradients so small that of
+  // one draw of 16 bits chance makes their error twice or half as large.
+  void ExpectAsExactAsOnTheCpu() {
+    const bool rounds = GetParam().compute != DType::kFp32;
+    const int draws = rounds ? 12 : 1;
+    const double tolerance = rounds ? 1e-2 : 1e-5;
+    double of_cpu = 0;
+    std::map<Keep, double> of_cuda;
+    for (int draw = 0; draw < draws; ++draw, Draw()) {
+      UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
+                cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
+                cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
+      const double expected = Run(&exact, at::kCPU, Keep::kAll);
+      Run(&cpu, at::kCPU, Keep::kAll);
+      of_cpu += Error(cpu, exact) / draws;
+      for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
+        EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
+        of_cuda[keep] += Error(cuda, exact) / draws;
+      }
+    }
+    for (const auto& [keep, error] : of_cuda)
+      EXPECT_LT(error, 1.5 * of_cpu + 1e-4) << "keep " << static_cast<int>(keep);
+  }
+
   at::Tensor tokens_;
   at::Tensor targets_;
   std::vector<int64_t> starts_;  // Of documents; empty: each row is one.
 };
 
-// Mean relative error over all parameters, on the CPU.
-double Error(const UnitChain& got, const UnitChain& want) {
-  double sum = 0, count = 0;
-  for (size_t u = 0; u < want.grads().size(); ++u) {
-    for (size_t p = 0; p < want.grads()[u].size(); ++p, ++count) {
-      const at::Tensor a = got.grads()[u][p].cpu(), b = want.grads()[u][p].cpu();
-      sum += ((a - b).norm() / (b.norm() + 1e-6)).item<double>();
-    }
-  }
-  return sum / count;
-}
-
-TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnTheCpu) {
-  UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
-            cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
-            cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
-  const double expected = Run(&exact, at::kCPU, Keep::kAll);
-  Run(&cpu, at::kCPU, Keep::kAll);
-  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    const double tolerance = GetParam().compute == DType::kFp32 ? 1e-5 : 1e-2;
-    EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
-    EXPECT_LT(Error(cuda, exact), 2 * Error(cpu, exact) + 1e-4) << "keep " << static_cast<int>(keep);
-  }
-}
+TEST_P(NativeCudaTest, LossAndGradientsAreAsExactAsOnTheCpu) { ExpectAsExactAsOnTheCpu(); }
 
 TEST_P(NativeCudaTest, OfDocumentsTheyAreAsExactToo) {
-  UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32),
-            cpu = MakeChain(GetParam(), at::kCPU, GetParam().compute),
-            cuda = MakeChain(GetParam(), at::kCUDA, GetParam().compute);
+  UnitChain exact = MakeChain(GetParam(), at::kCPU, DType::kFp32);
   const double whole = Run(&exact, at::kCPU, Keep::kAll);
   starts_ = kDocumentStarts;
-  const double expected = Run(&exact, at::kCPU, Keep::kAll);
-  EXPECT_NE(expected, whole);
-  Run(&cpu, at::kCPU, Keep::kAll);
-  for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    const double tolerance = GetParam().compute == DType::kFp32 ? 1e-5 : 1e-2;
-    EXPECT_NEAR(Run(&cuda, at::kCUDA, keep), expected, tolerance * expected);
-    EXPECT_LT(Error(cuda, exact), 2 * Error(cpu, exact) + 1e-4) << "keep " << static_cast<int>(keep);
-  }
+  EXPECT_NE(Run(&exact, at::kCPU, Keep::kAll), whole);
+  ExpectAsExactAsOnTheCpu();
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, NativeCudaTest, ::testing::ValuesIn(Cases()),

@@ -107,27 +107,27 @@ at::Tensor ExpertsForward(const at::Tensor& rows, const at::Tensor& ends,
   return out;
 }
 
-at::Tensor ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
-                           const std::vector<at::Tensor>& matrices) {
+std::vector<at::Tensor> ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
+                                        const std::vector<at::Tensor>& matrices) {
   const int64_t outputs = matrices[0].size(1);
   FSDPD_CHECK(grad_out.size(1) == outputs * static_cast<int64_t>(matrices.size()));
-  at::Tensor grad = at::empty({grad_out.size(0), matrices[0].size(2)}, grad_out.options());
+  std::vector<at::Tensor> parts;
   for (size_t m = 0; m < matrices.size(); ++m) {
     const at::Tensor of_matrix = OutputsOf(grad_out, m, outputs);
+    if (m == 0 || grad_out.is_cuda())
+      parts.push_back(at::empty({grad_out.size(0), matrices[0].size(2)}, grad_out.options()));
     if (grad_out.is_cuda()) {
-      const at::Tensor own = m == 0 ? grad : at::empty_like(grad);
-      GroupedProduct(kernels::GroupedForm::kBackward, own, of_matrix, matrices[m], ends);
-      if (m > 0) grad.add_(own);
+      GroupedProduct(kernels::GroupedForm::kBackward, parts[m], of_matrix, matrices[m], ends);
       continue;
     }
     ForEachExpert(ends, [&](int64_t expert, int64_t begin, int64_t count) {
       if (count == 0) return;
       const at::Tensor of_rows = of_matrix.narrow(0, begin, count);
-      at::Tensor own = grad.narrow(0, begin, count);
+      at::Tensor own = parts[0].narrow(0, begin, count);
       m == 0 ? at::mm_out(own, of_rows, matrices[m][expert]) : own.addmm_(of_rows, matrices[m][expert]);
     });
   }
-  return grad;
+  return parts;
 }
 
 void ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends,

@@ -17,9 +17,10 @@ namespace fsdpd {
 at::Tensor ExpertsForward(const at::Tensor& rows, const at::Tensor& ends,
                           const std::vector<at::Tensor>& matrices);
 
-// The gradient of the rows, from that of ExpertsForward's result.
-at::Tensor ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
-                           const std::vector<at::Tensor>& matrices);
+// The parts whose sum is the rows' gradient, from that of ExpertsForward's result: on CUDA one for each
+// matrix, as products there do not add to what is there.
+std::vector<at::Tensor> ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
+                                        const std::vector<at::Tensor>& matrices);
 
 // The gradients of the matrices as native_ops' WeightGradInto has it, undefined in `into` where frozen;
 // `outputs` of each. On CUDA by way of one gradient in the compute type where that is not the buffer's, or

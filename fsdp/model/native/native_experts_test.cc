@@ -47,7 +47,7 @@ TEST(NativeExperts, EachRowMeetsTheMatricesOfItsExpert) {
     const at::Tensor rows = at::randn({7, kInputs}), grad = at::randn({7, 2 * kOutputs});
     const at::Tensor a = at::randn({6, kOutputs, kInputs}), b = at::randn({6, kOutputs, kInputs});
     const at::Tensor out = ExpertsForward(rows, ends, {a, b});
-    const at::Tensor back = ExpertsBackward(grad, ends, {a, b});
+    const at::Tensor back = ExpertsBackward(grad, ends, {a, b})[0];
     at::Tensor into_a = at::full({6, kOutputs, kInputs}, std::numeric_limits<float>::quiet_NaN());
     at::Tensor into_b = at::zeros_like(into_a);
     ExpertsGradsInto(grad, rows, ends, kOutputs, /*accumulate=*/false, {into_a, at::Tensor()});

@@ -3,17 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/amax.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/outer.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sub.h>
@@ -26,7 +22,6 @@
 #include "base/check.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/rms_norm.h"
-#include "fsdp/kernels/rotary.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
 #include "fsdp/model/unit/unit.h"
@@ -35,86 +30,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kTwoPi = 6.283185307179586;
-
 static_assert(kIgnoredTarget == kernels::kNoTarget);
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
-
-// [1 x head_size / 2] fp32 on the CPU. Long wavelengths are stretched by scaling.factor, short ones stay, and
-// `kept`, the share that stays, is linear in the frequency between the two.
-at::Tensor Frequencies(const LlamaConfig& config) {
-  const at::Tensor exponents =
-      at::arange(0, config.head_size, 2, at::kFloat).div(static_cast<double>(config.head_size));
-  const at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal();
-  const RopeScaling& scaling = config.rope_scaling;
-  if (scaling.factor == 1) return frequencies;
-  const at::Tensor turns = frequencies * (static_cast<double>(scaling.original_positions) / kTwoPi);
-  const at::Tensor kept =
-      ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)).clamp(0, 1);
-  return frequencies * (kept + (1 - kept) / scaling.factor);
-}
-
-// From token to token, as the kernel walks. The stride of an axis with one member says nothing.
-int64_t RowOf(const at::Tensor& x) {
-  FSDPD_CHECK(x.stride(3) == 1 && (x.size(2) == 1 || x.stride(2) == x.size(3)));
-  if (x.size(1) == 1) return x.size(0) == 1 ? x.size(2) * x.size(3) : x.stride(0);
-  FSDPD_CHECK(x.size(0) == 1 || x.stride(0) == x.size(1) * x.stride(1));
-  return x.stride(1);
-}
-
-kernels::HeadRows HeadRowsOf(const at::Tensor& from, const at::Tensor& to) {
-  return {from.const_data_ptr(), RowOf(from), to.data_ptr(), RowOf(to), static_cast<int>(from.size(2))};
-}
-
-void RotateOnCuda(const Rotary& rotary, const at::Tensor& positions, float direction,
-                  const QueriesAndKeys& from, const QueriesAndKeys& to) {
-  FSDPD_CHECK(positions.defined() || rotary.cos.size(0) == from.q.size(1));
-  kernels::RotaryArgs args = {};
-  args.q = HeadRowsOf(from.q, to.q);
-  args.k = HeadRowsOf(from.k, to.k);
-  args.cos = rotary.cos.const_data_ptr<float>();
-  args.sin = rotary.sin.const_data_ptr<float>();
-  if (positions.defined()) {
-    FSDPD_CHECK(positions.is_cuda() && positions.is_contiguous());
-    FSDPD_CHECK(positions.numel() == from.q.size(0) * from.q.size(1));
-    args.positions = positions.const_data_ptr<int64_t>();
-  }
-  args.tokens = from.q.size(0) * from.q.size(1);
-  args.sequence = from.q.size(1);
-  args.half = static_cast<int>(from.q.size(3) / 2);
-  args.type = DTypeOf(from.q.scalar_type());
-  kernels::Rotate(args, direction, StreamOf(from.q));
-}
-
-// Both halves are computed in fp32 and rounded as they are written; `to` may be `from`.
-void RotateOnCpu(const Rotary& angles, double direction, const at::Tensor& from, const at::Tensor& to) {
-  const int64_t half = from.size(-1) / 2;
-  const at::Tensor scaled = at::mul(from.unflatten(-1, {2, half}), angles.cos.unsqueeze(-2));
-  const at::Tensor second = from.narrow(-1, half, half);
-  at::Tensor first = from.narrow(-1, 0, half), to_first = to.narrow(-1, 0, half),
-             to_second = to.narrow(-1, half, half);
-  if (from.is_alias_of(to)) first = first.clone();  // The second half still needs it.
-  at::addcmul_out(to_first, scaled.select(-2, 0), second, angles.sin, -direction);
-  at::addcmul_out(to_second, scaled.select(-2, 1), first, angles.sin, direction);
-}
-
-// The tables' rows for each token: [micro_batch x sequence x 1 x half].
-Rotary At(const Rotary& rotary, const at::Tensor& positions) {
-  if (!positions.defined()) return rotary;
-  const auto rows = [&](const at::Tensor& table) {
-    return table.index_select(0, positions.flatten()).unflatten(0, positions.sizes());
-  };
-  return {rows(rotary.cos), rows(rotary.sin)};
-}
-
-void Rotate(const Rotary& rotary, const at::Tensor& positions, float direction, const QueriesAndKeys& from,
-            const QueriesAndKeys& to) {
-  if (from.q.is_cuda()) return RotateOnCuda(rotary, positions, direction, from, to);
-  const Rotary angles = At(rotary, positions);
-  RotateOnCpu(angles, direction, from.q, to.q);
-  RotateOnCpu(angles, direction, from.k, to.k);
-}
 
 at::Tensor RmsNormBackwardOnCpu(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                                 const at::Tensor& weight, bool accumulate, const at::Tensor& weight_grad_into,
@@ -262,21 +180,6 @@ at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const 
     grad_x = RmsNormBackwardOnCpu(grad_y, x, rstd, weight, accumulate, weight_grad_into, y_into);
   }
   return residual.defined() ? grad_x.add_(residual) : grad_x;
-}
-
-Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device) {
-  const at::Tensor angles =
-      at::outer(at::arange(sequence_length, at::kFloat), Frequencies(config)).unsqueeze(1);
-  return {angles.cos().to(device), angles.sin().to(device)};
-}
-
-void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads) {
-  Rotate(rotary, positions, 1, heads, heads);
-}
-
-void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
-                    const QueriesAndKeys& into) {
-  Rotate(rotary, positions, -1, grads, into);
 }
 
 at::Tensor SwigluForward(const at::Tensor& gate_up) {

@@ -51,29 +51,6 @@ at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const 
                            const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
                            const at::Tensor& weight_grad_into, const at::Tensor& y_into = {});
 
-// ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
-// and rounded once.
-
-struct Rotary {
-  at::Tensor cos;  // [sequence x 1 x half] fp32.
-  at::Tensor sin;
-};
-
-Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device);
-
-// [micro_batch, sequence, heads, head_size], each with heads of its own. Tokens may lie further apart than
-// their heads take, as where queries, keys and values stand side by side in a row.
-struct QueriesAndKeys {
-  at::Tensor q;
-  at::Tensor k;
-};
-
-// In place. `positions`: UnitInput's.
-void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads);
-// The rotation's inverse, which is its transpose. `into` may be `grads`.
-void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
-                    const QueriesAndKeys& into);
-
 // ---- SwiGLU: silu(gate) * up. A row of `gate_up` has its gates and then its ups.
 
 at::Tensor SwigluForward(const at::Tensor& gate_up);

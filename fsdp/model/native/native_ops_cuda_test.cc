@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_heads.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
@@ -121,6 +122,46 @@ TEST_P(NativeOpsCuda, RotationTakesOneKeyHead) {
   RotateBackward(cpu, /*positions=*/{}, {exact_q, exact_k}, {exact_q, exact_k});
   ExpectNear(cuda_q, exact_q);
   ExpectNear(cuda_k, exact_k);
+}
+
+// Heads of which each lane of a few has a part, of which some lanes have none, and that no pack fits.
+TEST_P(NativeOpsCuda, NormedHeadsEqualTheirTwinBothWays) {
+  for (const int64_t head_size : {6, 16, 32, 48, 64, 96, 128, 256}) {
+    for (const int64_t tokens : {1, 37}) {
+      LlamaConfig config;
+      config.head_size = head_size;
+      const Rotary cpu = MakeRotary(config, tokens, at::kCPU), cuda = MakeRotary(config, tokens, at::kCUDA);
+      const at::Tensor x = Random({3, tokens, 12, head_size}), q_weight = Random({head_size}),
+                       k_weight = Random({head_size});
+      const at::Tensor grad_q = Random({3, tokens, 7, head_size}), grad_k = Random({3, tokens, 2, head_size});
+      const auto heads = [](const at::Tensor& row) {
+        return QueriesAndKeys{row.narrow(2, 0, 7), row.narrow(2, 7, 2)};
+      };
+      const at::Tensor positions = at::randint(tokens, {3, tokens}, at::kLong);
+      for (const bool accumulate : {false, true}) {
+        const at::Tensor row = x.cuda(), exact = Exact(x).clone();
+        const HeadNorms norms = {q_weight.cuda(), k_weight.cuda(), 1e-3},
+                        exact_norms = {Exact(q_weight), Exact(k_weight), 1e-3};
+        const at::Tensor at_cpu = accumulate ? positions : at::Tensor(),
+                         at_cuda = accumulate ? positions.cuda() : at::Tensor();
+        const NormedHeads got = NormAndRotate(cuda, at_cuda, heads(row), norms);
+        const NormedHeads want = NormAndRotate(cpu, at_cpu, heads(exact), exact_norms);
+        ExpectNear(got.turned.q, want.turned.q);
+        ExpectNear(got.turned.k, want.turned.k);
+        const at::Tensor of_q = at::full({head_size}, 1.0, at::kCUDA), of_k = of_q.clone();
+        const at::Tensor want_q = at::full({head_size}, 1.0, at::kDouble), want_k = want_q.clone();
+        NormAndRotateBackward(cuda, at_cuda, {grad_q.cuda(), grad_k.cuda()}, got, norms,
+                              {of_q, of_k, accumulate}, heads(row));
+        NormAndRotateBackward(cpu, at_cpu, {Exact(grad_q).clone(), Exact(grad_k).clone()}, want, exact_norms,
+                              {want_q, want_k, accumulate}, heads(exact));
+        ExpectNear(heads(row).q, heads(exact).q);
+        ExpectNear(heads(row).k, heads(exact).k);
+        EXPECT_TRUE(row.narrow(2, 9, 3).cpu().equal(x.narrow(2, 9, 3)));
+        ExpectNear(of_q, want_q);
+        ExpectNear(of_k, want_k);
+      }
+    }
+  }
 }
 
 TEST_P(NativeOpsCuda, RmsNormForwardEqualsItsTwin) {

@@ -1,7 +1,9 @@
 #include "fsdp/model/native/native_router.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -18,6 +20,22 @@
 
 namespace fsdpd {
 namespace {
+
+// x matrix^T
+at::Tensor LogitsOf(const at::Tensor& x, const at::Tensor& matrix) {
+  if (x.is_cuda() && x.scalar_type() != at::kFloat) return at::mm(x, matrix.t(), at::kFloat);
+  return at::mm(x.to(at::kFloat), matrix.to(at::kFloat).t());
+}
+
+bool HasTensorCores(const at::Tensor& factor) {
+  return factor.is_cuda() && factor.scalar_type() == at::kBFloat16;
+}
+
+// Each number of x, fp32, as two of bf16 whose sum is within 2^-16 of it: [rows x 2 width].
+at::Tensor InTwo(const at::Tensor& x) {
+  const at::Tensor most = x.to(at::kBFloat16);
+  return at::cat({most, x.sub(most).to(at::kBFloat16)}, 1);
+}
 
 at::Tensor ScoresOf(const Routing& routing, const ExpertsConfig& config) {
   return config.sigmoid ? routing.logits.sigmoid() : at::softmax(routing.logits, -1, at::kFloat);
@@ -83,7 +101,7 @@ at::Tensor BalanceBackward(const Routing& routing, const ExpertsConfig& config, 
 Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
               UnitContext* context) {
   Routing routing;
-  routing.logits = at::mm(x.to(at::kFloat), router.matrix.to(at::kFloat).t());
+  routing.logits = LogitsOf(x, router.matrix);
   routing.experts = ChooseExperts(ScoresOf(routing, config), router.bias, config);
   const bool fill = x.is_cuda() && context->SizeOf(Group::kExpert) == 1;
   routing.rows = PlaceRows(routing.experts, config.count, fill ? kExpertRowStep : 1);
@@ -134,6 +152,19 @@ at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, c
     grad_logits.addcmul_(at::softmax(routing.logits, -1, at::kFloat), of_log_sum);
   }
   return grad_logits;
+}
+
+void AddRouterInputGrad(const at::Tensor& grad_logits, const at::Tensor& matrix, at::Tensor* sum) {
+  if (HasTensorCores(matrix)) {
+    at::addmm_out(*sum, *sum, InTwo(grad_logits), at::cat({matrix, matrix}), at::kFloat);
+  } else {
+    sum->addmm_(grad_logits, matrix.to(at::kFloat));
+  }
+}
+
+at::Tensor RouterMatrixGrad(const at::Tensor& grad_logits, const at::Tensor& x) {
+  if (!HasTensorCores(x)) return at::mm(grad_logits.t(), x.to(at::kFloat));
+  return at::mm(InTwo(grad_logits).t(), x, at::kFloat).unflatten(0, {2, -1}).sum(0);
 }
 
 }  // namespace fsdpd

@@ -1,9 +1,11 @@
 // Which experts each token of a layer goes to, and how much each of them counts: forward, and backward with
 // what the router itself adds to the loss (v1::Llama::Experts says what that is).
 //
-// Everything is fp32, products included, whatever type tokens and router come in. A choice is a token and one
-// of its experts, and each is a row of its expert (native_rows.h): no token is dropped, and how many rows an
-// expert has is different each time. The host need not know it, so on a GPU nobody waits here.
+// Everything is fp32, products included, whatever type tokens and router come in; on CUDA products of bf16
+// run on tensor cores, where fp32 has each exactly, and a gradient of fp32 as two numbers of bf16. A choice
+// is a token and one of its experts, and each is a row of its expert (native_rows.h): no token is dropped,
+// and how many rows an expert has is different each time. The host need not know it, so on a GPU nobody waits
+// here.
 //
 // Ranks that share matrices (Group::kTensor) all route all of the micro-batch's tokens, with the same bits;
 // what the router adds to the loss the first of them does. Of samples that ranks share (Group::kContext) each
@@ -47,5 +49,10 @@ at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config);
 // The gradient of the router's products, [tokens x experts], from that of RowWeights.
 at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& grad_weights,
                           const UnitContext& context);
+
+// What comes of that, `grad_logits`: adds the tokens' gradient to `sum`, [tokens x hidden] fp32,
+void AddRouterInputGrad(const at::Tensor& grad_logits, const at::Tensor& matrix, at::Tensor* sum);
+// and the matrix' gradient in fp32.
+at::Tensor RouterMatrixGrad(const at::Tensor& grad_logits, const at::Tensor& x);
 
 }  // namespace fsdpd

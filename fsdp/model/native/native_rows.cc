@@ -87,14 +87,18 @@ at::Tensor GatherRows(const at::Tensor& from, const at::Tensor& places, int64_t 
   return from.index_select(0, row.clamp_min(0)).masked_fill_(of_none.unsqueeze(-1), 0);
 }
 
-at::Tensor SumOfRows(const at::Tensor& rows, const at::Tensor& of_choice, int64_t per_token,
+at::Tensor SumOfRows(const std::vector<at::Tensor>& parts, const at::Tensor& of_choice, int64_t per_token,
                      const at::Tensor& addend) {
+  FSDPD_CHECK(parts.size() == 1 || parts.size() == 2);
+  const at::Tensor& rows = parts[0];
   if (rows.is_cuda()) {
-    FSDPD_CHECK(rows.is_contiguous() && (!addend.defined() || addend.is_contiguous()));
-    at::Tensor sum = at::empty({of_choice.size(0) / per_token, rows.size(1)},
-                               addend.defined() ? addend.options() : rows.options().dtype(at::kFloat));
+    for (const at::Tensor& part : parts) FSDPD_CHECK(part.is_contiguous() && part.sizes() == rows.sizes());
+    FSDPD_CHECK(of_choice.is_contiguous() && (!addend.defined() || addend.is_contiguous()));
+    const at::Tensor sum = at::empty({of_choice.numel() / per_token, rows.size(1)},
+                                     addend.defined() ? addend.options() : rows.options().dtype(at::kFloat));
     kernels::SumRowsArgs args = {};
     args.rows = rows.const_data_ptr();
+    if (parts.size() == 2) args.second = parts[1].const_data_ptr();
     args.of_choice = of_choice.const_data_ptr<int32_t>();
     args.addend = addend.defined() ? addend.const_data_ptr() : nullptr;
     args.sum = sum.mutable_data_ptr();
@@ -106,8 +110,12 @@ at::Tensor SumOfRows(const at::Tensor& rows, const at::Tensor& of_choice, int64_
     kernels::SumRows(args, StreamOf(rows));
     return sum;
   }
-  at::Tensor sum =
-      rows.index_select(0, of_choice).unflatten(0, {-1, per_token}).sum(1, /*keepdim=*/false, at::kFloat);
+  at::Tensor sum;
+  for (const at::Tensor& part : parts) {
+    const at::Tensor own =
+        part.index_select(0, of_choice).unflatten(0, {-1, per_token}).sum(1, /*keepdim=*/false, at::kFloat);
+    sum = sum.defined() ? sum.add_(own) : own;
+  }
   return addend.defined() ? sum.add_(addend).to(addend.scalar_type()) : sum;
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace fsdpd {
 
@@ -26,9 +27,10 @@ RowPlaces PlaceRows(const at::Tensor& chosen, int64_t experts, int64_t step);
 // Row r is from's row places[r] / divisor; zero where places[r] is below 0. [rows x width].
 at::Tensor GatherRows(const at::Tensor& from, const at::Tensor& places, int64_t divisor = 1);
 
-// Each token's rows added up, in fp32: [tokens x width]. `of_choice`: of `per_token` choices each. With an
-// `addend` of that shape, added last, the sum is rounded to its type.
-at::Tensor SumOfRows(const at::Tensor& rows, const at::Tensor& of_choice, int64_t per_token,
+// Each token's rows added up, in fp32: [tokens x width]. `of_choice`: of `per_token` choices each. A row is
+// the sum of its `parts`, one or two of [rows x width]. With an `addend` of the result's shape, added last,
+// the sum is rounded to its type.
+at::Tensor SumOfRows(const std::vector<at::Tensor>& parts, const at::Tensor& of_choice, int64_t per_token,
                      const at::Tensor& addend = {});
 
 }  // namespace fsdpd

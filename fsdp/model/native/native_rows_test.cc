@@ -63,8 +63,9 @@ TEST(NativeRows, RowsOfNoChoiceAreZeroAndCountForNobody) {
       const auto choice = places.order[r].item<int64_t>();
       EXPECT_TRUE(rows[r].equal(choice < 0 ? at::zeros({3}) : x[choice / 2])) << r;
     }
-    EXPECT_LT((SumOfRows(rows, places.of_choice, 2) - 2 * x).abs().max().item<double>(), 1e-6);
-    const at::Tensor with = SumOfRows(rows, places.of_choice, 2, x.to(at::kBFloat16));
+    EXPECT_LT((SumOfRows({rows}, places.of_choice, 2) - 2 * x).abs().max().item<double>(), 1e-6);
+    EXPECT_LT((SumOfRows({rows, rows}, places.of_choice, 2) - 4 * x).abs().max().item<double>(), 2e-6);
+    const at::Tensor with = SumOfRows({rows}, places.of_choice, 2, x.to(at::kBFloat16));
     EXPECT_EQ(with.scalar_type(), at::kBFloat16);
     EXPECT_LT((with.to(at::kFloat) - 3 * x).norm().item<double>(), 0.01 * x.norm().item<double>());
   }

@@ -100,13 +100,14 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 }
 
 // Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
-// beside both a gradient of matrices in the compute type; or the two parts of the inputs' gradient.
+// beside both a gradient of matrices in the compute type; or the two parts of the inputs' gradient and their
+// sum.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
   const int64_t received = s.expert > 1 ? s.hidden : 0;
   // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
   if (s.host) return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
   return std::max(s.RowBytes(s.intermediate + s.hidden + received) + ExpertsMatrixBytes(s),
-                  s.RowBytes(2 * s.hidden + received)) +
+                  s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes) +
          s.HiddenBytes();
 }
 
