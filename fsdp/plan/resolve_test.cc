@@ -46,7 +46,7 @@ TEST(Resolve, FillsEveryDefault) {
   EXPECT_EQ(spec.mesh.size(Axis::kReplicate), 1);
   EXPECT_EQ(spec.outer_strategy, Strategy::kNoShard);
   EXPECT_EQ(spec.precision.main_grads, DType::kFp32);
-  EXPECT_EQ(spec.precision.grad_comm, DType::kFp32);
+  EXPECT_EQ(spec.precision.grad_comm, DType::kBf16);
   EXPECT_EQ(spec.precision.moments, DType::kFp32);
   EXPECT_EQ(spec.evaluation.every_steps, 0);
   EXPECT_EQ(spec.data.synthetic_vocab, 256);

@@ -19,6 +19,7 @@ class Filler {
     FillOptimizer();
     FillPrecision();
     FillFsdp();
+    FillGradComm();
     FillCheckpoint(job_.mutable_checkpoint());
     FillQuietly();
     return job_;
@@ -245,7 +246,6 @@ class Filler {
       Chose("precision.main_params", "fp32");
     }
     if (IsFp32Now(p->main_grads(), &v1::Precision::set_main_grads, p)) Chose("precision.main_grads", "fp32");
-    if (IsFp32Now(p->grad_comm(), &v1::Precision::set_grad_comm, p)) Chose("precision.grad_comm", "fp32");
     if (IsFp32Now(p->moments(), &v1::Precision::set_moments, p)) Chose("precision.moments", "fp32");
     if (p->compute() == v1::DTYPE_FP16) FillLossScale(p->mutable_loss_scale());
   }
@@ -272,6 +272,17 @@ class Filler {
     if (outer->strategy() != v1::STRATEGY_UNSPECIFIED) return;
     outer->set_strategy(v1::STRATEGY_NO_SHARD);
     if (outer->size() > 1) Chose("fsdp.outer.strategy", "no_shard", "default: replicas of everything (HSDP)");
+  }
+
+  void FillGradComm() {
+    v1::Precision* p = job_.mutable_precision();
+    const v1::Strategy strategy = job_.fsdp().strategy();
+    const bool sharded = strategy == v1::STRATEGY_OPTIM_GRADS || strategy == v1::STRATEGY_OPTIM_GRADS_PARAMS;
+    if (p->grad_comm() == v1::DTYPE_UNSPECIFIED && sharded && p->compute() == v1::DTYPE_BF16) {
+      p->set_grad_comm(v1::DTYPE_BF16);
+      Chose("precision.grad_comm", "bf16", "default: the backward's own type; sums are fp32");
+    }
+    if (IsFp32Now(p->grad_comm(), &v1::Precision::set_grad_comm, p)) Chose("precision.grad_comm", "fp32");
   }
 
   // What bears on none of a job's checkpoints stays unset: rules tell a person who wrote it. So does

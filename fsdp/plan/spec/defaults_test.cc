@@ -45,6 +45,23 @@ TEST(Defaults, KeepEveryZeroThatSomebodyWrote) {
   EXPECT_FALSE(filled.checkpoint().load_optimizer());
 }
 
+TEST(Defaults, SendGradientsInTheBackwardsOwnTypeWhereTheyAreSharded) {
+  for (const v1::DType compute : {v1::DTYPE_FP32, v1::DTYPE_BF16, v1::DTYPE_FP16}) {
+    for (const v1::Strategy strategy : {v1::STRATEGY_UNSPECIFIED, v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM,
+                                        v1::STRATEGY_OPTIM_GRADS, v1::STRATEGY_OPTIM_GRADS_PARAMS}) {
+      v1::JobSpec job;
+      job.mutable_precision()->set_compute(compute);
+      job.mutable_fsdp()->set_strategy(strategy);
+      const bool sharded = strategy != v1::STRATEGY_NO_SHARD && strategy != v1::STRATEGY_OPTIM;
+      EXPECT_EQ(WithDefaults(job, nullptr).precision().grad_comm(),
+                compute == v1::DTYPE_BF16 && sharded ? v1::DTYPE_BF16 : v1::DTYPE_FP32)
+          << compute << " " << strategy;
+      job.mutable_precision()->set_grad_comm(v1::DTYPE_FP32);
+      EXPECT_EQ(WithDefaults(job, nullptr).precision().grad_comm(), v1::DTYPE_FP32);
+    }
+  }
+}
+
 TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
   for (const char* shape : {"cosine", "linear", "wsd"}) {
     v1::JobSpec job;
