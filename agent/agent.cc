@@ -97,7 +97,15 @@ absl::Status Agent::StartParts() {
     for (const v1::HostedAttempt& attempt : supervisor_->Hosted()) jobs.insert(attempt.job_id());
     return jobs;
   });
-  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), folders_.get(), gpus_.get()});
+  preflight_ = std::make_unique<Preflight>(Preflight::Options{options_.offer.device, options_.offer.slots},
+                                           supervisor_.get(), gpus_.get(), Clock::Real(),
+                                           [this](v1::PreflightResult result) {
+                                             v1::AgentMessage message;
+                                             *message.mutable_preflight() = std::move(result);
+                                             link_->SendLifecycle(std::move(message));
+                                           });
+  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), folders_.get(), gpus_.get(),
+                  preflight_.get()});
   flow_->TellWhatWasKept();
   link_->Start();
   return absl::OkStatus();
@@ -126,6 +134,7 @@ v1::Register Agent::About() const {
   registration.set_instance(instance_);
   registration.set_log_windows(true);
   registration.set_traces(true);
+  registration.set_preflights(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (const PluginDir& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   return registration;

@@ -87,6 +87,7 @@ class Agent {
   std::unique_ptr<AgentFlow> flow_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<LogKeeper> logs_;
+  std::unique_ptr<Preflight> preflight_;
   std::unique_ptr<RankSupervisor> supervisor_;
   std::unique_ptr<JobFolders> folders_;
 };

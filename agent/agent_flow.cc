@@ -68,6 +68,7 @@ v1::Register AgentFlow::Registration() {
 }
 
 void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) {
+  if (IsPreflight(id.of)) return;
   parts_.metrics->RankLaunched(id, DeviceName(options_.device, launch.device()));
   rank_devices_[id] = launch.device();
   parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
@@ -121,6 +122,10 @@ void AgentFlow::RankTraced(const RankId& id, const v1::StepTraced& traced) {
   parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
 }
 
+void AgentFlow::RankMeasured(const RankId& id, const v1::PreflightDevice& device) {
+  if (IsPreflight(id.of) && parts_.preflight != nullptr) parts_.preflight->Measured(id, device);
+}
+
 void AgentFlow::RankStood(const RankId& id, const std::string& where) {
   v1::AgentMessage message = UpdateOf(id);
   message.mutable_rank()->mutable_stand()->set_where(where);
@@ -136,6 +141,10 @@ void AgentFlow::RankStill(const RankId& id, const v1::RankStill& still) {
 void AgentFlow::AttemptHung(const AttemptId&) { parts_.metrics->AddHang(); }
 
 void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
+  if (IsPreflight(id.of)) {
+    if (parts_.preflight != nullptr) parts_.preflight->Exited(id, exit);
+    return;
+  }
   const bool failed =
       !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
   parts_.metrics->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
@@ -148,6 +157,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
 }
 
 void AgentFlow::AttemptGone(const AttemptId& id, bool stopped) {
+  if (IsPreflight(id) && parts_.preflight != nullptr) parts_.preflight->Gone(id, stopped);
   parts_.link->ForgetRendezvous(id);
   if (!stopped) return;
   v1::AgentMessage message;
@@ -202,6 +212,9 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
       return;
     case v1::CoordinatorMessage::kForget:
       if (parts_.folders != nullptr) parts_.folders->Forget(message.forget().job_id());
+      return;
+    case v1::CoordinatorMessage::kPreflight:
+      if (parts_.preflight != nullptr) parts_.preflight->Begin(message.preflight());
       return;
     case v1::CoordinatorMessage::kWelcome:
     case v1::CoordinatorMessage::BODY_NOT_SET:

@@ -1,7 +1,7 @@
 // What flows between the parts of an agent, and nothing else: it starts no part and owns none. Down:
 // Received() gives launches and stops to the supervisor. Up: what the supervisor says of ranks goes to
 // /metrics and to the coordinator. It also owns what becomes of what an agent that ends could not tell
-// (untold.h).
+// (untold.h). Of ranks that measure the node nothing goes either way: that is agent/preflight.h's.
 //
 // Which parts there are, and their order of life, is agent.h's; the simulation of tests/sim has some of them.
 //
@@ -16,6 +16,7 @@
 #include "agent/job_folders.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
+#include "agent/preflight.h"
 #include "agent/rank_supervisor.h"
 #include "agent/uplink.h"
 
@@ -38,6 +39,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
     LogKeeper* logs = nullptr;
     JobFolders* folders = nullptr;
     GpuWatch* gpus = nullptr;
+    Preflight* preflight = nullptr;
   };
 
   explicit AgentFlow(Options options) : options_(std::move(options)) {}
@@ -62,6 +64,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankTraced(const RankId& id, const v1::StepTraced& traced) override;
+  void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override;
   void RankStood(const RankId& id, const std::string& where) override;
   void RankStill(const RankId& id, const v1::RankStill& still) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;

@@ -31,6 +31,10 @@ struct RankId {
   }
 };
 
+// An attempt of no job, in which the node is measured (preflight.h): jobs' ids end in a word of their own.
+constexpr char kPreflightJob[] = "preflight";
+inline bool IsPreflight(const AttemptId& id) { return id.job_id == kPreflightJob; }
+
 std::string ToString(const AttemptId& id);  // "job=tiny-k3x9q2 attempt=1"
 std::string ToString(const RankId& id);     // "job=tiny-k3x9q2 attempt=1 rank=0"
 

@@ -21,6 +21,9 @@ using prometheus::MetricType;
 // For which a card is taken to go on as it did: a step is told of before the next reading.
 constexpr absl::Duration kAhead = absl::Seconds(1);
 
+// Links go down seldom, and to ask takes a call for each.
+constexpr absl::Duration kLinksPeriod = absl::Seconds(10);
+
 // A thread that was held up for longer does not know what was meanwhile, nor what is.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
@@ -53,9 +56,14 @@ absl::Status GpuWatch::Open() {
   const absl::StatusOr<std::vector<int>> gpus = VisibleGpus(**nvml, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (!gpus.ok()) return gpus.status();
   nvml_ = *std::move(nvml);
+  std::vector<Gpu> found(gpus->size());
+  for (size_t i = 0; i < gpus->size(); ++i) {
+    found[i].index = (*gpus)[i];
+    const absl::StatusOr<GpuMemory> memory = nvml_->Memory(found[i].index);
+    if (memory.ok()) found[i].memory_bytes = memory->total_bytes;
+  }
   MutexLock lock(&mutex_);
-  gpus_.resize(gpus->size());
-  for (size_t i = 0; i < gpus->size(); ++i) gpus_[i].index = (*gpus)[i];
+  gpus_ = std::move(found);
   return absl::OkStatus();
 }
 
@@ -86,8 +94,13 @@ void GpuWatch::Sample() {
     readings.emplace_back(reading, clock_->Now());
   }
   const std::optional<std::vector<int64_t>> xids = nvml_->TakeXids();
+  const bool links_too = clock_->Now() - links_read_ >= kLinksPeriod;
+  std::vector<std::optional<int>> links(indices.size());
+  for (size_t i = 0; i < indices.size() && links_too; ++i) links[i] = nvml_->NvLinksUp(indices[i]);
+  if (links_too) links_read_ = clock_->Now();
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < gpus_.size(); ++i) {
+    if (links_too) gpus_[i].nvlinks_up = links[i];
     Take(readings[i].first, readings[i].second, &gpus_[i]);
     if (xids.has_value()) gpus_[i].xids = gpus_[i].xids.value_or(0) + (*xids)[indices[i]];
   }
@@ -140,6 +153,32 @@ void GpuWatch::Stepped(int device, v1::StepReport* report) {
   gpu.memory = report->memory();
   gpu.step = PowerOf(gpu, end - absl::Seconds(report->step_seconds()), end);
   if (gpu.step.has_value()) *report->mutable_power() = *gpu.step;
+}
+
+void GpuWatch::Describe(int device, v1::PreflightDevice* described) const {
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  const Gpu& gpu = gpus_[device];
+  if (clock_->Now() - gpu.read_at > kLongestGap) return;
+  if (gpu.memory_bytes.has_value()) described->set_memory_bytes(*gpu.memory_bytes);
+  if (gpu.last.used_bytes.has_value()) described->set_used_bytes(*gpu.last.used_bytes);
+  if (gpu.last.uncorrected_ecc_errors.has_value())
+    described->set_uncorrected_ecc_errors(*gpu.last.uncorrected_ecc_errors);
+  if (gpu.nvlinks_up.has_value()) described->set_nvlinks_up(*gpu.nvlinks_up);
+}
+
+void GpuWatch::Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const {
+  const absl::Duration past = clock_->Wall() - clock_->Now();
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  const std::optional<v1::StepPower> power = PowerOf(gpus_[device], begin - past, end - past);
+  if (!power.has_value()) return;
+  described->set_sm_clock_hertz(power->sm_clock_hertz());
+  for (const v1::StepPower::Slowdown& slowdown : power->slowdowns()) {
+    v1::PreflightDevice::Slowdown* const told = described->add_slowdowns();
+    told->set_reason(slowdown.reason());
+    told->set_seconds(slowdown.seconds());
+  }
 }
 
 void GpuWatch::Ended(int device) {

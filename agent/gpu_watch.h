@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/nvml.h"
+#include "proto/fsdpd/v1/preflight.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -54,6 +55,10 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   // Of CUDA device `device` while a step ran, which its rank reports now: into the report. Nothing where it
   // is not known.
   void Stepped(int device, v1::StepReport* report);
+  // What is known of the device itself, and what it did from `begin` to `end`, which are dates. Nothing where
+  // that is not known.
+  void Describe(int device, v1::PreflightDevice* described) const;
+  void Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const;
   // The rank of the device is gone, and its memory with it.
   void Ended(int device);
 
@@ -68,6 +73,8 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   };
   struct Gpu {
     int index = 0;  // NVML's.
+    std::optional<int64_t> memory_bytes;
+    std::optional<int> nvlinks_up;
     GpuReading last;
     absl::Time read_at = absl::InfinitePast();
     Totals totals;
@@ -88,6 +95,7 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   std::unique_ptr<Nvml> nvml_;  // The sampling thread's.
   mutable Mutex mutex_;
   CondVar changed_;
+  absl::Time links_read_ = absl::InfinitePast();  // The sampling thread's.
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device.

@@ -52,6 +52,29 @@ class GpuWatchTest : public testing::Test {
   std::shared_ptr<GpuWatch> watch_;
 };
 
+TEST_F(GpuWatchTest, APreflightHasWhatTheCardIsAndWhatHeldItsClockDownMeanwhile) {
+  gpus_[0].uncorrected_ecc_errors = 2;
+  gpus_[0].nvlinks_down = 1;
+  watch_->Sample();
+  v1::PreflightDevice described;
+  watch_->Describe(0, &described);
+  EXPECT_EQ(described.memory_bytes(), static_cast<int64_t>(kFakeGpuBytes));
+  EXPECT_EQ(described.used_bytes(), static_cast<int64_t>(gpus_[0].used_bytes + kFakeReservedBytes));
+  EXPECT_EQ(described.uncorrected_ecc_errors(), 2);
+  EXPECT_EQ(described.nvlinks_up(), 17);
+  const absl::Time begin = clock_.Wall();
+  gpus_[0].slowdown_bits = 0x40;
+  RunFor(8, 700);
+  watch_->Ran(0, begin, clock_.Wall(), &described);
+  EXPECT_NEAR(described.sm_clock_hertz(), 1980e6, 1e6);
+  ASSERT_EQ(described.slowdowns_size(), 1);
+  EXPECT_EQ(described.slowdowns(0).reason(), "hardware_thermal");
+  EXPECT_NEAR(described.slowdowns(0).seconds(), 1, 0.13);
+  v1::PreflightDevice unknown;
+  watch_->Describe(7, &unknown);
+  EXPECT_EQ(unknown.ByteSizeLong(), 0u);
+}
+
 TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
   watch_->Sample();
   RunFor(8, 100);

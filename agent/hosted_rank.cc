@@ -127,6 +127,7 @@ v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& 
   start.set_bind_address(bind_address);
   *start.mutable_passed_over() = launch.passed_over();
   start.set_checkpoint_step(launch.checkpoint_step());
+  start.set_preflight(launch.job_id() == kPreflightJob);
   return start;
 }
 

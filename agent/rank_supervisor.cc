@@ -90,8 +90,8 @@ RankSupervisor::~RankSupervisor() {
   thread_.join();
 }
 
-void RankSupervisor::Launch(v1::Launch launch) {
-  Post([this, launch = std::move(launch)] { Accept(launch); });
+void RankSupervisor::Launch(v1::Launch launch, absl::Duration limit) {
+  Post([this, launch = std::move(launch), limit] { Accept(launch, limit); });
 }
 
 void RankSupervisor::Stop(v1::Stop stop) {
@@ -342,7 +342,7 @@ RankSupervisor::Refusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
   return {WhyNoPlugin(model.plugin().path(), options_.plugin_dirs), v1::RankFault::KIND_CONFIGURATION};
 }
 
-void RankSupervisor::Accept(const v1::Launch& launch) {
+void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   if (Find(id) != nullptr) {
     LogWarning("a repeated launch is ignored %s", ToString(id));
@@ -358,6 +358,8 @@ void RankSupervisor::Accept(const v1::Launch& launch) {
   attempt->planned = launch.memory_plan();
   attempt->saves = !launch.spec().checkpoint().dir().empty();  // The rules refuse one that is not written to.
   if (launch.ranks() == launch.world()) attempt->own.emplace();
+  attempt->terminate_at = clock_->Now() + limit;
+  attempt->kill_at = attempt->terminate_at + kWayOut;
   attempt->ranks.resize(static_cast<size_t>(launch.ranks()));
   LogInfo("launch %s ranks=%d..%d world=%d", ToString(id), launch.first_rank(),
           launch.first_rank() + launch.ranks() - 1, launch.world());
@@ -542,6 +544,9 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       break;
     case v1::RankToAgent::kTraced:
       events_->RankTraced(rank->id, message.traced());
+      break;
+    case v1::RankToAgent::kMeasured:
+      events_->RankMeasured(rank->id, message.measured());
       break;
     case v1::RankToAgent::kFinished:
       rank->last_word = message.finished().error();

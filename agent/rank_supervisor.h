@@ -74,6 +74,7 @@ class RankEvents {
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
   virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;           // Or could not.
+  virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankStood(const RankId& id, const std::string& where) = 0;
   virtual void RankStill(const RankId& id, const v1::RankStill& still) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
@@ -102,7 +103,8 @@ class RankSupervisor {
   RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock);
   ~RankSupervisor();  // Kills what is left without grace.
 
-  void Launch(v1::Launch launch);
+  // What is left of its ranks after `limit` is ended, and has failed.
+  void Launch(v1::Launch launch, absl::Duration limit = absl::InfiniteDuration());
   void Stop(v1::Stop stop);
   void Locate(v1::Locate locate);
   void Trace(v1::Trace trace);
@@ -137,7 +139,7 @@ class RankSupervisor {
   void LookAtRanks(absl::Time now);
   void TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
-  void Accept(const v1::Launch& launch);
+  void Accept(const v1::Launch& launch, absl::Duration limit);
   struct Refusal {
     std::string why;  // "" for none.
     v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;

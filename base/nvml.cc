@@ -50,6 +50,7 @@ constexpr int kGpuSensor = 0;
 constexpr int kCorrected = 0, kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
 constexpr Count kXid = 8;
+constexpr unsigned kMostNvLinks = 18;  // NVML_NVLINK_MAX_LINKS.
 
 // What the driver tells of a program's own doing: a fault in its kernel (13) or of an address (31), that it
 // was stopped for one (43) or cleaned up behind, as of any that was killed (45), a video decoder's (68), a
@@ -106,6 +107,7 @@ struct Nvml::Functions {
   Return (*get_temperature)(Device, int, unsigned*);
   Return (*get_ecc_errors)(Device, int, int, Count*);
   Return (*get_fields)(Device, int, FieldValue*);
+  Return (*get_nvlink)(Device, unsigned, unsigned*);
   Return (*find_bus_id)(const char*, Device*);
   Return (*find_uuid)(const char*, Device*);
   Return (*create_events)(void**);
@@ -155,6 +157,7 @@ absl::Status Nvml::Load() {
   find(&call.get_temperature, "nvmlDeviceGetTemperature");
   find(&call.get_ecc_errors, "nvmlDeviceGetTotalEccErrors");
   find(&call.get_fields, "nvmlDeviceGetFieldValues");
+  find(&call.get_nvlink, "nvmlDeviceGetNvLinkState");
   find(&call.find_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
   find(&call.find_uuid, "nvmlDeviceGetHandleByUUID");
   find(&call.create_events, "nvmlEventSetCreate");
@@ -224,6 +227,15 @@ std::optional<int64_t> Nvml::UsedBytes(int gpu) const {
   memory.version = kMemoryVersion;
   if (call_->get_memory(devices_[gpu], &memory) != 0) return std::nullopt;
   return static_cast<int64_t>(memory.used + memory.reserved);
+}
+
+std::optional<int> Nvml::NvLinksUp(int gpu) const {
+  std::optional<int> up;
+  for (unsigned link = 0; link < kMostNvLinks; ++link) {
+    const std::optional<unsigned> state = Ask<unsigned>(call_->get_nvlink, devices_[gpu], link);
+    if (state.has_value()) up = up.value_or(0) + (*state != 0 ? 1 : 0);
+  }
+  return up;
 }
 
 std::optional<double> Nvml::InstantPowerWatts(int gpu) const {

@@ -52,6 +52,9 @@ class Nvml {
   std::optional<double> SmClockHertz(int gpu) const;
   std::optional<int64_t> UsedBytes(int gpu) const;
 
+  // How many of its NVLinks are up. Empty: it has none, or does not tell.
+  std::optional<int> NvLinksUp(int gpu) const;
+
   // The GPU of this PCI address, "0000:3b:00.0", or UUID, "GPU-1a2b..."; NOT_FOUND.
   absl::StatusOr<int> FindByBusId(absl::string_view bus_id) const;
   absl::StatusOr<int> FindByUuid(absl::string_view uuid) const;

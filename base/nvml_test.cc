@@ -51,6 +51,14 @@ TEST_F(NvmlTest, WhatACardDoesNotTellIsEmptyAndNotZero) {
   EXPECT_TRUE(reading.used_bytes.has_value());
 }
 
+TEST_F(NvmlTest, CountsTheNvLinksThatAreUpAndKnowsACardWithoutAny) {
+  gpus_[0].nvlinks_down = 3;
+  EXPECT_EQ(nvml_->NvLinksUp(0), 15);
+  EXPECT_EQ(nvml_->NvLinksUp(1), 18);
+  gpus_[1].nvlinks = 0;
+  EXPECT_EQ(nvml_->NvLinksUp(1), std::nullopt);
+}
+
 TEST_F(NvmlTest, CountsXidsOnceByGpu) {
   gpus_[1].xids = 3;
   EXPECT_EQ(nvml_->TakeXids().value(), (std::vector<int64_t>{0, 3}));

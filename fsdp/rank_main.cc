@@ -4,8 +4,9 @@
 // another rank of the job had failed, 143 stopped by SIGTERM or told by its agent to leave. 3, and 143 after
 // a SIGTERM, come within half a second of the cause, whatever the rank waits for (stop_signal.h); a rank that
 // its agent tells to leave saves first where there is time (engine/departure.h). A rank whose agent goes away
-// exits with 1 at once, in whatever state it is: it must not outlive its agent. Without an agent it measures
-// the device for fsdpctl (--profile-device, fsdp/profile).
+// exits with 1 at once, in whatever state it is: it must not outlive its agent. Its agent may have it measure
+// its device in place of a job (RankLaunch.preflight); without one it measures for fsdpctl
+// (--profile-device, fsdp/profile).
 #include <ATen/Parallel.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -41,6 +42,7 @@
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
 #include "fsdp/near_cores.h"
+#include "fsdp/profile/preflight.h"
 #include "fsdp/profile/profile_command.h"
 #include "fsdp/rank_channel.h"
 #include "fsdp/rank_log.h"
@@ -91,8 +93,8 @@ void RunNearGpu(int device) {
 }
 
 // Before LibTorch allocates anything.
-void PrepareHost(const Spec& spec, int device) {
-  if (spec.device == DeviceKind::kCuda) return RunNearGpu(device);
+void PrepareHost(DeviceKind kind, int device) {
+  if (kind == DeviceKind::kCuda) return RunNearGpu(device);
   InstallHostCachingAllocator();
   // Ranks share a node's cores, so one thread each unless somebody knows better.
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
@@ -205,7 +207,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
-  PrepareHost(plan.spec, launch.device());
+  PrepareHost(plan.spec.device, launch.device());
   RankRun run;
   run.plan = &plan;
   run.rank = launch.rank();
@@ -264,6 +266,24 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   return RunRank(std::move(run));
 }
 
+// Instead of a job.
+absl::Status RunPreflight(const v1::RankLaunch& launch, RankChannel* channel) {
+  const bool cuda = launch.spec().resources().device() == v1::DEVICE_CUDA;
+  PreflightOptions options = DefaultPreflightOptions(cuda ? DeviceKind::kCuda : DeviceKind::kCpu);
+  PrepareHost(options.world.device, launch.device());
+  options.world.rank = launch.rank();
+  options.world.size = launch.world();
+  options.world.device_index = launch.device();
+  options.world.bind_address = launch.bind_address();
+  options.world.rendezvous_timeout = kRendezvousTimeout;
+  v1::RankToAgent message;
+  FSDPD_ASSIGN_OR_RETURN(*message.mutable_measured(), MeasureDevice(options, channel));
+  LogInfo("measured %s: products %.4g FLOP/s, memory %.4g B/s, ring %.4g B/s", message.measured().name(),
+          message.measured().product_flops(), message.measured().memory_bytes_per_second(),
+          message.measured().ring_bytes_per_second());
+  return channel->Send(message);
+}
+
 // A rank that somebody stopped, or a debugger holds, cannot see that its agent is gone: it would keep its
 // device and the lock of its checkpoint folder. The kernel sees it.
 void EndWithAgent() {
@@ -296,7 +316,8 @@ void EndWithAgent() {
       [&traces](const v1::TraceOrder& order) {
         traces.Ask(order.first_step(), order.steps(), order.memory_snapshot());
       });
-  const absl::Status status = RunJob(*launch, flight.get(), &traces, &channel, &ending);
+  const absl::Status status = launch->preflight() ? RunPreflight(*launch, &channel)
+                                                  : RunJob(*launch, flight.get(), &traces, &channel, &ending);
   Leave(status, &channel, ending.stop, ending.departure);
 }
 

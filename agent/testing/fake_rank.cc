@@ -318,6 +318,20 @@ int Skip(const v1::RankLaunch&) {
   return Finish();
 }
 
+// The node's rank 1 does what the variable says: "hangs", "fails", or all is well.
+int Measure(const v1::RankLaunch& launch) {
+  const char* const asked = getenv("FSDPD_FAKE_PREFLIGHT");
+  const std::string behaviour = asked == nullptr || launch.rank() != 1 ? "" : asked;
+  if (behaviour == "hangs") return Wait();
+  if (behaviour == "fails") return Finish("no such device", 1);
+  v1::RankToAgent message;
+  message.mutable_measured()->set_device(launch.device());
+  message.mutable_measured()->set_name("cpu");
+  message.mutable_measured()->set_product_flops(1e9 * (launch.rank() + 1));
+  Send(message);
+  return Finish();
+}
+
 int Garbage(const v1::RankLaunch&) {
   if (write(kAgent, "\xff\xff\xff\xff", 4) != 4) return 8;
   return Wait();
@@ -355,6 +369,7 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
 
 int main() {
   const fsdpd::v1::RankLaunch launch = fsdpd::Receive().launch();
+  if (launch.preflight()) return fsdpd::Measure(launch);
   const auto behaviour = fsdpd::kBehaviours.find(launch.spec().name());
   return behaviour == fsdpd::kBehaviours.end() ? 64 : behaviour->second(launch);
 }

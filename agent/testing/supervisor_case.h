@@ -39,6 +39,9 @@ class Recorder : public RankEvents {
   void RankTraced(const RankId& id, const v1::StepTraced& traced) override {
     Add(absl::StrCat("traced ", id.rank, " step ", traced.step(), " in ", traced.path()));
   }
+  void RankMeasured(const RankId& id, const v1::PreflightDevice&) override {
+    Add(absl::StrCat("measured ", id.rank));
+  }
   void RankStood(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }

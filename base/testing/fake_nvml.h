@@ -18,7 +18,9 @@ struct FakeGpu {
   uint64_t uncorrected_ecc_errors = 0;
   int xids = 0;       // To be told of,
   uint64_t xid = 79;  // ... each of this number.
-  bool tells = true;  // False: only its memory.
+  unsigned nvlinks = 18;
+  unsigned nvlinks_down = 0;  // Of them, the first ones.
+  bool tells = true;          // False: only its memory.
 };
 constexpr int kFakeGpus = 2;
 constexpr uint64_t kFakeGpuBytes = uint64_t{80} << 30;

@@ -95,6 +95,12 @@ int nvmlDeviceGetTotalEccErrors(void* device, int type, int /*counter*/, unsigne
   return kOk;
 }
 
+int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* active) {
+  if (!GpuOf(device)->tells || link >= GpuOf(device)->nvlinks) return kNotSupported;
+  *active = link < GpuOf(device)->nvlinks_down ? 0 : 1;
+  return kOk;
+}
+
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
   if (std::strcmp(uuid, "GPU-second") != 0) return kNotFound;
   *device = &gpus[1];

@@ -154,26 +154,34 @@ absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType 
   return absl::OkStatus();
 }
 
-// y = x, y += x.
 absl::StatusOr<double> MeasureMemory(RankBench* rank, int64_t elements) {
-  at::Tensor x, y;
-  const Work copy_and_add = [&] {
-    const at::NoGradGuard no_grad;
-    y.copy_(x).add_(x);
-    return absl::OkStatus();
-  };
-  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
-    x = SmallIntegers({elements}, Options(*rank, DType::kFp32));
-    y = at::zeros_like(x);
-    FSDPD_RETURN_IF_ERROR(copy_and_add());
-    return Expect(y.equal(x * 2), "copy and add");
-  }));
-  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), copy_and_add));
-  constexpr int kPasses = 5;  // The copy reads and writes, the sum reads twice and writes.
-  return kPasses * D(elements) * D(BytesOf(DType::kFp32)) / seconds;
+  FSDPD_ASSIGN_OR_RETURN(const Work traffic, MakeTraffic(rank, elements));
+  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), traffic));
+  return TrafficBytes(elements) / seconds;
 }
 
 }  // namespace
+
+double TrafficBytes(int64_t elements) {
+  constexpr int kPasses = 5;  // The copy reads and writes, the sum reads twice and writes.
+  return kPasses * D(elements) * D(BytesOf(DType::kFp32));
+}
+
+absl::StatusOr<Work> MakeTraffic(RankBench* rank, int64_t elements) {
+  at::Tensor x, y;
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
+    const at::NoGradGuard no_grad;
+    x = SmallIntegers({elements}, Options(*rank, DType::kFp32));
+    y = at::zeros_like(x);
+    y.copy_(x).add_(x);
+    return Expect(y.equal(x * 2), "copy and add");
+  }));
+  return Work([x, y]() mutable {
+    const at::NoGradGuard no_grad;
+    y.copy_(x).add_(x);
+    return absl::OkStatus();
+  });
+}
 
 double ProductFlops(const ComputeSizes& sizes) {
   return 2 * D(sizes.rows) * D(sizes.inner) * D(sizes.columns);

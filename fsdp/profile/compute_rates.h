@@ -37,6 +37,10 @@ struct ComputeRates {
 absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype);
 double ProductFlops(const ComputeSizes& sizes);
 
+// y = x, y += x, likewise; and the bytes that this reads and writes.
+absl::StatusOr<Work> MakeTraffic(RankBench* rank, int64_t elements);
+double TrafficBytes(int64_t elements);
+
 // `attention`: the type that attention is measured in. Collective.
 absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention);
 

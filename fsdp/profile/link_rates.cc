@@ -28,23 +28,7 @@ absl::Status Expect(bool right, const char* what, DType wire) {
   return absl::InternalError(absl::StrCat(what, " in ", NameOf(wire), ": the result is wrong"));
 }
 
-absl::StatusOr<Work> MakeGather(RankBench* rank, int64_t elements, DType wire) {
-  Communicator* group = rank->mesh.Find(Group::kShard, Role::kGather);
-  at::Tensor all;
-  const auto gather = [&] { return group->AllGather(all.mutable_data_ptr(), elements, wire); };
-  FSDPD_RETURN_IF_ERROR(RunOn(rank->communication.get(), [&] {
-    const at::NoGradGuard no_grad;
-    all = at::empty({group->size(), elements}, Options(*rank, wire));
-    all.fill_(-1);
-    all.select(0, group->rank()).fill_(group->rank() + 1);
-    FSDPD_RETURN_IF_ERROR(gather());
-    bool right = true;
-    for (int r = 0; r < group->size(); ++r) right = right && all.select(0, r).eq(r + 1).all().item<bool>();
-    return Expect(right, "all-gather", wire);
-  }));
-  return Work(
-      [group, all, elements, wire] { return group->AllGather(all.mutable_data_ptr(), elements, wire); });
-}
+Communicator* Gathers(const RankBench& rank) { return rank.mesh.Find(Group::kShard, Role::kGather); }
 
 absl::StatusOr<Work> MakeReduce(RankBench* rank, int64_t elements, DType wire) {
   Communicator* group = rank->mesh.Find(Group::kShard, Role::kReduce);
@@ -79,8 +63,26 @@ double Rate(double bytes, double seconds, double beside) {
 
 }  // namespace
 
+absl::StatusOr<Work> MakeGather(RankBench* rank, Communicator* group, int64_t elements, DType wire) {
+  at::Tensor all;
+  const auto gather = [&] { return group->AllGather(all.mutable_data_ptr(), elements, wire); };
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->communication.get(), [&] {
+    const at::NoGradGuard no_grad;
+    all = at::empty({group->size(), elements}, Options(*rank, wire));
+    all.fill_(-1);
+    all.select(0, group->rank()).fill_(group->rank() + 1);
+    FSDPD_RETURN_IF_ERROR(gather());
+    bool right = true;
+    for (int r = 0; r < group->size(); ++r) right = right && all.select(0, r).eq(r + 1).all().item<bool>();
+    return Expect(right, "all-gather", wire);
+  }));
+  return Work(
+      [group, all, elements, wire] { return group->AllGather(all.mutable_data_ptr(), elements, wire); });
+}
+
 absl::StatusOr<double> MeasureLatency(RankBench* rank, const LinkSizes& sizes, DType wire) {
-  FSDPD_ASSIGN_OR_RETURN(const double gather, SecondsOf(rank, MakeGather(rank, sizes.small_elements, wire)));
+  FSDPD_ASSIGN_OR_RETURN(const double gather,
+                         SecondsOf(rank, MakeGather(rank, Gathers(*rank), sizes.small_elements, wire)));
   FSDPD_ASSIGN_OR_RETURN(const double reduce, SecondsOf(rank, MakeReduce(rank, sizes.small_elements, wire)));
   return (gather + reduce) / 2;
 }
@@ -89,7 +91,8 @@ absl::StatusOr<LinkRates> MeasureLinks(RankBench* rank, const LinkSizes& sizes, 
                                        double latency_seconds, double memory_bytes_per_second) {
   const double part = D(sizes.large_elements) * D(BytesOf(wire)),
                ranks = rank->mesh.Find(Group::kShard, Role::kGather)->size();
-  FSDPD_ASSIGN_OR_RETURN(const double gather, SecondsOf(rank, MakeGather(rank, sizes.large_elements, wire)));
+  FSDPD_ASSIGN_OR_RETURN(const double gather,
+                         SecondsOf(rank, MakeGather(rank, Gathers(*rank), sizes.large_elements, wire)));
   FSDPD_ASSIGN_OR_RETURN(const double reduce, SecondsOf(rank, MakeReduce(rank, sizes.large_elements, wire)));
   const double summed =
       wire == DType::kFp32 ? 0 : ranks * part + D(sizes.large_elements) * D(BytesOf(DType::kFp32));
@@ -107,8 +110,9 @@ absl::StatusOr<Slowdowns> MeasureSlowdowns(RankBench* rank, const ComputeSizes& 
   };
   FSDPD_ASSIGN_OR_RETURN(const TimedWork product,
                          timed(rank->compute.get(), MakeProduct(rank, compute, dtype)));
-  FSDPD_ASSIGN_OR_RETURN(const TimedWork gather,
-                         timed(rank->communication.get(), MakeGather(rank, links.large_elements, dtype)));
+  FSDPD_ASSIGN_OR_RETURN(
+      const TimedWork gather,
+      timed(rank->communication.get(), MakeGather(rank, Gathers(*rank), links.large_elements, dtype)));
   FSDPD_ASSIGN_OR_RETURN(const double product_beside, SecondsBeside(rank, product, gather));
   FSDPD_ASSIGN_OR_RETURN(const double gather_beside, SecondsBeside(rank, gather, product));
   return Slowdowns{std::max(1.0, product_beside / product.seconds_alone),

@@ -30,6 +30,10 @@ absl::StatusOr<double> MeasureLatency(RankBench* rank, const LinkSizes& sizes, D
 absl::StatusOr<LinkRates> MeasureLinks(RankBench* rank, const LinkSizes& sizes, DType wire,
                                        double latency_seconds, double memory_bytes_per_second);
 
+// An all-gather over `group` that can be run again and again, its buffer already on the device. Verified.
+// Collective over the group, which outlives it.
+absl::StatusOr<Work> MakeGather(RankBench* rank, Communicator* group, int64_t elements, DType wire);
+
 // Factors of at least 1, of a product and of an all-gather beside each other.
 struct Slowdowns {
   double compute = 1;

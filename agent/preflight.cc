@@ -1,0 +1,111 @@
+#include "agent/preflight.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace fsdpd {
+namespace {
+
+// What numbers attempts of different lives of the agent, whose folders of logs are side by side.
+constexpr absl::Time kFirstAttempt = absl::FromUnixSeconds(1'700'000'000);
+
+}  // namespace
+
+int Preflight::Ranks() const {
+  return options_.device == v1::DEVICE_CPU ? std::min(options_.slots, kMostCpuRanks) : options_.slots;
+}
+
+v1::Launch Preflight::LaunchFor(int attempt) const {
+  v1::Launch launch;
+  launch.set_job_id(kPreflightJob);
+  launch.set_attempt(attempt);
+  launch.mutable_spec()->mutable_resources()->set_device(options_.device);
+  launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);  // The limit ends what hangs.
+  launch.set_world(Ranks());
+  launch.set_ranks(Ranks());
+  for (int device = 0; device < Ranks(); ++device) launch.add_devices(device);
+  return launch;
+}
+
+void Preflight::Begin(const v1::PreflightOrder& order) {
+  const absl::Duration limit = absl::Milliseconds(order.limit_ms());
+  MutexLock lock(&mutex_);
+  result_.set_number(order.number());
+  if (running_) return;
+  running_ = true;
+  begun_ = clock_->Now();
+  limit_ = limit;
+  const int64_t number = absl::ToInt64Seconds(clock_->Wall() - kFirstAttempt);
+  attempt_.attempt =
+      std::max(attempt_.attempt + 1, static_cast<int>(std::clamp<int64_t>(number, 1, 1 << 30)));
+  for (int device = 0; device < Ranks() && gpus_ != nullptr; ++device)
+    gpus_->Describe(device, &described_[device]);
+  LogInfo("the node is measured number=%d ranks=%d", order.number(), Ranks());
+  supervisor_->Launch(LaunchFor(attempt_.attempt), limit);
+}
+
+void Preflight::Measured(const RankId& id, const v1::PreflightDevice& device) {
+  MutexLock lock(&mutex_);
+  if (!running_ || !(id.of == attempt_)) return;
+  v1::PreflightDevice told = device;
+  if (gpus_ != nullptr)
+    gpus_->Ran(device.device(), absl::FromUnixNanos(device.begin_unix_nanos()),
+               absl::FromUnixNanos(device.end_unix_nanos()), &told);
+  told.MergeFrom(described_[device.device()]);
+  measured_[id.rank] = std::move(told);
+}
+
+void Preflight::Exited(const RankId& id, const v1::RankExit& exit) {
+  MutexLock lock(&mutex_);
+  if (!running_ || !(id.of == attempt_) || exit.cancelled()) return;
+  const bool refused = exit.exit_code() == kRefusedExitCode && !exit.has_fault();
+  if (refused) result_.set_refused(exit.error());
+  const bool failed = exit.signal() != 0 || exit.exit_code() != 0 || !exit.error().empty();
+  const bool overdue = clock_->Now() - begun_ >= limit_;
+  if (failed && !refused && !overdue && !exit.peer_failed() && result_.error().empty()) {
+    const std::string how = !exit.error().empty() ? exit.error()
+                            : exit.signal() != 0  ? absl::StrCat("ended by signal ", exit.signal())
+                                                  : absl::StrCat("exit code ", exit.exit_code());
+    result_.set_error(absl::StrCat("device ", id.rank, ": ", how));
+  }
+  // Of a launch that was refused nothing is there that could go.
+  refused_ranks_ += exit.exit_code() == kRefusedExitCode ? 1 : 0;
+  if (refused_ranks_ == Ranks()) Finish();
+}
+
+void Preflight::Gone(const AttemptId& id, bool stopped) {
+  MutexLock lock(&mutex_);
+  if (!running_ || !(id == attempt_)) return;
+  if (stopped) result_.set_refused("it was stopped before it was done");
+  Finish();
+}
+
+void Preflight::Finish() {
+  const absl::Duration took = clock_->Now() - begun_;
+  result_.set_seconds(absl::ToDoubleSeconds(took));
+  std::vector<int> missing;
+  for (int rank = 0; rank < Ranks(); ++rank) {
+    if (measured_.count(rank) == 0) missing.push_back(rank);
+  }
+  if (!missing.empty() && result_.error().empty() && result_.refused().empty())
+    result_.set_error(absl::StrCat("device ", absl::StrJoin(missing, ", "), " was not done after ",
+                                   HumanSeconds(absl::ToDoubleSeconds(took))));
+  for (auto& [rank, device] : measured_) *result_.add_devices() = std::move(device);
+  LogInfo("the node was measured number=%d seconds=%.1f devices=%d error=%s%s", result_.number(),
+          result_.seconds(), result_.devices_size(), result_.error(), result_.refused());
+  running_ = false;
+  described_.clear();
+  measured_.clear();
+  refused_ranks_ = 0;
+  send_(std::exchange(result_, {}));
+}
+
+}  // namespace fsdpd
