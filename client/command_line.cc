@@ -377,7 +377,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->type_name("STATE")
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"queued", "starting", "running", "cancelling", "stopping", "pausing", "paused",
-                             "succeeded", "failed", "cancelled"},
+                             "preflight", "succeeded", "failed", "cancelled"},
                             CLI::ignore_case));
   CLI::Option* project = get->add_option("--project", line->project, "Only jobs of this project")
                              ->check(CLI::Validator(CheckProject, ""))
@@ -389,9 +389,11 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
   CLI::App* describe =
       AddCommand(app, "describe",
                  "Show everything about a job: state and reason, placement, memory planned and "
-                 "measured, events, and why it failed.",
-                 "  fsdpctl describe tiny-llama-k3x9q2");
+                 "measured, events, and why it failed. With `node`, what a node was measured to be.",
+                 "  fsdpctl describe tiny-llama-k3x9q2\n"
+                 "  fsdpctl describe node node-7");
   AddJobArgument(describe, line);
+  describe->add_option("NODE", line->node, "After `node`: its name")->check(NotEmpty())->type_name("");
   CLI::App* watch = AddCommand(app, "watch", "Follow a job until it has ended; its result is the exit code.",
                                "  fsdpctl watch tiny-llama-k3x9q2\n"
                                "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
@@ -547,7 +549,12 @@ void AddNodeCommands(CLI::App* app, CommandLine* line) {
                  "  fsdpctl cordon node-7 --reason \"a fan is broken\"");
   CLI::App* uncordon =
       AddCommand(app, "uncordon", "Place jobs on a node again.", "  fsdpctl uncordon node-7");
-  for (CLI::App* command : {cordon, uncordon})
+  CLI::App* preflight =
+      AddCommand(app, "preflight",
+                 "Measure an idle node's devices now, and show what came of it. One that is slower than it "
+                 "should be is cordoned.",
+                 "  fsdpctl preflight node-7");
+  for (CLI::App* command : {cordon, uncordon, preflight})
     command->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
   cordon->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
       ->type_name("TEXT");

@@ -35,6 +35,9 @@ int RunTrace(Session* session);
 // What becomes of a job: cancel, pause, resume, retry, delete. Empty for another command.
 std::optional<int> RunLifeCommand(Session* session);
 
+// About one node: describe node, cordon, uncordon, preflight. Empty for another command.
+std::optional<int> RunNodeCommand(Session* session);
+
 // The jobs that the flags of `get` and `cancel` ask for, of all pages.
 absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);
 

@@ -238,6 +238,11 @@ absl::StatusOr<v1::CordonNodeResponse> CoordinatorClient::CordonNode(const v1::C
   return Call(stub_.get(), &v1::Coordinator::Stub::CordonNode, request, options_.call_timeout, true);
 }
 
+absl::StatusOr<v1::PreflightNodeResponse> CoordinatorClient::PreflightNode(
+    const v1::PreflightNodeRequest& request) {
+  return Call(stub_.get(), &v1::Coordinator::Stub::PreflightNode, request, options_.call_timeout, true);
+}
+
 absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(
     const v1::UncordonNodeRequest& request) {
   return Call(stub_.get(), &v1::Coordinator::Stub::UncordonNode, request, options_.call_timeout, true);

@@ -67,6 +67,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
   absl::StatusOr<v1::CordonNodeResponse> CordonNode(const v1::CordonNodeRequest& request);
   absl::StatusOr<v1::UncordonNodeResponse> UncordonNode(const v1::UncordonNodeRequest& request);
+  absl::StatusOr<v1::PreflightNodeResponse> PreflightNode(const v1::PreflightNodeRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
   // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.

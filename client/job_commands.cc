@@ -131,30 +131,6 @@ int RunNodes(Session* session) {
   return kExitOk;
 }
 
-// Of `cordon` and `uncordon`.
-int PrintNode(Session* session, const v1::Node& node) {
-  const std::string& output = session->line().output;
-  session->console().out << (output == "table"
-                                 ? absl::StrCat(node.name(), node.has_cordon() ? " cordoned\n" : " open\n")
-                                 : Rendered(node, output));
-  return kExitOk;
-}
-
-int RunCordon(Session* session) {
-  v1::CordonNodeRequest request;
-  request.set_node(session->line().node);
-  request.set_reason(session->line().reason);
-  const absl::StatusOr<v1::CordonNodeResponse> response = session->client().CordonNode(request);
-  return response.ok() ? PrintNode(session, response->node()) : session->Fail(response.status());
-}
-
-int RunUncordon(Session* session) {
-  v1::UncordonNodeRequest request;
-  request.set_node(session->line().node);
-  const absl::StatusOr<v1::UncordonNodeResponse> response = session->client().UncordonNode(request);
-  return response.ok() ? PrintNode(session, response->node()) : session->Fail(response.status());
-}
-
 int RunVersion(Session* session) {
   const absl::StatusOr<v1::GetVersionResponse> response = session->client().GetVersion({});
   const std::string& output = session->line().output;
@@ -182,6 +158,7 @@ int RunJobCommand(const CommandLine& line, Console* console) {
     if (line.command == "version" && line.output == "table") console->out << "client  " << kVersion << "\n";
     return session.Fail(status);
   }
+  if (const std::optional<int> code = RunNodeCommand(&session)) return *code;
   if (line.command == "get") return RunGet(&session);
   if (line.command == "describe") return RunDescribe(&session);
   if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);
@@ -189,8 +166,6 @@ int RunJobCommand(const CommandLine& line, Console* console) {
   if (line.command == "trace") return RunTrace(&session);
   if (const std::optional<int> code = RunLifeCommand(&session)) return *code;
   if (line.command == "nodes") return RunNodes(&session);
-  if (line.command == "cordon") return RunCordon(&session);
-  if (line.command == "uncordon") return RunUncordon(&session);
   FSDPD_CHECK(line.command == "version");
   return RunVersion(&session);
 }

@@ -33,13 +33,58 @@ TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
   EXPECT_EQ(out_, "node-7 open\n");
 }
 
+TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
+  int looks = 0;
+  server_.on_preflight = [&](const v1::PreflightNodeRequest& request, v1::PreflightNodeResponse* response) {
+    looks = 0;
+    response->mutable_node()->set_name(request.node());
+    response->mutable_node()->set_in_preflight(true);
+    return grpc::Status::OK;
+  };
+  std::string fault;
+  bool measures = true;
+  server_.on_nodes = [&](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
+    v1::Node* node = response->add_nodes();
+    node->set_name("node-7");
+    node->set_in_preflight(++looks < 3);
+    if (looks < 3 || !measures) return grpc::Status::OK;
+    node->mutable_preflight()->set_unix_nanos(1);
+    node->mutable_preflight()->mutable_result()->add_devices()->set_name("NVIDIA H200");
+    if (!fault.empty()) node->mutable_preflight()->add_faults(fault);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
+  EXPECT_EQ(looks, 3);
+  EXPECT_THAT(out_, HasSubstr("node-7 has passed its preflight"));
+  fault = "device 0: product rate 402 TFLOP/s, floor 540";
+  EXPECT_EQ(Run({"preflight", "node-7"}), kExitFailed);
+  EXPECT_THAT(out_, HasSubstr(fault));
+  EXPECT_EQ(Run({"preflight", "node-7", "-o", "json"}), kExitFailed);
+  EXPECT_THAT(out_, HasSubstr("\"faults\""));
+  looks = 2;
+  EXPECT_EQ(Run({"describe", "node", "node-7"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr(fault));
+  measures = false;
+  EXPECT_EQ(Run({"preflight", "node-7"}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("node-7 could not be measured"));
+}
+
+TEST_F(NodeCommandsTest, DescribeNodeNamesOneThatIsThere) {
+  server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"describe", "node", "nod-7"}), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(Run({"describe", "tiny-k3x9q2", "node-7"}), kExitUsage);
+  EXPECT_EQ(err_, "fsdpctl: describe takes one job, or `node` and a node's name\n");
+}
+
 TEST_F(NodeCommandsTest, AnUnknownNodeIsNotFoundAndANodeMustBeNamed) {
   const auto refuse = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no node 'nod-7'", "NODE_NOT_FOUND");
   };
   server_.on_cordon = refuse;
   server_.on_uncordon = refuse;
-  for (const char* command : {"cordon", "uncordon"}) {
+  server_.on_preflight = refuse;
+  for (const char* command : {"cordon", "uncordon", "preflight"}) {
     EXPECT_EQ(Run({command, "nod-7"}), kExitNotFound);
     EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
     EXPECT_EQ(Run({command}), kExitUsage);

@@ -47,6 +47,9 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
     case v1::AgentMessage::kStopped:
       parts_.reconciler->Told(node_, message->stopped());
       break;
+    case v1::AgentMessage::kPreflight:
+      parts_.reconciler->Told(node_, message->preflight());
+      break;
     case v1::AgentMessage::kLogs:
       parts_.logs->Take(node_, message->logs());
       break;

@@ -49,6 +49,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
       return IsKnown(node) ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no node '", node, "'"));
     const absl::Status lifted = cordons_.Lift(node);
     if (lifted.ok()) strikes_.Forgive(node);
+    if (lifted.ok()) preflights_.Accept(node);
     if (lifted.ok()) LogInfo("a node is no longer cordoned node=%s", node);
     return lifted;
   });

@@ -118,6 +118,10 @@ grpc::Status GuardedApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*
                                       v1::UncordonNodeResponse* a) {
   return Call("UncordonNode", &JobService::UncordonNode, c, q, a);
 }
+grpc::Status GuardedApi::PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
+                                       v1::PreflightNodeResponse* a) {
+  return Call("PreflightNode", &JobService::PreflightNode, c, q, a);
+}
 grpc::Status GuardedApi::GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) {
   return Call("GetVersion", &JobService::GetVersion, c, q, a);
 }

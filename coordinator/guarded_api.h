@@ -46,6 +46,8 @@ class GuardedApi final : public v1::Coordinator::Service {
   grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
   grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
                             v1::UncordonNodeResponse* a) override;
+  grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
+                             v1::PreflightNodeResponse* a) override;
   grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
 
  private:

@@ -16,6 +16,11 @@
 #include "coordinator/reconciler.h"
 
 namespace fsdpd {
+namespace {
+
+constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
+
+}  // namespace
 
 void Reconciler::Submitted(v1::Job job) {
   events_.Push([this, job = std::move(job)] {
@@ -91,6 +96,10 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   for (const v1::HostedAttempt& attempt : info.hosted()) {
     hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());
   }
+  const auto measuring = std::find_if(hosted.begin(), hosted.end(),
+                                      [](const auto& each) { return each.first.job == kMeasuring; });
+  TakeMeasuring(node, measuring != hosted.end());
+  if (measuring != hosted.end()) hosted.erase(measuring);
   const size_t hosts = hosted.size();
   for (auto& [ref, facts] : attempts_) {
     NodePart* part = facts.PartOf(node);

@@ -22,6 +22,14 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_QUEUED, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
     {v1::JOB_STATE_QUEUED, JobEvent::kPause, v1::JOB_STATE_PAUSED},
     {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_QUEUED, JobEvent::kPreflight, v1::JOB_STATE_PREFLIGHT},
+
+    // None of its ranks is there: whatever becomes of it, its nodes are measured to the end.
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kUnplace, v1::JOB_STATE_QUEUED},
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kPause, v1::JOB_STATE_PAUSED},
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kNote, v1::JOB_STATE_PREFLIGHT},
 
     {v1::JOB_STATE_STARTING, JobEvent::kReady, v1::JOB_STATE_RUNNING},
     // A job of a few steps may end before the last "ready" is taken.
@@ -101,6 +109,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
   if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
+  if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(reason, now, job);
   return absl::OkStatus();
@@ -121,13 +130,14 @@ bool IsEnded(JobState state) {
 }
 
 bool HasAttempt(JobState state) {
-  return !IsEnded(state) && state != v1::JOB_STATE_QUEUED && state != v1::JOB_STATE_PAUSED;
+  return !IsEnded(state) && state != v1::JOB_STATE_QUEUED && state != v1::JOB_STATE_PREFLIGHT &&
+         state != v1::JOB_STATE_PAUSED;
 }
 
 std::vector<JobState> AllJobStates() {
   return {v1::JOB_STATE_QUEUED,    v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,   v1::JOB_STATE_CANCELLING,
           v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,   v1::JOB_STATE_CANCELLED, v1::JOB_STATE_STOPPING,
-          v1::JOB_STATE_PAUSING,   v1::JOB_STATE_PAUSED};
+          v1::JOB_STATE_PAUSING,   v1::JOB_STATE_PAUSED,   v1::JOB_STATE_PREFLIGHT};
 }
 
 std::vector<JobState> LiveJobStates() {
@@ -168,6 +178,10 @@ const char* NameOf(JobEvent event) {
       return "resume";
     case JobEvent::kAgain:
       return "again";
+    case JobEvent::kPreflight:
+      return "preflight";
+    case JobEvent::kUnplace:
+      return "unplace";
   }
   return "?";
 }

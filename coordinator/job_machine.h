@@ -2,13 +2,15 @@
 // Apply(), so what is not in the table cannot happen, and each change leaves an event that says why.
 //
 //   QUEUED -launch-> STARTING -ready-> RUNNING -finish-> SUCCEEDED
+//   QUEUED -preflight-> PREFLIGHT -launch-> STARTING
+//                       PREFLIGHT -unplace-> QUEUED
 //   STARTING -finish-> SUCCEEDED
 //   STARTING, RUNNING -fail-> STOPPING -retry-> QUEUED
 //                             STOPPING -give up-> FAILED
-//   QUEUED -cancel-> CANCELLED
+//   QUEUED, PREFLIGHT -cancel-> CANCELLED
 //   QUEUED -give up-> FAILED
 //   STARTING, RUNNING, STOPPING, PAUSING -cancel-> CANCELLING -gone-> CANCELLED
-//   QUEUED -pause-> PAUSED -resume-> QUEUED
+//   QUEUED, PREFLIGHT -pause-> PAUSED -resume-> QUEUED
 //   STARTING, RUNNING, STOPPING -pause-> PAUSING -gone-> PAUSED
 //                                        PAUSING -finish-> SUCCEEDED
 //   PAUSED -cancel-> CANCELLED
@@ -30,20 +32,22 @@
 namespace fsdpd {
 
 enum class JobEvent {
-  kLaunch,  // Placed: ranks are being launched. Apply() counts the attempt.
-  kReady,   // All ranks have reported in.
-  kFinish,  // All ranks ended well.
-  kFail,    // A rank or its node failed; the others are to be stopped.
-  kRetry,   // The attempt is gone, another one is allowed.
-  kGiveUp,  // The attempt is gone, no other one is allowed; or none is possible.
-  kCancel,  // A person asked for the end.
-  kGone,    // Every rank of a job that was cancelled or paused is gone.
-  kNote,    // Same state, another reason.
-  kPause,   // A person wants its slots back, and the job later.
-  kResume,  // A person wants a paused job to go on.
-  kAgain,   // A person wants a job that has failed, or was cancelled, to go on.
+  kLaunch,     // Placed: ranks are being launched. Apply() counts the attempt.
+  kReady,      // All ranks have reported in.
+  kFinish,     // All ranks ended well.
+  kFail,       // A rank or its node failed; the others are to be stopped.
+  kRetry,      // The attempt is gone, another one is allowed.
+  kGiveUp,     // The attempt is gone, no other one is allowed; or none is possible.
+  kCancel,     // A person asked for the end.
+  kGone,       // Every rank of a job that was cancelled or paused is gone.
+  kNote,       // Same state, another reason.
+  kPause,      // A person wants its slots back, and the job later.
+  kResume,     // A person wants a paused job to go on.
+  kAgain,      // A person wants a job that has failed, or was cancelled, to go on.
+  kPreflight,  // Placed, on nodes that are measured first.
+  kUnplace,    // Those nodes are not for it after all.
 };
-constexpr int kJobEvents = 12;
+constexpr int kJobEvents = 14;
 
 // Events kept in a job; the first one and the newest stay, the middle goes.
 constexpr int kMaxJobEvents = 64;

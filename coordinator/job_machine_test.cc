@@ -86,6 +86,21 @@ TEST(JobMachine, OnlyNoteKeepsTheState) {
   }
 }
 
+TEST(JobMachine, NodesAreHeldWhileTheyAreMeasuredAndNoLonger) {
+  for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kUnplace, JobEvent::kCancel, JobEvent::kPause}) {
+    v1::Job job = QueuedJob();
+    ASSERT_TRUE(Apply(JobEvent::kPreflight, "node-0 is measured first", At(1), &job).ok());
+    EXPECT_FALSE(HasAttempt(job.state()));
+    EXPECT_EQ(job.attempt(), 0);
+    job.add_held()->set_node("node-0");
+    ASSERT_TRUE(Apply(JobEvent::kNote, "still", At(2), &job).ok());
+    EXPECT_EQ(job.held_size(), 1);
+    ASSERT_TRUE(Apply(event, "", At(3), &job).ok()) << NameOf(event);
+    EXPECT_EQ(job.held_size(), 0);
+    EXPECT_EQ(job.attempt(), event == JobEvent::kLaunch ? 1 : 0);
+  }
+}
+
 TEST(JobMachine, RefusedEventLeavesTheJobUnchanged) {
   v1::Job job = QueuedJob();
   const std::string before = job.SerializeAsString();

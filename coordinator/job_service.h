@@ -82,6 +82,8 @@ class JobService final : public v1::Coordinator::Service {
                           v1::CordonNodeResponse*) override;
   grpc::Status UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest*,
                             v1::UncordonNodeResponse*) override;
+  grpc::Status PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest*,
+                             v1::PreflightNodeResponse*) override;
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
                           v1::GetVersionResponse*) override;
 

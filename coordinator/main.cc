@@ -33,6 +33,9 @@ struct Flags {
   int64_t audit_log_mib = 64;
   int64_t keep_ended_jobs = Retention().jobs;
   int64_t keep_ended_days = 0;
+  std::string preflight = "cuda";
+  int64_t preflight_limit_s = 120;
+  std::vector<std::string> preflight_floors;
 };
 
 // Says what is wrong, or "".
@@ -86,6 +89,27 @@ std::string WhyNotSecure(const Flags& flags) {
   return "";
 }
 
+// Says what is wrong, or "".
+std::string CheckFloor(const std::string& text) {
+  return std::string(ParsePreflightFloor(text).status().message());
+}
+
+void DescribePreflight(CLI::App* app, Flags* flags) {
+  app->add_option("--preflight", flags->preflight,
+                  "Nodes that are measured before a job meets them, once a day: those with GPUs, all or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cuda", "all", "off"}));
+  app->add_option("--preflight-limit-seconds", flags->preflight_limit_s,
+                  "A node that is not done with that after this time has failed it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3600));
+  app->add_option("--preflight-floor", flags->preflight_floors,
+                  "What devices of a name must reach, over what is known of them; 0: not judged. May be "
+                  "given several times; a node that reaches less is cordoned")
+      ->type_name("DEVICE:MEASURE=NUMBER")
+      ->check(CheckFloor);
+}
+
 void Describe(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-coordinator ") + kVersion);
   app->add_option("--listen", flags->server.listen, "HOST:PORT to serve on; port 0 picks one")
@@ -103,6 +127,7 @@ void Describe(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(CLI::Range(0, 3600000));
   DescribeSecurity(app, flags);
+  DescribePreflight(app, flags);
   app->add_option(
          "--quotas", flags->server.quotas,
          "How many ranks projects may have at once: lines of PROJECT RANKS, read again when they change")
@@ -116,6 +141,16 @@ void Describe(CLI::App* app, Flags* flags) {
                   "For how long after their end, at most; 0: as long as there is room for them by number")
       ->capture_default_str()
       ->check(CLI::Range(0, 36500));
+}
+
+PreflightPolicy PolicyOf(const Flags& flags) {
+  PreflightPolicy policy;
+  if (flags.preflight != "off") policy.devices.insert(v1::DEVICE_CUDA);
+  if (flags.preflight == "all") policy.devices.insert(v1::DEVICE_CPU);
+  policy.limit = absl::Seconds(flags.preflight_limit_s);
+  for (const std::string& text : flags.preflight_floors)
+    policy.floors.push_back(*ParsePreflightFloor(text));  // Checked with the flags.
+  return policy;
 }
 
 // Readers see the whole line or no file.
@@ -186,6 +221,7 @@ int Main(int argc, char** argv) {
   flags.server.reconciler.tick = absl::Milliseconds(flags.tick_ms);
   flags.server.reconciler.reattach_grace = absl::Milliseconds(flags.reattach_grace_ms);
   flags.server.reconciler.retention.jobs = flags.keep_ended_jobs;
+  flags.server.reconciler.preflight = PolicyOf(flags);
   if (flags.keep_ended_days > 0)
     flags.server.reconciler.retention.time = absl::Hours(24 * flags.keep_ended_days);
   SetLogName("coordinator");

@@ -34,6 +34,7 @@ absl::Status NodeNotFound(const std::string& name) {
 std::vector<v1::Node> JobService::Nodes() const {
   std::map<std::string, v1::Node> nodes;
   for (const NodeView& view : parts_.nodes->Snapshot()) nodes[view.info.node()] = NodeOf(view, *parts_.clock);
+  for (auto& [name, node] : nodes) parts_.reconciler->preflights().MarkIn(&node);
   for (const auto& [name, cordon] : parts_.reconciler->cordons().All())
     *nodes.try_emplace(name, UnseenNode(name)).first->second.mutable_cordon() = cordon;
   for (const auto& job : parts_.board->Live()) {
@@ -79,6 +80,16 @@ grpc::Status JobService::UncordonNode(grpc::ServerContext*, const v1::UncordonNo
   const absl::Status lifted = parts_.reconciler->Uncordon(request->node());
   if (absl::IsNotFound(lifted)) return ToGrpc(NodeNotFound(request->node()));
   if (!lifted.ok()) return ToGrpc(lifted);
+  *response->mutable_node() = NodeNamed(request->node());
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest* request,
+                                       v1::PreflightNodeResponse* response) {
+  if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
+  const absl::Status begun = parts_.reconciler->Preflight(request->node());
+  if (absl::IsNotFound(begun)) return ToGrpc(NodeNotFound(request->node()));
+  if (!begun.ok()) return ToGrpc(begun);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;
 }

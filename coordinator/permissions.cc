@@ -27,6 +27,8 @@ constexpr Permission kTable[] = {
     {"TraceJob", kOperator, kSubmitter, true},
     {"CordonNode", kOperator, kOperator, true},
     {"UncordonNode", kOperator, kOperator, true},
+    // No job is placed there meanwhile, and a node that is too slow is cordoned.
+    {"PreflightNode", kOperator, kOperator, true},
 };
 
 constexpr Permission kUnlisted = {"", PersonRole::kAdmin, PersonRole::kAdmin, true};

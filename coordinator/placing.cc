@@ -66,7 +66,7 @@ void Reconciler::PlaceQueued() {
         ForgetIfEnded(id);
         continue;
       }
-      if (decision.placed() && Launch(&live, decision).ok()) {
+      if (decision.placed() && Begin(&live, decision).ok()) {
         quotas.Take(live.job.project(), request.nodes * request.ranks_per_node);
         slots = SlotsNow();
         continue;
@@ -117,6 +117,7 @@ QuotaRoom Reconciler::QuotasNow() const {
   if (!parts_.quotas) return QuotaRoom();
   QuotaRoom room(parts_.quotas());
   for (const auto& [id, live] : jobs_) {
+    for (const v1::Job::Placement& held : live.job.held()) room.Take(live.job.project(), held.ranks());
     if (!HasAttempt(live.job.state())) continue;
     for (const v1::Job::Placement& placement : live.job.placements())
       room.Take(live.job.project(), placement.ranks());
@@ -218,6 +219,7 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
     }
   }
   std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
+  HoldForPreflights(&slots);
   slots.insert(slots.end(), away.begin(), away.end());
   cordons_.MarkIn(&slots);
   return slots;

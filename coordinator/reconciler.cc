@@ -60,6 +60,8 @@ Reconciler::~Reconciler() { Stop(); }
 
 absl::Status Reconciler::Load() {
   FSDPD_RETURN_IF_ERROR(cordons_.Load());
+  // What cannot be read is measured again.
+  if (const auto nodes = parts_.store->Nodes(); nodes.ok()) preflights_.Load(*nodes);
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
   for (v1::Job& job : jobs) {
@@ -124,6 +126,7 @@ void Reconciler::RunOnce(absl::Duration wait) {
   AdvanceJobs();
   TendStops();
   TendAwaiting();
+  TendPreflights();
   PlaceQueued();
   SaveRest();
   RememberNodes();
@@ -139,6 +142,10 @@ void Reconciler::BeginTick() {
   const absl::Duration still = lease_.BeginTick(parts_.clock->Now());
   if (still == absl::ZeroDuration()) return;
   for (auto& [ref, facts] : attempts_) facts.WaitAgain(lease_.now());
+  for (auto& [node, measurement] : measurements_) {
+    measurement.until += still;
+    measurement.lost_at += still;
+  }
   LogWarning("the coordinator stood still for %s; agents have %s to come back", absl::FormatDuration(still),
              absl::FormatDuration(options_.reattach_grace));
 }
@@ -146,6 +153,7 @@ void Reconciler::BeginTick() {
 void Reconciler::ForgetLostNodes() {
   for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
     attached_.erase(node);
+    preflights_.Forget(node);
     LogInfo("a lost node is forgotten node=%s", node);
   }
 }

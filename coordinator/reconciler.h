@@ -35,6 +35,8 @@
 #include "coordinator/node_strikes.h"
 #include "coordinator/placer.h"
 #include "coordinator/preemption.h"
+#include "coordinator/preflight_floors.h"
+#include "coordinator/preflights.h"
 #include "coordinator/quota.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/state_store.h"
@@ -43,12 +45,20 @@
 
 namespace fsdpd {
 
+// Which nodes are measured before a job meets them, and what of them is enough (preflighting.cc).
+struct PreflightPolicy {
+  std::set<v1::Device> devices;  // Kinds of nodes; none: no job waits for that.
+  absl::Duration limit = absl::Minutes(2);
+  std::vector<PreflightFloor> floors;  // Beside those that are known.
+};
+
 struct ReconcilerOptions {
   absl::Duration tick = absl::Milliseconds(100);
   absl::Duration reattach_grace =
       absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
   Retention retention;  // Of ended jobs.
+  PreflightPolicy preflight;
   // Not so where all runs in one thread (tests): who asks for something gets a tick of its own.
   bool own_thread = true;
 };
@@ -85,11 +95,15 @@ class Reconciler {
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
   const Cordons& cordons() const { return cordons_; }
+  // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
+  absl::Status Preflight(const std::string& node);
+  const Preflights& preflights() const { return preflights_; }
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
   void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void Told(const std::string& node, const v1::Stopped& stopped);
+  void Told(const std::string& node, const v1::PreflightResult& result);
   // The attempt cannot go on for a reason that is no rank's exit.
   void Fault(const AttemptRef& ref, const std::string& what);
 
@@ -111,6 +125,9 @@ class Reconciler {
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
     std::optional<int64_t> refused_offer;
     std::string refusal;
+    // In PREFLIGHT: nodes that have not passed yet, and that they are known, by this life of the coordinator.
+    std::set<std::string> measured;
+    bool measured_here = false;
     // Of jobs that it waits for: those that have ended, as the store had them.
     std::map<std::string, v1::JobState> ended_before;
   };
@@ -202,6 +219,24 @@ class Reconciler {
   void SendLocate(const AttemptFacts& facts, const std::string& reason);
   void ForgetIfEnded(const std::string& id);
 
+  // Preflighting (preflighting.cc).
+  struct Measurement {
+    int64_t number = 0;  // 0: whatever its agent says.
+    absl::Time until;
+    absl::Time lost_at = absl::InfiniteFuture();  // Its agent is back without it.
+  };
+  absl::Status Begin(LiveJob* live, const PlaceDecision& decision);
+  bool NeedsPreflight(const std::string& node, const v1::Job& job) const;
+  bool IsIdle(const std::string& node) const;
+  void Measure(const std::string& node);
+  void TakePreflight(const std::string& node, const v1::PreflightResult& result);
+  void TakeMeasuring(const std::string& node, bool still);
+  void TendMeasurements();
+  void ShowMeasurements();
+  void TendPreflights();
+  std::string WhyUnplaced(LiveJob* live);
+  void HoldForPreflights(std::vector<NodeSlots>* slots) const;
+
   // Cordoning (cordoning.cc).
   absl::Status Decided(const std::function<absl::Status()>& decide);
   bool IsKnown(const std::string& node) const;
@@ -222,18 +257,22 @@ class Reconciler {
   const ReconcilerOptions options_;
   const Parts parts_;
   Cordons cordons_;
+  Preflights preflights_;
   EventQueue events_;
   std::thread thread_;
 
   // Below: the reconciler's thread alone.
-  Jobs jobs_;                                    // Live ones.
-  std::set<QueuePlace> queue_;                   // Of QUEUED jobs.
-  std::map<AttemptRef, AttemptFacts> attempts_;  // Until no node has anything left of them.
-  std::map<std::string, int64_t> attached_;      // Node -> epoch of the stream that TakeAttached() saw.
-  std::map<std::string, NodeView> views_;        // As of this tick.
+  Jobs jobs_;                                        // Live ones.
+  std::set<QueuePlace> queue_;                       // Of QUEUED jobs.
+  std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
+  std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
+  std::map<std::string, NodeView> views_;            // As of this tick.
+  std::map<std::string, Measurement> measurements_;  // By node, while they run.
+  int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
-  AgentLease lease_;                                  // And the tick's time.
-  using NodeMark = std::tuple<int64_t, bool, bool>;   // Its stream's epoch; connected; left.
+  AgentLease lease_;  // And the tick's time.
+  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted.
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool>;
   std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time rest_saved_ = absl::InfinitePast();

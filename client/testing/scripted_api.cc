@@ -94,6 +94,10 @@ grpc::Status ScriptedApi::UncordonNode(Context*, const v1::UncordonNodeRequest* 
                                        v1::UncordonNodeResponse* a) {
   return on_uncordon(*q, a);
 }
+grpc::Status ScriptedApi::PreflightNode(Context*, const v1::PreflightNodeRequest* q,
+                                        v1::PreflightNodeResponse* a) {
+  return on_preflight(*q, a);
+}
 grpc::Status ScriptedApi::ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return on_nodes(*q, a);
 }

@@ -75,6 +75,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::ListNodesRequest, v1::ListNodesResponse> on_nodes;
   Hook<v1::CordonNodeRequest, v1::CordonNodeResponse> on_cordon;
   Hook<v1::UncordonNodeRequest, v1::UncordonNodeResponse> on_uncordon;
+  Hook<v1::PreflightNodeRequest, v1::PreflightNodeResponse> on_preflight;
   Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
   StreamHook<v1::TailLogsRequest, v1::TailLogsResponse> on_logs;
@@ -104,6 +105,8 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
   grpc::Status CordonNode(Context*, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
   grpc::Status UncordonNode(Context*, const v1::UncordonNodeRequest* q, v1::UncordonNodeResponse* a) override;
+  grpc::Status PreflightNode(Context*, const v1::PreflightNodeRequest* q,
+                             v1::PreflightNodeResponse* a) override;
   grpc::Status GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
   grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
                         grpc::ServerWriter<v1::WatchJobResponse>* w) override;

@@ -173,6 +173,12 @@ func (c *Client) Uncordon(ctx context.Context, node string) (*api.Node, error) {
 	return response.GetNode(), err
 }
 
+// Preflight begins to measure a node; Node.preflight of Nodes has the result once in_preflight is false there.
+func (c *Client) Preflight(ctx context.Context, node string) (*api.Node, error) {
+	response, err := call(ctx, "PreflightNode", c.stub.PreflightNode, &api.PreflightNodeRequest{Node: node})
+	return response.GetNode(), err
+}
+
 // Version is the coordinator's.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	response, err := call(ctx, "GetVersion", c.stub.GetVersion, &api.GetVersionRequest{})

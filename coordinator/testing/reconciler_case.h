@@ -57,6 +57,7 @@ class ReconcilerCase : public ::testing::Test {
     info.set_device(v1::DEVICE_CPU);
     info.set_slots(slots);
     info.set_memory_bytes_per_slot(memory_bytes_per_slot);
+    info.set_preflights(agents_measure_);
     for (const AttemptRef& ref : hosted) {
       auto* attempt = info.add_hosted();
       attempt->set_job_id(ref.job);
@@ -202,6 +203,7 @@ class ReconcilerCase : public ::testing::Test {
     return plan;
   };
   RanksByProject quotas_;
+  bool agents_measure_ = true;
   ReconcilerOptions options_;
   TempDir dir_;
   FakeClock clock_;

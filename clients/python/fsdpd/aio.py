@@ -181,6 +181,9 @@ class AsyncClient:
     async def uncordon(self, node: str, *, timeout_s: float | None = None) -> Node:
         return await self._run(calls.uncordon(node), timeout_s)
 
+    async def preflight(self, node: str, *, timeout_s: float | None = None) -> Node:
+        return await self._run(calls.preflight(node), timeout_s)
+
     async def version(self, *, timeout_s: float | None = None) -> str:
         """Of the coordinator."""
         return await self._run(calls.version(), timeout_s)

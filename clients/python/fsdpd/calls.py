@@ -101,6 +101,10 @@ def uncordon(node: str) -> Call[api.Node]:
     return Call("UncordonNode", api.UncordonNodeRequest(node=node), _node)
 
 
+def preflight(node: str) -> Call[api.Node]:
+    return Call("PreflightNode", api.PreflightNodeRequest(node=node), _node)
+
+
 def version() -> Call[str]:
     return Call("GetVersion", api.GetVersionRequest(), lambda response: response.version)
 

@@ -185,6 +185,10 @@ class Client:
     def uncordon(self, node: str, *, timeout_s: float | None = None) -> Node:
         return self._run(calls.uncordon(node), timeout_s)
 
+    def preflight(self, node: str, *, timeout_s: float | None = None) -> Node:
+        """Begins it; Node.preflight of nodes() has the result once in_preflight is false there."""
+        return self._run(calls.preflight(node), timeout_s)
+
     def version(self, *, timeout_s: float | None = None) -> str:
         """Of the coordinator."""
         return self._run(calls.version(), timeout_s)

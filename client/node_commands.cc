@@ -1,0 +1,103 @@
+// About one node: cordon, uncordon, preflight, and what `describe node` shows.
+#include <absl/strings/str_cat.h>
+
+#include <optional>
+
+#include "client/commands.h"
+#include "client/coordinator_client.h"
+#include "client/message_output.h"
+#include "client/node_text.h"
+#include "client/outcome.h"
+#include "client/session.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
+
+// Empty where there is none of the name.
+absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name) {
+  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
+  if (!response.ok()) return response.status();
+  for (v1::Node& node : *response->mutable_nodes()) {
+    if (node.name() == name) return std::optional(std::move(node));
+  }
+  return std::optional<v1::Node>();
+}
+
+int SayNotThere(Session* session, const std::string& name) {
+  session->console().err << "fsdpctl: no node '" << name << "'; `fsdpctl nodes` lists the nodes\n";
+  return kExitNotFound;
+}
+
+void PrintNode(Session* session, const v1::Node& node, const std::string& table) {
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table" ? table : Rendered(node, output));
+}
+
+int PrintCordon(Session* session, const v1::Node& node) {
+  PrintNode(session, node, absl::StrCat(node.name(), node.has_cordon() ? " cordoned\n" : " open\n"));
+  return kExitOk;
+}
+
+int RunCordon(Session* session) {
+  v1::CordonNodeRequest request;
+  request.set_node(session->line().node);
+  request.set_reason(session->line().reason);
+  const absl::StatusOr<v1::CordonNodeResponse> response = session->client().CordonNode(request);
+  return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
+}
+
+int RunUncordon(Session* session) {
+  v1::UncordonNodeRequest request;
+  request.set_node(session->line().node);
+  const absl::StatusOr<v1::UncordonNodeResponse> response = session->client().UncordonNode(request);
+  return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
+}
+
+int RunPreflight(Session* session) {
+  Console& console = session->console();
+  v1::PreflightNodeRequest request;
+  request.set_node(session->line().node);
+  const absl::StatusOr<v1::PreflightNodeResponse> begun = session->client().PreflightNode(request);
+  if (!begun.ok()) return session->Fail(begun.status());
+  v1::Node node = begun->node();
+  while (node.in_preflight()) {
+    if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
+    const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node());
+    if (!now.ok()) return session->Fail(now.status());
+    if (!now->has_value()) return SayNotThere(session, request.node());
+    node = **now;
+  }
+  const bool measured = node.preflight().unix_nanos() != begun->node().preflight().unix_nanos();
+  if (!measured) {
+    console.err << "fsdpctl: " << request.node()
+                << " could not be measured: it went away, or a slot was in use; its agent's log says more\n";
+    return kExitFailed;
+  }
+  PrintNode(session, node, PreflightText(node, console.clock->Wall()));
+  return node.preflight().faults().empty() ? kExitOk : kExitFailed;
+}
+
+int RunDescribeNode(Session* session) {
+  const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node);
+  if (!node.ok()) return session->Fail(node.status());
+  if (!node->has_value()) return SayNotThere(session, session->line().node);
+  PrintNode(session, **node, DescribeNode(**node, session->console().clock->Wall()));
+  return kExitOk;
+}
+
+}  // namespace
+
+std::optional<int> RunNodeCommand(Session* session) {
+  const CommandLine& line = session->line();
+  if (line.command == "cordon") return RunCordon(session);
+  if (line.command == "uncordon") return RunUncordon(session);
+  if (line.command == "preflight") return RunPreflight(session);
+  if (line.command != "describe" || line.node.empty()) return std::nullopt;
+  if (line.job == "node") return RunDescribeNode(session);
+  session->console().err << "fsdpctl: describe takes one job, or `node` and a node's name\n";
+  return kExitUsage;
+}
+
+}  // namespace fsdpd

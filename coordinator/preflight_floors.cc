@@ -1,0 +1,162 @@
+#include "coordinator/preflight_floors.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace fsdpd {
+namespace {
+
+struct Measure {
+  const char* name;
+  const char* words;
+  const char* unit;
+  double units;  // Of one unit, in what PreflightDevice has.
+};
+constexpr Measure kProduct = {"product_tflops", "product rate", "TFLOP/s", 1e12};
+constexpr Measure kMemory = {"memory_gb_per_s", "memory rate", "GB/s", 1e9};
+constexpr Measure kRing = {"ring_gb_per_s", "ring bandwidth", "GB/s", 1e9};
+constexpr Measure kPair = {"pair_gb_per_s", "pair bandwidth", "GB/s", 1e9};
+constexpr Measure kMeasures[] = {kProduct, kMemory, kRing, kPair};
+
+// About 80% of what a sound card on its own reaches hot, and 60% of what NCCL reaches between two or more.
+struct KnownFloor {
+  const char* device;
+  const Measure& measure;
+  double value;
+};
+constexpr KnownFloor kKnown[] = {
+    // Measured: products 676 TFLOP/s at its power limit, a copy 4.2 TB/s, all-gathers of 64 MB 300 GB/s.
+    {"NVIDIA H200", kProduct, 540},
+    {"NVIDIA H200", kMemory, 3200},
+    {"NVIDIA H200", kRing, 180},
+    {"NVIDIA H200", kPair, 150},
+    // By the data sheet: the same chip and links, with memory of 3.35 TB/s instead of 4.8.
+    {"NVIDIA H100 80GB HBM3", kProduct, 480},
+    {"NVIDIA H100 80GB HBM3", kMemory, 2200},
+    {"NVIDIA H100 80GB HBM3", kRing, 180},
+    {"NVIDIA H100 80GB HBM3", kPair, 150},
+};
+
+constexpr double kOthersMemory = 0.1;  // Of the card's, that others may have.
+
+std::optional<double> FloorOf(const std::string& device, const Measure& measure,
+                              const std::vector<PreflightFloor>& floors) {
+  // The last one counts, as with flags.
+  for (auto floor = floors.rbegin(); floor != floors.rend(); ++floor) {
+    if (absl::EqualsIgnoreCase(floor->device, device) && floor->measure == measure.name) return floor->value;
+  }
+  for (const KnownFloor& known : kKnown) {
+    if (absl::EqualsIgnoreCase(known.device, device) && known.measure.name == measure.name)
+      return known.value;
+  }
+  return std::nullopt;
+}
+
+std::string Number(double value) { return absl::StrFormat(value < 10 ? "%.3g" : "%.0f", value); }
+
+class Judge {
+ public:
+  Judge(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors)
+      : result_(result), floors_(floors) {
+    for (const v1::PreflightDevice& device : result.devices())
+      most_links_ = std::max(most_links_, device.nvlinks_up());
+  }
+
+  std::vector<std::string> Faults() {
+    if (!result_.error().empty()) faults_.push_back(result_.error());
+    for (const v1::PreflightDevice& device : result_.devices()) {
+      Rates(device);
+      Driver(device);
+    }
+    return std::move(faults_);
+  }
+
+ private:
+  void Rate(const v1::PreflightDevice& device, const Measure& measure, double measured,
+            const std::string& more) {
+    const std::optional<double> floor = FloorOf(device.name(), measure, floors_);
+    // A NaN is below every floor.
+    if (!floor.has_value() || *floor <= 0 || measured / measure.units >= *floor) return;
+    faults_.push_back(absl::StrCat("device ", device.device(), ": ", measure.words, " ",
+                                   Number(measured / measure.units), " ", measure.unit, more, ", floor ",
+                                   Number(*floor)));
+  }
+
+  void Rates(const v1::PreflightDevice& device) {
+    Rate(device, kProduct, device.product_flops(), Slowness(device));
+    Rate(device, kMemory, device.memory_bytes_per_second(), "");
+    if (device.pairs().empty()) return;  // It is alone.
+    Rate(device, kRing, device.ring_bytes_per_second(), "");
+    for (const auto& pair : device.pairs())
+      Rate(device, kPair, pair.bytes_per_second(), absl::StrCat(" with device ", pair.device()));
+  }
+
+  // What goes with a low rate of products.
+  static std::string Slowness(const v1::PreflightDevice& device) {
+    std::string words;
+    if (device.sm_clock_hertz() > 0)
+      absl::StrAppendFormat(&words, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
+    for (const auto& slowdown : device.slowdowns())
+      absl::StrAppendFormat(&words, "%s %s for %.1f s",
+                            words.find("held") == std::string::npos ? " held down by" : ",",
+                            slowdown.reason(), slowdown.seconds());
+    return words;
+  }
+
+  void Driver(const v1::PreflightDevice& device) {
+    const std::string who = absl::StrCat("device ", device.device(), ": ");
+    if (device.uncorrected_ecc_errors() > 0)
+      faults_.push_back(absl::StrCat(who, device.uncorrected_ecc_errors(),
+                                     " uncorrected memory errors since its driver was loaded, at most 0"));
+    const double used = static_cast<double>(device.used_bytes()),
+                 all = static_cast<double>(device.memory_bytes());
+    if (all > 0 && used > kOthersMemory * all)
+      faults_.push_back(absl::StrFormat("%s%.1f GiB of its memory were in use by others, at most %.1f", who,
+                                        used / (1 << 30), kOthersMemory * all / (1 << 30)));
+    if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
+      faults_.push_back(
+          absl::StrCat(who, device.nvlinks_up(), " NVLinks are up, of another device ", most_links_));
+  }
+
+  const v1::PreflightResult& result_;
+  const std::vector<PreflightFloor>& floors_;
+  int most_links_ = 0;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text) {
+  const size_t equals = text.rfind('='), colon = text.rfind(':', equals);
+  PreflightFloor floor;
+  if (equals == absl::string_view::npos || colon == absl::string_view::npos || colon == 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not DEVICE:MEASURE=NUMBER, as \"NVIDIA H200:product_tflops=540\""));
+  floor.device = std::string(absl::StripAsciiWhitespace(text.substr(0, colon)));
+  floor.measure = std::string(absl::StripAsciiWhitespace(text.substr(colon + 1, equals - colon - 1)));
+  const absl::string_view number = absl::StripAsciiWhitespace(text.substr(equals + 1));
+  if (!absl::SimpleAtod(number, &floor.value) || !std::isfinite(floor.value) || floor.value < 0)
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "': '", number, "' is no number from 0 on"));
+  std::vector<std::string> names;
+  for (const Measure& measure : kMeasures) {
+    if (floor.measure == measure.name) return floor;
+    names.push_back(measure.name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "': '", floor.measure, "' is not measured; these are: ", absl::StrJoin(names, ", ")));
+}
+
+std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
+                                      const std::vector<PreflightFloor>& floors) {
+  return Judge(result, floors).Faults();
+}
+
+}  // namespace fsdpd

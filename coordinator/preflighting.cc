@@ -1,0 +1,260 @@
+// Reconciler: nodes are measured before a job meets them (preflights.h). A job that is placed on nodes which
+// were not measured within a day holds its slots there in PREFLIGHT while their agents measure all devices,
+// and is launched once all have passed. A node that has not is cordoned with the number, whoever asked for
+// the measurement and however many nodes are left: it ran there alone, so that nothing but the node, or the
+// floor, can be at fault. Then the job goes back to the queue, and elsewhere.
+//
+// Of a measurement the coordinator keeps nothing on disk but its result. A job that it finds in PREFLIGHT
+// when it starts is queued again; an agent that still measures says so when it attaches, and its word counts.
+//
+// A node is measured while it is idle alone: what runs there would be slowed, and would slow what is
+// measured. So a job that joins others on a node takes it as they did. One whose attempt has failed and that
+// goes on where it was does not wait for the same nodes to be measured again, however old the result is.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/call_limits.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+// What an agent may take beyond the limit, to end what hangs and to say so.
+constexpr absl::Duration kAnswerTime = absl::Seconds(20);
+// An agent that is back without what it measured may bring the result: it says again what was on its way.
+constexpr absl::Duration kResultTime = absl::Seconds(2);
+// Before a job is placed again whose nodes could not be measured.
+constexpr absl::Duration kUnplacedPause = absl::Seconds(1);
+constexpr int kMostFaults = 3;  // In a cordon's reason, and the others' number.
+
+constexpr char kRestarted[] = "the coordinator has restarted; its nodes are found anew";
+
+std::string FaultsText(const v1::NodePreflight& preflight) {
+  const int told = std::min(preflight.faults_size(), kMostFaults);
+  std::string text = absl::StrJoin(preflight.faults().begin(), preflight.faults().begin() + told, "; ");
+  if (told < preflight.faults_size())
+    absl::StrAppend(&text, "; and ", preflight.faults_size() - told, " more");
+  return CutText(text, kMaxReasonBytes - 64);
+}
+
+}  // namespace
+
+bool Reconciler::IsIdle(const std::string& node) const {
+  for (const auto& [ref, facts] : attempts_) {
+    for (const NodePart& part : facts.parts) {
+      if (part.node == node && !part.stopped) return false;
+    }
+  }
+  return true;
+}
+
+bool Reconciler::NeedsPreflight(const std::string& node, const v1::Job& job) const {
+  const auto it = views_.find(node);
+  if (it == views_.end() || !it->second.connected) return false;
+  const v1::Register& info = it->second.info;
+  if (options_.preflight.devices.count(info.device()) == 0 || !info.preflights() || !IsIdle(node))
+    return false;
+  const std::optional<v1::NodePreflight> known = preflights_.Find(node);
+  const bool goes_on = job.attempt() > 0 && job.failure().attempt() == job.attempt();
+  const bool was_there = std::any_of(job.placements().begin(), job.placements().end(),
+                                     [&](const v1::Job::Placement& each) { return each.node() == node; });
+  if (goes_on && was_there && Passed(known, info)) return false;
+  return !Passes(known, info, parts_.clock->Wall());
+}
+
+// Launches the job, or has its nodes measured first.
+absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision) {
+  std::set<std::string> nodes;
+  for (const v1::Job::Placement& placement : decision.placements) {
+    if (NeedsPreflight(placement.node(), live->job)) nodes.insert(placement.node());
+  }
+  if (nodes.empty()) return Launch(live, decision);
+  const std::string reason = absl::StrCat(absl::StrJoin(nodes, ", "), nodes.size() == 1 ? " is" : " are",
+                                          " measured first (preflight); then ", decision.reason);
+  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kPreflight, reason, [&](v1::Job* job) {
+    job->mutable_held()->Assign(decision.placements.begin(), decision.placements.end());
+  }));
+  live->measured = nodes;
+  live->measured_here = true;
+  for (const std::string& node : nodes) Measure(node);
+  return absl::OkStatus();
+}
+
+void Reconciler::Measure(const std::string& node) {
+  if (measurements_.count(node) != 0) return;
+  Measurement& measurement = measurements_[node];
+  // Grows over lives of the coordinator too, as dates do.
+  newest_measurement_ = std::max(newest_measurement_ + 1, absl::ToUnixMicros(parts_.clock->Wall()));
+  measurement.number = newest_measurement_;
+  measurement.until = lease_.now() + options_.preflight.limit + kAnswerTime;
+  v1::CoordinatorMessage message;
+  message.mutable_preflight()->set_number(measurement.number);
+  message.mutable_preflight()->set_limit_ms(absl::ToInt64Milliseconds(options_.preflight.limit));
+  parts_.nodes->Send(node, std::move(message));
+  ShowMeasurements();
+  LogInfo("a node is measured node=%s number=%d", node, measurement.number);
+}
+
+absl::Status Reconciler::Preflight(const std::string& node) {
+  return Decided([this, node]() -> absl::Status {
+    ReadPresence();
+    const auto it = views_.find(node);
+    if (it == views_.end()) return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    const auto not_idle = [&](const std::string& why) {
+      return WrongState("NODE_NOT_IDLE", absl::StrCat("nodes/", node), absl::StrCat(node, " ", why));
+    };
+    if (measurements_.count(node) != 0) return absl::OkStatus();
+    if (!it->second.connected) return not_idle("is away: it cannot be measured now");
+    if (!it->second.info.preflights())
+      return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
+                        absl::StrCat(node, "'s agent is of release ", it->second.info.version(),
+                                     ", which measures nothing"));
+    for (const NodeSlots& slots : SlotsNow()) {
+      if (slots.name == node && !slots.jobs.empty())
+        return not_idle(absl::StrCat("is in use by ", absl::StrJoin(slots.jobs, ", "),
+                                     ": it is measured while it is idle alone"));
+    }
+    Measure(node);
+    return absl::OkStatus();
+  });
+}
+
+void Reconciler::Told(const std::string& node, const v1::PreflightResult& result) {
+  events_.Push([this, node, result] { TakePreflight(node, result); });
+}
+
+// An agent says again what may have been lost with its stream: the same result may come twice.
+void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResult& result) {
+  const auto running = measurements_.find(node);
+  const bool awaited = running != measurements_.end() &&
+                       (running->second.number == 0 || running->second.number == result.number());
+  const std::optional<v1::NodePreflight> known = preflights_.Find(node);
+  if (!awaited && known.has_value() && known->result().number() >= result.number()) return;
+  if (awaited) measurements_.erase(running);
+  if (!result.refused().empty())
+    return LogWarning("a node could not be measured node=%s: %s", node, result.refused());
+  const auto view = views_.find(node);
+  v1::NodePreflight preflight;
+  *preflight.mutable_result() = result;
+  preflight.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+  if (view != views_.end()) preflight.set_device(view->second.info.device());
+  if (view != views_.end()) preflight.set_slots(view->second.info.slots());
+  for (std::string& fault : MissedFloors(result, options_.preflight.floors))
+    preflight.add_faults(std::move(fault));
+  preflights_.Set(node, preflight);
+  LogInfo("a node was measured node=%s seconds=%.1f faults=%d", node, result.seconds(),
+          preflight.faults_size());
+  if (preflight.faults().empty() || cordons_.Find(node).has_value()) return;
+  v1::Cordon cordon;
+  cordon.set_reason(absl::StrCat("preflight: ", FaultsText(preflight)));
+  cordon.set_unix_nanos(preflight.unix_nanos());
+  cordon.set_automatic(true);
+  cordons_.SetAnyway(node, cordon);
+  LogWarning("a node is cordoned node=%s reason=%s", node, cordon.reason());
+}
+
+// The agent has registered, and measures (`still`) or does not.
+void Reconciler::TakeMeasuring(const std::string& node, bool still) {
+  const auto it = measurements_.find(node);
+  if (still && it == measurements_.end())  // That an earlier life of the coordinator has asked for.
+    measurements_[node].until = lease_.now() + options_.preflight.limit + kAnswerTime;
+  if (!still && it != measurements_.end()) it->second.lost_at = lease_.now() + kResultTime;
+}
+
+// An agent that does not end what hangs within its limit has a device that the kernel does not let go.
+void Reconciler::TendMeasurements() {
+  std::vector<std::pair<std::string, v1::PreflightResult>> overdue;
+  for (auto it = measurements_.begin(); it != measurements_.end();) {
+    const auto& [node, measurement] = *it;
+    const Presence presence = PresenceAt(node);
+    const bool late = lease_.now() >= measurement.until && presence == Presence::kConnected;
+    if (late) {
+      v1::PreflightResult result;
+      result.set_number(measurement.number);
+      result.set_error(
+          absl::StrCat("nothing came of it within ",
+                       HumanSeconds(absl::ToDoubleSeconds(options_.preflight.limit + kAnswerTime))));
+      overdue.emplace_back(node, std::move(result));
+      ++it;
+      continue;
+    }
+    const bool lost = presence == Presence::kLost || lease_.now() >= measurement.lost_at;
+    it = lost ? measurements_.erase(it) : std::next(it);
+  }
+  for (const auto& [node, result] : overdue) TakePreflight(node, result);
+  ShowMeasurements();
+}
+
+void Reconciler::ShowMeasurements() {
+  std::set<std::string> running;
+  for (const auto& [node, measurement] : measurements_) running.insert(node);
+  preflights_.SetRunning(std::move(running));
+}
+
+// Why the job's nodes are not for it after all; "" while that is open, and once all have passed.
+std::string Reconciler::WhyUnplaced(LiveJob* live) {
+  for (const v1::Job::Placement& placement : live->job.held()) {
+    const std::string& node = placement.node();
+    if (const auto cordon = cordons_.Find(node))
+      return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", cordon->reason());
+    const auto view = views_.find(node);
+    if (view == views_.end() || view->second.left || PresenceAt(node) == Presence::kLost)
+      return absl::StrCat(node, " went away before the job was launched");
+    if (live->measured.count(node) == 0 || measurements_.count(node) != 0) continue;
+    if (!Passes(preflights_.Find(node), view->second.info, parts_.clock->Wall()))
+      return absl::StrCat(node, " could not be measured");
+    live->measured.erase(node);
+  }
+  return "";
+}
+
+void Reconciler::TendPreflights() {
+  TendMeasurements();
+  for (auto& [id, live] : jobs_) {
+    if (live.job.state() != v1::JOB_STATE_PREFLIGHT) continue;
+    const bool known = live.measured_here;
+    const std::string why = known ? WhyUnplaced(&live) : std::string(kRestarted);
+    if (!why.empty()) {
+      if (Commit(&live, JobEvent::kUnplace, why).ok() && known)
+        live.not_before = lease_.now() + kUnplacedPause;
+      continue;
+    }
+    if (!live.measured.empty()) continue;
+    PlaceDecision decision;
+    decision.placements.assign(live.job.held().begin(), live.job.held().end());
+    decision.reason = "its nodes have passed their preflight";
+    // What cannot be stored is tried again in the next tick.
+    Launch(&live, decision).IgnoreError();
+  }
+}
+
+// In use: by what measures a node, which takes all of it, and by jobs that wait for that.
+void Reconciler::HoldForPreflights(std::vector<NodeSlots>* slots) const {
+  for (NodeSlots& node : *slots) {
+    if (measurements_.count(node.name) == 0) continue;
+    node.free_devices.clear();
+    node.jobs.push_back("its preflight");
+  }
+  for (const auto& [id, live] : jobs_) {
+    for (const v1::Job::Placement& held : live.job.held()) {
+      for (NodeSlots& node : *slots) {
+        if (node.name != held.node()) continue;
+        node.jobs.push_back(id);
+        for (const int device : held.devices())
+          node.free_devices.erase(std::remove(node.free_devices.begin(), node.free_devices.end(), device),
+                                  node.free_devices.end());
+      }
+    }
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,60 @@
+#include "coordinator/preflights.h"
+
+#include <utility>
+
+namespace fsdpd {
+
+void Preflights::Load(const v1::ListNodesResponse& nodes) {
+  MutexLock lock(&mutex_);
+  for (const v1::Node& node : nodes.nodes()) {
+    if (node.has_preflight()) results_[node.name()] = node.preflight();
+  }
+}
+
+void Preflights::Set(const std::string& node, v1::NodePreflight preflight) {
+  MutexLock lock(&mutex_);
+  results_[node] = std::move(preflight);
+}
+
+void Preflights::Accept(const std::string& node) {
+  MutexLock lock(&mutex_);
+  const auto it = results_.find(node);
+  if (it != results_.end() && !it->second.faults().empty()) it->second.set_accepted(true);
+}
+
+void Preflights::Forget(const std::string& node) {
+  MutexLock lock(&mutex_);
+  results_.erase(node);
+}
+
+void Preflights::SetRunning(std::set<std::string> nodes) {
+  MutexLock lock(&mutex_);
+  running_ = std::move(nodes);
+}
+
+std::optional<v1::NodePreflight> Preflights::Find(const std::string& node) const {
+  MutexLock lock(&mutex_);
+  const auto it = results_.find(node);
+  return it == results_.end() ? std::nullopt : std::optional(it->second);
+}
+
+void Preflights::MarkIn(v1::Node* node) const {
+  MutexLock lock(&mutex_);
+  const auto it = results_.find(node->name());
+  if (it != results_.end()) *node->mutable_preflight() = it->second;
+  node->set_in_preflight(running_.count(node->name()) != 0);
+}
+
+bool Passed(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info) {
+  return preflight.has_value() && (preflight->faults().empty() || preflight->accepted()) &&
+         preflight->device() == info.device() && preflight->slots() == info.slots();
+}
+
+bool Passes(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info, absl::Time now) {
+  // Somebody may have set the date back since.
+  const absl::Duration age =
+      preflight.has_value() ? now - absl::FromUnixNanos(preflight->unix_nanos()) : absl::InfiniteDuration();
+  return Passed(preflight, info) && absl::AbsDuration(age) < kPreflightCounts;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,71 @@
+#include "coordinator/preflights.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::Register Node(int slots = 8, v1::Device device = v1::DEVICE_CUDA) {
+  v1::Register info;
+  info.set_node("n");
+  info.set_device(device);
+  info.set_slots(slots);
+  return info;
+}
+
+v1::NodePreflight ResultAt(absl::Time time) {
+  v1::NodePreflight preflight;
+  preflight.set_unix_nanos(absl::ToUnixNanos(time));
+  preflight.set_device(v1::DEVICE_CUDA);
+  preflight.set_slots(8);
+  return preflight;
+}
+
+const absl::Time kNow = absl::FromUnixSeconds(1'790'000'000);
+
+TEST(Preflights, AResultCountsForADayAndForTheNodeThatWasMeasured) {
+  EXPECT_FALSE(Passes(std::nullopt, Node(), kNow));
+  EXPECT_TRUE(Passes(ResultAt(kNow - absl::Hours(23)), Node(), kNow));
+  EXPECT_FALSE(Passes(ResultAt(kNow - absl::Hours(24)), Node(), kNow));
+  EXPECT_TRUE(Passed(ResultAt(kNow - absl::Hours(240)), Node()));
+  EXPECT_FALSE(Passes(ResultAt(kNow), Node(7), kNow)) << "a card is gone";
+  EXPECT_FALSE(Passes(ResultAt(kNow), Node(8, v1::DEVICE_CPU), kNow));
+  EXPECT_FALSE(Passes(ResultAt(kNow + absl::Hours(48)), Node(), kNow)) << "the date was set back";
+}
+
+TEST(Preflights, OneWithFaultsCountsOnceSomebodyHasAcceptedIt) {
+  Preflights preflights;
+  v1::NodePreflight slow = ResultAt(kNow);
+  slow.add_faults("device 0: product rate 402 TFLOP/s, floor 540");
+  preflights.Set("n", slow);
+  EXPECT_FALSE(Passes(preflights.Find("n"), Node(), kNow));
+  preflights.Accept("n");
+  EXPECT_TRUE(Passes(preflights.Find("n"), Node(), kNow));
+  preflights.Set("n", slow);
+  EXPECT_FALSE(Passes(preflights.Find("n"), Node(), kNow)) << "measured anew";
+  preflights.Set("n", ResultAt(kNow));
+  preflights.Accept("n");
+  EXPECT_FALSE(preflights.Find("n")->accepted()) << "there was nothing to accept";
+}
+
+TEST(Preflights, ResultsAreInWhatIsStoredOfNodesAndComeBackFromThere) {
+  Preflights before;
+  before.Set("n", ResultAt(kNow));
+  before.SetRunning({"m"});
+  v1::ListNodesResponse stored;
+  for (const char* name : {"n", "m"}) {
+    stored.add_nodes()->set_name(name);
+    before.MarkIn(stored.mutable_nodes(stored.nodes_size() - 1));
+  }
+  EXPECT_FALSE(stored.nodes(0).in_preflight());
+  EXPECT_TRUE(stored.nodes(1).in_preflight());
+  Preflights after;
+  after.Load(stored);
+  EXPECT_EQ(after.Find("n")->slots(), 8);
+  EXPECT_FALSE(after.Find("m").has_value());
+  after.Forget("n");
+  EXPECT_FALSE(after.Find("n").has_value());
+}
+
+}  // namespace
+}  // namespace fsdpd

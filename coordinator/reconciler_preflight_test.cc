@@ -1,0 +1,302 @@
+// Nodes that are measured before a job meets them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReconcilerPreflightTest : public ReconcilerCase {
+ protected:
+  void SetUp() override {
+    options_.preflight.devices = {v1::DEVICE_CPU};
+    options_.preflight.floors = {{"cpu", "product_tflops", 0.5}};
+    ReconcilerCase::SetUp();
+  }
+
+  // Orders that a node was given, and launches beside them.
+  struct Orders {
+    std::vector<v1::PreflightOrder> preflights;
+    std::vector<v1::Launch> launches;
+  };
+  Orders OrdersTo(const std::string& node) {
+    Orders orders;
+    for (const v1::CoordinatorMessage& message : Sent(node)) {
+      if (message.has_preflight()) orders.preflights.push_back(message.preflight());
+      if (message.has_launch()) orders.launches.push_back(message.launch());
+    }
+    if (!orders.preflights.empty()) numbers_[node] = orders.preflights.back().number();
+    return orders;
+  }
+
+  // The node's agent answers the newest order.
+  void Answer(const std::string& node, double tflops, const std::string& error = "",
+              const std::string& refused = "") {
+    OrdersTo(node);
+    v1::PreflightResult result;
+    result.set_number(numbers_[node]);
+    result.set_error(error);
+    result.set_refused(refused);
+    if (error.empty() && refused.empty()) {
+      result.add_devices()->set_name("cpu");
+      result.mutable_devices(0)->set_product_flops(tflops * 1e12);
+    }
+    reconciler_->Told(node, result);
+    reconciler_->RunOnce();
+  }
+  // All that ran there ends, and is gone.
+  void End(const std::string& node, const std::string& id, int code, int attempt = 1) {
+    Exit(node, id, 0, code, attempt);
+    Advance(absl::Seconds(1));
+    Stopped(node, id, attempt);
+  }
+  std::string CordonOf(const std::string& node) {
+    const auto cordon = reconciler_->cordons().Find(node);
+    return cordon.has_value() ? cordon->reason() : "";
+  }
+
+  std::map<std::string, int64_t> numbers_;
+};
+
+TEST_F(ReconcilerPreflightTest, AJobIsLaunchedOnceAllItsNodesHavePassed) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("a, b are measured first (preflight)"));
+  EXPECT_EQ(Job("j").held_size(), 2);
+  EXPECT_EQ(Job("j").attempt(), 0);
+  Orders orders = OrdersTo("a");
+  EXPECT_TRUE(orders.launches.empty());
+  ASSERT_EQ(orders.preflights.size(), 1u);
+  EXPECT_EQ(orders.preflights[0].limit_ms(), 120000);
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Answer("b", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 1);
+  EXPECT_EQ(Job("j").held_size(), 0);
+  EXPECT_EQ(Job("j").placements_size(), 2);
+  EXPECT_EQ(OrdersTo("a").launches.size(), 1u);
+  EXPECT_EQ(OrdersTo("b").launches.size(), 1u);
+}
+
+TEST_F(ReconcilerPreflightTest, AResultCountsForADayAlsoForTheNextLifeOfTheCoordinator) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 1);
+  End("a", "j", 0);
+  Advance(absl::Seconds(2));  // Nodes are stored.
+  Restart();
+  Attach("a", 1);
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+  End("a", "k", 0);
+  StandStill(absl::Hours(24));
+  Advance(absl::Seconds(1));
+  Submit("l", 1, 1);
+  EXPECT_EQ(StateOf("l"), v1::JOB_STATE_PREFLIGHT);
+}
+
+TEST_F(ReconcilerPreflightTest, ANodeThatIsTooSlowIsCordonedWithItsNumberAndTheJobGoesElsewhere) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 1, 1);
+  ASSERT_EQ(Job("j").held(0).node(), "a");
+  Answer("a", 0.4);
+  EXPECT_EQ(CordonOf("a"), "preflight: device 0: product rate 0.4 TFLOP/s, floor 0.5");
+  EXPECT_TRUE(reconciler_->cordons().Find("a")->automatic());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(2));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  EXPECT_EQ(Job("j").held(0).node(), "b");
+  Answer("b", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, WithNoOtherNodeTheJobWaitsAndSaysTheNumberUntilSomebodyAcceptsIt) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0.4);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("product rate 0.4 TFLOP/s, floor 0.5"));
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "what is known and accepted is not measured again";
+}
+
+TEST_F(ReconcilerPreflightTest, AMeasurementThatFailsCordonsAndOneThatCouldNotBeginDoesNot) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0, "", "launch refused: 1 rank needs as many slots, and 0 of 1 are free");
+  EXPECT_EQ(CordonOf("a"), "");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("a could not be measured"));
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Answer("a", 0, "device 0 was not done after 2 m 00 s");
+  EXPECT_EQ(CordonOf("a"), "preflight: device 0 was not done after 2 m 00 s");
+}
+
+TEST_F(ReconcilerPreflightTest, AnAgentThatDoesNotAnswerHasFailedAndOneThatIsLostHasNot) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1);
+  Advance(absl::Minutes(2) + absl::Seconds(10));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Seconds(11));
+  EXPECT_THAT(CordonOf("a"), HasSubstr("nothing came of it within 2 m 20 s"));
+  EXPECT_EQ(CordonOf("b"), "");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(ReconcilerPreflightTest, ANodeThatGoesAwayGivesTheJobBackToTheQueue) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Attach("a", 1);
+  Advance(absl::Seconds(2));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, AnAgentThatIsBackMeasuresOnOrHasLostIt) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  OrdersTo("a");
+  Detach("a");
+  Attach("a", 1, {{"preflight", 77}});
+  Advance(absl::Seconds(5));
+  EXPECT_TRUE(StopsSent("a").empty()) << "it is nobody's attempt, and goes on";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Detach("a");
+  Attach("a", 1);  // Another agent of its name, with nothing.
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "from the beginning";
+}
+
+TEST_F(ReconcilerPreflightTest, ACoordinatorThatRestartsMeanwhileQueuesTheJobAndTakesTheResult) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  OrdersTo("a");
+  Restart();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Attach("a", 1, {{"preflight", 77}});
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(20));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("held by its preflight"));
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_TRUE(OrdersTo("a").preflights.empty());
+}
+
+TEST_F(ReconcilerPreflightTest, ACancelAndAPauseHoldAtOnceAndTheNodeIsMeasuredToTheEnd) {
+  Attach("a", 2);
+  Submit("j", 1, 1);
+  OrdersTo("a");
+  ASSERT_TRUE(Pause("j").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").held_size(), 0);
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(Cancel("k").ok());
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_CANCELLED);
+  EXPECT_TRUE(StopsSent("a").empty());
+  Answer("a", 1);
+  ASSERT_TRUE(Resume("j").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "with what was measured meanwhile";
+  Submit("l", 1, 1);
+  EXPECT_EQ(StateOf("l"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, CancelInPreflightEndsTheJobWithoutAnAttempt) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  ASSERT_TRUE(Cancel("j").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Job("j").attempt(), 0);
+}
+
+TEST_F(ReconcilerPreflightTest, SlotsOfANodeThatIsMeasuredAreNobodysAndThoseOfAJobThatWaitsForItAreIts) {
+  Attach("a", 2);
+  Attach("b", 2);
+  Submit("j", 2, 1);
+  Submit("k", 1, 2);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("k").reason(), HasSubstr("held by its preflight, j"));
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED) << "one slot of a is held for j";
+  Submit("l", 1, 1);
+  Answer("b", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, ARestartInPlaceAndAJobThatJoinsOthersWaitForNoMeasurement) {
+  Attach("a", 2);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Answer("a", 1);
+  StandStill(absl::Hours(25));
+  Advance(absl::Seconds(1));
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "j runs there";
+  ASSERT_TRUE(Cancel("k").ok());
+  Exit("a", "k", 0, 143);
+  Stopped("a", "k");
+  Exit("a", "j", 0, 1);
+  Advance(absl::Seconds(1));
+  Stopped("a", "j");
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+}
+
+TEST_F(ReconcilerPreflightTest, APersonMayAskForItWhileTheNodeIsIdle) {
+  EXPECT_TRUE(absl::IsNotFound(reconciler_->Preflight("a")));
+  Attach("a", 1);
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  EXPECT_EQ(OrdersTo("a").preflights.size(), 1u);
+  v1::Node shown;
+  shown.set_name("a");
+  reconciler_->preflights().MarkIn(&shown);
+  EXPECT_TRUE(shown.in_preflight());
+  Answer("a", 0.1);
+  reconciler_->preflights().MarkIn(&shown);
+  EXPECT_FALSE(shown.in_preflight());
+  EXPECT_EQ(shown.preflight().faults_size(), 1);
+  EXPECT_NE(CordonOf("a"), "");
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  Submit("j", 1, 1);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_THAT(std::string(reconciler_->Preflight("a").message()), HasSubstr("a is in use by j"));
+  agents_measure_ = false;
+  Attach("old", 1);
+  EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("measures nothing"));
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "what cannot be asked for is not waited for";
+}
+
+TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0.4);
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  Answer("a", 0.4);
+  EXPECT_EQ(CordonOf("a"), "");
+}
+
+}  // namespace
+}  // namespace fsdpd
