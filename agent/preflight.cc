@@ -12,13 +12,6 @@
 #include "base/text.h"
 
 namespace fsdpd {
-namespace {
-
-// What numbers attempts of different lives of the agent, whose folders of logs are side by side.
-constexpr absl::Time kFirstAttempt = absl::FromUnixSeconds(1'700'000'000);
-
-}  // namespace
-
 int Preflight::Ranks() const {
   return options_.device == v1::DEVICE_CPU ? std::min(options_.slots, kMostCpuRanks) : options_.slots;
 }
@@ -43,9 +36,7 @@ void Preflight::Begin(const v1::PreflightOrder& order) {
   running_ = true;
   begun_ = clock_->Now();
   limit_ = limit;
-  const int64_t number = absl::ToInt64Seconds(clock_->Wall() - kFirstAttempt);
-  attempt_.attempt =
-      std::max(attempt_.attempt + 1, static_cast<int>(std::clamp<int64_t>(number, 1, 1 << 30)));
+  ++attempt_.attempt;  // From 1 in each life of the agent: logs of another one's are written on.
   for (int device = 0; device < Ranks() && gpus_ != nullptr; ++device)
     gpus_->Describe(device, &described_[device]);
   LogInfo("the node is measured number=%d ranks=%d", order.number(), Ranks());

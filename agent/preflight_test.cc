@@ -90,6 +90,9 @@ TEST_F(PreflightTest, ADeviceThatHangsIsNamedWhenTheTimeIsOver) {
   Begin(1);
   forwarder_.Await("measured 0");
   forwarder_.Await("measured 2");
+  ASSERT_EQ(supervisor_->Hosted().size(), 1u);
+  // A large number would have the coordinator refuse the registration.
+  EXPECT_EQ(supervisor_->Hosted()[0].attempt(), 1);
   Begin(2);  // Takes over.
   Pass(absl::Seconds(62));
   const v1::PreflightResult result = Await(1);

@@ -65,8 +65,9 @@ def _port(address):
 
 
 class Cluster:
-    def __init__(self, folder, agents=2, slots=2, start=True, security=None):
+    def __init__(self, folder, agents=2, slots=2, start=True, security=None, coordinator_flags=()):
         """`security` (harness.security): who asks and answers by TLS and tokens; without it nobody asks."""
+        self.coordinator_flags = coordinator_flags
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
@@ -158,7 +159,7 @@ class Cluster:
         self.coordinator = Daemon("coordinator", [
             program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
             "--state-dir", self.state_dir, "--port-file", port_file,
-            *(self.security.coordinator_flags() if self.security else ["--insecure"])],
+            *(self.security.coordinator_flags() if self.security else ["--insecure"]), *self.coordinator_flags],
             self.folder / "coordinator.log", self.mark)
         if expect_serving:
             self.address = self._read_port_file(self.coordinator, port_file)
