@@ -80,6 +80,12 @@ def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
     client.wait(job_id)
 
 
+def test_a_node_is_measured(client, shared):
+    shared.wait_idle()
+    assert client.preflight("node-0").in_preflight
+    wait_until("it has a result", lambda: client.nodes()[0].preflight.result.devices and not client.nodes()[0].in_preflight)
+
+
 def test_a_node_is_cordoned_and_opened(client):
     assert client.cordon("node-0", reason="a fan").cordon.reason == "a fan"
     assert client.nodes()[0].HasField("cordon")
