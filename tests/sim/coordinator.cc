@@ -22,10 +22,13 @@ Plan PlanOnce(const v1::JobSpec& spec, int64_t budget, const std::vector<std::st
   return it->second;
 }
 
-ReconcilerOptions OptionsWith(absl::Duration tick) {
+ReconcilerOptions OptionsWith(absl::Duration tick, bool measures) {
   ReconcilerOptions options;
   options.tick = tick;
   options.own_thread = false;
+  if (measures) options.preflight.devices = {v1::DEVICE_CPU};
+  options.preflight.limit = absl::Seconds(40);
+  options.preflight.floors = {{"cpu", "product_tflops", 1}};
   return options;
 }
 
@@ -38,7 +41,7 @@ struct CoordinatorLife {
         nodes(store->generation(), &owner->clock_),
         logs(&nodes),
         admission([this] { return IdleSlots(nodes.Snapshot()); }, PlanOnce),
-        reconciler(OptionsWith(owner->tick_),
+        reconciler(OptionsWith(owner->tick_, owner->measures_),
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
                     [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &owner->clock_,
@@ -61,6 +64,7 @@ Coordinator::Coordinator(World* world, Referee* referee, std::string state_dir)
       referee_(referee),
       state_dir_(std::move(state_dir)),
       tick_(absl::Milliseconds(100 * (1 + world->dice.Below(3)))),
+      measures_(world->dice.OneIn(2)),
       clock_(world),
       disk_(world) {}
 

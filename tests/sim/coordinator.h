@@ -52,6 +52,7 @@ class Coordinator {
   Referee* const referee_;
   const std::string state_dir_;
   const absl::Duration tick_;
+  const bool measures_;  // Nodes, before a job meets them.
   MachineClock clock_;
   FaultyDisk disk_;
   absl::Time still_until_ = absl::InfinitePast();

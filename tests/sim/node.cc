@@ -9,6 +9,7 @@
 #include "agent/agent_flow.h"
 #include "agent/attachment.h"
 #include "agent/backoff.h"
+#include "agent/preflight.h"
 #include "base/check.h"
 #include "tests/sim/coordinator.h"
 
@@ -88,6 +89,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
   Attachment attachment;
   Backoff backoff;
   std::unique_ptr<RankSupervisor> supervisor;
+  std::unique_ptr<Preflight> preflight;
   std::shared_ptr<Stream> stream;
   std::deque<v1::CoordinatorMessage> orders;  // What waits for room, and what came after it.
   absl::Time next_turn = absl::InfiniteFuture();
@@ -110,6 +112,7 @@ AgentFlow::Options FlowOptions(AgentLife* life, const std::string& node, const s
     info.set_slots(slots);
     info.set_memory_bytes_per_slot(int64_t{16} << 30);
     info.set_instance(absl::StrCat(node, "/", number));
+    info.set_preflights(true);
     return info;
   };
   options.refused = [life](const absl::Status&) { life->leaves = true; };
@@ -306,7 +309,15 @@ void Node::Start() {
     });
   };
   life->supervisor = std::make_unique<RankSupervisor>(std::move(options), &life->logs, &life->flow, &clock_);
+  life->preflight = std::make_unique<Preflight>(Preflight::Options{v1::DEVICE_CPU, slots_},
+                                                life->supervisor.get(), /*gpus=*/nullptr, &clock_,
+                                                [alive = life.get()](v1::PreflightResult result) {
+                                                  v1::AgentMessage message;
+                                                  *message.mutable_preflight() = std::move(result);
+                                                  alive->SendLifecycle(std::move(message));
+                                                });
   AgentFlow::Parts parts;
+  parts.preflight = life->preflight.get();
   parts.link = life.get();
   parts.supervisor = life->supervisor.get();
   parts.metrics = &life->metrics;

@@ -16,6 +16,7 @@ namespace fsdpd::sim {
 namespace {
 
 constexpr absl::Duration kLockPatience = absl::Minutes(3);
+constexpr double kSoundFlops = 2e12, kSlowFlops = 0.5e12;
 
 class SimulatedBody : public RankBody {
  public:
@@ -95,7 +96,8 @@ void RankLife::Take(const v1::AgentToRank& message) {
       launched_ = true;
       world_->Tell("rank begins ", ToString(id_), " node=", node_, " device=", launch_.device());
       ranks_->begun_(*this);
-      return Later(absl::Milliseconds(50), absl::Seconds(2), [](RankLife* self) { self->Begin(); });
+      return Later(absl::Milliseconds(50), absl::Seconds(2),
+                   [](RankLife* self) { self->launch_.preflight() ? self->Measure() : self->Begin(); });
     case v1::AgentToRank::kStoreValue:
       awaited_.erase(message.store_value().request());
       if (phase_ == Phase::kMeeting && awaited_.empty()) Started();
@@ -135,6 +137,16 @@ void RankLife::Begin() {
     Later(absl::Seconds(1), absl::Seconds(30), [](RankLife* self) { self->Signal(SIGSTOP); });
   asked_for_lock_ = world_->now();
   LockFolder();
+}
+
+// Of a sound device mostly.
+void RankLife::Measure() {
+  v1::RankToAgent message;
+  message.mutable_measured()->set_device(launch_.device());
+  message.mutable_measured()->set_name("cpu");
+  message.mutable_measured()->set_product_flops(world_->dice.OneIn(20) ? kSlowFlops : kSoundFlops);
+  Say(message);
+  End(0, 0, "");
 }
 
 void RankLife::LockFolder() {

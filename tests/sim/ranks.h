@@ -51,6 +51,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   void Later(absl::Duration least, absl::Duration most, std::function<void(RankLife*)> what);
   void Take(const v1::AgentToRank& message);
   void Begin();
+  void Measure();
   void LockFolder();
   void Meet();
   void Started();

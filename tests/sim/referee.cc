@@ -23,7 +23,10 @@ bool Ended(v1::JobState state) {
 const std::map<v1::JobState, std::set<v1::JobState>>& Edges() {
   static const auto& edges = *new std::map<v1::JobState, std::set<v1::JobState>>{
       {v1::JOB_STATE_QUEUED,
-       {v1::JOB_STATE_STARTING, v1::JOB_STATE_CANCELLED, v1::JOB_STATE_FAILED, v1::JOB_STATE_PAUSED}},
+       {v1::JOB_STATE_STARTING, v1::JOB_STATE_PREFLIGHT, v1::JOB_STATE_CANCELLED, v1::JOB_STATE_FAILED,
+        v1::JOB_STATE_PAUSED}},
+      {v1::JOB_STATE_PREFLIGHT,
+       {v1::JOB_STATE_STARTING, v1::JOB_STATE_QUEUED, v1::JOB_STATE_CANCELLED, v1::JOB_STATE_PAUSED}},
       {v1::JOB_STATE_STARTING,
        {v1::JOB_STATE_RUNNING, v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_STOPPING, v1::JOB_STATE_CANCELLING,
         v1::JOB_STATE_PAUSING}},
@@ -214,7 +217,9 @@ void Referee::CheckEnd(const v1::Job& job) {
 
 void Referee::Begun(const RankLife& rank) {
   const RankId id = rank.id();
-  if (!begun_.insert({id.of, id.rank}).second)
+  // Each node numbers its own measurements.
+  const bool measures = IsPreflight(id.of);
+  if (!measures && !begun_.insert({id.of, id.rank}).second)
     world_->Violate(absl::StrCat(ToString(id), " begins for a second time"));
   int on_node = 0;
   for (const auto& other : ranks_->Alive()) {
@@ -223,7 +228,8 @@ void Referee::Begun(const RankLife& rank) {
     if (other->node() == rank.node() && other->device() == rank.device())
       world_->Violate(absl::StrCat("two ranks have device ", rank.device(), " of ", rank.node(), ": ",
                                    ToString(id), ", ", ToString(other->id())));
-    if (other->id().of.job_id != id.of.job_id || other->id().of.attempt == id.of.attempt) continue;
+    if (measures || other->id().of.job_id != id.of.job_id || other->id().of.attempt == id.of.attempt)
+      continue;
     const RankLife& older = other->id().of < id.of ? *other : rank;
     const AttemptId newer = other->id().of < id.of ? id.of : other->id().of;
     if (silent_at_launch_[newer].count(older.node()) == 0)
