@@ -68,15 +68,35 @@ type Submission struct {
 	RequestID string       // Finds the same job again.
 }
 
-// Submit queues a job. With the same requestID (at most 64 characters; empty: a new one) and spec it is the same job,
-// however often and from wherever it is submitted.
+// SubmitOptions say of a job what is not its spec's.
+type SubmitOptions struct {
+	After       []string // Ids of jobs that have to succeed first.
+	Preemptible bool     // It may be told to save and leave for others.
+	Project     string   // Empty: that of the token.
+}
+
+// Submit queues a job. With the same requestID (at most 64 characters; empty: a new one), spec and options it is the
+// same job, however often and from wherever it is submitted.
 func (c *Client) Submit(ctx context.Context, spec *api.JobSpec, requestID string) (*Submission, error) {
+	return c.SubmitWith(ctx, spec, requestID, SubmitOptions{})
+}
+
+// SubmitWith is Submit with options.
+func (c *Client) SubmitWith(
+	ctx context.Context, spec *api.JobSpec, requestID string, options SubmitOptions,
+) (*Submission, error) {
 	if requestID == "" {
 		var random [16]byte
 		rand.Read(random[:]) // Never fails.
 		requestID = hex.EncodeToString(random[:])
 	}
-	response, err := call(ctx, "SubmitJob", c.stub.SubmitJob, &api.SubmitJobRequest{Spec: spec, RequestId: requestID})
+	response, err := call(ctx, "SubmitJob", c.stub.SubmitJob, &api.SubmitJobRequest{
+		Spec:        spec,
+		RequestId:   requestID,
+		After:       options.After,
+		Preemptible: options.Preemptible,
+		Project:     options.Project,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -101,10 +121,21 @@ func (c *Client) Get(ctx context.Context, id string) (*api.Job, error) {
 	return response.GetJob(), err
 }
 
-// Jobs are all, newest first; of all states where none is named. An error is the last that comes.
+// Jobs are those of the token's project, or all for a token without one, newest first; of all states where none is
+// named. An error is the last that comes.
 func (c *Client) Jobs(ctx context.Context, states ...api.JobState) iter.Seq2[*api.Job, error] {
+	return c.list(ctx, &api.ListJobsRequest{States: states})
+}
+
+// JobsOf is Jobs of one project, whoever asks; empty: of all.
+func (c *Client) JobsOf(ctx context.Context, project string, states ...api.JobState) iter.Seq2[*api.Job, error] {
+	return c.list(ctx, &api.ListJobsRequest{States: states, Project: project, AllProjects: project == ""})
+}
+
+func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Seq2[*api.Job, error] {
 	return func(yield func(*api.Job, error) bool) {
-		request := &api.ListJobsRequest{PageSize: pageSize, States: states}
+		request.PageSize = pageSize
+		request.PageToken = ""
 		for {
 			page, err := call(ctx, "ListJobs", c.stub.ListJobs, request)
 			if err != nil {

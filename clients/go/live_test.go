@@ -62,7 +62,20 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 	if id := submission.Job.GetId(); again.Job.GetId() != id {
 		t.Errorf("%s was submitted again as %s", id, again.Job.GetId())
 	}
-	job := must[*api.Job](t)(client.Wait(ctx, submission.Job.GetId(), nil))
+	id := submission.Job.GetId()
+	next := must[*Submission](t)(client.SubmitWith(ctx, small(2), "", SubmitOptions{After: []string{id}, Project: "go"}))
+	job := must[*api.Job](t)(client.Wait(ctx, id, nil))
+	must[*api.Job](t)(client.Wait(ctx, next.Job.GetId(), nil))
+	ofProject := 0
+	for of, err := range client.JobsOf(ctx, "go") {
+		if err != nil || of.GetId() != next.Job.GetId() {
+			t.Errorf("%v is not the one job of its project: %v", of, err)
+		}
+		ofProject++
+	}
+	if ofProject != 1 {
+		t.Errorf("%d jobs of the project", ofProject)
+	}
 	if job.GetState() != api.JobState_JOB_STATE_SUCCEEDED {
 		t.Errorf("ended as %v: %s", job.GetState(), job.GetReason())
 	}

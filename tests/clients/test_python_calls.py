@@ -33,6 +33,9 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
     def SubmitJob(self, request, context):
         return self._answer(request, context, api.SubmitJobResponse(job=api.Job(id="one")))
 
+    def ListJobs(self, request, context):
+        return self._answer(request, context, api.ListJobsResponse())
+
     def DeleteJob(self, request, context):
         return self._answer(request, context, api.DeleteJobResponse())
 
@@ -59,6 +62,16 @@ def test_a_submit_is_repeated_as_the_same_request(server):
     assert submission.job.id == "one" and len(server.heard) == 4
     assert {request.request_id for request in server.heard} == {submission.request_id}
     assert server.client.submit(small()).request_id != submission.request_id
+
+
+def test_what_is_said_beside_the_spec_is_asked_for(server):
+    server.client.submit(small(), after=["one", "two"], preemptible=True, project="vision")
+    assert not list(server.client.jobs())
+    assert not list(server.client.jobs(project="vision"))
+    assert not list(server.client.jobs(all_projects=True))
+    submit, *lists = server.heard
+    assert (list(submit.after), submit.preemptible, submit.project) == (["one", "two"], True, "vision")
+    assert [(each.project, each.all_projects) for each in lists] == [("", False), ("vision", False), ("", True)]
 
 
 def test_a_delete_is_not_repeated(server):

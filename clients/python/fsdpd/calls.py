@@ -40,10 +40,13 @@ def _node(response: Any) -> api.Node:
     return response.node  # type: ignore[no-any-return]
 
 
-def submit(spec: SpecSource, request_id: str | None) -> Call[Submission]:
+def submit(spec: SpecSource, request_id: str | None, after: Sequence[str], preemptible: bool,
+           project: str) -> Call[Submission]:
     # Made once, so that a call that is repeated finds its own job.
     made = request_id or uuid.uuid4().hex
-    return Call("SubmitJob", api.SubmitJobRequest(spec=read_spec(spec), request_id=made),
+    request = api.SubmitJobRequest(spec=read_spec(spec), request_id=made, after=after, preemptible=preemptible,
+                                   project=project)
+    return Call("SubmitJob", request,
                 lambda response: Submission(response.job, tuple(response.faults), made))
 
 
@@ -64,9 +67,11 @@ def get(job_id: str) -> Call[api.Job]:
     return Call("GetJob", api.GetJobRequest(id=job_id), _job)
 
 
-def jobs(states: Iterable[api.JobState], page_token: str) -> Call[api.ListJobsResponse]:
-    return Call("ListJobs", api.ListJobsRequest(page_size=PAGE, page_token=page_token, states=states),
-                lambda response: response)
+def jobs(states: Iterable[api.JobState], page_token: str, project: str,
+         all_projects: bool) -> Call[api.ListJobsResponse]:
+    request = api.ListJobsRequest(page_size=PAGE, page_token=page_token, states=states, project=project,
+                                  all_projects=all_projects)
+    return Call("ListJobs", request, lambda response: response)
 
 
 def cancel(job_id: str, reason: str, grace_s: int | None) -> Call[api.Job]:

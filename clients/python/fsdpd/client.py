@@ -65,10 +65,12 @@ class Client:
 
     # --- specs
 
-    def submit(self, spec: SpecSource, *, request_id: str | None = None, timeout_s: float | None = None) -> Submission:
-        """Queues a job. With the same `request_id` (at most 64 characters; default: a new one) and spec it is the same
-        job, however often and from wherever it is submitted."""
-        return self._run(calls.submit(spec, request_id), timeout_s)
+    def submit(self, spec: SpecSource, *, request_id: str | None = None, after: Sequence[str] = (),
+               preemptible: bool = False, project: str = "", timeout_s: float | None = None) -> Submission:
+        """Queues a job. With the same `request_id` (at most 64 characters; default: a new one), spec and options it is
+        the same job, however often and from wherever it is submitted. `after`: ids of jobs that have to succeed first.
+        `preemptible`: it may be told to save and leave for others. `project`: default is that of the token."""
+        return self._run(calls.submit(spec, request_id, after, preemptible, project), timeout_s)
 
     def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
         """What the coordinator says of a spec; faults of its text raise SpecError."""
@@ -86,12 +88,14 @@ class Client:
     def get(self, job_id: str, *, timeout_s: float | None = None) -> Job:
         return self._run(calls.get(job_id), timeout_s)
 
-    def jobs(self, *, states: Iterable[JobState] = (), timeout_s: float | None = None) -> Iterator[Job]:
-        """Newest first, all pages; `timeout_s` is of each."""
+    def jobs(self, *, states: Iterable[JobState] = (), project: str = "", all_projects: bool = False,
+             timeout_s: float | None = None) -> Iterator[Job]:
+        """Newest first, all pages; `timeout_s` is of each. Those of `project`, whose default is that of the token; of
+        all projects for who has none, and where `all_projects` says so."""
         token = ""
         wanted = tuple(states)
         while True:
-            page = self._run(calls.jobs(wanted, token), timeout_s)
+            page = self._run(calls.jobs(wanted, token, project, all_projects), timeout_s)
             yield from page.jobs
             token = page.next_page_token
             if not token:
