@@ -80,6 +80,7 @@ const std::vector<Rule>& BadStepRules();     // train.on_nonfinite, train.on_spi
 const std::vector<Rule>& OptimizerRules();   // optimizer
 const std::vector<Rule>& PrecisionRules();   // precision
 const std::vector<Rule>& EnvRules();         // env
+const std::vector<Rule>& ElasticRules();     // restart.elastic
 
 // What the parts of the table say in the same words.
 Findings NotNegative(double value, const char* name, const char* fix);

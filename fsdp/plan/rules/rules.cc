@@ -13,12 +13,14 @@ namespace fsdpd {
 namespace {
 
 // "resources" and "parallel" come before "train": a batch is checked against the ranks. "checkpoint" comes
-// after: its intervals are checked against the steps.
+// after: its intervals are checked against the steps. "restart.elastic" is last: it asks whether the job is
+// sound in a smaller world.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part : {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(),
-                           &PipelineRules(), &ParallelRules(), &TrainRules(), &CheckpointRules(),
-                           &BadStepRules(), &OptimizerRules(), &PrecisionRules(), &EnvRules()}) {
+  for (const auto* part :
+       {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &PipelineRules(),
+        &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &OptimizerRules(),
+        &PrecisionRules(), &EnvRules(), &ElasticRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

@@ -33,6 +33,13 @@ v1::JobSpec GoodJob() {
   return job;
 }
 
+v1::Elastic* Elastic(v1::JobSpec* job) {
+  job->mutable_checkpoint()->set_dir("/runs/1");
+  job->mutable_checkpoint()->set_every_steps(10);
+  job->mutable_restart()->mutable_elastic()->set_min_ranks(2);
+  return job->mutable_restart()->mutable_elastic();
+}
+
 v1::Llama* SpelledOut(v1::JobSpec* job) {
   v1::Llama* llama = job->mutable_model()->mutable_llama();
   llama->set_vocab_size(512);
@@ -481,6 +488,23 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_restart()->set_hang_seconds(4); }},
       {"hang_seconds_range", "restart.hang_seconds",
        [](v1::JobSpec* j) { j->mutable_restart()->set_hang_seconds(-1); }},
+      {"elastic_min_ranks_range", "restart.elastic.min_ranks",
+       [](v1::JobSpec* j) { Elastic(j)->clear_min_ranks(); }},
+      {"elastic_min_ranks_range", "restart.elastic.min_ranks",
+       [](v1::JobSpec* j) { Elastic(j)->set_min_ranks(0); }},
+      {"elastic_min_ranks_range", "restart.elastic.min_ranks",
+       [](v1::JobSpec* j) { Elastic(j)->set_min_ranks(4); }},
+      {"elastic_wait_range", "restart.elastic.wait_seconds",
+       [](v1::JobSpec* j) { Elastic(j)->set_wait_seconds(-1); }},
+      {"elastic_wait_range", "restart.elastic.wait_seconds",
+       [](v1::JobSpec* j) { Elastic(j)->set_wait_seconds(86401); }},
+      {"elastic_without_checkpoint", "restart.elastic",
+       [](v1::JobSpec* j) {
+         Elastic(j);
+         j->mutable_checkpoint()->set_every_steps(0);
+       }},
+      {"elastic_nothing_smaller", "restart.elastic.min_ranks",
+       [](v1::JobSpec* j) { Elastic(j)->set_min_ranks(3); }},
       {"priority_range", "priority", [](v1::JobSpec* j) { j->set_priority(1001); }},
       {"priority_range", "priority", [](v1::JobSpec* j) { j->set_priority(-1001); }},
       {"restart_without_checkpoint", "restart.max_attempts",
@@ -559,6 +583,16 @@ std::vector<BadCase> AllCases() {
                            FsdpCases(), RuntimeCases(), ZeroCases()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
+}
+
+TEST(Rules, AJobMayBeElasticDownToWhatItsBatchAndAxesDivideOver) {
+  v1::JobSpec job = GoodJob();
+  Elastic(&job);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_parallel()->set_tensor(2);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  job.mutable_parallel()->set_context(2);
+  EXPECT_TRUE(HasErrors(CheckJob(job))) << "four ranks share each sample";
 }
 
 std::string Ids(const Violations& found) {

@@ -100,6 +100,10 @@ class Filler {
       Chose("resources.device", "cuda");
     }
     FillAttempts();
+    if (job_.restart().has_elastic() && !job_.restart().elastic().has_wait_seconds()) {
+      job_.mutable_restart()->mutable_elastic()->set_wait_seconds(60);
+      Chose("restart.elastic.wait_seconds", "60");
+    }
     if (job_.restart().has_hang_seconds()) return;
     job_.mutable_restart()->set_hang_seconds(30);
     Chose("restart.hang_seconds", "30", "default: an attempt of which nothing moves for so long fails");

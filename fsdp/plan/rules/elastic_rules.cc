@@ -1,0 +1,79 @@
+// restart.elastic.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "fsdp/plan/rules/rule_table.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/smaller_worlds.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr int64_t kLongestWaitSeconds = 86400;
+
+const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }
+bool IsElastic(const Facts& f) { return f.job.restart().has_elastic(); }
+
+// Of no world can be said that it would do while something else is wrong.
+bool AllElseIsSound(const Facts& f) {
+  return f.ModelIsKnown() && f.Sound({"data", "resources", "parallel", "fsdp", "train", "optimizer",
+                                      "schedule", "precision", "checkpoint", "restart"});
+}
+
+bool IsAccepted(const Facts& f, const World& world) { return !HasErrors(CheckJob(InWorld(f.job, world))); }
+
+const Rule kRules[] = {
+    {"elastic_min_ranks_range", kError, "restart.elastic.min_ranks",
+     "min_ranks is at least 1, and less than nodes x ranks_per_node",
+     [](const Facts& f) -> Findings {
+       if (!IsElastic(f)) return {};
+       const char* fix = "write the fewest ranks that the job may go on with";
+       if (!ElasticOf(f).has_min_ranks()) return Missing("min_ranks", fix);
+       const int64_t least = ElasticOf(f).min_ranks();
+       if (least < 1) return {{absl::StrCat("min_ranks is ", least, " and must be 1 or more"), fix}};
+       if (!f.Sound({"resources"}) || least < f.world()) return {};
+       return {{absl::StrCat("min_ranks is ", least, ", and the job has ", f.world(), " ranks in all"),
+                "write fewer, or leave elastic out"}};
+     }},
+    {"elastic_wait_range", kError, "restart.elastic.wait_seconds", "wait_seconds is between 0 and 86400",
+     [](const Facts& f) -> Findings {
+       const int64_t seconds = ElasticOf(f).wait_seconds();
+       if (seconds >= 0 && seconds <= kLongestWaitSeconds) return {};
+       return {
+           {absl::StrCat("wait_seconds is ", seconds),
+            absl::StrCat("write 0 for no wait, up to ", kLongestWaitSeconds, ", or leave it out for 60")}};
+     }},
+    {"elastic_without_checkpoint", kError, "restart.elastic",
+     "a job that goes on with fewer ranks has checkpoints between steps",
+     [](const Facts& f) -> Findings {
+       if (!IsElastic(f) || !f.Sound({"checkpoint"})) return {};
+       const v1::Checkpoint& checkpoint = f.job.checkpoint();
+       if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
+         return {};
+       return {{"what all ranks have trained reaches fewer of them by a checkpoint",
+                "write checkpoint: {dir: FOLDER, every_steps: N}, or leave elastic out"}};
+     }},
+    {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
+     "some world of min_ranks or more, and less than all, takes the job",
+     [](const Facts& f) -> Findings {
+       if (!IsElastic(f) || !AllElseIsSound(f)) return {};
+       const std::vector<World> worlds = SmallerWorlds(f.job);
+       const auto accepted = [&](const World& world) { return IsAccepted(f, world); };
+       if (std::any_of(worlds.begin(), worlds.end(), accepted)) return {};
+       return {{absl::StrCat("the same samples a step (", f.global_batch(), ", ", f.job.train().micro_batch(),
+                             " at once) and the axes of parallel divide over no world of ",
+                             ElasticOf(f).min_ranks(), " to ", f.world() - 1, " ranks"),
+                "write a smaller min_ranks, or a global_batch that fewer ranks divide"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& ElasticRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,68 @@
+#include "fsdp/plan/spec/smaller_worlds.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "fsdp/plan/spec/defaults.h"
+
+namespace fsdpd {
+namespace {
+
+int64_t RanksOf(const v1::JobSpec& filled) {
+  return filled.resources().nodes() * filled.resources().ranks_per_node();
+}
+
+// Ranks that work on the same samples.
+int64_t Together(const v1::JobSpec& filled) {
+  const v1::Parallel& parallel = filled.parallel();
+  return parallel.pipeline() * parallel.context() * parallel.tensor();
+}
+
+int64_t BatchOf(const v1::JobSpec& filled) {
+  const v1::Train& train = filled.train();
+  return train.has_global_batch() ? train.global_batch()
+                                  : train.micro_batch() * RanksOf(filled) / Together(filled);
+}
+
+// Replicas go first, since shards stay as large then. Where not one whole is left it is cut further.
+void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
+  const int64_t replicas = fsdp->outer().size();
+  if (replicas <= 1) return;
+  const int64_t sharded = ranks_before / replicas;
+  if (ranks <= sharded) return fsdp->clear_outer();
+  if (ranks % sharded == 0) fsdp->mutable_outer()->set_size(ranks / sharded);
+}
+
+}  // namespace
+
+std::vector<World> SmallerWorlds(const v1::JobSpec& job) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  const int64_t together = Together(filled), batch = BatchOf(filled), all = RanksOf(filled);
+  const int64_t least = std::max<int64_t>(1, filled.restart().elastic().min_ranks());
+  std::vector<World> worlds;
+  for (int64_t nodes = 1; nodes <= filled.resources().nodes(); ++nodes) {
+    for (int64_t each = 1; each <= filled.resources().ranks_per_node(); ++each) {
+      const World world = {nodes, each};
+      if (world.ranks() < least || world.ranks() >= all) continue;
+      if (world.ranks() % together != 0 || each % filled.parallel().tensor() != 0) continue;
+      if (batch % (filled.train().micro_batch() * (world.ranks() / together)) == 0) worlds.push_back(world);
+    }
+  }
+  std::sort(worlds.begin(), worlds.end(), [](const World& a, const World& b) {
+    return std::make_tuple(-a.ranks(), a.nodes) < std::make_tuple(-b.ranks(), b.nodes);
+  });
+  return worlds;
+}
+
+v1::JobSpec InWorld(const v1::JobSpec& job, const World& world) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  v1::JobSpec smaller = job;
+  smaller.mutable_resources()->set_nodes(world.nodes);
+  smaller.mutable_resources()->set_ranks_per_node(world.ranks_per_node);
+  smaller.mutable_train()->set_global_batch(BatchOf(filled));
+  ShrinkOuter(RanksOf(filled), world.ranks(), smaller.mutable_fsdp());
+  smaller.mutable_restart()->clear_elastic();
+  return smaller;
+}
+
+}  // namespace fsdpd
