@@ -292,6 +292,25 @@ TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
   ExpectGoesOn(whole, RunAs(Saving(job, dir.path()), "job-1"), 0);
 }
 
+// As a job does whose nodes are gone (Restart.elastic): its samples stay, in more micro-batches.
+TEST(Resume, OfItsOwnFolderGoesOnWithFewerRanksAndThenWithAllAgain) {
+  const TempDir dir;
+  const v1::JobSpec job = Saving(Over(TestJob(), kParams, 4), dir.path());
+  const LocalJobResult whole = Train(Over(TestJob(), kParams, 4));
+  EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
+  for (const int world : {2, 1}) {
+    SCOPED_TRACE(world);
+    v1::JobSpec smaller = Over(job, kParams, world, /*micro_batches=*/4 / world);
+    EXPECT_EQ(smaller.train().global_batch(), job.train().global_batch());
+    EXPECT_EQ(smaller.train().micro_batch(), job.train().micro_batch());
+    smaller.mutable_checkpoint()->set_every_steps(0);  // The next world goes on from the same one.
+    smaller.mutable_checkpoint()->set_every_minutes(1000);
+    smaller.mutable_checkpoint()->set_on_end(false);
+    ExpectGoesOn(whole, RunAs(smaller, "job-1"), 1e-5);
+  }
+  ExpectGoesOn(whole, RunAs(job, "job-1"), 0);
+}
+
 TEST(Resume, NeverTakesAnotherRunsFolderForItsOwn) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
