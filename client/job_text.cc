@@ -328,6 +328,13 @@ std::string AfterText(const v1::Job& job) {
   });
 }
 
+// "2/4" where it has fewer than it was submitted with.
+std::string RanksText(const v1::Job& job, const char* of) {
+  if (!job.has_shrunk()) return absl::StrCat(WorldOf(job));
+  const v1::Resources& all = job.shrunk().resolved().resources();
+  return absl::StrCat(WorldOf(job), of, all.nodes() * all.ranks_per_node());
+}
+
 std::string Indented(const std::string& text) {
   std::string out;
   for (size_t start = 0; start < text.size();) {
@@ -367,7 +374,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
                                     StateName(job.state()),
                                     StepText(job),
                                     stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
-                                    absl::StrCat(WorldOf(job)),
+                                    RanksText(job, "/"),
                                     Since(job.create_unix_nanos(), now),
                                     Shortened(ReasonText(job, now), job.id())};
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
@@ -398,7 +405,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                            job.drains_since_checkpoint();
   std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
   if (!job.reason().empty()) absl::StrAppend(&text, " (", FirstLine(ReasonText(job, now)), ")");
-  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts, "\nranks:     ", WorldOf(job),
+  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts,
+                  "\nranks:     ", RanksText(job, " of "),
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
@@ -406,6 +414,11 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
+  if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
+  if (job.has_shrunk()) {
+    absl::StrAppend(&text, "fewer ranks, since it ", FirstLine(job.shrunk().reason()),
+                    "; its next launch has all where they are there (pause and resume it)\n");
+  }
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");

@@ -18,9 +18,6 @@
 namespace fsdpd {
 namespace {
 
-// What the coordinator adds to a reason whose job it could not store.
-constexpr char kNotOnDisk[] = "not on disk yet";
-
 // Says nothing: who waits is told the end.
 class QuietObserver : public JobObserver {
  public:
@@ -61,7 +58,7 @@ int CancelOne(Session* session, const std::string& id) {
     if (!ended.ok()) return session->Fail(ended.status());
     job = *ended;
   }
-  if (job.state() == v1::JOB_STATE_CANCELLING && absl::StrContains(job.reason(), kNotOnDisk))
+  if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
                            << ": should the coordinator stop before it is, the job goes on\n";
   return Print(session, job, StateName(job.state()));

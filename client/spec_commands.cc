@@ -53,8 +53,8 @@ SpecFaults Located(const Violations& violations, const SpecText& spec) {
 }
 
 // Tells every fault, those of the text among them, in the order of the file: as lines, and for programs as
-// data too where the spec is refused. The exit code.
-int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
+// data too where the spec is refused, unless the command's data is something else. The exit code.
+int Tell(Session* session, const SpecText& spec, SpecFaults faults, bool as_data = true) {
   faults.insert(faults.begin(), spec.faults.begin(), spec.faults.end());
   std::stable_sort(faults.begin(), faults.end(), [](const SpecFault& a, const SpecFault& b) {
     return std::tie(a.place.file, a.place.line, a.place.column) <
@@ -69,7 +69,7 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults) {
   }
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
-  if (line.output == "table" || (code == kExitOk && line.command != "validate")) return code;
+  if (line.output == "table" || !as_data || (code == kExitOk && line.command != "validate")) return code;
   session->console().out << Rendered(ToProto(faults), line.output);
   return code;
 }
@@ -90,14 +90,14 @@ absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecTex
 
 // A refused spec is told with places. The refusal's details have field and text only, so the coordinator is
 // asked once more for the faults themselves; where that fails, the details have to do.
-int FailSpec(Session* session, const absl::Status& status, const SpecText& spec) {
+int FailSpec(Session* session, const absl::Status& status, const SpecText& spec, bool as_data = true) {
   if (!absl::IsInvalidArgument(status) || FieldViolationsOf(status).empty()) return session->Fail(status);
   if (ReasonOf(status) != "BAD_SPEC") return session->Fail(status);
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
   SpecFaults faults;
   if (answer.ok()) faults = Located(answer->faults(), spec);
   if (!HasErrors(faults)) faults = Located(FieldViolationsOf(status), spec);
-  return Tell(session, spec, faults);
+  return Tell(session, spec, faults, as_data);
 }
 
 // `--from`: the checkpoint of another job becomes what this one starts from. An exit code where it cannot be,
@@ -196,7 +196,8 @@ int SubmitAll(Session* session, const std::vector<SpecText>& specs) {
     request.set_request_id(absl::StrCat(array, kArrayMark, i));
     const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
     if (response.ok()) *submitted.add_jobs() = response->job();
-    if (!response.ok()) code = FailSpec(session, response.status(), specs[i]);
+    // The data is of the jobs that there are now.
+    if (!response.ok()) code = FailSpec(session, response.status(), specs[i], /*as_data=*/false);
   }
   Console& console = session->console();
   if (line.output != "table") {

@@ -95,6 +95,22 @@ TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameFolderAndRequ
   EXPECT_EQ(made.size(), 2u) << "none of an array with a bad spec is submitted";
 }
 
+TEST_F(SubmitFromTest, AnArrayThatIsRefusedOnItsWayIsOneDocumentOfTheJobsThatThereAre) {
+  server_.on_submit = [](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+    if (request.spec().train().seed() == 2)
+      return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", "BAD_SPEC",
+                                {{"train.seed", "is not wanted"}});
+    response->mutable_job()->set_id("made");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,2,3", "-o", "json"}),
+            kExitSpecRefused);
+  EXPECT_EQ(out_.find("{\n  \"jobs\": [{"), 0u) << out_;
+  EXPECT_EQ(out_.find("\n}\n"), out_.size() - 3) << "there is one document: " << out_;
+  EXPECT_NE(out_.find("\"id\": \"made\""), std::string::npos) << out_;
+  EXPECT_NE(err_.find("train.seed: is not wanted"), std::string::npos) << err_;
+}
+
 TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
   std::vector<std::string> cancelled;
   Mutex mutex;

@@ -30,8 +30,10 @@ StateOfJob Reconciler::StatesFor(LiveJob* live) {
   };
 }
 
-void Reconciler::TendAwaiting() {
+// Whether all that has succeeded is noted: until then no ended job may be forgotten.
+bool Reconciler::TendAwaiting() {
   int news_taken = 0;
+  bool all_noted = true;
   std::vector<std::string> ended;
   for (auto& [id, live] : jobs_) {
     const v1::JobState state = live.job.state();
@@ -40,10 +42,14 @@ void Reconciler::TendAwaiting() {
     const AfterNews news = LookAfter(live.job, StatesFor(&live));
     const bool ends = !news.gone.empty() && state == v1::JOB_STATE_QUEUED;
     if (news.succeeded.empty() && !ends) continue;
-    if (++news_taken > kMaxNewsPerTick || !TakeNews(&live, news).ok()) break;  // The next tick goes on.
+    if (++news_taken > kMaxNewsPerTick || !TakeNews(&live, news).ok()) {
+      all_noted = false;  // The next tick goes on.
+      break;
+    }
     if (IsEnded(live.job.state())) ended.push_back(id);
   }
   for (const std::string& id : ended) ForgetIfEnded(id);
+  return all_noted;
 }
 
 absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {

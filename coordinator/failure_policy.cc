@@ -128,6 +128,9 @@ void KeepFailedAttempt(v1::Job* job) {
   }
   // That it was the last of several is no news of this one.
   if (failure.cause() != v1::FAILURE_CAUSE_NO_PROGRESS) entry->set_cause(failure.cause());
+  int ranks = 0;
+  for (const v1::Job::Placement& placement : job->placements()) ranks += placement.ranks();
+  entry->set_ranks(ranks);
   entry->set_node(failure.node());
   entry->set_blames_node(failure.blames_node());
   entry->set_step(std::max(entry->step(), job->last_step().step()));

@@ -34,12 +34,6 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   return request.plugin && !node.plugins ? "loads no plug-ins" : "";
 }
 
-// Were it idle.
-bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
-  return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
-         IsRoomy(request, node) && NotAllowed(request, node).empty();
-}
-
 // `scarce`: memory is a part of why there are too few.
 std::string Needs(const PlaceRequest& request, bool scarce = false) {
   return absl::StrCat("needs ", Count(request.nodes, "node"), " with ",
@@ -108,6 +102,21 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 }
 
 }  // namespace
+
+bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
+  return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
+         IsRoomy(request, node) && NotAllowed(request, node).empty();
+}
+
+NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
+  NodeCount count;
+  for (const NodeSlots& node : nodes) {
+    if (!CouldTake(request, node)) continue;
+    ++count.idle;
+    if (static_cast<int64_t>(node.free_devices.size()) >= request.ranks_per_node) ++count.now;
+  }
+  return count;
+}
 
 PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();

@@ -8,9 +8,9 @@
 // failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
 // that falls free helps who waits for it.
 // Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
-// by priority, then first come, first served, per device kind (BehindReason() words that case), but for jobs
-// that no slot which falls free could help (PlaceDecision::possible): those are gone round until there are
-// nodes for them.
+// by priority, then first come, first served; whom one that waits holds up is said in claims.h
+// (BehindReason() words that case). Jobs that no slot which falls free could help (PlaceDecision::possible)
+// claim none until there are nodes for them.
 #pragma once
 
 #include <optional>
@@ -54,6 +54,16 @@ struct PlaceDecision {
 
   bool placed() const { return !placements.empty(); }
 };
+
+// Whether the node could take a part of the job, were it idle.
+bool CouldTake(const PlaceRequest& request, const NodeSlots& node);
+
+// How many could, and how many can now.
+struct NodeCount {
+  int64_t idle = 0;
+  int64_t now = 0;
+};
+NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 
 // What a job may be planned with.
 struct MemoryOffer {

@@ -2,6 +2,8 @@
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
+#include "coordinator/claims.h"
+#include "coordinator/elastic.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
@@ -14,81 +16,164 @@ namespace {
 
 // New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
 constexpr int kMaxNotesPerTick = 16;
-// Plans made in a tick: one of a large model takes a good part of a second, one that is refused more.
-constexpr int kMaxPlansPerTick = 1;
+// Jobs that are asked whether they fit beside what those before them claim: each asks all nodes.
+constexpr int kMaxLooksPerTick = 100;
 
 constexpr char kAwaitsAgents[] =
     "waits until agents had their time to come back after the coordinator's start: one may know more of it";
 
+}  // namespace
+
 // What the job must have, and what its last attempt says of where it had better be.
-PlaceRequest RequestAgain(const v1::Job& job) {
+PlaceRequest Reconciler::RequestAgain(const v1::Job& job) {
   PlaceRequest request = RequestOf(job);
   for (const v1::Job::Placement& placement : job.placements()) request.before.insert(placement.node());
   request.avoided = NodeToAvoid(job);
   return request;
 }
 
-}  // namespace
+// What is left to give in a tick, and who waits for what.
+struct Reconciler::Placing {
+  Claims claims;
+  QuotaRoom quotas;
+  std::map<v1::Device, int> places = {};  // In the queue of each kind: how many have one.
+  std::map<std::string, v1::Job::Waiting> waits = {};
+  int plans = 0, looks = 0;
+  bool stores = true;  // Nothing could be stored in this tick any more, once it is not.
+
+  void Wait(const std::string& id, v1::Job::Waiting waiting, v1::Device in_queue = v1::DEVICE_UNSPECIFIED) {
+    if (in_queue != v1::DEVICE_UNSPECIFIED) waiting.set_place(++places[in_queue]);
+    waits[id] = std::move(waiting);
+  }
+  // It waits for slots, and keeps its place: those behind it leave it what it claims, and its quota.
+  void Claim(const v1::Job& job, const PlaceRequest& request, bool firm) {
+    claims.Add(job.id(), request, firm);
+    quotas.Take(job.project(), request.nodes * request.ranks_per_node);
+  }
+};
 
 void Reconciler::PlaceQueued() {
-  std::map<v1::Device, std::string> ahead;  // The first job of each kind that has to wait.
-  std::map<v1::Device, int> places;
-  std::map<std::string, v1::Job::Waiting> waits;
-  std::vector<NodeSlots> slots = SlotsNow();
-  QuotaRoom quotas = QuotasNow();
-  int notes = 0, plans = 0;
+  Placing placing = {Claims(SlotsNow()), QuotasNow()};
+  int notes = 0;
   const auto queue = queue_;
   for (const auto& [order, create_nanos, id] : queue) {
     LiveJob& live = jobs_.at(id);
-    if (lease_.now() < live.not_before) {  // It holds no place while it waits for its next attempt.
-      waits[id] = WaitingForTime(parts_.clock->WallOf(live.not_before));
+    const std::string reason = PlaceNext(&live, &placing);
+    if (live.job.state() != v1::JOB_STATE_QUEUED) {
+      ForgetIfEnded(id);
       continue;
     }
-    const PlaceRequest request = RequestAgain(live.job);
-    v1::Job::Waiting held;
-    std::string reason = WhyHeld(&live, request, &quotas, &held);
-    if (!reason.empty()) {
-      waits[id] = held;  // It holds no place either.
-    } else if (const auto it = ahead.find(request.device); it != ahead.end()) {
-      reason = BehindReason(request, jobs_.at(it->second).job, live.job);
-      waits[id] = WaitingBehind(it->second);
-      waits[id].set_place(++places[request.device]);
-    } else if (live.awaits_agents && !lease_.Settled()) {
-      reason = kAwaitsAgents;
-      waits[id] = WaitingForAgents();
-      waits[id].set_place(++places[request.device]);
-      ahead[request.device] = id;
-    } else if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
-      waits[id] = WaitingForRest();
-    } else {
-      const PlaceDecision decision = Decide(&live, slots, &plans);
-      if (live.job.state() != v1::JOB_STATE_QUEUED) {
-        ForgetIfEnded(id);
-        continue;
-      }
-      if (decision.placed() && Begin(&live, decision).ok()) {
-        quotas.Take(live.job.project(), request.nodes * request.ranks_per_node);
-        slots = SlotsNow();
-        continue;
-      }
-      reason = decision.reason;
-      waits[id] = reason.empty() ? WaitingForPlan() : WaitingToBePlaced(RequestOf(live.job), slots);
-      // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and
-      // nobody passes it any more.
-      if (decision.possible || !lease_.Settled()) {
-        if (!IsPlanOpen(live.job) && decision.possible && lease_.Settled())
-          reason += MakeRoom(live.job, RequestAgain(live.job), slots);
-        ahead[request.device] = id;
-        waits[id].set_place(++places[request.device]);
-      } else {
-        reason += "; jobs behind it go first meanwhile";
-      }
-    }
-    if (reason.empty() || reason == live.job.reason() || notes == kMaxNotesPerTick) continue;
+    if (reason.empty() || reason == live.job.reason() || notes == kMaxNotesPerTick || !placing.stores)
+      continue;
     ++notes;
-    if (!Commit(&live, JobEvent::kNote, reason).ok()) break;
+    placing.stores = Commit(&live, JobEvent::kNote, reason).ok();
   }
-  ShowWaiting(std::move(waits));
+  ShowWaiting(std::move(placing.waits));
+}
+
+// Launches it if that is possible. Else why it waits; "" where there is no news of that.
+std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
+  const std::string& id = live->job.id();
+  if (lease_.now() < live->not_before) {  // It holds no place while it waits for its next attempt.
+    placing->Wait(id, WaitingForTime(parts_.clock->WallOf(live->not_before)));
+    return "";
+  }
+  const PlaceRequest request = RequestAgain(live->job);
+  v1::Job::Waiting held;
+  std::string reason = WhyHeld(live, request, &placing->quotas, &held);
+  if (!reason.empty()) {
+    placing->Wait(id, held);  // It holds no place either.
+    return reason;
+  }
+  if (live->awaits_agents && !lease_.Settled()) {
+    placing->Wait(id, WaitingForAgents(), request.device);
+    placing->Claim(live->job, request, /*firm=*/true);
+    return kAwaitsAgents;
+  }
+  if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
+    placing->Wait(id, WaitingForRest());
+    return reason;
+  }
+  const std::string ahead = placing->claims.Ahead(request);
+  return ahead.empty() ? PlaceFirst(live, request, placing) : PlaceBehind(live, request, ahead, placing);
+}
+
+// Nobody before it waits for what it could use.
+std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, Placing* placing) {
+  const std::string id = live->job.id();
+  const PlaceDecision decision = DecideWorld(live, placing->claims.now(), placing->quotas, &placing->plans);
+  if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
+  if (decision.placed()) return LaunchFrom(live, decision, /*lent=*/false, placing);
+  if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
+  placing->Wait(id,
+                decision.reason.empty() ? WaitingForPlan()
+                                        : WaitingToBePlaced(RequestOf(live->job), placing->claims.now()),
+                request.device);
+  if (MayShrink(live->job) && live->short_since.has_value()) {
+    const absl::Time until = *live->short_since + ShrinkWait(live->job);
+    if (until > lease_.now())
+      placing->waits[id].set_not_before_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(until)));
+  }
+  const RoomMade room = MakeRoom(live->job, RequestAgain(live->job), placing->claims);
+  // What shrinks takes what it finds, and asks nobody to leave for that.
+  const bool firm = room.comes || decision.reason.empty() || MayShrink(live->job) || !lease_.Settled();
+  placing->Claim(live->job, request, firm);
+  return decision.reason.empty() ? "" : absl::StrCat(decision.reason, room.words);
+}
+
+// `ahead` waits for slots which this one could use as well: it takes what is left beside those, or what is
+// lent to it.
+std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
+                                    Placing* placing) {
+  const Claims& claims = placing->claims;
+  const bool looks = ++placing->looks <= kMaxLooksPerTick;
+  const bool beside = looks && CountNodes(request, claims.unclaimed()).now >= request.nodes;
+  const bool lent = looks && !beside && live->job.preemptible() && !live->job.has_failed_checkpoint() &&
+                    CountNodes(request, claims.lendable()).now >= request.nodes;
+  PlaceDecision decision;
+  const bool decided = beside || lent || (looks && MayShrink(live->job));
+  if (decided) {
+    decision =
+        DecideWorld(live, lent ? claims.lendable() : claims.unclaimed(), placing->quotas, &placing->plans);
+    if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
+    if (decision.placed()) return LaunchFrom(live, decision, lent, placing);
+  }
+  const PlaceRequest now = RequestAgain(live->job);  // With its plan's memory, where that has just been made.
+  const bool pending = decided && decision.reason.empty();
+  const bool shrinks = MayShrink(live->job);
+  if (!shrinks && (!decided || decision.possible)) {
+    decision.possible = CountNodes(now, claims.now()).idle >= now.nodes;
+    if (!decision.possible) decision.reason = Place(now, claims.now()).reason;
+  }
+  if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
+  placing->Wait(live->job.id(), WaitingBehind(ahead), request.device);
+  RoomMade room;
+  if (looks) room = MakeRoom(live->job, now, claims);
+  placing->Claim(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
+  return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), room.words);
+}
+
+// Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and those
+// behind it leave it what it claims.
+std::string Reconciler::GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
+  placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->claims.now()));
+  return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
+}
+
+std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent,
+                                   Placing* placing) {
+  const PlaceRequest request = RequestOf(live->job);
+  const absl::Status launched =
+      placing->stores ? Begin(live, decision, lent) : absl::UnavailableError("nothing can");
+  placing->stores = launched.ok();
+  if (launched.ok()) {
+    placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
+    placing->claims.Renew(SlotsNow());
+    return "";
+  }
+  placing->Wait(live->job.id(), WaitingForDisk(), request.device);
+  placing->Claim(live->job, request, /*firm=*/true);
+  return absl::StrCat("its launch cannot be stored: ", launched.message());
 }
 
 // Why it may not be launched yet, wherever there is room; "" where it may.
@@ -173,13 +258,18 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
   });
 }
 
-absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision) {
-  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, decision.reason, [&](v1::Job* job) {
+absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bool lent) {
+  const std::string words =
+      absl::StrCat(decision.reason, lent ? ", on slots that a job before it waits for" : "");
+  FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, words, [&](v1::Job* job) {
     job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
+    job->set_lent(lent);
   }));
   const AttemptRef ref = {live->job.id(), live->job.attempt()};
   AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
   facts.pace.WaitFrom(lease_.now());
+  live->short_since.reset();
+  live->refused_worlds.clear();
   parts_.rendezvous->Open(ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;

@@ -1,4 +1,4 @@
-// Reconciler: jobs that save and leave for one of a higher priority (preemption.h): each is paused, as a
+// Reconciler: jobs that save and leave for one that waits (preemption.h): each is paused, as a
 // person would pause it, and resumed at once, so that it goes on when there is room.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
+#include "coordinator/job_plan.h"
 #include "coordinator/reconciler.h"
 
 namespace fsdpd {
@@ -17,11 +18,12 @@ constexpr size_t kMaxNames = 4;  // In a sentence.
 
 }  // namespace
 
-// `head` is the first of its queue, and waits for slots. What there is to say of who leaves for it.
-std::string Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& request,
-                                 const std::vector<NodeSlots>& slots) {
-  const int64_t priority = head.spec().priority();
-  for (const std::string& id : ChooseToLeave(request, priority, slots, Occupants(priority))) {
+// `head` waits for slots, beside those that are claimed before it.
+Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& request,
+                                          const Claims& ahead) {
+  if (IsPlanOpen(head) || !lease_.Settled()) return {};
+  const Room room = ChooseToLeave(request, head.spec().priority(), ahead.now(), ahead, Occupants(head));
+  for (const std::string& id : room.leave) {
     // What is not stored is chosen again in the next tick, when this one's others leave already.
     if (!HaveLeave(&jobs_.at(id), head).ok()) break;
   }
@@ -30,15 +32,15 @@ std::string Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& reques
     if (live.job.state() == v1::JOB_STATE_PAUSING && live.job.pause().preempted_by() == head.id())
       leave.push_back(id);
   }
-  if (leave.empty()) return "";
+  if (leave.empty()) return {room.comes, ""};
   const bool one = leave.size() == 1, all = leave.size() <= kMaxNames;
   if (!all) leave.resize(kMaxNames);
-  return absl::StrCat("; ", absl::StrJoin(leave, ", "), all ? "" : ", ...",
-                      one ? " saves and leaves for it" : " save and leave for it");
+  return {room.comes, absl::StrCat("; ", absl::StrJoin(leave, ", "), all ? "" : ", ...",
+                                   one ? " saves and leaves for it" : " save and leave for it")};
 }
 
-// Who may leave is said of those of less than `priority` alone.
-std::vector<Occupant> Reconciler::Occupants(int64_t priority) const {
+// Who may leave is said of those alone whose slots `head` may have.
+std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
   std::vector<Occupant> all;
   for (const auto& [ref, facts] : attempts_) {
     Occupant occupant;
@@ -49,8 +51,11 @@ std::vector<Occupant> Reconciler::Occupants(int64_t priority) const {
       occupant.priority = job.spec().priority();
       occupant.start_unix_nanos = job.start_unix_nanos();
       occupant.leaves = job.state() != v1::JOB_STATE_STARTING && job.state() != v1::JOB_STATE_RUNNING;
+      occupant.lent = job.lent() && PlaceInQueue(head) < PlaceInQueue(job);
+      // Who was lent its slots leaves even where it cannot save: no other job is to wait for its disk.
       occupant.may_leave =
-          job.preemptible() && occupant.priority < priority && WhyNotPaused(job, kGraceMs).empty();
+          occupant.lent || (job.preemptible() && occupant.priority < head.spec().priority() &&
+                            WhyNotPaused(job, kGraceMs).empty());
     }
     for (const NodePart& part : facts.parts) {
       if (!part.stopped) occupant.devices[part.node] = part.devices;
@@ -64,18 +69,26 @@ std::vector<Occupant> Reconciler::Occupants(int64_t priority) const {
 absl::Status Reconciler::HaveLeave(LiveJob* live, const v1::Job& head) {
   AttemptFacts* facts = FactsOf(live->job);
   FSDPD_CHECK(facts != nullptr);
-  const std::string who = absl::StrCat("job ", head.id(), ", of priority ", head.spec().priority());
-  FSDPD_RETURN_IF_ERROR(Commit(
-      live, JobEvent::kPause,
-      absl::StrCat(who, ", gets its slots: the ranks save and leave, and it goes on when there is room"),
-      [&](v1::Job* job) {
-        v1::Job::Pause* pause = job->mutable_pause();
-        pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-        pause->set_grace_ms(kGraceMs);
-        pause->set_resumes(true);
-        pause->set_preempted_by(head.id());
-      }));
-  BeginStop(facts, kGraceMs, absl::StrCat(who, ", gets the slots"), /*save=*/true);
+  const bool lent = head.spec().priority() <= live->job.spec().priority();
+  const std::string who = absl::StrCat("job ", head.id(),
+                                       lent ? std::string(", which waited for them first")
+                                            : absl::StrCat(", of priority ", head.spec().priority()));
+  const std::string why_not = WhyNotPaused(live->job, kGraceMs);
+  const int64_t grace_ms = why_not.empty() ? kGraceMs : 0;
+  FSDPD_RETURN_IF_ERROR(
+      Commit(live, JobEvent::kPause,
+             absl::StrCat(who, ", gets its slots: the ranks ",
+                          why_not.empty() ? std::string("save and leave")
+                                          : absl::StrCat("leave without a save (", why_not, ")"),
+                          ", and it goes on when there is room"),
+             [&](v1::Job* job) {
+               v1::Job::Pause* pause = job->mutable_pause();
+               pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+               pause->set_grace_ms(grace_ms);
+               pause->set_resumes(true);
+               pause->set_preempted_by(head.id());
+             }));
+  BeginStop(facts, grace_ms, absl::StrCat(who, ", gets the slots"), /*save=*/grace_ms > 0);
   return absl::OkStatus();
 }
 

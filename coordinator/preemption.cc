@@ -21,19 +21,20 @@ std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<c
 
 }  // namespace
 
-std::vector<std::string> ChooseToLeave(const PlaceRequest& request, int64_t priority,
-                                       const std::vector<NodeSlots>& nodes,
-                                       const std::vector<Occupant>& occupants) {
+Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
+                   const Claims& ahead, const std::vector<Occupant>& occupants) {
   std::vector<const Occupant*> leaving, able, chosen;
   for (const Occupant& each : occupants) {
     if (each.leaves) leaving.push_back(&each);
-    if (!each.leaves && each.may_leave && each.priority < priority) able.push_back(&each);
+    if (!each.leaves && each.may_leave && (each.lent || each.priority < priority)) able.push_back(&each);
   }
+  if (leaving.empty() && able.empty()) return {};
   const std::vector<NodeSlots> soon = Without(nodes, leaving);
   const auto enough = [&](const std::vector<const Occupant*>& gone) {
-    return Place(request, Without(soon, gone)).placed();
+    return Place(request, ahead.Without(Without(soon, gone))).placed();
   };
-  if (able.empty() || !enough(able) || enough({})) return {};
+  if (enough({})) return {/*comes=*/true, {}};
+  if (able.empty() || !enough(able)) return {};
   std::sort(able.begin(), able.end(), [](const Occupant* a, const Occupant* b) {
     return std::make_tuple(a->priority, -a->start_unix_nanos, a->job) <
            std::make_tuple(b->priority, -b->start_unix_nanos, b->job);
@@ -48,9 +49,10 @@ std::vector<std::string> ChooseToLeave(const PlaceRequest& request, int64_t prio
     fewer.erase(fewer.begin() + static_cast<int64_t>(i));
     if (enough(fewer)) chosen = std::move(fewer);
   }
-  std::vector<std::string> names;
-  for (const Occupant* each : chosen) names.push_back(each->job);
-  return names;
+  Room room;
+  room.comes = true;
+  for (const Occupant* each : chosen) room.leave.push_back(each->job);
+  return room;
 }
 
 }  // namespace fsdpd

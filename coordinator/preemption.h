@@ -1,7 +1,8 @@
-// Which jobs save and leave for one of a higher priority. Only those whose submitters allowed it
+// Which jobs save and leave for one that waits. Only those whose submitters allowed it
 // (SubmitJobRequest.preemptible), whose priority is less (so that no two ever take each other's slots in
-// turn), and that lose nothing by it; and only when the one that waits could be placed then. As few as that
-// takes: of the lowest priority first, then those that were launched last.
+// turn), and that lose nothing by it; or that were lent slots which one before them claims (claims.h), for
+// that one. And only when the one that waits could be placed then, beside what those before it claim. As few
+// as that takes: of the lowest priority first, then those that were launched last.
 //
 // What leaves already is waited for before anybody else is asked to.
 //
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/claims.h"
 #include "coordinator/placer.h"
 
 namespace fsdpd {
@@ -22,15 +24,19 @@ struct Occupant {
   std::string job;
   int64_t priority = 0;
   int64_t start_unix_nanos = 0;
-  bool leaves = false;                              // Its slots fall free by themselves.
-  bool may_leave = false;                           // It is preemptible, and could save now.
+  bool leaves = false;     // Its slots fall free by themselves.
+  bool may_leave = false;  // It is preemptible, and could save now.
+  bool lent = false;       // Its slots, by who waits: it leaves whatever its priority.
   std::map<std::string, std::vector<int>> devices;  // By node.
 };
 
-// Empty where nobody is to leave: what leaves already is enough, or all that may would not be.
-// REQUIRES: `request` cannot be placed on `nodes`.
-std::vector<std::string> ChooseToLeave(const PlaceRequest& request, int64_t priority,
-                                       const std::vector<NodeSlots>& nodes,
-                                       const std::vector<Occupant>& occupants);
+struct Room {
+  bool comes = false;              // It can be placed when `leave`, and who leaves already, have left.
+  std::vector<std::string> leave;  // Who is to, and does not yet.
+};
+
+// REQUIRES: `request` cannot be placed on `nodes` beside `ahead`, which those before it claim.
+Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
+                   const Claims& ahead, const std::vector<Occupant>& occupants);
 
 }  // namespace fsdpd

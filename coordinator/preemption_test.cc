@@ -40,10 +40,11 @@ class PreemptionTest : public ::testing::Test {
     request.nodes = nodes;
     request.ranks_per_node = ranks;
     request.device = v1::DEVICE_CPU;
-    return ChooseToLeave(request, priority, nodes_, occupants_);
+    return ChooseToLeave(request, priority, nodes_, ahead_, occupants_).leave;
   }
 
   std::vector<NodeSlots> nodes_;
+  Claims ahead_ = Claims({});  // Of nobody.
   std::vector<Occupant> occupants_;
 };
 
@@ -100,6 +101,23 @@ TEST_F(PreemptionTest, OnANodeThatIsAwayNothingFallsFree) {
   EXPECT_THAT(Leave(1, 1, 5), IsEmpty());
 }
 
+TEST_F(PreemptionTest, WhoWasLentSlotsLeavesForItsEqualToo) {
+  Node("a");
+  Holds("lent", 5, "a", {0, 1})->lent = true;
+  EXPECT_THAT(Leave(1, 1, 5), ElementsAre("lent"));
+}
+
+TEST_F(PreemptionTest, NobodyLeavesForWhatOthersClaim) {
+  Node("a");
+  Holds("low", 0, "a", {0, 1});
+  ahead_ = Claims(nodes_);
+  PlaceRequest first;
+  first.ranks_per_node = 2;
+  first.device = v1::DEVICE_CPU;
+  ahead_.Add("first", first, /*firm=*/false);
+  EXPECT_THAT(Leave(1, 1, 5), IsEmpty()) << "the slots would be the first one's";
+}
+
 // Whatever there is: who leaves may, is of less priority, and none of them could have stayed.
 TEST_F(PreemptionTest, IsEnoughAndNoMoreThanThatInRandomClusters) {
   for (int seed = 0; seed < Seeds(300); ++seed) {
@@ -123,7 +141,8 @@ TEST_F(PreemptionTest, IsEnoughAndNoMoreThanThatInRandomClusters) {
     request.ranks_per_node = 1 + below(2);
     request.device = v1::DEVICE_CPU;
     const int64_t priority = below(4);
-    const std::vector<std::string> left = ChooseToLeave(request, priority, nodes_, occupants_);
+    const Room room = ChooseToLeave(request, priority, nodes_, ahead_, occupants_);
+    const std::vector<std::string>& left = room.leave;
     const auto placed_without = [&](const std::set<std::string>& gone) {
       std::vector<NodeSlots> then = nodes_;
       for (const Occupant& each : occupants_) {
@@ -143,7 +162,8 @@ TEST_F(PreemptionTest, IsEnoughAndNoMoreThanThatInRandomClusters) {
       EXPECT_TRUE(able || gone.count(each.job) == 0) << each.job;
     }
     EXPECT_EQ(left.empty(), placed_without({}) || !placed_without(all));
-    if (!left.empty()) EXPECT_TRUE(placed_without(gone));
+    EXPECT_TRUE(left.empty() || placed_without(gone));
+    EXPECT_EQ(room.comes, placed_without(gone));
     for (const std::string& each : left) {
       std::set<std::string> fewer = gone;
       fewer.erase(each);

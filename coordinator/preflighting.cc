@@ -72,16 +72,17 @@ bool Reconciler::NeedsPreflight(const std::string& node, const v1::Job& job) con
 }
 
 // Launches the job, or has its nodes measured first.
-absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision) {
+absl::Status Reconciler::Begin(LiveJob* live, const PlaceDecision& decision, bool lent) {
   std::set<std::string> nodes;
   for (const v1::Job::Placement& placement : decision.placements) {
     if (NeedsPreflight(placement.node(), live->job)) nodes.insert(placement.node());
   }
-  if (nodes.empty()) return Launch(live, decision);
+  if (nodes.empty()) return Launch(live, decision, lent);
   const std::string reason = absl::StrCat(absl::StrJoin(nodes, ", "), nodes.size() == 1 ? " is" : " are",
                                           " measured first (preflight); then ", decision.reason);
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kPreflight, reason, [&](v1::Job* job) {
     job->mutable_held()->Assign(decision.placements.begin(), decision.placements.end());
+    job->set_lent(lent);
   }));
   live->measured = nodes;
   live->measured_here = true;
@@ -233,7 +234,7 @@ void Reconciler::TendPreflights() {
     decision.placements.assign(live.job.held().begin(), live.job.held().end());
     decision.reason = "its nodes have passed their preflight";
     // What cannot be stored is tried again in the next tick.
-    Launch(&live, decision).IgnoreError();
+    Launch(&live, decision, live.job.lent()).IgnoreError();
   }
 }
 

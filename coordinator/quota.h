@@ -52,6 +52,8 @@ class QuotaRoom {
 
   // A job of `project` holds them.
   void Take(const std::string& project, int64_t ranks) { held_[project] += ranks; }
+  // Whether a job of it may have so many more.
+  bool Allows(const std::string& project, int64_t ranks) const;
   // Why a job that needs `ranks` is not to be launched now; "" where it may be. `waiting` gets the same for
   // programs.
   std::string WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waiting* waiting);

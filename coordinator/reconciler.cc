@@ -125,12 +125,12 @@ void Reconciler::RunOnce(absl::Duration wait) {
   ReadPresence();
   AdvanceJobs();
   TendStops();
-  TendAwaiting();
+  const bool all_noted = TendAwaiting();
   TendPreflights();
   PlaceQueued();
   SaveRest();
   RememberNodes();
-  ForgetOldJobs();
+  if (all_noted) ForgetOldJobs();
   std::map<std::string, int> free_slots;
   for (const NodeSlots& node : SlotsNow()) free_slots[node.name] = static_cast<int>(node.free_devices.size());
   parts_.nodes->SetFreeSlots(free_slots);
@@ -345,8 +345,9 @@ absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std
 // That a change is not on disk is for those who look now; stored, it would be a lie for ever.
 v1::Job Reconciler::Shown(const LiveJob& live) {
   v1::Job job = live.job;
-  if (!live.not_on_disk.empty())
-    job.set_reason(absl::StrCat(job.reason(), "; not on disk yet: ", live.not_on_disk));
+  if (live.not_on_disk.empty()) return job;
+  job.set_not_on_disk(live.not_on_disk);
+  job.set_reason(absl::StrCat(job.reason(), "; not on disk yet: ", live.not_on_disk));
   return job;
 }
 

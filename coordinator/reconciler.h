@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
+#include "coordinator/claims.h"
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_after.h"
@@ -128,6 +129,10 @@ class Reconciler {
     // In PREFLIGHT: nodes that have not passed yet, and that they are known, by this life of the coordinator.
     std::set<std::string> measured;
     bool measured_here = false;
+    // Since when it cannot have all its ranks, and smaller worlds that are not planned again (elastic.h): by
+    // nodes, ranks of each and what they offer a rank.
+    std::optional<absl::Time> short_since;
+    std::set<std::tuple<int64_t, int64_t, int64_t>> refused_worlds;
     // Of jobs that it waits for: those that have ended, as the store had them.
     std::map<std::string, v1::JobState> ended_before;
   };
@@ -139,6 +144,8 @@ class Reconciler {
   // Between SIGTERM and SIGKILL for ranks whose job failed or ended.
   static constexpr int64_t kStopGraceMs = 10000;
   static constexpr int64_t kUnknownGraceMs = 60000;  // To save in what is not known here.
+  // In a tick: one of a large model takes a good part of a second, one that is refused more.
+  static constexpr int kMaxPlansPerTick = 1;
 
   using Edit = std::function<void(v1::Job*)>;
   using Answer = std::function<void(absl::StatusOr<v1::Job>)>;
@@ -174,13 +181,17 @@ class Reconciler {
 
   // Awaiting (awaiting.cc).
   StateOfJob StatesFor(LiveJob* live);
-  void TendAwaiting();
+  bool TendAwaiting();
   absl::Status TakeNews(LiveJob* live, const AfterNews& news);
   absl::Status ReleaseAwaiting(const v1::Job& deleted);
 
   // Preempting (preempting.cc).
-  std::string MakeRoom(const v1::Job& head, const PlaceRequest& request, const std::vector<NodeSlots>& slots);
-  std::vector<Occupant> Occupants(int64_t priority) const;
+  struct RoomMade {
+    bool comes = false;  // As Room (preemption.h).
+    std::string words;   // Who leaves for it, after the reason why it waits.
+  };
+  RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Claims& ahead);
+  std::vector<Occupant> Occupants(const v1::Job& head) const;
   absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
 
   // A tick's parts.
@@ -212,7 +223,15 @@ class Reconciler {
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   std::string WhatIsLeftOf(const std::string& id) const;
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
-  absl::Status Launch(LiveJob* live, const PlaceDecision& decision);
+  static PlaceRequest RequestAgain(const v1::Job& job);
+  struct Placing;
+  std::string PlaceNext(LiveJob* live, Placing* placing);
+  std::string PlaceFirst(LiveJob* live, const PlaceRequest& request, Placing* placing);
+  std::string PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
+                          Placing* placing);
+  static std::string GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing);
+  std::string LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent, Placing* placing);
+  absl::Status Launch(LiveJob* live, const PlaceDecision& decision, bool lent);
   void SendLaunch(const v1::Job& job, NodePart* part);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save = false);
   void SendStop(const AttemptFacts& facts, const NodePart& part);
@@ -225,7 +244,7 @@ class Reconciler {
     absl::Time until;
     absl::Time lost_at = absl::InfiniteFuture();  // Its agent is back without it.
   };
-  absl::Status Begin(LiveJob* live, const PlaceDecision& decision);
+  absl::Status Begin(LiveJob* live, const PlaceDecision& decision, bool lent);
   bool NeedsPreflight(const std::string& node, const v1::Job& job) const;
   bool IsIdle(const std::string& node) const;
   void Measure(const std::string& node);
@@ -236,6 +255,11 @@ class Reconciler {
   void TendPreflights();
   std::string WhyUnplaced(LiveJob* live);
   void HoldForPreflights(std::vector<NodeSlots>* slots) const;
+  // Resizing (resizing.cc).
+  PlaceDecision DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes, const QuotaRoom& quotas,
+                            int* plans);
+  PlaceDecision Shrink(LiveJob* live, const std::vector<NodeSlots>& nodes, const std::string& why,
+                       int* plans);
 
   // Cordoning (cordoning.cc).
   absl::Status Decided(const std::function<absl::Status()>& decide);

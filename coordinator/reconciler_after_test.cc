@@ -119,5 +119,27 @@ TEST_F(ReconcilerAfterTest, WhatIsForgottenWithoutSuccessEndsWhoWaitsForIt) {
             "waited for the success of job first, which has not succeeded and is forgotten");
 }
 
+TEST_F(ReconcilerAfterTest, ASuccessIsNotForgottenBeforeAllThatWaitForItKnow) {
+  options_.retention.jobs = 0;
+  Restart();
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  Submit("first", 1, 1);
+  std::vector<std::string> waiting;
+  for (int i = 0; i < 40; ++i) waiting.push_back(SubmitAfter("next" + std::to_string(i), {"first"}));
+  clock_.Advance(absl::Seconds(11));  // Old jobs are looked at in the tick in which it ends.
+  for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+  Exit("a", "first", 0, 0);
+  Stopped("a", "first");
+  Advance(absl::Seconds(30));
+  EXPECT_TRUE(absl::IsNotFound(store_->Get("first").status()));
+  int up = 0;
+  for (const std::string& id : waiting) {
+    EXPECT_NE(StateOf(id), v1::JOB_STATE_FAILED) << Job(id).reason();
+    up += StateOf(id) == v1::JOB_STATE_STARTING;
+  }
+  EXPECT_EQ(up, 1);
+}
+
 }  // namespace
 }  // namespace fsdpd

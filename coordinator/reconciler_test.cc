@@ -396,6 +396,23 @@ TEST_F(ReconcilerTest, AJobThatFailsIsStoppedThoughTheStoreCannotWriteAndStoredO
   EXPECT_TRUE(store_->Get("j")->has_failure());
 }
 
+TEST_F(ReconcilerTest, WhoCannotBeLaunchedForTheFullDiskSaysSo) {
+  RunOn({"a"});
+  Submit("next", 1, 1);
+  std::optional<FullDisk> full(std::in_place);
+  Exit("a", "j", 0, 9);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  v1::Job next = Job("next");
+  board_->AddWaiting(&next);
+  full.reset();
+  EXPECT_EQ(next.waiting().code(), v1::Job::Waiting::CODE_DISK)
+      << "its slot is free, and its launch not stored";
+  EXPECT_EQ(next.waiting().place(), 1);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
+}
+
 TEST_F(ReconcilerTest, ThatACancelIsNotOnDiskIsSaidOnlyAsLongAsItIsTrue) {
   RunOn({"a"});
   std::optional<FullDisk> full(std::in_place);

@@ -101,7 +101,9 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
 
 Waiting WaitingBehind(const std::string& ahead) {
   Waiting waiting =
-      Of(Waiting::CODE_BEHIND, absl::StrCat("the launch of ", ahead, ", or that it is paused or cancelled"));
+      Of(Waiting::CODE_BEHIND, absl::StrCat("the launch of ", ahead,
+                                            ", or that it is paused or cancelled; one that is "
+                                            "submitted with --preemptible may have idle slots until then"));
   waiting.add_jobs(ahead);
   return waiting;
 }
@@ -117,6 +119,8 @@ Waiting WaitingForPlan() { return Of(Waiting::CODE_PLAN, "its plan, which is bei
 Waiting WaitingForRest() { return Of(Waiting::CODE_RANKS, "the end of what is left of its last attempt"); }
 
 Waiting WaitingForAgents() { return Of(Waiting::CODE_AWAY, "agents that come back, or a moment"); }
+
+Waiting WaitingForDisk() { return Of(Waiting::CODE_DISK, "room on the coordinator's disk"); }
 
 Waiting WaitingToBeResumed(const std::string& id) {
   return Of(Waiting::CODE_PAUSED, absl::StrCat("fsdpctl resume ", id));

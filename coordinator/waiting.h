@@ -28,6 +28,8 @@ v1::Job::Waiting WaitingForPlan();
 v1::Job::Waiting WaitingForRest();
 // After the coordinator's start.
 v1::Job::Waiting WaitingForAgents();
+// Its launch cannot be stored.
+v1::Job::Waiting WaitingForDisk();
 v1::Job::Waiting WaitingToBeResumed(const std::string& id);
 
 }  // namespace fsdpd

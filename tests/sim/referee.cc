@@ -257,7 +257,7 @@ void Referee::Submitted(const std::string& request_id, const v1::Job& job) {
 
 void Referee::Answered(const std::string& what, const v1::Job& job) {
   // A cancel that a full disk kept from being stored says so, and is forgotten by a crash.
-  if (absl::StrContains(job.reason(), "not on disk yet")) return;
+  if (!job.not_on_disk().empty()) return;
   const v1::JobState state = job.state();
   if (what == "cancel" && !Ended(state) && state != v1::JOB_STATE_CANCELLING)
     world_->Violate(absl::StrCat("a cancel of ", job.id(), " leaves it ", Name(state)));

@@ -1,0 +1,80 @@
+// Reconciler: in which world a job is launched, with all its ranks or with fewer (elastic.h).
+#include <absl/strings/str_cat.h>
+
+#include "base/log.h"
+#include "coordinator/elastic.h"
+#include "coordinator/job_plan.h"
+#include "coordinator/reconciler.h"
+#include "fsdp/plan/spec/defaults.h"
+
+namespace fsdpd {
+
+// Where the job goes, as Decide() says it. `quotas`: its ranks as they are planned now are within them.
+PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots>& nodes,
+                                      const QuotaRoom& quotas, int* plans) {
+  if (!MayShrink(live->job)) return Decide(live, nodes, plans);
+  const v1::Job whole = WithAllRanks(live->job);
+  PlaceDecision decision = Place(RequestAgain(whole), nodes);
+  if (decision.placed() && live->job.has_shrunk() && !quotas.Allows(whole.project(), RanksOf(whole))) {
+    decision.placements.clear();
+    decision.reason = absl::StrCat("the quota of project ", whole.project(), " has no room for all ranks");
+  }
+  if (decision.placed()) {
+    if (live->job.has_shrunk()) absl::StrAppend(&decision.reason, ", all of them again");
+    live->unsaved |= live->job.has_shrunk();  // As ClosePlan(): stored with the launch at the latest.
+    live->job = whole;
+    return decision;
+  }
+  if (!live->short_since.has_value()) live->short_since = lease_.now();
+  const absl::Duration wait = ShrinkWait(live->job);
+  if (lease_.Settled() && lease_.now() - *live->short_since >= wait)
+    return Shrink(live, nodes, decision.reason, plans);
+  decision.possible = true;  // It keeps its place on the nodes that are left.
+  absl::StrAppend(&decision.reason, "; goes on with fewer ranks where it cannot have all for ",
+                  absl::FormatDuration(wait));
+  return decision;
+}
+
+// The largest world that is there and that its plan fits.
+PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& nodes, const std::string& why,
+                                 int* plans) {
+  PlaceDecision waits;
+  waits.reason = absl::StrCat(why, "; nor can it go on with fewer ranks now");
+  waits.possible = false;
+  for (const World& world : SmallerWorlds(live->job.spec())) {
+    const v1::JobSpec spec = InWorld(live->job.spec(), world);
+    const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
+    const NodeCount count = CountNodes(request, nodes);
+    const MemoryOffer offer = OfferTo(request, nodes);
+    const auto tried = std::make_tuple(world.nodes, world.ranks_per_node, offer.bytes_per_rank);
+    if (live->refused_worlds.count(tried) != 0) continue;
+    waits.possible |= count.idle >= request.nodes;
+    if (count.now < request.nodes) continue;
+    v1::Job smaller = live->job;
+    if (IsIn(world, live->job)) {
+      smaller.mutable_shrunk()->set_reason(why);
+    } else {
+      if (++*plans > kMaxPlansPerTick) return {{}, "", /*possible=*/true};
+      const Plan plan = parts_.plan(spec, offer.bytes_per_rank);
+      if (!plan.accepted()) {
+        LogInfo("a smaller world is passed over job=%s nodes=%d ranks_per_node=%d reason=%s", live->job.id(),
+                world.nodes, world.ranks_per_node, WhyRefused(plan));
+        live->refused_worlds.insert(tried);
+        continue;
+      }
+      KeepShrunk(plan, why, &smaller);
+    }
+    PlaceDecision decision = Place(RequestAgain(smaller), nodes);
+    if (!decision.placed()) {
+      live->refused_worlds.insert(tried);
+      continue;
+    }
+    decision.reason = ShrunkWords(smaller, decision);
+    live->job = std::move(smaller);
+    live->unsaved = true;
+    return decision;
+  }
+  return waits;
+}
+
+}  // namespace fsdpd
