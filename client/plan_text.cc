@@ -64,10 +64,15 @@ std::string StagesText(const v1::Plan& plan) {
   TextTable table(columns);
   for (int s = 0; s < plan.stages_size(); ++s) {
     const v1::Plan::Stage& stage = plan.stages(s);
+    std::vector<std::string> from, to;  // Of each chunk.
+    for (const v1::Plan::Stage::Chunk& chunk : stage.chunks()) {
+      from.push_back(chunk.first_unit());
+      to.push_back(chunk.last_unit());
+    }
     std::vector<std::string> row = {absl::StrCat(s),
                                     absl::StrCat(stage.units()),
-                                    stage.first_unit(),
-                                    stage.last_unit(),
+                                    absl::StrJoin(from, ", "),
+                                    absl::StrJoin(to, ", "),
                                     HumanCount(static_cast<double>(stage.parameters())),
                                     HumanBytes(stage.peak_bytes()),
                                     absl::StrFormat("%.0f%%", 100 * stage.work_ratio())};

@@ -57,7 +57,7 @@ at::Device DeviceOf(const Spec& spec, int device_index) {
 absl::StatusOr<Weights> Collect(const Plan& plan, const Trainer& trainer, at::Device device) {
   Weights weights(plan.whole_layout().elements());
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    trainer.params().CopyTo(&weights, FirstElement(plan, trainer.mesh().position().rank));
+    trainer.params().CopyTo(&weights, FirstElements(plan, trainer.mesh().position().rank));
     const auto elements = static_cast<int64_t>(weights.size());
     for (int64_t begin = 0; begin < elements; begin += kCollectElements) {
       const int64_t count = std::min(kCollectElements, elements - begin);

@@ -14,11 +14,11 @@ namespace fsdpd {
 namespace {
 
 // Weights are the model's, and units are numbered within the rank's stage.
-InitialValues FromWeights(const Layout& layout, int first_unit, const std::vector<float>& weights) {
+InitialValues FromWeights(const Layout& layout, const StagePlace& stage, const std::vector<float>& weights) {
   if (weights.empty()) return nullptr;
-  return [&layout, &weights, first_unit, offsets = SlotOffsets(layout)](int unit, int param, int64_t begin,
-                                                                        int64_t elements) {
-    const ParamPlace place = layout.units[first_unit + unit].params[param];
+  return [&layout, &weights, stage, offsets = SlotOffsets(layout)](int unit, int param, int64_t begin,
+                                                                   int64_t elements) {
+    const ParamPlace place = layout.units[stage.ChainUnit(unit)].params[param];
     const float* values = weights.data() + offsets[place.bucket][place.slot] + begin;
     return at::from_blob(const_cast<float*>(values), {elements}, at::kFloat);
   };
@@ -35,7 +35,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   if (!options.traces.empty()) run.traces = options.traces[rank];
   run.clock = options.clock;
   const Layout& own = plan.StageOf(rank).layout;
-  run.initial = FromWeights(plan.whole_layout(), own.stage.first_unit, options.weights);
+  run.initial = FromWeights(plan.whole_layout(), own.stage, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
   run.passed_over = options.passed_over;
@@ -53,7 +53,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
     if (rank == 0 && restored != nullptr) result->restored = *restored;
     return absl::OkStatus();
   };
-  run.on_trained = [rank, result, first = FirstElement(plan, rank)](Trainer* trainer) {
+  run.on_trained = [rank, result, first = FirstElements(plan, rank)](Trainer* trainer) {
     result->timelines[rank] = trainer->LastTimeline();
     trainer->params().CopyTo(&result->weights, first);  // Ranks write disjoint elements.
     return absl::OkStatus();

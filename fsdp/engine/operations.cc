@@ -334,11 +334,11 @@ absl::Status Operations::Gather(const Instruction& instruction) {
       ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
 }
 
-// To one of the two neighbours, or from it.
+// To one of the two neighbours, or from it; the first stage's run comes behind the last one's.
 absl::Status Operations::Cross(const Instruction& instruction) {
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   Communicator* const stages = GroupOf(instruction);
-  const int other = stages->rank() + CrossesTo(instruction.op);
+  const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
   const bool hidden = instruction.op == Op::kSend || instruction.op == Op::kReceive;
   const int64_t count = layout().stage.hidden_elements;
   const DType type = layout().stage.hidden_type;
@@ -374,24 +374,22 @@ absl::Status Operations::CheckHidden(const at::Tensor& hidden) const {
                                           stage.hidden_elements, " ", NameOf(stage.hidden_type)));
 }
 
-// Of a pass at an edge of the stage: what came is taken before it, and what it made goes to where a Send
-// finds it.
+// Of a pass at an edge of a run: what came is taken before it, and what it made goes to where a Send finds
+// it. A micro-batch is in one run of a stage at a time, for it comes to the next by way of the others.
 void Operations::TakeReceived(const Instruction& instruction) {
   const StagePlace& stage = layout().stage;
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const bool back = instruction.op == Op::kBackward;
-  if (!back && !stage.first() && instruction.unit == 0) current.input.hidden = std::move(current.received);
-  if (back && !stage.last() && instruction.unit + 1 == static_cast<int>(layout().units.size()))
-    current.grad_hidden = std::move(current.received_grad);
+  if (!back && stage.Enters(instruction.unit)) current.input.hidden = std::move(current.received);
+  if (back && stage.Leaves(instruction.unit)) current.grad_hidden = std::move(current.received_grad);
 }
 
 void Operations::HandOver(const Instruction& instruction) {
   const StagePlace& stage = layout().stage;
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const bool forward = instruction.op == Op::kForward;
-  if (forward && !stage.last() && instruction.unit + 1 == static_cast<int>(layout().units.size()))
-    current.sent = std::move(current.input.hidden);
-  if (!forward && !stage.first() && instruction.unit == 0) current.sent_grad = std::move(current.grad_hidden);
+  if (forward && stage.Leaves(instruction.unit)) current.sent = std::move(current.input.hidden);
+  if (!forward && stage.Enters(instruction.unit)) current.sent_grad = std::move(current.grad_hidden);
 }
 
 absl::Status Operations::Forward(const Instruction& instruction) {

@@ -21,6 +21,7 @@ struct Case {
   int tensor = 1;
   int context = 1;
   std::vector<int64_t> stage_units = {};
+  int chunks = 1;
 };
 
 // Embedding, four layers, head. What is clipped is the norm over all stages.
@@ -41,6 +42,7 @@ v1::JobSpec StagedJob() {
 v1::JobSpec Staged(const v1::JobSpec& job, const Case& c) {
   v1::JobSpec staged = Over(job, c.mesh, c.world, c.micro_batches);
   staged.mutable_parallel()->set_pipeline(c.pipeline);
+  if (c.chunks > 1) staged.mutable_parallel()->set_pipeline_chunks(c.chunks);
   staged.mutable_parallel()->set_tensor(c.tensor);
   staged.mutable_parallel()->set_context(c.context);
   for (const int64_t units : c.stage_units) staged.mutable_parallel()->add_stage_units(units);
@@ -76,6 +78,16 @@ std::vector<Case> Cases() {
   cases.push_back({kParams, 4, 2, 4, 1, 1, {1, 5}});
   cases.push_back({kParams, 3, 3, 4, 1, 1, {4, 1, 1}});
   cases.push_back({kGrads, 6, 6, 12, 1, 1, {1, 1, 1, 1, 1, 1}});
+  // Interleaved.
+  for (const TestMesh& mesh : {kNoShard, kOptim, kGrads, kParams}) {
+    cases.push_back({mesh, 2, 2, 2, 1, 1, {}, 2});
+    cases.push_back({mesh, 4, 2, 6, 1, 1, {}, 3});
+  }
+  for (const TestMesh& mesh : {kHsdp, kHfsdp}) cases.push_back({mesh, 4, 2, 2, 1, 1, {}, 2});
+  cases.push_back({kOptim, 3, 3, 6, 1, 1, {1, 1, 1, 1, 1, 1}, 2});
+  cases.push_back({kParams, 2, 2, 4, 1, 1, {2, 1, 1, 2}, 2});
+  cases.push_back({kParams, 4, 2, 2, 2, 1, {}, 2});
+  cases.push_back({kParams, 4, 2, 2, 1, 2, {}, 2});
   return cases;
 }
 
@@ -97,13 +109,14 @@ std::string NameOfCase(const ::testing::TestParamInfo<Case>& info) {
   std::string name = c.mesh.name + "_world" + std::to_string(c.world) + "_stages" +
                      std::to_string(c.pipeline) + "_mb" + std::to_string(c.micro_batches) + "_tensor" +
                      std::to_string(c.tensor) + "_context" + std::to_string(c.context);
+  if (c.chunks > 1) name += "_chunks" + std::to_string(c.chunks);
   for (const int64_t units : c.stage_units) name += "_" + std::to_string(units);
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Pipeline, ::testing::ValuesIn(Cases()), NameOfCase);
 
-const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6};
+const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6}, kTurns{kParams, 4, 2, 6, 1, 1, {}, 3};
 
 // Without a norm over shards, and with as many micro-batches, sums are in the same order.
 TEST(Pipeline, IsTheSameBitsWhereNothingIsSummedInAnotherOrder) {
@@ -128,14 +141,14 @@ TEST(Pipeline, StartsFromTheValuesOfOneRankAndFromGivenOnes) {
   LocalJobOptions given;
   for (size_t i = 0; i < alone.weights.size(); ++i)
     given.weights.push_back(static_cast<float>(i % 7 + 1) / 64);
-  for (const Case& c : {kTwo, kFour}) {
+  for (const Case& c : {kTwo, kFour, kTurns}) {
     EXPECT_EQ(Train(Staged(job, c)).weights, alone.weights);
     EXPECT_EQ(Train(Staged(job, c), given).weights, given.weights);
   }
 }
 
 TEST(Pipeline, RecomputeIsTheSameBits) {
-  for (const Case& c : {kTwo, kFour}) {
+  for (const Case& c : {kTwo, kFour, kTurns}) {
     const LocalJobResult kept = Train(Staged(StagedJob(), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       for (const int layers : {2, 4}) {
@@ -149,7 +162,7 @@ TEST(Pipeline, RecomputeIsTheSameBits) {
 }
 
 TEST(Pipeline, StepsThatAreSubmittedAheadAreTheSame) {
-  for (const Case& c : {kTwo, kFour, Case{kNoShard, 2, 2, 1}}) {
+  for (const Case& c : {kTwo, kFour, kTurns, Case{kNoShard, 2, 2, 1}}) {
     const v1::JobSpec job = Staged(StagedJob(), c);
     LocalJobOptions ahead;
     ahead.run_ahead_on_cpu = true;
@@ -170,7 +183,7 @@ TEST(Pipeline, HalfPrecisionIsNearOneRanks) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
+  for (const Case& c : {kTwo, kFour, kTurns}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
 }
 
 TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
@@ -179,7 +192,7 @@ TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
   job.mutable_precision()->mutable_loss_scale()->set_initial(1 << 30);
   const LocalJobResult alone = Train(job);
   EXPECT_TRUE(alone.reports[0][0].skipped());
-  for (const Case& c : {kTwo, kFour}) {
+  for (const Case& c : {kTwo, kFour, kTurns}) {
     const LocalJobResult staged = Train(Staged(job, c));
     for (const auto& reports : staged.reports) {
       for (size_t s = 0; s < reports.size(); ++s) {
@@ -203,7 +216,7 @@ TEST(Pipeline, EvaluationIsOneRanks) {
   job.mutable_train()->mutable_evaluation()->set_every_steps(5);
   const LocalJobResult alone = Train(job);
   ASSERT_TRUE(alone.reports[0][4].has_evaluation());
-  for (const Case& c : {kTwo, kFour, Case{kHfsdp, 8, 2, 3}}) {
+  for (const Case& c : {kTwo, kFour, kTurns, Case{kHfsdp, 8, 2, 3}}) {
     const LocalJobResult staged = Train(Staged(job, c));
     ExpectSame(alone, staged, kRoundOff);
     for (const int s : {4, 9}) {
@@ -218,7 +231,7 @@ TEST(Pipeline, EvaluationIsOneRanks) {
 // Of four stages in one job, of two in the next, and of none.
 TEST(Pipeline, GoesOnFromACheckpointWithOtherStages) {
   const LocalJobResult whole = Train(StagedJob());
-  const std::vector<Case> stages = {{kNoShard, 1, 1, 1}, kTwo, kFour, {kHfsdp, 8, 2, 3}};
+  const std::vector<Case> stages = {{kNoShard, 1, 1, 1}, kTwo, kTurns, {kHfsdp, 8, 2, 3}};
   for (const Case& before : stages) {
     const TempDir dir;
     v1::JobSpec first = Staged(StagedJob(), before);
@@ -250,7 +263,7 @@ TEST(Pipeline, RoutersTellWhatOneRanksDo) {
   const LocalJobResult alone = Train(job);
   v1::JobSpec among = Staged(job, {kParams, 4, 2, 3});
   among.mutable_parallel()->set_expert(2);
-  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kFour), among}) {
+  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kTurns), among}) {
     const LocalJobResult result = Train(staged);
     ExpectSame(alone, result, kRoundOff);
     for (size_t s = 0; s < alone.reports[0].size(); ++s) {
@@ -267,7 +280,7 @@ TEST(Pipeline, SamplesMadeOfDocuments) {
   v1::JobSpec job = StagedJob();
   job.mutable_data()->set_document_end_token(3);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+  for (const Case& c : {kTwo, kFour, kTurns}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
 TEST(Pipeline, ARankThatFailsEndsAllStages) {

@@ -109,9 +109,9 @@ void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {
   buckets_[bucket].grad = grad_shard.narrow(0, begin, layout.main_elements);
 }
 
-void ShardedParams::CopyTo(std::vector<float>* model, int64_t first) const {
-  FSDPD_CHECK(static_cast<int64_t>(model->size()) >= first + layout_->elements());
-  const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_);
+void ShardedParams::CopyTo(std::vector<float>* model, const std::vector<int64_t>& first_elements) const {
+  FSDPD_CHECK(static_cast<int64_t>(model->size()) >= layout_->elements());
+  const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_, first_elements);
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
     if (!HasFirstCopy(bucket, position_)) continue;
@@ -121,18 +121,21 @@ void ShardedParams::CopyTo(std::vector<float>* model, int64_t first) const {
       const float* from = main.const_data_ptr<float>() + piece.range_begin;
       for (const ElementRun& run :
            WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position_), piece.param_begin, piece.elements)) {
-        std::copy_n(from, run.elements, model->data() + first + offsets[b][piece.slot] + run.begin);
+        std::copy_n(from, run.elements, model->data() + offsets[b][piece.slot] + run.begin);
         from += run.elements;
       }
     }
   }
 }
 
-std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout) {
+std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout,
+                                              const std::vector<int64_t>& first_elements) {
+  FSDPD_CHECK(first_elements.empty() || first_elements.size() == layout.units.size());
   std::vector<std::vector<int64_t>> offsets(layout.buckets.size());
   int64_t next = 0;
-  for (const UnitLayout& unit : layout.units) {
-    for (const ParamPlace& place : unit.params) {
+  for (size_t u = 0; u < layout.units.size(); ++u) {
+    if (!first_elements.empty()) next = first_elements[u];
+    for (const ParamPlace& place : layout.units[u].params) {
       const Bucket& bucket = layout.buckets[place.bucket];
       offsets[place.bucket].resize(bucket.params.size());
       offsets[place.bucket][place.slot] = next;

@@ -50,12 +50,12 @@ Batch BatchOf(const v1::JobSpec& job) {
 v1::Strategy StrategyOf(const v1::JobSpec& job) { return WithDefaults(job, nullptr).fsdp().strategy(); }
 
 // The third micro-batch repeats the second, so more of them need no more memory, but for stages, which have
-// as many under way as there are stages.
+// as many under way as there are stages, or where they have several runs of layers up to twice that.
 v1::JobSpec Shortened(v1::JobSpec job) {
   const Batch batch = BatchOf(job);
   const int64_t each = batch.Each(batch.world);
   job.mutable_train()->set_global_batch(
-      std::min(batch.global / each, std::max<int64_t>(3, job.parallel().pipeline())) * each);
+      std::min(batch.global / each, std::max<int64_t>(3, 2 * job.parallel().pipeline())) * each);
   return job;
 }
 

@@ -34,24 +34,34 @@ v1::Severity ToProto(FaultLevel level) {
   return v1::SEVERITY_UNSPECIFIED;
 }
 
-void AddUnits(const Plan& plan, const StagePlan& from, v1::Plan* proto) {
-  for (size_t u = 0; u < from.layout.units.size(); ++u) {
+void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::Plan* proto) {
+  for (int u = begin; u < end; ++u) {
     const UnitLayout& layout = from.layout.units[u];
     v1::Plan::Unit* unit = proto->add_units();
     unit->set_name(layout.name);
     for (const int b : layout.buckets) {
       const Bucket& bucket = from.layout.buckets[b];
       unit->set_parameters(unit->parameters() + bucket.elements * bucket.slices);
-      unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gathered_bytes());
+      unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gather_buffer_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
-    const Recompute recompute = RecomputeOf(plan.spec, from.model, static_cast<int>(u));
+    const Recompute recompute = RecomputeOf(plan.spec, from.model, u);
     for (const UnitExchange& exchange : from.model.units[u].exchanges) {
       unit->set_exchanged_bytes(unit->exchanged_bytes() +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.forward_elements) +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.backward_elements));
     }
     unit->set_activation_bytes(from.model.units[u].kept_bytes.With(recompute));
+  }
+}
+
+// In the chain's order.
+void AddUnitsOfStages(const Plan& plan, v1::Plan* proto) {
+  for (size_t r = 0; r < plan.layout.stage.runs.size(); ++r) {
+    for (const StagePlan& stage : *plan.stages) {
+      const UnitRun& run = stage.layout.stage.runs[r];
+      AddUnits(plan, stage, run.begin, run.end, proto);
+    }
   }
 }
 
@@ -69,6 +79,11 @@ void AddStages(const Plan& plan, v1::Plan* proto) {
     to->set_first_unit(stage.layout.units.front().name);
     to->set_last_unit(stage.layout.units.back().name);
     to->set_units(static_cast<int>(stage.layout.units.size()));
+    for (const UnitRun& run : stage.layout.stage.runs) {
+      v1::Plan::Stage::Chunk* chunk = to->add_chunks();
+      chunk->set_first_unit(stage.layout.units[run.begin].name);
+      chunk->set_last_unit(stage.layout.units[run.end - 1].name);
+    }
     to->set_parameters(stage.layout.elements());
     to->set_peak_bytes(stage.memory.peak_bytes);
     to->set_work_ratio(WorkOf(stage) * static_cast<double>(plan.stages->size()) / all);
@@ -254,9 +269,8 @@ v1::Plan ToProto(const Plan& plan) {
   proto.set_parameters(plan.whole_layout().elements());
   proto.set_padding_ratio(plan.whole_layout().padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);
-  if (plan.stages == nullptr) AddUnits(plan, plan, &proto);
-  for (size_t s = 0; plan.stages != nullptr && s < plan.stages->size(); ++s)
-    AddUnits(plan, (*plan.stages)[s], &proto);
+  if (plan.stages == nullptr) AddUnits(plan, plan, 0, static_cast<int>(plan.layout.units.size()), &proto);
+  if (plan.stages != nullptr) AddUnitsOfStages(plan, &proto);
   if (plan.stages != nullptr) AddStages(plan, &proto);
   AddInstructions(plan, &proto);
   proto.set_program_hash(HashText(plan));
@@ -278,11 +292,17 @@ Plan PlanOfRank(const Plan& plan, int64_t rank) {
   return own;
 }
 
-int64_t FirstElement(const Plan& plan, int64_t rank) {
-  int64_t first = 0;
-  for (const StagePlan* stage = plan.stages == nullptr ? nullptr : plan.stages->data();
-       stage != nullptr && stage != &plan.StageOf(rank); ++stage)
-    first += stage->layout.elements();
+std::vector<int64_t> FirstElements(const Plan& plan, int64_t rank) {
+  const Layout &whole = plan.whole_layout(), &own = plan.StageOf(rank).layout;
+  std::vector<int64_t> in_chain = {0}, first;
+  for (const UnitLayout& unit : whole.units) {
+    int64_t elements = 0;
+    for (const ParamPlace& place : unit.params)
+      elements += whole.buckets[place.bucket].params[place.slot].whole_elements();
+    in_chain.push_back(in_chain.back() + elements);
+  }
+  for (size_t u = 0; u < own.units.size(); ++u)
+    first.push_back(in_chain[own.stage.ChainUnit(static_cast<int>(u))]);
   return first;
 }
 

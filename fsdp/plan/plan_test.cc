@@ -152,8 +152,8 @@ TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
   EXPECT_EQ(FingerprintOf(first), FingerprintOf(last));
   EXPECT_EQ(first.layout.units.front().name, "embedding");
   EXPECT_EQ(last.layout.units.back().name, "head");
-  EXPECT_EQ(FirstElement(plan, 0), 0);
-  EXPECT_EQ(FirstElement(plan, world - 1), first.layout.elements());
+  EXPECT_EQ(FirstElements(plan, 0).front(), 0);
+  EXPECT_EQ(FirstElements(plan, world - 1).front(), first.layout.elements());
 }
 
 TEST(Plan, StagesRecomputeAllOrNothingAsTheBudgetDemands) {

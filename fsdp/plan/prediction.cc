@@ -82,8 +82,9 @@ constexpr int kSteps = 3;
 SimulatedStages RunStages(const Plan& plan, const DeviceProfile& profile, Placement placement) {
   std::vector<TimedStage> timed;
   for (const StagePlan& stage : *plan.stages) {
-    timed.push_back({&stage.program, InstructionSeconds(plan.spec, stage.model, stage.layout, stage.program,
-                                                        profile, placement)});
+    timed.push_back(
+        {&stage.program, stage.layout.stage,
+         InstructionSeconds(plan.spec, stage.model, stage.layout, stage.program, profile, placement)});
   }
   SimulatedStages stages;
   stages.times = RunStages(timed, kSteps);

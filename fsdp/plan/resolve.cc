@@ -82,10 +82,13 @@ class Resolver {
   }
 
   void ResolveStages() {
-    const std::vector<int64_t> units = BalancedStages(DescribeSpec(ToSpec(job_)), job_.parallel().pipeline());
+    const int64_t chunks = job_.parallel().pipeline_chunks();
+    const std::vector<int64_t> units =
+        BalancedRuns(DescribeSpec(ToSpec(job_)), job_.parallel().pipeline() * chunks);
     job_.mutable_parallel()->mutable_stage_units()->Add(units.begin(), units.end());
     Chose("parallel.stage_units", absl::StrCat("[", absl::StrJoin(units, ", "), "]"),
-          "the stage with most work has as little as can be, embedding and head counted");
+          absl::StrCat("the ", chunks > 1 ? "chunk" : "stage",
+                       " with most work has as little as can be, embedding and head counted"));
   }
 
   void ResolveBudget(v1::Resources* resources) {

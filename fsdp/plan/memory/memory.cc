@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "fsdp/plan/memory/host_memory.h"
+#include "fsdp/plan/program/schedule.h"
 
 namespace fsdpd {
 namespace {
@@ -168,34 +169,46 @@ struct ComputePeak {
   std::string unit;
 };
 
-// Hidden states between stages beside what units keep: those that a Receive is ahead of, as of gradients, and
-// those that are being sent.
-constexpr int64_t kCrossingHidden = 3;
+// Hidden states between stages beside what units keep: what comes, what goes, and gradients that go.
+constexpr int64_t kCrossingHidden = 3 * kCrossingPlaces;
 
-int64_t KeptByAll(const Spec& spec, const ModelFacts& model) {
+int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   int64_t kept = 0;
-  for (size_t u = 0; u < model.units.size(); ++u)
-    kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, static_cast<int>(u)));
+  for (int u = begin; u < end; ++u) kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
   return kept;
 }
 
+// By run of a stage's units, the most that turns through any of them have kept when one through it begins.
+std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
+  const StagePlace& stage = model.stage;
+  if (stage.count == 1) return {0};
+  std::vector<int64_t> by_run, beside(stage.runs.size(), 0);
+  for (const UnitRun& run : stage.runs) by_run.push_back(KeptBy(spec, model, run.begin, run.end));
+  int64_t kept = kCrossingHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
+  for (const Turn& turn : TrainingTurns(static_cast<int>(spec.micro_batches_per_step()), stage)) {
+    if (!turn.forward) kept -= by_run[turn.run];
+    beside[turn.run] = std::max(beside[turn.run], kept);
+    if (turn.forward) kept += by_run[turn.run];
+  }
+  return beside;
+}
+
 // Where there is one stage one micro-batch is in flight at a time: its backward frees what its forward kept.
-// Of several, the others' forwards have been.
+// Of several, others' forwards have been.
 ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   ComputePeak peak;
-  int64_t kept = 0;  // By the units before.
-  if (const StagePlace& stage = model.stage; stage.count > 1) {
-    const int64_t others = stage.InFlight(static_cast<int>(spec.micro_batches_per_step())) - 1;
-    kept = others * KeptByAll(spec, model) +
-           kCrossingHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
-  }
-  for (size_t u = 0; u < model.units.size(); ++u) {
-    const UnitFacts& unit = model.units[u];
-    const UnitPeak own = BackwardPeak(unit);
-    if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
-      peak = {kept + own.activations, own.workspace, unit.name};
+  const std::vector<int64_t> beside = KeptBeside(spec, model);
+  for (size_t r = 0; r < beside.size(); ++r) {
+    const auto end = r + 1 < beside.size() ? model.stage.runs[r].end : static_cast<int>(model.units.size());
+    int64_t kept = beside[r];  // By the units before, too.
+    for (int u = model.stage.runs[r].begin; u < end; ++u) {
+      const UnitFacts& unit = model.units[u];
+      const UnitPeak own = BackwardPeak(unit);
+      if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
+        peak = {kept + own.activations, own.workspace, unit.name};
+      }
+      kept += KeptBy(spec, model, u, u + 1);
     }
-    kept += unit.kept_bytes.With(RecomputeOf(spec, model, static_cast<int>(u)));
   }
   return peak;
 }
@@ -241,7 +254,9 @@ std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std:
   const std::string text = absl::StrCat("kept for backward, at ", unit);
   if (spec.recompute == Recompute::kNone) return text;
   const int64_t blocks = BlocksOf(model);
-  const int64_t layers = std::clamp<int64_t>(spec.recompute_layers - model.stage.first_block, 0, blocks);
+  int64_t layers = 0;
+  for (size_t u = 0; u < model.units.size(); ++u)
+    layers += RecomputeOf(spec, model, static_cast<int>(u)) == spec.recompute ? 1 : 0;
   const bool full = spec.recompute == Recompute::kFull;
   const char* kind = full ? "full" : "selective";
   if (layers == blocks) return absl::StrCat(text, "; recompute ", kind, " on all layers");

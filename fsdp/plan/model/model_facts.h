@@ -104,20 +104,52 @@ struct UnitFacts {
   int64_t elements() const;  // Own parameters, of those that are cut a slice.
 };
 
+// A stretch of a model's chain that a stage has by itself: units [begin, end) of the stage's own.
+struct UnitRun {
+  int begin = 0;
+  int end = 0;
+  int first_unit = 0;  // Its number in the whole chain, as the next among blocks.
+  int first_block = 0;
+};
+
 // Which units of a model's chain a rank has, where ranks of other stages have the rest (the pipeline axis,
-// stage_cut.h). Elsewhere there is one stage, which is the first and the last.
+// stage_cut.h). Elsewhere there is one stage, which is the first and the last. The chain's runs go to the
+// stages by turns, so a stage with several (interleaved) has those that are as far apart as there are stages.
 struct StagePlace {
   int number = 0;
   int count = 1;
-  int first_unit = 0;  // Its number in the whole chain, as the next among blocks.
-  int first_block = 0;
-  int64_t hidden_elements = 0;  // Of a micro-batch, that a rank hands on to the next stage.
+  std::vector<UnitRun> runs = {{}};  // Of one stage that is all: it has no bounds.
+  int64_t hidden_elements = 0;       // Of a micro-batch, that a rank hands on to the next stage.
   DType hidden_type = DType::kFp32;
 
   bool first() const { return number == 0; }
   bool last() const { return number + 1 == count; }
-  // So many micro-batches have gone forward and not back, at most: as many as let the last stage begin.
-  int InFlight(int micro_batches) const { return std::min(micro_batches, count - number); }
+  int RunOf(int unit) const {
+    int run = 0;
+    while (run + 1 < static_cast<int>(runs.size()) && runs[run + 1].begin <= unit) ++run;
+    return run;
+  }
+  int ChainUnit(int unit) const {
+    const UnitRun& run = runs[RunOf(unit)];
+    return run.first_unit + unit - run.begin;
+  }
+  // Its run's, among the runs of all stages.
+  int ChainRun(int unit) const { return RunOf(unit) * count + number; }
+  // The unit is the first of a run whose input comes from another stage.
+  bool Enters(int unit) const {
+    return count > 1 && !(first() && unit == 0) && runs[RunOf(unit)].begin == unit;
+  }
+  // It is the last of one whose output goes there.
+  bool Leaves(int unit) const {
+    return count > 1 && !(last() && unit + 1 == runs.back().end) && runs[RunOf(unit)].end == unit + 1;
+  }
+  // So many micro-batches have gone forward through one of the runs and not back, at most: as many as let the
+  // last stage begin with its last run, and those behind go on meanwhile.
+  int InFlight(int micro_batches) const {
+    const int others = static_cast<int>(runs.size()) - 1, behind = count - 1 - number;
+    const int ahead = others == 0 ? behind : 2 * behind + others * count;
+    return std::min(micro_batches * (others + 1), ahead + 1);
+  }
 };
 
 struct ModelFacts {

@@ -1,7 +1,6 @@
 #include "fsdp/plan/model/stage_cut.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <utility>
 
@@ -18,39 +17,61 @@ constexpr double kOperationsAByte = 200;
 constexpr double kBackwardProducts = 2;
 constexpr double kBackwardAttention = 2.5;
 
+// Sums of work differ in their last bits by where they begin.
+constexpr double kSame = 1e-9;
+
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The cost of a stage of units [first, end), and how those of several stages make one.
-using Cost = std::function<double(int64_t first, int64_t end)>;
-using Join = std::function<double(double, double)>;
+// `before`: the work of the units before each. Runs of no more than `most` can be cut, a unit at a time.
+bool CanBeCut(const std::vector<double>& before, int64_t runs, double most) {
+  size_t begin = 0;
+  for (int64_t r = 0; r < runs && begin + 1 < before.size(); ++r) {
+    const auto end = std::upper_bound(before.begin(), before.end(), before[begin] + most) - 1;
+    begin = std::max<size_t>(begin, end - before.begin());
+  }
+  return begin + 1 == before.size();
+}
 
-struct Cut {
-  double cost = kNever;
-  std::vector<int64_t> stage_units;
-};
+// The least that the run with most work can have: a sum of some run's, found between the largest unit's and
+// all of it.
+double LeastOfMost(const std::vector<double>& before, int64_t runs) {
+  double too_little = 0, enough = before.back();
+  for (size_t u = 1; u < before.size(); ++u) too_little = std::max(too_little, before[u] - before[u - 1]);
+  if (CanBeCut(before, runs, too_little)) return too_little;
+  while (enough - too_little > kSame * before.back()) {
+    const double middle = too_little + (enough - too_little) / 2;
+    (CanBeCut(before, runs, middle) ? enough : too_little) = middle;
+  }
+  return enough;
+}
 
-// The cut of least cost, by the cost of the first stages of all that come before a unit.
-Cut LeastCut(int64_t units, int64_t stages, const Cost& cost, const Join& join) {
-  std::vector<std::vector<double>> least(stages + 1, std::vector<double>(units + 1, kNever));
-  std::vector<std::vector<int64_t>> from(stages + 1, std::vector<int64_t>(units + 1, 0));
-  least[0][0] = 0;
-  for (int64_t s = 1; s <= stages; ++s) {
-    for (int64_t end = s; end <= units; ++end) {
-      for (int64_t first = s - 1; first < end; ++first) {
-        const double joined = join(least[s - 1][first], cost(first, end));
-        if (joined >= least[s][end]) continue;
-        least[s][end] = joined;
-        from[s][end] = first;
+// Of all cuts into runs of no more than `most` the one whose squares are least: the first so many runs of all
+// that come before a unit, from the best of one run less. Only few units can begin a run that ends here.
+std::vector<int64_t> EvenRuns(const std::vector<double>& before, int64_t runs, double most) {
+  const auto units = static_cast<int64_t>(before.size()) - 1;
+  std::vector<double> least(units + 1, kNever);
+  std::vector<std::vector<int64_t>> from(runs + 1, std::vector<int64_t>(units + 1, 0));
+  least[0] = 0;
+  for (int64_t r = 1; r <= runs; ++r) {
+    std::vector<double> with_run(units + 1, kNever);
+    for (int64_t end = r; end <= units - (runs - r); ++end) {
+      for (int64_t first = end - 1; first >= r - 1; --first) {
+        const double own = before[end] - before[first];
+        if (own > most) break;
+        if (least[first] + own * own > with_run[end]) continue;
+        with_run[end] = least[first] + own * own;
+        from[r][end] = first;
       }
     }
+    least = std::move(with_run);
   }
-  Cut cut;
-  cut.cost = least[stages][units];
-  for (int64_t s = stages, end = units; s > 0; --s) {
-    cut.stage_units.insert(cut.stage_units.begin(), end - from[s][end]);
-    end = from[s][end];
+  FSDPD_CHECK(least[units] < kNever);
+  std::vector<int64_t> run_units;
+  for (int64_t r = runs, end = units; r > 0; --r) {
+    run_units.insert(run_units.begin(), end - from[r][end]);
+    end = from[r][end];
   }
-  return cut;
+  return run_units;
 }
 
 }  // namespace
@@ -62,54 +83,52 @@ double WorkOf(const UnitFacts& unit) {
          moved * kOperationsAByte;
 }
 
-std::vector<int64_t> BalancedStages(const ModelFacts& model, int64_t stages) {
+std::vector<int64_t> BalancedRuns(const ModelFacts& model, int64_t runs) {
   const auto units = static_cast<int64_t>(model.units.size());
-  FSDPD_CHECK(stages >= 1 && stages <= units);
-  std::vector<double> before = {0};  // The work of the units before each.
+  FSDPD_CHECK(runs >= 1 && runs <= units);
+  std::vector<double> before = {0};
   for (const UnitFacts& unit : model.units) before.push_back(before.back() + WorkOf(unit));
-  const auto work = [&before](int64_t first, int64_t end) { return before[end] - before[first]; };
-  const double most = LeastCut(units, stages, work, [](double a, double b) { return std::max(a, b); }).cost;
-  // Sums of work differ in their last bits by where they begin.
-  const double bound = most * (1 + 1e-9);
-  const auto square = [&](int64_t first, int64_t end) {
-    const double own = work(first, end);
-    return own > bound ? kNever : own * own;
-  };
-  return LeastCut(units, stages, square, [](double a, double b) { return a + b; }).stage_units;
+  return EvenRuns(before, runs, LeastOfMost(before, runs) + kSame * before.back());
 }
 
-std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& stage_units,
-                                      DType hidden_type) {
-  std::vector<ModelFacts> stages;
-  int first_unit = 0, first_block = 0;
-  for (const int64_t count : stage_units) {
-    FSDPD_CHECK(count > 0 && first_unit + count <= static_cast<int64_t>(model.units.size()));
-    ModelFacts stage;
-    stage.stage.number = static_cast<int>(stages.size());
-    stage.stage.count = static_cast<int>(stage_units.size());
-    stage.stage.first_unit = first_unit;
-    stage.stage.first_block = first_block;
-    stage.stage.hidden_elements = model.units.front().output_bytes / BytesOf(hidden_type);
-    stage.stage.hidden_type = hidden_type;
-    for (int64_t u = 0; u < count; ++u) {
-      UnitFacts unit = model.units[first_unit + u];
-      if (unit.borrows >= 0) unit.borrows -= first_unit;
-      FSDPD_CHECK(unit.borrows >= -1 && (model.units[first_unit + u].borrows < 0 || unit.borrows >= 0));
+std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
+                                      int64_t stages, DType hidden_type) {
+  FSDPD_CHECK(stages > 0 && !run_units.empty() && static_cast<int64_t>(run_units.size()) % stages == 0);
+  std::vector<ModelFacts> cut(stages);
+  std::vector<std::pair<size_t, int>> place;  // By unit of the chain: its stage, and its number there.
+  int first_block = 0;
+  for (size_t r = 0; r < run_units.size(); ++r) {
+    const auto first_unit = static_cast<int>(place.size());
+    ModelFacts& stage = cut[r % stages];
+    if (r < cut.size()) stage.stage.runs.clear();
+    const auto begin = static_cast<int>(stage.units.size()), count = static_cast<int>(run_units[r]);
+    FSDPD_CHECK(count > 0 && first_unit + count <= static_cast<int>(model.units.size()));
+    stage.stage.runs.push_back({begin, begin + count, first_unit, first_block});
+    for (int u = 0; u < count; ++u) {
+      place.emplace_back(r % stages, begin + u);
+      UnitFacts& unit = stage.units.emplace_back(model.units[first_unit + u]);
       first_block += unit.kind == UnitKind::kBlock ? 1 : 0;
-      stage.units.push_back(std::move(unit));
+      if (unit.borrows < 0) continue;
+      FSDPD_CHECK(place[unit.borrows].first == place.back().first);
+      unit.borrows = place[unit.borrows].second;
     }
-    first_unit += static_cast<int>(count);
-    stages.push_back(std::move(stage));
   }
-  FSDPD_CHECK(first_unit == static_cast<int>(model.units.size()));
-  return stages;
+  FSDPD_CHECK(place.size() == model.units.size());
+  for (size_t s = 0; s < cut.size(); ++s) {
+    StagePlace& stage = cut[s].stage;
+    stage.number = static_cast<int>(s);
+    stage.count = static_cast<int>(stages);
+    stage.hidden_elements = model.units.front().output_bytes / BytesOf(hidden_type);
+    stage.hidden_type = hidden_type;
+  }
+  return cut;
 }
 
 std::vector<ModelFacts> StagesOf(const Spec& spec) {
   ModelFacts model = DescribeSpec(spec);
-  if (spec.mesh.size(Axis::kPipeline) == 1) return {std::move(model)};
-  FSDPD_CHECK(static_cast<int64_t>(spec.stage_units.size()) == spec.mesh.size(Axis::kPipeline));
-  return CutIntoStages(model, spec.stage_units, spec.precision.compute);
+  const int64_t stages = spec.mesh.size(Axis::kPipeline);
+  if (stages == 1) return {std::move(model)};
+  return CutIntoStages(model, spec.stage_units, stages, spec.precision.compute);
 }
 
 }  // namespace fsdpd

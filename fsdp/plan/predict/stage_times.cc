@@ -27,8 +27,13 @@ class Stages {
       const std::vector<Instruction>& all = stages[s].program->instructions;
       FSDPD_CHECK(stages[s].seconds.size() == all.size());
       times_[s].steps.assign(steps, std::vector<Interval>(all.size(), {kNever, kNever}));
-      for (size_t i = 0; i < all.size(); ++i)
-        lanes_[s][static_cast<size_t>(all[i].lane)].queue.push_back(static_cast<int>(i));
+      for (size_t i = 0; i < all.size(); ++i) {
+        const auto number = static_cast<int>(i);
+        lanes_[s][static_cast<size_t>(all[i].lane)].queue.push_back(number);
+        if (CrossingOf(all[i].op) == Crossing::kNone) continue;
+        crossings_[{all[i].op, stages[s].stage.ChainRun(all[i].unit), all[i].micro_batch}] = {
+            static_cast<int>(s), 0, number};
+      }
     }
   }
 
@@ -70,19 +75,23 @@ class Stages {
   }
   Lane& LaneOf(const Place& at) { return lanes_[at.stage][static_cast<size_t>(At(at).lane)]; }
 
-  // The k-th of its kind in the step meets the k-th of the counterpart's, in each stage that takes part.
+  // What it meets in each stage that takes part: what crosses, the counterpart in the run of units that it
+  // goes to or comes from; the k-th of its kind in the step, the k-th of each.
   std::vector<Place> Meets(const Place& at) const {
+    const Instruction& own = At(at);
+    if (CrossingOf(own.op) != Crossing::kNone) {
+      const int run = stages_[at.stage].stage.ChainRun(own.unit) + CrossesTo(own.op);
+      const auto other = crossings_.find({CounterpartOf(own.op), run, own.micro_batch});
+      FSDPD_CHECK(other != crossings_.end());
+      return {at, other->second};
+    }
     std::vector<Place> all = {at};
-    const Op op = At(at).op;
-    const bool crosses = CrossingOf(op) != Crossing::kNone;
-    if (!crosses && At(at).group != Group::kWorld) return all;
-    const Op other_op = crosses ? CounterpartOf(op) : op;
-    const std::vector<Instruction>& own = stages_[at.stage].program->instructions;
-    const auto number = std::count_if(own.begin(), own.begin() + at.instruction,
-                                      [op](const Instruction& i) { return i.op == op; });
+    if (own.group != Group::kWorld) return all;
+    const std::vector<Instruction>& list = stages_[at.stage].program->instructions;
+    const auto number = std::count_if(list.begin(), list.begin() + at.instruction,
+                                      [&own](const Instruction& i) { return i.op == own.op; });
     for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
-      if (s == at.stage || (crosses && s != at.stage + CrossesTo(op))) continue;
-      all.push_back({s, at.step, Nth(s, other_op, number)});
+      if (s != at.stage) all.push_back({s, at.step, Nth(s, own.op, number)});
     }
     return all;
   }
@@ -162,6 +171,7 @@ class Stages {
   const int steps_;
   std::vector<LaneTimes> times_;
   std::vector<std::array<Lane, kLanes>> lanes_;
+  std::map<std::tuple<Op, int, int>, Place> crossings_;      // By operation, run of the chain, micro-batch.
   std::map<std::pair<int, int>, std::vector<Place>> meets_;  // By stage and instruction; of any step.
 };
 

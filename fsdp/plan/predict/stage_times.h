@@ -13,6 +13,7 @@ namespace fsdpd {
 
 struct TimedStage {
   const Program* program = nullptr;
+  StagePlace stage;
   std::vector<double> seconds;  // By instruction, alone.
 };
 

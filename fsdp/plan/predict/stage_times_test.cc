@@ -15,25 +15,26 @@ struct Timed {
   std::vector<TimedStage> stages;
 };
 
-// Each stage computes a second forward and two back for each micro-batch, in one or several units; nothing
+// Each stage computes a second forward and two back for each micro-batch, in runs of two units; nothing
 // else takes time.
-Timed Equal(int stages, int micro_batches) {
+Timed Equal(int stages, int micro_batches, int runs = 1) {
   Spec spec = PresetSpec("tiny", stages, 1);
-  std::get<LlamaConfig>(spec.model).layers = 2 * stages - 2;
+  std::get<LlamaConfig>(spec.model).layers = 2 * stages * runs - 2;
   spec.mesh = spec.mesh.WithPipeline(stages);
   spec.global_batch = micro_batches;
   spec.strategy = Strategy::kOptim;
-  spec.stage_units.assign(stages, 2);
+  spec.stage_units.assign(stages * runs, 2);
   Timed timed;
   timed.programs.reserve(stages);
   for (const ModelFacts& model : StagesOf(spec)) {
     timed.programs.push_back(CompileProgram(spec, model, MakeLayout(model, LayoutOptionsOf(spec))));
     TimedStage& stage = timed.stages.emplace_back();
     stage.program = &timed.programs.back();
+    stage.stage = model.stage;
     for (const Instruction& i : stage.program->instructions) {
       const bool both = i.op == Op::kForwardBackward;
-      stage.seconds.push_back((both || i.op == Op::kForward ? 0.5 : 0) +
-                              (both || i.op == Op::kBackward ? 1 : 0));
+      stage.seconds.push_back(
+          ((both || i.op == Op::kForward ? 0.5 : 0) + (both || i.op == Op::kBackward ? 1 : 0)) / runs);
     }
   }
   return timed;
@@ -48,6 +49,19 @@ TEST(StageTimes, TheBubbleIsTheOtherStagesOfOneMicroBatch) {
       EXPECT_NEAR(busy.step_seconds, 3.0 * (micro_batches + stages - 1), 1e-9)
           << stages << " stages, " << micro_batches << " micro-batches";
       for (const double seconds : busy.compute_seconds) EXPECT_NEAR(seconds, 3.0 * micro_batches, 1e-9);
+    }
+  }
+}
+
+TEST(StageTimes, TheBubbleOfStagesWithSeveralRunsIsThatPartOfIt) {
+  for (const int stages : {2, 3, 4}) {
+    for (const int runs : {2, 4}) {
+      for (const int micro_batches : {stages, 3 * stages}) {
+        const Timed timed = Equal(stages, micro_batches, runs);
+        const StageBusy busy = BusyOf(timed.stages, RunStages(timed.stages, 3));
+        EXPECT_NEAR(busy.step_seconds, 3.0 * micro_batches + 3.0 * (stages - 1) / runs, 1e-9)
+            << stages << " stages of " << runs << " runs, " << micro_batches << " micro-batches";
+      }
     }
   }
 }

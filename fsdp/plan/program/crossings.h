@@ -1,7 +1,8 @@
-// What crosses between a stage and its neighbours in a program: a Receive before each run through the stage,
-// one run ahead of where it is needed, and a Send after it. Where there is one stage nothing does.
+// What crosses between a stage and its neighbours in a program: a Receive before each turn through a run of
+// units, one turn ahead of where it is needed, and a Send after it. Where there is one stage nothing does.
+// kCrossingPlaces bound what is there at a time.
 //
-// Call order: for each pass ReceiveWhatMayStart, the pass itself (which waits for Received()), SendAfter.
+// Call order: for each pass ReceiveWhatMayStart, the pass itself (which waits for WaitsFor()), SendAfter.
 #pragma once
 
 #include <vector>
@@ -17,21 +18,24 @@ class Crossings {
   Crossings(const Layout& layout, const Schedule& passes, ProgramWriter* writer);
 
   void ReceiveWhatMayStart(int pass);
-  // What the pass waits for, or -1.
-  int Received(int pass) const { return received_[pass]; }
+  // For what it takes, and for room for what it makes; -1 is nothing.
+  std::vector<int> WaitsFor(int pass) const;
   void SendAfter(int pass);
   // The first, or -1. What crosses is of one step: it waits for what ends the step before.
   int first_receive() const { return first_receive_; }
 
  private:
-  int Append(Op op, const Pass& pass, std::vector<int> after);
+  int Append(Op op, const Pass& pass, int after);
 
   const Layout& layout_;
   const Schedule& passes_;
   ProgramWriter* const writer_;
-  std::vector<int> begins_;    // Passes at which a run through the stage begins.
+  std::vector<int> begins_;    // Passes at which a turn begins that needs what another stage has made.
+  std::vector<int> begun_;     // Of these, the instructions of those that are listed.
   std::vector<int> received_;  // By pass: the Receive that it needs, or -1.
-  size_t next_ = 0;            // Of begins_: the first whose Receive is not listed.
+  std::vector<int> sends_;     // Instructions, as the next.
+  std::vector<int> sends_grads_;
+  size_t next_ = 0;  // Of begins_: the first whose Receive is not listed.
   int first_receive_ = -1;
 };
 

@@ -29,7 +29,7 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
     forward.micro_batch = 0;
     forward.uses = params.Reads(unit);
     std::vector<int> after = params.Gathers(unit);
-    after.push_back(crossings.Received(static_cast<int>(i)));
+    for (const int other : crossings.WaitsFor(static_cast<int>(i))) after.push_back(other);
     writer.Append(std::move(forward), std::move(after));
     crossings.SendAfter(static_cast<int>(i));
     params.ReleaseAfter(static_cast<int>(i));

@@ -279,9 +279,10 @@ std::string TypesOf(const Bucket& bucket) {
 
 void Add(const Layout& layout, Lines* lines) {
   if (const StagePlace& stage = layout.stage; stage.count > 1) {
-    lines->push_back(absl::StrCat("stage ", stage.number, " of ", stage.count, ": from unit ",
-                                  stage.first_unit, ", hands on ", stage.hidden_elements, " ",
-                                  NameOf(stage.hidden_type)));
+    std::string line = absl::StrCat("stage ", stage.number, " of ", stage.count, ":");
+    for (const UnitRun& run : stage.runs)
+      absl::StrAppend(&line, " ", run.end - run.begin, " from unit ", run.first_unit, ",");
+    lines->push_back(absl::StrCat(line, " hands on ", stage.hidden_elements, " ", NameOf(stage.hidden_type)));
   }
   lines->push_back(
       absl::StrCat("layout: ", layout.units.size(), " units, ", layout.buckets.size(), " buckets"));

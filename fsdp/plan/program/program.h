@@ -14,10 +14,10 @@
 //   Update b       compute  the optimizer on the own main piece
 //   Snapshot b     copy     the own main piece and its moments into host memory, in steps that save
 //   Loss           reduce   loss and token count over all ranks
-//   Send u m       send     what unit u, the stage's last, made of micro-batch m, to the next stage
-//   Receive u m    receive  what the stage before made of it, for unit u, the stage's first
+//   Send u m       send     what unit u, a run's last, made of micro-batch m, to the next stage
+//   Receive u m    receive  what the stage before made of it, for unit u, a run's first
 //   SendGrad u m   send     the gradient of what Receive brought, to the stage before
-//   ReceiveGrad u m  receive  the gradient of what Send took away, for unit u, the stage's last
+//   ReceiveGrad u m  receive  the gradient of what Send took away, for unit u, a run's last
 //
 // Training, by what the strategy keeps in parts (Spec::shards_*):
 //   no_shard            Gather is a cast, without communication and on the compute lane, once per step; where
@@ -57,12 +57,14 @@
 // which waits for it; nothing else does, so the copies run beside the next step. It is there in every step,
 // so that all steps are one program, and does nothing in those that save nothing.
 //
-// Where the model is cut into stages (the pipeline axis), a program is one stage's: its units, and what it
-// sends to its neighbours and receives from them. Stages run 1F1B (schedule.h): as many forwards as let the
-// last stage begin, then one back for each forward. A Receive is listed one pass through the stage ahead of
-// the one that needs it. Norm waits for the last Send, and the first Receive of a step for the Norm of the
-// step before, so what is on its way is of one step. That all stages' programs fit together is
-// verify_stages.h.
+// Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
+// what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
+// Stages run 1F1B (schedule.h): as many forwards as let the last stage begin, then one back for each forward.
+// A Receive is listed one turn through a run ahead of the one that needs it. What crosses has kCrossingPlaces
+// of each kind: a Receive waits until what came so many Receives before has been taken, and a pass that makes
+// something to send until what was sent so many before has left. Norm waits for the last Send, and the first
+// Receive of a step for the Norm of the step before, so what is on its way is of one step. That all stages'
+// programs fit together is verify_stages.h.
 //
 // Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
 // then Loss. It starts when nothing of a training step is left.
@@ -125,6 +127,10 @@ struct Buffer {
   };
   std::vector<Interval> live;
 };
+
+// Hidden states that a stage has room for beside what units keep: that have come and wait for their turn,
+// that wait to be sent, and gradients that do; of each so many.
+constexpr int kCrossingPlaces = 2;
 
 enum class ProgramKind { kTraining, kEvaluation };
 

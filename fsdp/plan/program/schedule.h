@@ -17,12 +17,25 @@ struct Pass {
 
 using Schedule = std::vector<Pass>;
 
-// Of the stage's units. Where there is one stage, each micro-batch goes forward through the units and back,
-// before the next one starts; the last unit does both at once. Of more stages, 1F1B: each begins with a
-// forward for every stage behind it, and goes on with a forward and the backward of the oldest that is left.
+// A micro-batch forward through one of the stage's runs of units, or back.
+struct Turn {
+  int run = 0;
+  int micro_batch = 0;
+  bool forward = true;
+};
+
+// Where there is one stage, each micro-batch goes forward and back before the next one starts. Of more
+// stages, 1F1B: each begins with a forward for every stage behind it, and goes on with a forward and the
+// backward of the oldest that is left. Stages with several runs (interleaved) take as many micro-batches as
+// there are stages through one of them and then through the next, and back from the last to the first; they
+// begin with as many forwards as let the last stage begin with its last run.
+// REQUIRES, where there are several runs: micro-batches are a multiple of the stages.
+std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage);
+
+// Of the stage's units, by turns; the last unit of all goes forward and back at once.
 Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage = {});
 
-// One micro-batch forward.
+// One micro-batch forward, through each run.
 Schedule EvaluationSchedule(int units);
 
 }  // namespace fsdpd

@@ -78,7 +78,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     params.GatherWhatMayStart(at);
     crossings.ReceiveWhatMayStart(at);
     std::vector<int> after = params.Gathers(pass.unit);
-    after.push_back(crossings.Received(at));
+    for (const int other : crossings.WaitsFor(at)) after.push_back(other);
     Instruction run = RunPass(pass, spec, model);
     run.uses = params.Reads(pass.unit);
     if (pass.op == Op::kForward) {

@@ -192,6 +192,22 @@ std::vector<BadCase> BadPipelineCases() {
        [](J* j) { Staged(j, 2)->add_stage_units(6), Staged(j, 2)->add_stage_units(0); }},
       {"parallel_stage_units_sum", "parallel.stage_units",
        [](J* j) { Staged(j, 2)->add_stage_units(3), Staged(j, 2)->add_stage_units(2); }},
+      {"parallel_stage_units_sum", "parallel.stage_units",
+       [](J* j) {
+         Staged(j, 2)->set_pipeline_chunks(2);
+         for (const int units : {3, 3}) j->mutable_parallel()->add_stage_units(units);
+       }},
+      {"parallel_pipeline_chunks_range", "parallel.pipeline_chunks",
+       [](J* j) { Staged(j, 2)->set_pipeline_chunks(0); }},
+      {"parallel_pipeline_chunks_range", "parallel.pipeline_chunks",
+       [](J* j) { Staged(j, 1)->set_pipeline_chunks(2); }},
+      {"parallel_pipeline_chunks_have_units", "parallel.pipeline_chunks",
+       [](J* j) { Staged(j, 2)->set_pipeline_chunks(4); }},
+      {"parallel_pipeline_chunks_micro_batches", "train.global_batch",
+       [](J* j) {
+         Staged(j, 2)->set_pipeline_chunks(2);
+         j->mutable_train()->set_global_batch(24);
+       }},
       {"parallel_pipeline_trains", "train.frozen",
        [](J* j) { Staged(j, 2), j->mutable_train()->add_frozen("embedding.*"); }},
       {"parallel_pipeline_trains", "train.frozen",

@@ -1,4 +1,4 @@
-// parallel.pipeline, parallel.stage_units.
+// parallel.pipeline, parallel.pipeline_chunks, parallel.stage_units.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -18,6 +18,10 @@ namespace {
 constexpr FaultLevel kError = FaultLevel::kError;
 
 bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
+
+int64_t Chunks(const Facts& f) {
+  return f.job.parallel().has_pipeline_chunks() ? f.job.parallel().pipeline_chunks() : 1;
+}
 
 std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   if (!f.ModelIsKnown()) return std::nullopt;
@@ -40,17 +44,22 @@ Findings DividesRanks(const Facts& f) {
 
 Findings SumsUp(const Facts& f) {
   const auto& given = f.job.parallel().stage_units();
-  if (given.empty() || !f.Sound({"parallel.pipeline"})) return {};
-  const int64_t stages = f.job.parallel().pipeline();
+  if (given.empty() || !f.Sound({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
+  const int64_t stages = f.job.parallel().pipeline(), chunks = Chunks(f);
   if (stages == 1) {
     return {{"there are no stages that units could be spread over", "leave it out, or write pipeline"}};
   }
-  if (given.size() != stages) {
+  if (given.size() != stages * chunks && chunks > 1) {
+    return {{absl::StrCat("it says the units of ", given.size(), " chunks, and ", stages, " stages of ",
+                          chunks, " have ", stages * chunks),
+             "write one number for each chunk, or leave it out"}};
+  }
+  if (given.size() != stages * chunks) {
     return {{absl::StrCat("it says the units of ", given.size(), " stages, and pipeline is ", stages),
              "write one number for each stage, or leave it out"}};
   }
   if (!std::all_of(given.begin(), given.end(), [](int64_t units) { return units > 0 && units <= kMaxWorld; }))
-    return {{"each stage has one unit or more", "leave it out for stages of equal work"}};
+    return {{"each has one unit or more", "leave it out for stages of equal work"}};
   if (!f.ModelIsKnown()) return {};
   const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
   if (sum == UnitsOf(f)) return {};
@@ -81,20 +90,34 @@ Findings TrainsEverywhere(const Facts& f) {
   if (!HasStages(f) || f.job.train().frozen().empty() || !LlamaOf(f).has_value()) return {};
   if (!f.Sound({"parallel.stage_units"})) return {};
   const std::vector<bool> trained = TrainedUnits(f);
-  std::vector<int64_t> stages(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
-  if (stages.empty()) stages.assign(trained.size(), 1);
+  std::vector<int64_t> runs(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
+  const auto stages = runs.empty() ? trained.size() : static_cast<size_t>(f.job.parallel().pipeline());
+  if (runs.empty()) runs.assign(trained.size(), 1);
+  std::vector<bool> trains(stages, false);
   auto unit = trained.begin();
-  for (size_t s = 0; s < stages.size(); ++s) {
-    const auto end = unit + stages[s];
-    if (std::find(unit, end, true) == end) {
-      return {
-          {"of a job with stages each has something to train, and all of a unit that may be one is frozen",
-           "leave a parameter of each unit out, or write parallel.stage_units so that each stage has a unit "
-           "that is trained"}};
-    }
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const auto end = unit + runs[r];
+    trains[r % stages] = trains[r % stages] || std::find(unit, end, true) != end;
     unit = end;
   }
-  return {};
+  if (std::find(trains.begin(), trains.end(), false) == trains.end()) return {};
+  return {{"of a job with stages each has something to train, and all of a unit that may be one is frozen",
+           "leave a parameter of each unit out, or write parallel.stage_units so that each stage has a unit "
+           "that is trained"}};
+}
+
+Findings HaveMicroBatches(const Facts& f) {
+  if (!HasStages(f) || !f.Sound({"parallel", "train.micro_batch", "train.global_batch", "resources"}) ||
+      Chunks(f) == 1)
+    return {};
+  const int64_t at_a_time = f.job.train().micro_batch() * f.data_ranks(),
+                stages = f.job.parallel().pipeline();
+  const int64_t count = f.global_batch() / at_a_time;
+  if (f.global_batch() % at_a_time != 0 || count % stages == 0) return {};
+  return {{absl::StrCat("a step has ", count, " micro-batches of ", at_a_time,
+                        " samples, and stages take them through each of their chunks in turns of ", stages),
+           absl::StrCat("write global_batch: ", (count / stages + 1) * stages * at_a_time,
+                        ", or leave parallel.pipeline_chunks out")}};
 }
 
 const Rule kRules[] = {
@@ -124,6 +147,27 @@ const Rule kRules[] = {
        return {{absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"),
                 absl::StrCat("write pipeline: ", UnitsOf(f), " or less")}};
      }},
+    {"parallel_pipeline_chunks_range", kError, "parallel.pipeline_chunks",
+     "parallel.pipeline_chunks is positive and at most 16384, and 1 without stages",
+     [](const Facts& f) -> Findings {
+       const int64_t chunks = Chunks(f);
+       if (chunks == 1 || !f.Sound({"parallel.pipeline"})) return {};
+       if (chunks > 1 && f.job.parallel().pipeline() == 1)
+         return {{"there are no stages that could have chunks", "leave it out, or write pipeline"}};
+       return Between(chunks, kMaxWorld, "pipeline_chunks", "leave it out for 1");
+     }},
+    {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks", "each chunk has a unit",
+     [](const Facts& f) -> Findings {
+       if (!HasStages(f) || !f.Sound({"parallel.pipeline_chunks"}) || !LlamaOf(f).has_value()) return {};
+       const int64_t most = UnitsOf(f) / f.job.parallel().pipeline();
+       if (most == 0 || Chunks(f) <= most) return {};
+       return {{absl::StrCat("the model has ", UnitsOf(f), " units (embedding, layers and head) for ",
+                             f.job.parallel().pipeline(), " stages of ", Chunks(f), " chunks"),
+                absl::StrCat("write pipeline_chunks: ", most, " or less")}};
+     }},
+    {"parallel_pipeline_chunks_micro_batches", kError, "train.global_batch",
+     "stages of several chunks have a multiple of as many micro-batches as there are stages",
+     HaveMicroBatches},
     {"parallel_pipeline_untied", kError, "parallel.pipeline", "embedding and head share no parameters",
      [](const Facts& f) -> Findings {
        const std::optional<LlamaConfig> llama = LlamaOf(f);
@@ -132,7 +176,8 @@ const Rule kRules[] = {
                 "leave parallel.pipeline out, or write model.llama.tied_embeddings: false"}};
      }},
     {"parallel_stage_units_sum", kError, "parallel.stage_units",
-     "stage_units has a positive number for each stage, and they sum up to the model's units", SumsUp},
+     "stage_units has a positive number for each stage or chunk, and they sum up to the model's units",
+     SumsUp},
     {"parallel_pipeline_trains", kError, "train.frozen", "each stage has something to train",
      TrainsEverywhere},
 };

@@ -72,7 +72,7 @@ const std::vector<Rule>& ExpertsRules();     // model.llama.experts
 const std::vector<Rule>& PluginRules();      // model.plugin
 const std::vector<Rule>& DataRules();        // data
 const std::vector<Rule>& RuntimeRules();     // resources, fsdp, priority, restart, telemetry
-const std::vector<Rule>& PipelineRules();    // parallel.pipeline, parallel.stage_units
+const std::vector<Rule>& PipelineRules();    // parallel.pipeline, .pipeline_chunks, .stage_units
 const std::vector<Rule>& ParallelRules();    // parallel
 const std::vector<Rule>& TrainRules();       // train, schedule
 const std::vector<Rule>& CheckpointRules();  // checkpoint

@@ -3,7 +3,7 @@
 //   2. nothing reads a buffer before the write it needs completed, or after its lifetime;
 //   3. no two live buffers overlap in the arena, and none leaves it, within a step and from one to the next;
 //   4. each unit runs forward and backward once per micro-batch, the last one of all both at once, in chain
-//      order, with no more micro-batches in flight than there are stages from here on, on the lane of its
+//      order, with no more micro-batches in flight than the schedule of stages needs, on the lane of its
 //      operation, and a borrowing unit has its lender's parameters there;
 //   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding;
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
@@ -13,8 +13,8 @@
 //   9. where the job writes checkpoints, each step copies every bucket out exactly once, after its Update
 //      (and, by rule 6, before the next one); else nothing is copied out;
 //  10. a stage of several sends all that it makes for its neighbours and takes all that comes from them, each
-//      once, after it was made and before it is needed, and by the end of a step nothing is on its way. That
-//      the neighbours do their part is verify_stages.h.
+//      once, after it was made and before it is needed; what crosses fits into kCrossingPlaces of each kind,
+//      and by the end of a step nothing is on its way. That the neighbours do their part is verify_stages.h.
 // "Completed" means ordered by lanes and dependencies, never by the position in the list. Collective order is
 // the lanes' order, the same on all ranks because the program is.
 #pragma once

@@ -4,6 +4,12 @@
 
 namespace fsdpd {
 
+int VerifyCase::RunOf(int unit) const {
+  int run = 0;
+  while (unit >= RunEnd(run)) ++run;
+  return run;
+}
+
 std::vector<int> VerifyCase::BucketsOf(int unit) const {
   std::vector<int> buckets = layout.units[unit].buckets;
   const int lender = layout.units[unit].borrows;

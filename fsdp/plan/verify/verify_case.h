@@ -30,6 +30,15 @@ struct VerifyCase {
   // Replicas keep pieces of a shard, and publish them to each other.
   bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }
 
+  int runs() const { return static_cast<int>(layout.stage.runs.size()); }
+  // The units of a run: [RunBegin, RunEnd). One stage's is all of them.
+  int RunBegin(int run) const { return layout.stage.runs[run].begin; }
+  int RunEnd(int run) const { return layout.stage.count == 1 ? units() : layout.stage.runs[run].end; }
+  int RunOf(int unit) const;
+  // A run takes what another stage has made, and makes what another stage takes.
+  bool TakesHidden(int run) const { return layout.stage.number > 0 || run > 0; }
+  bool GivesHidden(int run) const { return layout.stage.number + 1 < layout.stage.count || run + 1 < runs(); }
+
   // The buckets that a unit computes with: its own and its lender's.
   std::vector<int> BucketsOf(int unit) const;
   // The units that compute with a bucket: its owner and who borrows from that.

@@ -133,6 +133,16 @@ struct Crossed {
   bool grad_out = false;
 };
 
+// Of one of the stage's runs of units.
+struct RunState {
+  explicit RunState(int micro_batches) : passed(micro_batches, 0), crossed(micro_batches) {}
+
+  std::vector<int> passed;       // By micro-batch: its passes so far.
+  std::vector<Crossed> crossed;  // By micro-batch.
+  int begun = 0;                 // Micro-batches, as the next.
+  int done = 0;
+};
+
 absl::Status CheckGroup(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   const Group group = GroupFor(verified, at);
@@ -156,9 +166,7 @@ class Flow {
   absl::Status Run() {
     for (step_ = 0; step_ < 2; ++step_) {
       for (BucketState& state : buckets_) state.BeginStep();
-      passed_.assign(case_.micro_batches(), 0);
-      crossed_.assign(case_.micro_batches(), {});
-      begun_ = done_ = 0;
+      runs_.assign(case_.runs(), RunState(case_.micro_batches()));
       ended_ = false;
       for (int i = 0; i < case_.count(); ++i) FSDPD_RETURN_IF_ERROR(Apply(i));
       FSDPD_RETURN_IF_ERROR(EndStep());
@@ -194,13 +202,13 @@ class Flow {
       case Op::kLoss:
         return Loss(i);
       case Op::kSend:
-        return Send(i, Stage().last(), crossed_[case_.At(i).micro_batch].hidden_out, ForwardPasses());
+        return Send(i, case_.GivesHidden(RunOf(i)), CrossedOf(i).hidden_out, ForwardPasses(RunOf(i)));
       case Op::kSendGrad:
-        return Send(i, Stage().first(), crossed_[case_.At(i).micro_batch].grad_out, Passes());
+        return Send(i, case_.TakesHidden(RunOf(i)), CrossedOf(i).grad_out, Passes(RunOf(i)));
       case Op::kReceive:
-        return Receive(i, Stage().first(), crossed_[case_.At(i).micro_batch].hidden_in);
+        return Receive(i, case_.TakesHidden(RunOf(i)), CrossedOf(i).hidden_in);
       case Op::kReceiveGrad:
-        return Receive(i, Stage().last(), crossed_[case_.At(i).micro_batch].grad_in);
+        return Receive(i, case_.GivesHidden(RunOf(i)), CrossedOf(i).grad_in);
     }
     return absl::OkStatus();
   }
@@ -238,47 +246,68 @@ class Flow {
     return absl::OkStatus();
   }
 
-  // Of a micro-batch: each unit forward and, in training, back; the last one both at once.
-  int Passes() const { return case_.training() ? case_.units() + ForwardPasses() : case_.units(); }
+  int RunOf(int i) const { return case_.RunOf(case_.At(i).unit); }
+  Crossed& CrossedOf(int i) { return runs_[RunOf(i)].crossed[case_.At(i).micro_batch]; }
+  int Units(int run) const { return case_.RunEnd(run) - case_.RunBegin(run); }
 
-  const StagePlace& Stage() const { return case_.layout.stage; }
-  bool Fuses(int unit) const { return case_.training() && Stage().last() && unit == case_.units() - 1; }
-  int ForwardPasses() const { return case_.units() - (Fuses(case_.units() - 1) ? 1 : 0); }
+  // Of a micro-batch and a run: each unit forward and, in training, back; the last one of all both at once.
+  int Passes(int run) const { return case_.training() ? Units(run) + ForwardPasses(run) : Units(run); }
+  bool Fuses(int unit) const {
+    const StagePlace& stage = case_.layout.stage;
+    return case_.training() && stage.number + 1 == stage.count && unit == case_.units() - 1;
+  }
+  int ForwardPasses(int run) const { return Units(run) - (Fuses(case_.RunEnd(run) - 1) ? 1 : 0); }
 
   Op GivesGradient(int unit) const { return Fuses(unit) ? Op::kForwardBackward : Op::kBackward; }
 
-  // Micro-batches that have begun and are not through: the more there are, the more is kept.
-  int MostInFlight() const { return case_.training() ? Stage().count - Stage().number : 1; }
-
-  int UnitAt(int place) const {
-    return place < ForwardPasses() ? place : case_.units() - 1 - (place - ForwardPasses());
+  // Micro-batches that have begun a run and are not through it: the more there are, the more is kept. As many
+  // as come to the last stage's last run while the first of them goes there and back.
+  int MostInFlight() const {
+    if (!case_.training()) return 1;
+    const int stages = case_.layout.stage.count, behind = stages - 1 - case_.layout.stage.number;
+    return case_.runs() == 1 ? behind + 1 : 2 * behind + (case_.runs() - 1) * stages + 1;
   }
-  Op OpAt(int place) const { return place < ForwardPasses() ? Op::kForward : GivesGradient(UnitAt(place)); }
+  int InFlight() const {
+    int now = 0;
+    for (const RunState& state : runs_) now += state.begun - state.done;
+    return now;
+  }
 
-  // The micro-batch's next pass may run: they begin in order, each goes through the chain in order, and they
-  // go back in order.
-  bool MayGoOn(int m) const {
-    if (passed_[m] == Passes()) return false;
-    if (passed_[m] == 0) return m == begun_ && begun_ - done_ < MostInFlight();
-    return passed_[m] != ForwardPasses() || !case_.training() || m == done_;
+  int UnitAt(int run, int place) const {
+    const int forward = ForwardPasses(run);
+    return place < forward ? case_.RunBegin(run) + place : case_.RunEnd(run) - 1 - (place - forward);
+  }
+  Op OpAt(int run, int place) const {
+    return place < ForwardPasses(run) ? Op::kForward : GivesGradient(UnitAt(run, place));
+  }
+
+  // The micro-batch's next pass through the run may run: they begin it in order, each goes through it in
+  // order, and they go back in order. That the runs before it are done is known by what has come.
+  bool MayGoOn(int run, int m) const {
+    const RunState& state = runs_[run];
+    if (state.passed[m] == Passes(run)) return false;
+    if (state.passed[m] == 0) return m == state.begun && InFlight() < MostInFlight();
+    return state.passed[m] != ForwardPasses(run) || !case_.training() || m == state.done;
   }
 
   // Rule 4: each micro-batch through the chain and back, where there is one stage one after the other. All of
   // it is on one lane, so the list's order is the order of execution.
   absl::Status Advance(int i) {
-    if (ChainDone()) {
+    const Instruction& at = case_.At(i);
+    const int m = at.micro_batch, unit = at.unit, run = RunOf(i);
+    RunState& state = runs_[run];
+    if (state.done == case_.micro_batches()) {
       return Broken(4, absl::StrCat(case_.Name(i), " comes after all that was to be run"));
     }
-    const Instruction& at = case_.At(i);
-    const int m = at.micro_batch, place = passed_[m], unit = at.unit;
-    if (!MayGoOn(m) || at.op != OpAt(place) || unit != UnitAt(place)) {
-      const int due = begun_ > done_ ? done_ : begun_;
-      const std::string name = NameOf(case_, OpAt(passed_[due]), UnitAt(passed_[due]), due);
+    const int place = state.passed[m];
+    if (!MayGoOn(run, m) || at.op != OpAt(run, place) || unit != UnitAt(run, place)) {
+      const int due = state.begun > state.done ? state.done : state.begun, next = state.passed[due];
+      const std::string name = NameOf(case_, OpAt(run, next), UnitAt(run, next), due);
       return Broken(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
-    begun_ += place == 0 ? 1 : 0;
-    done_ += ++passed_[m] == Passes() ? 1 : 0;
+    state.begun += place == 0 ? 1 : 0;
+    state.done += ++state.passed[m] == Passes(run) ? 1 : 0;
     for (const int b : case_.BucketsOf(unit)) {
       if (buckets_[b].gathered >= 0) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
@@ -287,33 +316,41 @@ class Flow {
     return absl::OkStatus();
   }
 
-  bool ChainDone() const { return done_ == case_.micro_batches(); }
+  bool ChainDone() const {
+    return std::all_of(runs_.begin(), runs_.end(),
+                       [this](const RunState& state) { return state.done == case_.micro_batches(); });
+  }
 
   // Rule 10. What a pass takes from another stage has come, and nothing was sent before it was made.
   absl::Status CheckReceived(int i, int place) const {
-    const Crossed& crossed = crossed_[case_.At(i).micro_batch];
-    if (place == 0 && !Stage().first() && !crossed.hidden_in)
+    const int run = RunOf(i);
+    const Crossed& crossed = runs_[run].crossed[case_.At(i).micro_batch];
+    if (place == 0 && case_.TakesHidden(run) && !crossed.hidden_in)
       return Broken(10, absl::StrCat(case_.Name(i), " comes before its Receive"));
-    if (place == ForwardPasses() && !Stage().last() && !crossed.grad_in)
+    if (place == ForwardPasses(run) && case_.GivesHidden(run) && !crossed.grad_in)
       return Broken(10, absl::StrCat(case_.Name(i), " comes before its ReceiveGrad"));
     return absl::OkStatus();
   }
 
-  absl::Status Send(int i, bool at_end, bool& done, int passes) {
-    if (at_end) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
+  absl::Status Send(int i, bool goes, bool& done, int passes) {
+    const Instruction& at = case_.At(i);
+    const int run = RunOf(i);
+    if (!goes) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
     if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    const int m = case_.At(i).micro_batch;
-    if (passed_[m] < passes) return Broken(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
-    if (case_.At(i).unit != (case_.At(i).op == Op::kSend ? case_.units() - 1 : 0))
+    if (runs_[run].passed[at.micro_batch] < passes)
+      return Broken(10, absl::StrCat(case_.Name(i), " comes before what it sends"));
+    if (at.unit != (at.op == Op::kSend ? case_.RunEnd(run) - 1 : case_.RunBegin(run)))
       return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
     done = true;
     return absl::OkStatus();
   }
 
-  absl::Status Receive(int i, bool at_end, bool& done) {
-    if (at_end) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
+  absl::Status Receive(int i, bool comes, bool& done) {
+    const Instruction& at = case_.At(i);
+    const int run = RunOf(i);
+    if (!comes) return Broken(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
     if (done) return Broken(10, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    if (case_.At(i).unit != (case_.At(i).op == Op::kReceive ? 0 : case_.units() - 1))
+    if (at.unit != (at.op == Op::kReceive ? case_.RunBegin(run) : case_.RunEnd(run) - 1))
       return Broken(10, absl::StrCat(case_.Name(i), " is of a unit within the stage"));
     done = true;
     return absl::OkStatus();
@@ -321,12 +358,16 @@ class Flow {
 
   // By the end of a step nothing is on its way.
   absl::Status CheckSent(int i) const {
-    for (int m = 0; m < case_.micro_batches(); ++m) {
-      if (!Stage().last() && !crossed_[m].hidden_out)
-        return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
-                                       NameOf(case_, Op::kSend, case_.units() - 1, m)));
-      if (case_.training() && !Stage().first() && !crossed_[m].grad_out)
-        return Broken(10, absl::StrCat(case_.Name(i), " comes without ", NameOf(case_, Op::kSendGrad, 0, m)));
+    for (int run = 0; run < case_.runs(); ++run) {
+      for (int m = 0; m < case_.micro_batches(); ++m) {
+        const Crossed& crossed = runs_[run].crossed[m];
+        if (case_.GivesHidden(run) && !crossed.hidden_out)
+          return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
+                                         NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
+        if (case_.training() && case_.TakesHidden(run) && !crossed.grad_out)
+          return Broken(10, absl::StrCat(case_.Name(i), " comes without ",
+                                         NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
+      }
     }
     return absl::OkStatus();
   }
@@ -504,16 +545,26 @@ class Flow {
   std::vector<std::vector<int>> users_;  // By bucket.
   std::vector<Recompute> recompute_;     // By unit: of its last Forward.
   int step_ = 0;
-  std::vector<int> passed_;       // By micro-batch: its passes so far.
-  std::vector<Crossed> crossed_;  // By micro-batch.
-  int begun_ = 0;                 // Micro-batches, as the next.
-  int done_ = 0;
+  std::vector<RunState> runs_;
   bool ended_ = false;  // Norm or Loss has been.
 };
 
 }  // namespace
 
 namespace {
+
+// A stage's units are its runs', one after the other.
+absl::Status CheckRuns(const VerifyCase& verified) {
+  int next = 0;
+  for (int run = 0; run < verified.runs(); ++run) {
+    if (verified.RunBegin(run) != next || verified.RunEnd(run) <= next)
+      return Broken(4, absl::StrCat("run ", run, " of the stage has units ", verified.RunBegin(run), " to ",
+                                    verified.RunEnd(run), ", behind ", next));
+    next = verified.RunEnd(run);
+  }
+  if (next == verified.units()) return absl::OkStatus();
+  return Broken(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
+}
 
 // Gradients of what is whole are summed over other ranks than those of slices.
 absl::Status CheckSlices(const VerifyCase& verified) {
@@ -529,6 +580,7 @@ absl::Status CheckSlices(const VerifyCase& verified) {
 }  // namespace
 
 absl::Status CheckShape(const VerifyCase& verified) {
+  FSDPD_RETURN_IF_ERROR(CheckRuns(verified));
   FSDPD_RETURN_IF_ERROR(CheckSlices(verified));
   for (int i = 0; i < verified.count(); ++i) {
     const Instruction& at = verified.At(i);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -158,18 +159,22 @@ class MemoryCheck {
   int Grad(int bucket) const { return buffers_ + case_.buckets() + bucket; }
   int NormResult() const { return buffers_ + 2 * case_.buckets(); }
   int LossSum() const { return NormResult() + 1; }
-  // What crosses between stages, of each micro-batch in places of its own: a pass takes what has come away.
-  enum Way { kHiddenIn, kHiddenOut, kGradIn, kGradOut };
-  static constexpr int kWays = 4;
-  int Crossing(Way way, int m) const { return LossSum() + 1 + m * kWays + way; }
-  int Resources() const { return Crossing(kHiddenIn, case_.micro_batches()); }
-  bool LastOfAll(int unit) const { return case_.layout.stage.last() && unit == case_.units() - 1; }
+  // What crosses between stages has a few places of each kind, which are taken by turns: a pass takes what
+  // has come away, and a Send what a pass has made.
+  enum Way { kIn, kHiddenOut, kGradOut };
+  static constexpr int kWays = 3;
+  int Place(Way way, int number) const { return LossSum() + 1 + (number % kCrossingPlaces) * kWays + way; }
+  int Resources() const { return Place(kIn, 0) + kWays * kCrossingPlaces; }
+  bool LastOfAll(int unit) const {
+    const StagePlace& stage = case_.layout.stage;
+    return stage.number + 1 == stage.count && unit == case_.units() - 1;
+  }
 
   // By the end of a step nothing is on its way.
   void EndCrossings(int i) {
     if (case_.layout.stage.count == 1) return;
-    for (int m = 0; m < case_.micro_batches(); ++m) {
-      for (const Way way : {kHiddenIn, kHiddenOut, kGradIn, kGradOut}) Writes(i, Crossing(way, m));
+    for (int place = 0; place < kCrossingPlaces; ++place) {
+      for (const Way way : {kIn, kHiddenOut, kGradOut}) Writes(i, Place(way, place));
     }
   }
 
@@ -177,12 +182,23 @@ class MemoryCheck {
     const Instruction& at = case_.At(i);
     if (case_.layout.stage.count == 1) return;
     const bool forward = at.op != Op::kBackward, back = at.op != Op::kForward;
-    const bool first = at.unit == 0, last = at.unit == case_.units() - 1;
-    if (forward && first) Add(i, Crossing(kHiddenIn, at.micro_batch), true, true);
-    if (forward && last) Writes(i, Crossing(kHiddenOut, at.micro_batch));
-    if (back && last) Add(i, Crossing(kGradIn, at.micro_batch), true, true);
-    if (back && first) Writes(i, Crossing(kGradOut, at.micro_batch));
+    const int run = case_.RunOf(at.unit);
+    const bool first = at.unit == case_.RunBegin(run), last = at.unit == case_.RunEnd(run) - 1;
+    if (forward && first && case_.TakesHidden(run)) TakesIn(i, Op::kReceive);
+    if (forward && last && case_.GivesHidden(run)) Writes(i, Place(kHiddenOut, NumberOf(Op::kSend, at)));
+    if (back && last && case_.GivesHidden(run)) TakesIn(i, Op::kReceiveGrad);
+    if (back && first && case_.TakesHidden(run)) Writes(i, Place(kGradOut, NumberOf(Op::kSendGrad, at)));
   }
+
+  // Of what crosses by `op`, in the order in which it is first named: both kinds that come are one order.
+  int NumberOf(Op op, const Instruction& at) {
+    std::map<std::tuple<Op, int, int>, int>& known = op == Op::kSend       ? hidden_out_
+                                                     : op == Op::kSendGrad ? grads_out_
+                                                                           : in_;
+    const auto next = static_cast<int>(known.size());
+    return known.try_emplace({op, at.unit, at.micro_batch}, next).first->second;
+  }
+  void TakesIn(int i, Op op) { Add(i, Place(kIn, NumberOf(op, case_.At(i))), true, true); }
   int BufferOf(BufferKind kind, int bucket) const { return table_[static_cast<size_t>(kind)][bucket]; }
 
   void Add(int index, int resource, bool reads, bool writes) {
@@ -253,13 +269,12 @@ class MemoryCheck {
         Reads(i, LossSum());
         return EndCrossings(i);
       case Op::kSend:
-        return Reads(i, Crossing(kHiddenOut, at.micro_batch));
+        return Reads(i, Place(kHiddenOut, NumberOf(at.op, at)));
       case Op::kSendGrad:
-        return Reads(i, Crossing(kGradOut, at.micro_batch));
+        return Reads(i, Place(kGradOut, NumberOf(at.op, at)));
       case Op::kReceive:
-        return Writes(i, Crossing(kHiddenIn, at.micro_batch));
       case Op::kReceiveGrad:
-        return Writes(i, Crossing(kGradIn, at.micro_batch));
+        return Writes(i, Place(kIn, NumberOf(at.op, at)));
     }
   }
 
@@ -463,9 +478,10 @@ class MemoryCheck {
   const StepOrder& order_;
   const BufferTable table_;
   const int buffers_;
-  std::vector<std::vector<Touch>> touches_;  // By instruction.
-  std::vector<Tenancy> tenancies_;           // By buffer, then time.
-  std::vector<int> first_tenancy_;           // By buffer.
+  std::vector<std::vector<Touch>> touches_;                              // By instruction.
+  std::vector<Tenancy> tenancies_;                                       // By buffer, then time.
+  std::vector<int> first_tenancy_;                                       // By buffer.
+  std::map<std::tuple<Op, int, int>, int> in_, hidden_out_, grads_out_;  // By operation, unit, micro-batch.
 };
 
 }  // namespace

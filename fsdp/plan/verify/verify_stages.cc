@@ -31,15 +31,18 @@ class StagesCheck {
   absl::Status Run() {
     for (size_t s = 0; s < stages_.size(); ++s) {
       const StagePlace& place = stages_[s].layout->stage;
-      if (place.number == static_cast<int>(s) && place.count == static_cast<int>(stages_.size())) continue;
-      return Broken(11, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ",
-                                     place.number, " of ", place.count));
+      if (place.number == static_cast<int>(s) && place.count == static_cast<int>(stages_.size()) &&
+          place.runs.size() == stages_[0].layout->stage.runs.size())
+        continue;
+      return Broken(11,
+                    absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
+                                 " of ", place.count, ", with ", place.runs.size(), " runs"));
     }
-    for (size_t s = 0; s + 1 < stages_.size(); ++s) {
-      const int before = static_cast<int>(s), after = before + 1;
-      FSDPD_RETURN_IF_ERROR(Match(before, Op::kSend, after, Op::kReceive));
-      FSDPD_RETURN_IF_ERROR(Match(after, Op::kSendGrad, before, Op::kReceiveGrad));
-      FSDPD_RETURN_IF_ERROR(MatchWorld(after));
+    const auto count = static_cast<int>(stages_.size());
+    for (int s = 0; s < count; ++s) {
+      FSDPD_RETURN_IF_ERROR(Match(s, (s + 1) % count));
+      if (count > 2) FSDPD_RETURN_IF_ERROR(Match((s + 1) % count, s));
+      if (s > 0) FSDPD_RETURN_IF_ERROR(MatchWorld(s));
     }
     return CheckCircles();
   }
@@ -64,13 +67,39 @@ class StagesCheck {
     return found;
   }
 
-  // Rule 11, of one way between two neighbours.
-  absl::Status Match(int from, Op sends, int to, Op receives) {
+  // The run of the model's units that it is of, and the one that it goes to or comes from.
+  int RunOf(int node) const {
+    const StagePlace& stage = stages_[stage_of_[node]].layout->stage;
+    size_t run = 0;
+    while (run + 1 < stage.runs.size() && stage.runs[run + 1].begin <= At(node).unit) ++run;
+    return static_cast<int>(run) * stage.count + stage.number;
+  }
+  int OtherRunOf(int node) const {
+    const bool forward = At(node).op == Op::kSend || At(node).op == Op::kReceiveGrad;
+    return RunOf(node) + (forward ? 1 : -1);
+  }
+
+  // What the stage sends, or else receives, to or from the other.
+  std::vector<int> Crossings(int stage, bool sends, int other) const {
+    const auto count = static_cast<int>(stages_.size());
+    std::vector<int> found = Find(stage, [sends](const Instruction& i) {
+      return sends ? i.op == Op::kSend || i.op == Op::kSendGrad
+                   : i.op == Op::kReceive || i.op == Op::kReceiveGrad;
+    });
+    found.erase(std::remove_if(found.begin(), found.end(),
+                               [&](int node) { return (OtherRunOf(node) + count) % count != other; }),
+                found.end());
+    return found;
+  }
+
+  // Rule 11, of all that goes from one stage to another.
+  absl::Status Match(int from, int to) {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
-    const std::vector<int> sent = Find(from, [&](const Instruction& i) { return i.op == sends; });
-    const std::vector<int> received = Find(to, [&](const Instruction& i) { return i.op == receives; });
+    const std::vector<int> sent = Crossings(from, true, to), received = Crossings(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
-      if (At(sent[k]).micro_batch != At(received[k]).micro_batch)
+      const bool hidden = At(sent[k]).op == Op::kSend;
+      if (hidden != (At(received[k]).op == Op::kReceive) || OtherRunOf(sent[k]) != RunOf(received[k]) ||
+          At(sent[k]).micro_batch != At(received[k]).micro_batch)
         return Broken(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
       if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
         return Broken(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",

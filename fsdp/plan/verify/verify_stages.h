@@ -1,8 +1,8 @@
 // Proves that the programs of a job's pipeline stages fit together, each of which Verify() has proven by
 // itself:
-//  11. what a stage sends its neighbour receives: as often, in the same order, of the same micro-batches, as
-//      many numbers of the same type; and all stages take part in what goes over all ranks, in the same
-//      order;
+//  11. what a stage sends another receives, the one that has the next run of the model's units or the one
+//      before: as often, in the same order whatever it is, of the same run and micro-batch, as many numbers
+//      of the same type; and all stages take part in what goes over all ranks, in the same order;
 //  12. nothing waits in a circle.
 // For the last, what is sent is taken to leave only when it is received, as if nobody had room for it, and
 // each instruction to wait for all of its lane before it, for what its program says, and for all that compute

@@ -43,15 +43,15 @@ struct Staged {
 
 // Embedding, four layers, head: two ranks to a stage.
 Staged Compile(Strategy strategy, int stages, int micro_batches,
-               const std::function<void(Spec*)>& change = nullptr) {
+               const std::function<void(Spec*)>& change = nullptr, int chunks = 1) {
   Staged staged;
   Spec& spec = staged.spec = PresetSpec("tiny", 2 * stages, 1);
-  std::get<LlamaConfig>(spec.model).layers = 4;
+  std::get<LlamaConfig>(spec.model).layers = std::max(4, stages * chunks);
   spec.precision.compute = DType::kFp32;
   spec.strategy = strategy;
   spec.mesh = spec.mesh.WithPipeline(stages);
   spec.global_batch = 2 * micro_batches;
-  spec.stage_units = BalancedStages(DescribeSpec(spec), stages);
+  spec.stage_units = BalancedRuns(DescribeSpec(spec), static_cast<int64_t>(stages) * chunks);
   if (change) change(&spec);
   for (const ModelFacts& model : StagesOf(spec)) {
     staged.layouts.push_back(MakeLayout(model, LayoutOptionsOf(spec)));
@@ -64,6 +64,15 @@ Staged Compile(Strategy strategy, int stages, int micro_batches,
 
 constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
                                     Strategy::kOptimGradsParams};
+
+void ExpectSameAtAnySpeed(const Staged& staged) {
+  for (size_t s = 0; s < staged.programs.size(); ++s) {
+    const Outcome right = ByTheBook(staged.layouts[s], staged.spec, ProgramKind::kTraining, 3);
+    for (uint32_t seed = 0; seed < 20; ++seed)
+      EXPECT_TRUE(Rehearse(staged.programs[s], staged.layouts[s], staged.spec, 3, seed) == right)
+          << "stage " << s << " seed " << seed;
+  }
+}
 
 TEST(VerifyStages, ProvesEveryNumberOfStagesAndMicroBatches) {
   for (const Strategy strategy : kStrategies) {
@@ -82,15 +91,28 @@ TEST(VerifyStages, ProvesEveryNumberOfStagesAndMicroBatches) {
   }
 }
 
+TEST(VerifyStages, ProvesStagesOfSeveralRuns) {
+  for (const Strategy strategy : kStrategies) {
+    for (const int stages : {2, 3, 4}) {
+      for (const int runs : {2, 3}) {
+        for (const int micro_batches : {stages, 2 * stages, 3 * stages}) {
+          const Staged staged = Compile(strategy, stages, micro_batches, Save, runs);
+          for (int s = 0; s < stages; ++s) {
+            EXPECT_EQ(Verify(staged.programs[s], staged.layouts[s], staged.spec), absl::OkStatus());
+            EXPECT_EQ(Verify(staged.evaluations[s], staged.layouts[s], staged.spec), absl::OkStatus());
+          }
+          EXPECT_EQ(staged.Verify(), absl::OkStatus())
+              << NameOf(strategy) << " " << stages << " of " << runs << ", " << micro_batches;
+          EXPECT_EQ(staged.VerifyOf(staged.evaluations), absl::OkStatus());
+        }
+      }
+    }
+  }
+}
+
 TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
-    const Staged staged = Compile(strategy, 3, 4);
-    for (int s = 0; s < 3; ++s) {
-      const Outcome right = ByTheBook(staged.layouts[s], staged.spec, ProgramKind::kTraining, 3);
-      for (uint32_t seed = 0; seed < 20; ++seed)
-        EXPECT_TRUE(Rehearse(staged.programs[s], staged.layouts[s], staged.spec, 3, seed) == right)
-            << "stage " << s << " seed " << seed;
-    }
+    for (const int runs : {1, 2}) ExpectSameAtAnySpeed(Compile(strategy, 3, 6, nullptr, runs));
   }
 }
 
@@ -182,6 +204,42 @@ TEST(VerifyStages, CatchesMoreInFlightThanThereAreStagesBehind) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 4);
   staged.layouts[0].stage.count = 2;
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is due");
+}
+
+TEST(VerifyStages, CatchesAReceiveBeforeThereIsRoom) {
+  Staged staged = Compile(Strategy::kOptimGrads, 3, 6);
+  Instruction& third = staged.At(2, Op::kReceive, 2);
+  ASSERT_FALSE(third.after.empty());
+  third.after.clear();
+  ExpectBroken(Verify(staged.programs[2], staged.layouts[2], staged.spec), "10",
+               "what crosses between stages");
+}
+
+TEST(VerifyStages, CatchesAPassThatMakesWhatThereIsNoRoomFor) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 6);
+  Program& program = staged.programs[0];
+  const int first = staged.Find(0, Op::kSend, 0);
+  int waits = 0;
+  for (Instruction& i : program.instructions) {
+    const auto send = std::find(i.after.begin(), i.after.end(), first);
+    if (i.op != Op::kForward || send == i.after.end()) continue;
+    i.after.erase(send);
+    ++waits;
+  }
+  ASSERT_EQ(waits, 1);
+  ExpectBroken(Verify(program, staged.layouts[0], staged.spec), "10", "what crosses between stages");
+}
+
+// Of the same kind and micro-batch, for another of the stage's runs.
+TEST(VerifyStages, CatchesWhatGoesToAnotherRun) {
+  Staged staged = Compile(Strategy::kOptimGrads, 2, 2, nullptr, 2);
+  std::vector<Instruction*> receives;
+  for (Instruction& i : staged.programs[1].instructions) {
+    if (i.op == Op::kReceive && i.micro_batch == 0) receives.push_back(&i);
+  }
+  ASSERT_EQ(receives.size(), 2u);
+  std::swap(receives[0]->unit, receives[1]->unit);
+  ExpectBroken(staged.Verify(), "11", "meets stage 1's");
 }
 
 TEST(VerifyStages, CatchesStagesOfAnotherCut) {

@@ -100,13 +100,42 @@ class Bytes {
   std::vector<std::pair<int64_t, int64_t>> ranges_;  // Of cells, by buffer.
 };
 
-// What other stages make of a micro-batch; nothing where there is none.
-Value FromBefore(const Layout& layout, int micro_batch) {
-  return layout.stage.first() ? 0 : Mix({kBeforeTag, static_cast<Value>(micro_batch)});
+// What other stages make of a micro-batch, for the first and for the last unit of a run; nothing where there
+// is none.
+Value FromBefore(const Layout& layout, int unit, int micro_batch) {
+  return layout.stage.Enters(unit)
+             ? Mix({kBeforeTag, static_cast<Value>(unit), static_cast<Value>(micro_batch)})
+             : 0;
 }
-Value FromBehind(const Layout& layout, int micro_batch) {
-  return layout.stage.last() ? 0 : Mix({kBehindTag, static_cast<Value>(micro_batch)});
+Value FromBehind(const Layout& layout, int unit, int micro_batch) {
+  return layout.stage.Leaves(unit)
+             ? Mix({kBehindTag, static_cast<Value>(unit), static_cast<Value>(micro_batch)})
+             : 0;
 }
+
+// What crosses has so many places of each kind, taken by turns.
+class Places {
+ public:
+  explicit Places(const Program& program) {
+    for (const Instruction& i : program.instructions) {
+      if (CrossingOf(i.op) == Crossing::kNone) continue;
+      const auto next = counts_[WayOf(i.op)]++;
+      number_[{i.op, i.unit, i.micro_batch}] = next;
+    }
+  }
+
+  // Of what goes by that operation from or to a pass.
+  Value& At(Op op, const Instruction& of) {
+    return values_[WayOf(op)][number_[{op, of.unit, of.micro_batch}] % kCrossingPlaces];
+  }
+
+ private:
+  static int WayOf(Op op) { return op == Op::kSend ? 0 : op == Op::kSendGrad ? 1 : 2; }
+
+  std::array<int, 3> counts_{};
+  std::map<std::tuple<Op, int, int>, int> number_;  // By operation, unit and micro-batch.
+  std::array<std::array<Value, kCrossingPlaces>, 3> values_{};
+};
 
 class Run {
  public:
@@ -117,6 +146,7 @@ class Run {
         count_(static_cast<int>(program.instructions.size())),
         random_(seed),
         bytes_(program),
+        places_(program),
         main_(InitialMain(layout)),
         grad_(layout.buckets.size(), 0),
         done_(static_cast<size_t>(steps) * count_, false) {
@@ -231,10 +261,8 @@ class Run {
         running->main = main_[at.bucket];
         return;
       case Op::kReceive:
-        hidden_[{-1, at.micro_batch}] = Mix({random_()});
-        return;
       case Op::kReceiveGrad:
-        hidden_grad_[{Units(), at.micro_batch}] = Mix({random_()});
+        places_.At(at.op, at) = Mix({random_()});
         return;
       case Op::kLoss:
       case Op::kSend:
@@ -335,16 +363,14 @@ class Run {
         loss_ = 0;
         return;
       case Op::kReceive:
-        hidden_[{-1, at.micro_batch}] = FromBefore(layout_, at.micro_batch);
+        places_.At(at.op, at) = FromBefore(layout_, at.unit, at.micro_batch);
         return;
       case Op::kReceiveGrad:
-        hidden_grad_[{Units(), at.micro_batch}] = FromBehind(layout_, at.micro_batch);
+        places_.At(at.op, at) = FromBehind(layout_, at.unit, at.micro_batch);
         return;
       case Op::kSend:
-        loss_ += std::exchange(hidden_out_[at.micro_batch], Mix({random_()}));
-        return;
       case Op::kSendGrad:
-        loss_ += std::exchange(grad_out_[at.micro_batch], Mix({random_()}));
+        loss_ += std::exchange(places_.At(at.op, at), Mix({random_()}));
         return;
       case Op::kRelease:
         return;
@@ -352,25 +378,26 @@ class Run {
   }
 
   void EndForward(const Instruction& at, const Running& running) {
-    const Value input = hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
-    if (at.unit == 0 && !layout_.stage.first())
-      hidden_[{-1, at.micro_batch}] = Mix({random_()});  // It is taken.
+    const Value input = layout_.stage.Enters(at.unit)
+                            ? std::exchange(places_.At(Op::kReceive, at), Mix({random_()}))  // It is taken.
+                            : hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
     const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at.unit));
     hidden_[{at.unit, at.micro_batch}] = output;
-    if (at.unit + 1 < Units()) return;
-    if (layout_.stage.last()) {
+    if (layout_.stage.Leaves(at.unit)) {
+      places_.At(Op::kSend, at) = output;
+    } else if (at.unit + 1 == Units()) {
       loss_ += output;
-    } else {
-      hidden_out_[at.micro_batch] = output;
     }
   }
 
   void EndBackward(const Instruction& at, const Running& running) {
-    const Value output_grad = hidden_grad_[{at.unit + 1, at.micro_batch}];
+    const Value output_grad = layout_.stage.Leaves(at.unit)
+                                  ? std::exchange(places_.At(Op::kReceiveGrad, at), Mix({random_()}))
+                                  : hidden_grad_[{at.unit + 1, at.micro_batch}];
     const Value grad =
         HiddenGrad(at.unit, output_grad, hidden_[{at.unit, at.micro_batch}], Params(running, at.unit));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
-    if (at.unit == 0) grad_out_[at.micro_batch] = grad;
+    if (layout_.stage.Enters(at.unit)) places_.At(Op::kSendGrad, at) = grad;
     for (const int b : BucketsOf(layout_, at.unit)) {
       const Value before = at.accumulate ? Input(running, BufferKind::kReduce, b) : 0;
       Output(running, BufferKind::kReduce, b, before + Part(b, grad));
@@ -390,12 +417,12 @@ class Run {
   const int count_;
   std::mt19937 random_;
   Bytes bytes_;
+  Places places_;
   std::vector<Value> main_;
   std::vector<Value> grad_;
   Value norm_ = 0;
   Value loss_ = 0;
   std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
-  std::map<int, Value> hidden_out_, grad_out_;                 // By micro-batch: what Sends take.
   std::vector<Value> results_;
   std::vector<Value> copies_;
   bool finished_ = true;
@@ -413,17 +440,23 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
                  std::vector<Value>* grad) {
   const auto units = static_cast<int>(layout.units.size());
   std::vector<Value> params(units, 0), hidden(units, 0);
+  Value counted = 0;
   for (int u = 0; u < units; ++u) {
     for (const int b : BucketsOf(layout, u))
       params[u] = Mix({params[u], Gathered(layout.buckets[b], main[b])});
-    hidden[u] = Hidden(u, micro_batch, u == 0 ? FromBefore(layout, micro_batch) : hidden[u - 1], params[u]);
+    const bool enters = u == 0 || layout.stage.Enters(u);
+    hidden[u] =
+        Hidden(u, micro_batch, enters ? FromBefore(layout, u, micro_batch) : hidden[u - 1], params[u]);
+    if (layout.stage.Leaves(u) || u + 1 == units) counted += hidden[u];
   }
-  Value output_grad = FromBehind(layout, micro_batch);
+  Value output_grad = 0;
   for (int u = units - 1; trains && u >= 0; --u) {
+    if (layout.stage.Leaves(u)) output_grad = FromBehind(layout, u, micro_batch);
     output_grad = HiddenGrad(u, output_grad, hidden[u], params[u]);
     for (const int b : BucketsOf(layout, u)) (*grad)[b] += kInnerFactor * Part(b, output_grad);
+    if (layout.stage.Enters(u)) counted += output_grad;
   }
-  return hidden.back() + (trains && !layout.stage.first() ? output_grad : 0);
+  return counted;
 }
 
 }  // namespace
