@@ -265,7 +265,8 @@ std::vector<std::string> MomentNames(const OptimizerConfig& optimizer) {
 }
 
 std::string ParamName(const Layout& layout, const Bucket& bucket, int slot) {
-  return absl::StrCat(layout.units[bucket.unit].name, ".", bucket.params[slot].name);
+  const ParamSlot& param = bucket.params[slot];
+  return absl::StrCat(param.owner.empty() ? layout.units[bucket.unit].name : param.owner, ".", param.name);
 }
 
 JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,

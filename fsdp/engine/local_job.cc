@@ -14,12 +14,10 @@ namespace fsdpd {
 namespace {
 
 // Weights are the model's, and units are numbered within the rank's stage.
-InitialValues FromWeights(const Layout& layout, const StagePlace& stage, const std::vector<float>& weights) {
+InitialValues FromWeights(const Plan& plan, int rank, const std::vector<float>& weights) {
   if (weights.empty()) return nullptr;
-  return [&layout, &weights, stage, offsets = SlotOffsets(layout)](int unit, int param, int64_t begin,
-                                                                   int64_t elements) {
-    const ParamPlace place = layout.units[stage.ChainUnit(unit)].params[param];
-    const float* values = weights.data() + offsets[place.bucket][place.slot] + begin;
+  return [&weights, first = FirstElements(plan, rank)](int unit, int param, int64_t begin, int64_t elements) {
+    const float* values = weights.data() + first[unit][param] + begin;
     return at::from_blob(const_cast<float*>(values), {elements}, at::kFloat);
   };
 }
@@ -34,8 +32,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   if (!options.departures.empty()) run.departure = options.departures[rank];
   if (!options.traces.empty()) run.traces = options.traces[rank];
   run.clock = options.clock;
-  const Layout& own = plan.StageOf(rank).layout;
-  run.initial = FromWeights(plan.whole_layout(), own.stage, options.weights);
+  run.initial = FromWeights(plan, rank, options.weights);
   run.model = options.model;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
   run.passed_over = options.passed_over;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
@@ -110,7 +111,8 @@ void Operations::MakeSquares() {
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const Bucket& bucket = layout().buckets[b];
     if (!bucket.trainable) continue;
-    const int64_t copies = spec().mesh.world() / spec().mesh.size(Axis::kPipeline) / bucket.owners();
+    const int64_t stages = bucket.twin == Twin::kNone ? 1 : 2;
+    const int64_t copies = stages * spec().mesh.world() / spec().mesh.size(Axis::kPipeline) / bucket.owners();
     if (SquaresComeWithSums(spec(), bucket)) {
       const int64_t parts = kernels::SquaresOf(bucket.shard_elements);
       buffers_[b].squares = squares_.AddParts(parts, copies, parts_.device);
@@ -305,6 +307,9 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kSendGrad:
     case Op::kReceiveGrad:
       return Cross(instruction);
+    case Op::kSendTwin:
+    case Op::kReceiveTwin:
+      return CrossTwin(instruction);
     case Op::kSnapshot:
       if (parts_.snapshot != nullptr && saves)
         parts_.snapshot->Take(instruction.bucket, parts_.params->bucket(instruction.bucket));
@@ -351,6 +356,21 @@ absl::Status Operations::Cross(const Instruction& instruction) {
   const at::Tensor from = std::move(hidden ? current.sent : current.sent_grad).contiguous();
   FSDPD_RETURN_IF_ERROR(CheckHidden(from));
   return stages->Send(from.const_data_ptr(), count, type, other);
+}
+
+// Between the first stage and the last. What they sum is the same numbers in both, so it stays the same bits.
+absl::Status Operations::CrossTwin(const Instruction& instruction) {
+  Communicator* const stages = GroupOf(instruction);
+  const at::Tensor& grad = parts_.params->bucket(instruction.bucket).grad;
+  const DType type = BucketOf(instruction).types.gradient;
+  const int other = layout().stage.first() ? stages->size() - 1 : 0;
+  if (CrossingOf(instruction.op) == Crossing::kSends)
+    return stages->Send(grad.const_data_ptr(), grad.numel(), type, other);
+  if (!instruction.accumulate) return stages->Receive(grad.mutable_data_ptr(), grad.numel(), type, other);
+  const at::Tensor came = at::empty_like(grad);
+  FSDPD_RETURN_IF_ERROR(stages->Receive(came.mutable_data_ptr(), grad.numel(), type, other));
+  grad.add_(came);
+  return absl::OkStatus();
 }
 
 // As UnitInput says it.

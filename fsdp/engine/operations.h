@@ -146,6 +146,7 @@ class Operations {
   absl::Status Backward(const Instruction& instruction);
   absl::Status ForwardBackward(const Instruction& instruction);
   absl::Status Cross(const Instruction& instruction);
+  absl::Status CrossTwin(const Instruction& instruction);
   at::Tensor MakeHidden() const;
   absl::Status CheckHidden(const at::Tensor& hidden) const;
   void TakeReceived(const Instruction& instruction);

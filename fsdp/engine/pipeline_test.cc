@@ -179,6 +179,55 @@ TEST(Pipeline, FrozenParametersStayWhatTheyAre) {
   ExpectSame(alone, Train(Staged(job, {kOptim, 4, 4, 3, 1, 1, {2, 1, 2, 1}})), kRoundOff);
 }
 
+// The first stage has the embedding and the last the head: one matrix, whose gradient is of both, counted
+// once in the norm that clips.
+TEST(Pipeline, TiedEmbeddingsAreOneParameterOfTwoStages) {
+  v1::JobSpec job = StagedJob();
+  job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
+  const LocalJobResult alone = Train(job);
+  for (const TestMesh& mesh : {kNoShard, kOptim, kGrads, kParams}) {
+    for (const Case& c : {Case{mesh, 4, 2, 3}, Case{mesh, 3, 3, 4}, Case{mesh, 4, 2, 2, 1, 1, {}, 2}})
+      ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+  }
+  for (const Case& c : {Case{kHsdp, 8, 2, 3}, Case{kHfsdp, 8, 2, 3}, Case{kParams, 4, 2, 3, 2, 1}})
+    ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+}
+
+TEST(Pipeline, TiedEmbeddingsAreSavedOnceAndRestoredInBothStages) {
+  v1::JobSpec job = StagedJob();
+  job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
+  const LocalJobResult whole = Train(job);
+  const std::vector<Case> stages = {{kNoShard, 1, 1, 1}, kTwo, {kHfsdp, 8, 2, 3}};
+  for (const Case& before : stages) {
+    const TempDir dir;
+    v1::JobSpec first = Staged(job, before);
+    first.mutable_checkpoint()->set_dir(dir.path());
+    first.mutable_checkpoint()->set_every_steps(5);
+    ExpectSame(whole, Train(first), kRoundOff);
+    for (const Case& after : stages) {
+      v1::JobSpec second = Staged(job, after);
+      second.mutable_checkpoint()->set_load(dir.path() + "/iter_0000005");
+      const LocalJobResult rest = Train(second);
+      for (size_t i = 0; i < whole.weights.size(); ++i)
+        ASSERT_NEAR(rest.weights[i], whole.weights[i], 1e-3) << i;
+    }
+  }
+}
+
+TEST(Pipeline, TiedEmbeddingsThatAreFrozenOrGivenStayOne) {
+  v1::JobSpec job = StagedJob();
+  job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
+  job.mutable_train()->add_frozen("embedding.*");
+  const LocalJobResult alone = Train(job);
+  LocalJobOptions given;
+  for (size_t i = 0; i < alone.weights.size(); ++i)
+    given.weights.push_back(static_cast<float>(i % 7 + 1) / 64);
+  const LocalJobResult from = Train(job, given);
+  const Case even{kParams, 4, 2, 3, 1, 1, {3, 3}};
+  ExpectSame(alone, Train(Staged(job, even)), kRoundOff);
+  ExpectSame(from, Train(Staged(job, even), given), kRoundOff);
+}
+
 TEST(Pipeline, HalfPrecisionIsNearOneRanks) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);

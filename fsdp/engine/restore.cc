@@ -175,7 +175,8 @@ void Restore::Note(const std::string& note) {
 InitialValues Restore::Initial() const {
   return [this](int unit, int param, int64_t begin, int64_t elements) {
     const UnitFacts& facts = plan_.model.units[unit];
-    const std::string name = absl::StrCat(facts.name, ".", facts.params[param].name);
+    const ParamFacts& of = facts.params[param];
+    const std::string name = absl::StrCat(of.owner.empty() ? facts.name : of.owner, ".", of.name);
     return foreign_ != nullptr ? ReadForeign(name, begin, elements)
                                : ReadNative(MainKey(name), begin, elements);
   };

@@ -109,7 +109,8 @@ void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {
   buckets_[bucket].grad = grad_shard.narrow(0, begin, layout.main_elements);
 }
 
-void ShardedParams::CopyTo(std::vector<float>* model, const std::vector<int64_t>& first_elements) const {
+void ShardedParams::CopyTo(std::vector<float>* model,
+                           const std::vector<std::vector<int64_t>>& first_elements) const {
   FSDPD_CHECK(static_cast<int64_t>(model->size()) >= layout_->elements());
   const std::vector<std::vector<int64_t>> offsets = SlotOffsets(*layout_, first_elements);
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
@@ -129,13 +130,14 @@ void ShardedParams::CopyTo(std::vector<float>* model, const std::vector<int64_t>
 }
 
 std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout,
-                                              const std::vector<int64_t>& first_elements) {
+                                              const std::vector<std::vector<int64_t>>& first_elements) {
   FSDPD_CHECK(first_elements.empty() || first_elements.size() == layout.units.size());
   std::vector<std::vector<int64_t>> offsets(layout.buckets.size());
   int64_t next = 0;
   for (size_t u = 0; u < layout.units.size(); ++u) {
-    if (!first_elements.empty()) next = first_elements[u];
-    for (const ParamPlace& place : layout.units[u].params) {
+    for (size_t p = 0; p < layout.units[u].params.size(); ++p) {
+      const ParamPlace& place = layout.units[u].params[p];
+      if (!first_elements.empty()) next = first_elements[u][p];
       const Bucket& bucket = layout.buckets[place.bucket];
       offsets[place.bucket].resize(bucket.params.size());
       offsets[place.bucket][place.slot] = next;

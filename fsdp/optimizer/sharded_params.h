@@ -54,7 +54,7 @@ class ShardedParams {
 
   // Writes this rank's pieces into `model`: all parameters in the order of SlotOffsets, fp32. A piece that
   // several ranks have is written by the first of them.
-  void CopyTo(std::vector<float>* model, const std::vector<int64_t>& first_elements = {}) const;
+  void CopyTo(std::vector<float>* model, const std::vector<std::vector<int64_t>>& first_elements = {}) const;
 
  private:
   ShardedParams(const Layout& layout, const MeshPosition& position) : layout_(&layout), position_(position) {}
@@ -66,9 +66,9 @@ class ShardedParams {
 };
 
 // The model as one row of numbers: units in order, each unit's parameters, whole, in its facts' order. By
-// bucket and slot, where a parameter begins. `first_elements`: where each unit does, where the layout's are some
-// of the model's; empty: they are all.
+// bucket and slot, where a parameter begins. `first_elements`: by unit and parameter, where the layout's are
+// some of the model's; empty: they are all.
 std::vector<std::vector<int64_t>> SlotOffsets(const Layout& layout,
-                                              const std::vector<int64_t>& first_elements = {});
+                                              const std::vector<std::vector<int64_t>>& first_elements = {});
 
 }  // namespace fsdpd

@@ -5,7 +5,9 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/check_guard.h"
@@ -292,17 +294,24 @@ Plan PlanOfRank(const Plan& plan, int64_t rank) {
   return own;
 }
 
-std::vector<int64_t> FirstElements(const Plan& plan, int64_t rank) {
+std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) {
   const Layout &whole = plan.whole_layout(), &own = plan.StageOf(rank).layout;
-  std::vector<int64_t> in_chain = {0}, first;
+  std::map<std::pair<std::string, std::string>, int64_t> begins;  // By unit and name.
+  int64_t next = 0;
   for (const UnitLayout& unit : whole.units) {
-    int64_t elements = 0;
-    for (const ParamPlace& place : unit.params)
-      elements += whole.buckets[place.bucket].params[place.slot].whole_elements();
-    in_chain.push_back(in_chain.back() + elements);
+    for (const ParamPlace& place : unit.params) {
+      const ParamSlot& slot = whole.buckets[place.bucket].params[place.slot];
+      begins[{unit.name, slot.name}] = next;
+      next += slot.whole_elements();
+    }
   }
-  for (size_t u = 0; u < own.units.size(); ++u)
-    first.push_back(in_chain[own.stage.ChainUnit(static_cast<int>(u))]);
+  std::vector<std::vector<int64_t>> first(own.units.size());
+  for (size_t u = 0; u < own.units.size(); ++u) {
+    for (const ParamPlace& place : own.units[u].params) {
+      const ParamSlot& slot = own.buckets[place.bucket].params[place.slot];
+      first[u].push_back(begins.at({slot.owner.empty() ? own.units[u].name : slot.owner, slot.name}));
+    }
+  }
   return first;
 }
 

@@ -63,8 +63,8 @@ absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job);
 // As the rank runs it.
 Plan PlanOfRank(const Plan& plan, int64_t rank);
 
-// Where each unit of the rank's stage begins among all parameters, in the order of the chain.
-std::vector<int64_t> FirstElements(const Plan& plan, int64_t rank);
+// By unit of the rank's stage and parameter, where it begins among all parameters in the order of the chain.
+std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank);
 
 // What ranks compare before they start: of several stages all of them, so that ranks whose programs differ
 // agree on what each of them runs.

@@ -143,6 +143,25 @@ TEST(Plan, OfStagesIsThatOfTheOneThatNeedsMost) {
   EXPECT_TRUE(again.choices.empty());
 }
 
+TEST(Plan, OfStagesWithChunksHasUnitsInTheModelsOrder) {
+  v1::JobSpec job = Staged(2);
+  const int64_t ranks = job.resources().nodes() * job.resources().ranks_per_node();
+  job.mutable_train()->set_global_batch(2 * job.train().micro_batch() * ranks);
+  const Plan plain = MakePlan(job, 0);
+  job.mutable_parallel()->set_pipeline_chunks(2);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  const v1::Plan proto = ToProto(plan), whole = ToProto(MakePlan(TinyJob(), 0));
+  ASSERT_EQ(proto.units_size(), whole.units_size());
+  for (int u = 0; u < proto.units_size(); ++u) EXPECT_EQ(proto.units(u).name(), whole.units(u).name());
+  ASSERT_EQ(proto.stages_size(), 2);
+  for (const v1::Plan::Stage& stage : proto.stages()) EXPECT_EQ(stage.chunks_size(), 2);
+  EXPECT_EQ(proto.stages(0).chunks(0).first_unit(), "embedding");
+  EXPECT_EQ(proto.stages(1).chunks(1).last_unit(), "head");
+  EXPECT_NE(HashText(plan), HashText(plain));
+  EXPECT_EQ(HashText(MakePlan(plan.resolved, 0)), HashText(plan));
+}
+
 TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
   const Plan plan = MakePlan(Staged(2), 0);
   const int64_t world = plan.spec.mesh.world();
@@ -152,8 +171,8 @@ TEST(Plan, RanksOfOneStageRunOneProgramAndAllCompareAllStages) {
   EXPECT_EQ(FingerprintOf(first), FingerprintOf(last));
   EXPECT_EQ(first.layout.units.front().name, "embedding");
   EXPECT_EQ(last.layout.units.back().name, "head");
-  EXPECT_EQ(FirstElements(plan, 0).front(), 0);
-  EXPECT_EQ(FirstElements(plan, world - 1).front(), first.layout.elements());
+  EXPECT_EQ(FirstElements(plan, 0)[0][0], 0);
+  EXPECT_EQ(FirstElements(plan, world - 1)[0][0], first.layout.elements());
 }
 
 TEST(Plan, StagesRecomputeAllOrNothingAsTheBudgetDemands) {

@@ -175,16 +175,16 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
 }
 
 // Of those parameters that are as said; `over`: TensorCut::over().
-void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, const LayoutOptions& options,
-                std::vector<Bucket>* buckets) {
+void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
+                const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params;
   int64_t elements = 0;
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
-    if (param.trainable != trainable || param.cut.over() != over) continue;
+    if (param.trainable != trainable || param.cut.over() != over || param.twin != twin) continue;
     elements += param.elements();
     params.push_back({{static_cast<int>(i), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
-                       param.elements(), param.cut},
+                       param.elements(), param.cut, param.owner},
                       QuantumOf(param, options)});
   }
   std::vector<Packing> packings = ByQuantum(params, options);
@@ -193,6 +193,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, co
   for (Packing& packing : packings) {
     FSDPD_CHECK(packing.possible());
     buckets->push_back(packing.Take(unit, trainable, options));
+    buckets->back().twin = twin;
   }
 }
 
@@ -210,10 +211,12 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();
   for (const bool trainable : {true, false}) {
-    if (options.slices > 1) AddBuckets(facts, unit, trainable, Group::kTensor, options, buckets);
-    AddBuckets(facts, unit, trainable, Group::kSelf, options.WithoutSlices(), buckets);
-    if (expert_parts > 1)
-      AddBuckets(facts, unit, trainable, Group::kExpert, options.WithExperts(expert_parts), buckets);
+    for (const Twin twin : {Twin::kNone, Twin::kOriginal, Twin::kCopy}) {
+      if (options.slices > 1) AddBuckets(facts, unit, trainable, Group::kTensor, twin, options, buckets);
+      AddBuckets(facts, unit, trainable, Group::kSelf, twin, options.WithoutSlices(), buckets);
+      if (expert_parts > 1)
+        AddBuckets(facts, unit, trainable, Group::kExpert, twin, options.WithExperts(expert_parts), buckets);
+    }
   }
   for (size_t b = first; b < buckets->size(); ++b) {
     const int bucket = static_cast<int>(b);
@@ -271,6 +274,7 @@ BucketRange MainRange(const Bucket& bucket, const MeshPosition& position) {
 }
 
 bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
+  if (bucket.twin == Twin::kCopy) return false;
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     const BucketGroups& groups = bucket.groups;
@@ -336,7 +340,8 @@ bool SumsInOneKernel(const Spec& spec, const Bucket& bucket) {
 }
 
 bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket) {
-  return SumsInOneKernel(spec, bucket) && bucket.groups.replicate == Group::kSelf;
+  return SumsInOneKernel(spec, bucket) && bucket.groups.replicate == Group::kSelf &&
+         bucket.twin == Twin::kNone;
 }
 
 LayoutOptions LayoutOptionsOf(const Spec& spec) {

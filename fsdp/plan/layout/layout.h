@@ -45,7 +45,8 @@ struct ParamSlot {
   double lr_scale = 1;
   int64_t offset = 0;  // Elements from the bucket's start.
   int64_t elements = 0;
-  TensorCut cut = {};  // Of a cut one, shape and elements are a slice's.
+  TensorCut cut = {};      // Of a cut one, shape and elements are a slice's.
+  std::string owner = {};  // ParamFacts'.
 
   int64_t whole_elements() const { return elements * cut.parts; }
 };
@@ -70,6 +71,7 @@ struct BucketTypes {
 struct Bucket {
   int unit = 0;
   bool trainable = true;
+  Twin twin = Twin::kNone;  // Of all its parameters: another stage has the same bucket.
   std::vector<ParamSlot> params;
   BucketGroups groups;
   BucketTypes types;

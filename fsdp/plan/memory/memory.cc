@@ -217,6 +217,7 @@ struct OwnedBytes {
   int64_t main = 0;
   int64_t moment = 0;          // Of one moment of what is trained.
   int64_t gradient_shard = 0;  // Of what is trained.
+  int64_t received = 0;        // Another stage's gradients of what it has too.
   int64_t parts = 1;           // That a bucket is cut into at most.
 };
 
@@ -228,6 +229,8 @@ OwnedBytes OwnedBy(const Layout& layout) {
     if (!bucket.trainable) continue;
     owned.moment += bucket.main_elements * BytesOf(bucket.types.moment);
     owned.gradient_shard += bucket.shard_elements * BytesOf(bucket.types.gradient);
+    if (bucket.twin == Twin::kOriginal)
+      owned.received += bucket.main_elements * BytesOf(bucket.types.gradient);
   }
   return owned;
 }
@@ -271,12 +274,14 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
   const OwnedBytes owned = OwnedBy(layout);
   const int64_t transient = compute.activations + compute.workspace;
   const bool whole = !spec.shards_grads();
+  MemoryComponent gradients = Gradients(spec, owned, arena.reduce);
+  gradients.bytes += owned.received;
   StepMemory memory;
   memory.components = {
       {"main_params", owned.main,
        owned.parts == 1 ? "the model in fp32" : absl::StrCat("1/", owned.parts, " of the model in fp32")},
       {"optimizer", owned.moment * spec.optimizer.moments(), OptimizerNote(spec)},
-      Gradients(spec, owned, arena.reduce),
+      gradients,
       {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
       {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
       {"reduce_buffers", whole ? 0 : arena.reduce,

@@ -32,6 +32,10 @@ constexpr int kRoutingSums = 4;
 
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
+// Of a parameter that units of two stages use (tied embeddings), who has it: the lender's stage, which saves
+// it, or the borrower's.
+enum class Twin { kNone, kOriginal, kCopy };
+
 struct ParamFacts {
   std::string name;            // Within the unit: "attention.wq".
   std::vector<int64_t> shape;  // What a rank has at a time: of one that is cut its slice.
@@ -43,6 +47,8 @@ struct ParamFacts {
   double lr_scale = 1;
   TensorCut cut = {};
   bool fixed = false;  // Never trained.
+  Twin twin = Twin::kNone;
+  std::string owner = {};  // Of a copy, the unit whose parameter it is, under whose name it is known.
 
   // Inline: plug-ins have units, and link nothing of the plan.
   int64_t elements() const {
@@ -88,6 +94,7 @@ struct UnitFacts {
   std::vector<ParamFacts> params;
   // A unit whose parameters this one uses too (tied embeddings: the head borrows the embedding), or -1. They
   // belong to the lender: it owns, reduces and updates them. A lender comes before its borrower in the chain.
+  // Where another stage has the lender, this unit has copies of them among its own instead.
   int borrows = -1;
   // For one micro-batch on one rank:
   KeptBytes kept_bytes = {};

@@ -45,6 +45,17 @@ double LeastOfMost(const std::vector<double>& before, int64_t runs) {
   return enough;
 }
 
+// Of what a unit borrows from one of another stage.
+void HaveCopies(UnitFacts* lender, UnitFacts* unit) {
+  unit->borrows = -1;
+  for (ParamFacts& param : lender->params) {
+    param.twin = Twin::kOriginal;
+    ParamFacts& copy = unit->params.emplace_back(param);
+    copy.twin = Twin::kCopy;
+    copy.owner = lender->name;
+  }
+}
+
 // Of all cuts into runs of no more than `most` the one whose squares are least: the first so many runs of all
 // that come before a unit, from the best of one run less. Only few units can begin a run that ends here.
 std::vector<int64_t> EvenRuns(const std::vector<double>& before, int64_t runs, double most) {
@@ -109,8 +120,13 @@ std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector
       UnitFacts& unit = stage.units.emplace_back(model.units[first_unit + u]);
       first_block += unit.kind == UnitKind::kBlock ? 1 : 0;
       if (unit.borrows < 0) continue;
-      FSDPD_CHECK(place[unit.borrows].first == place.back().first);
-      unit.borrows = place[unit.borrows].second;
+      const auto [lender_stage, lender] = place[unit.borrows];
+      if (lender_stage == place.back().first) {
+        unit.borrows = lender;
+      } else {
+        FSDPD_CHECK(lender_stage == 0 && place.back().first == cut.size() - 1);
+        HaveCopies(&cut[lender_stage].units[lender], &unit);
+      }
     }
   }
   FSDPD_CHECK(place.size() == model.units.size());

@@ -21,7 +21,7 @@ double WorkOf(const UnitFacts& unit);
 std::vector<int64_t> BalancedRuns(const ModelFacts& model, int64_t runs);
 
 // `run_units`: of each run in the chain's order. REQUIRES: each number is positive, they sum up to all units,
-// each stage has equally many, and no unit borrows from another stage's.
+// each stage has equally many, and only the last stage's units borrow from another's: from the first's.
 std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
                                       int64_t stages, DType hidden_type);
 

@@ -58,6 +58,8 @@ class Costs {
       case Op::kSendGrad:
       case Op::kReceive:
       case Op::kReceiveGrad:
+      case Op::kSendTwin:
+      case Op::kReceiveTwin:
         return Crossing(i);
     }
     return 0;

@@ -30,7 +30,7 @@ class Stages {
       for (size_t i = 0; i < all.size(); ++i) {
         const auto number = static_cast<int>(i);
         lanes_[s][static_cast<size_t>(all[i].lane)].queue.push_back(number);
-        if (CrossingOf(all[i].op) == Crossing::kNone) continue;
+        if (CrossingOf(all[i].op) == Crossing::kNone || all[i].micro_batch < 0) continue;
         crossings_[{all[i].op, stages[s].stage.ChainRun(all[i].unit), all[i].micro_batch}] = {
             static_cast<int>(s), 0, number};
       }
@@ -76,9 +76,14 @@ class Stages {
   Lane& LaneOf(const Place& at) { return lanes_[at.stage][static_cast<size_t>(At(at).lane)]; }
 
   // What it meets in each stage that takes part: what crosses, the counterpart in the run of units that it
-  // goes to or comes from; the k-th of its kind in the step, the k-th of each.
+  // goes to or comes from, or in the other stage that has the bucket; the k-th of its kind in the step, the
+  // k-th of each.
   std::vector<Place> Meets(const Place& at) const {
     const Instruction& own = At(at);
+    if (CrossingOf(own.op) != Crossing::kNone && own.micro_batch < 0) {
+      const int other = at.stage == 0 ? static_cast<int>(stages_.size()) - 1 : 0;
+      return {at, {other, at.step, Nth(other, CounterpartOf(own.op), NumberOf(at))}};
+    }
     if (CrossingOf(own.op) != Crossing::kNone) {
       const int run = stages_[at.stage].stage.ChainRun(own.unit) + CrossesTo(own.op);
       const auto other = crossings_.find({CounterpartOf(own.op), run, own.micro_batch});
@@ -87,15 +92,17 @@ class Stages {
     }
     std::vector<Place> all = {at};
     if (own.group != Group::kWorld) return all;
-    const std::vector<Instruction>& list = stages_[at.stage].program->instructions;
-    const auto number = std::count_if(list.begin(), list.begin() + at.instruction,
-                                      [&own](const Instruction& i) { return i.op == own.op; });
     for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
-      if (s != at.stage) all.push_back({s, at.step, Nth(s, own.op, number)});
+      if (s != at.stage) all.push_back({s, at.step, Nth(s, own.op, NumberOf(at))});
     }
     return all;
   }
 
+  int64_t NumberOf(const Place& at) const {
+    const std::vector<Instruction>& list = stages_[at.stage].program->instructions;
+    return std::count_if(list.begin(), list.begin() + at.instruction,
+                         [op = At(at).op](const Instruction& i) { return i.op == op; });
+  }
   int Nth(int stage, Op op, int64_t number) const {
     const std::vector<Instruction>& all = stages_[stage].program->instructions;
     for (size_t i = 0; i < all.size(); ++i) {

@@ -298,16 +298,17 @@ void Add(const Layout& layout, Lines* lines) {
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
-    lines->push_back(absl::StrCat("bucket ", b, " ", layout.units[bucket.unit].name,
-                                  bucket.trainable ? " trainable: " : " frozen: ", bucket.bucket_elements,
-                                  " elements, shard ", bucket.shard_elements, ", main ",
-                                  bucket.main_elements));
+    lines->push_back(absl::StrCat(
+        "bucket ", b, " ", layout.units[bucket.unit].name, bucket.trainable ? " trainable" : " frozen",
+        bucket.twin == Twin::kNone ? ": " : ", of two stages: ", bucket.bucket_elements, " elements, shard ",
+        bucket.shard_elements, ", main ", bucket.main_elements));
     lines->push_back(GroupsOf(bucket));
     lines->push_back(TypesOf(bucket));
     for (const ParamSlot& param : bucket.params) {
       const std::string cut =
           param.cut.cuts() ? absl::StrCat(" of ", param.cut.parts, " along ", param.cut.dim) : "";
-      lines->push_back(absl::StrCat("  ", param.name, " [", absl::StrJoin(param.shape, ", "), "]", cut,
+      const std::string owner = param.owner.empty() ? "" : absl::StrCat(param.owner, ".");
+      lines->push_back(absl::StrCat("  ", owner, param.name, " [", absl::StrJoin(param.shape, ", "), "]", cut,
                                     " at ", param.offset, ", weight_decay ", Exact(param.weight_decay),
                                     ", lr_scale ", Exact(param.lr_scale)));
     }

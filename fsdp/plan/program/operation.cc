@@ -34,6 +34,10 @@ constexpr Operation kOperations[] = {
     {Op::kSendGrad, "SendGrad", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
     {Op::kReceiveGrad, "ReceiveGrad", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr,
      Group::kPipeline},
+    {Op::kSendTwin, "SendTwin", ActsOn::kBucket, false, LaneId::kSend, Role::kStage, nullptr,
+     Group::kPipeline},
+    {Op::kReceiveTwin, "ReceiveTwin", ActsOn::kBucket, false, LaneId::kReceive, Role::kStage, nullptr,
+     Group::kPipeline},
 };
 
 // By the enum's number.
@@ -56,12 +60,13 @@ const Operation& OperationOf(Op op) {
 bool FollowsNorm(Op op) { return op == Op::kUpdate || op == Op::kSnapshot; }
 
 Crossing CrossingOf(Op op) {
-  if (op == Op::kSend || op == Op::kSendGrad) return Crossing::kSends;
-  return op == Op::kReceive || op == Op::kReceiveGrad ? Crossing::kReceives : Crossing::kNone;
+  if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTwin) return Crossing::kSends;
+  const bool receives = op == Op::kReceive || op == Op::kReceiveGrad || op == Op::kReceiveTwin;
+  return receives ? Crossing::kReceives : Crossing::kNone;
 }
 
 int CrossesTo(Op op) {
-  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone);
+  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone && OperationOf(op).of_micro_batch);
   return op == Op::kSend || op == Op::kReceiveGrad ? 1 : -1;
 }
 
@@ -69,6 +74,8 @@ Op CounterpartOf(Op op) {
   FSDPD_CHECK(CrossingOf(op) != Crossing::kNone);
   if (op == Op::kSend) return Op::kReceive;
   if (op == Op::kReceive) return Op::kSend;
+  if (op == Op::kSendTwin) return Op::kReceiveTwin;
+  if (op == Op::kReceiveTwin) return Op::kSendTwin;
   return op == Op::kSendGrad ? Op::kReceiveGrad : Op::kSendGrad;
 }
 

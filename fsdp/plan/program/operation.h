@@ -24,8 +24,10 @@ enum class Op {
   kReceive,
   kSendGrad,
   kReceiveGrad,
+  kSendTwin,
+  kReceiveTwin,
 };
-constexpr int kOps = 16;
+constexpr int kOps = 18;
 
 enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive };
 constexpr int kLanes = 7;
@@ -64,7 +66,8 @@ const char* NameOf(LaneId lane);
 // and each has its counterpart in another program.
 enum class Crossing { kNone, kSends, kReceives };
 Crossing CrossingOf(Op op);
-// To the next stage (1) or the one before (-1), or from there.
+// To the next stage (1) or the one before (-1), or from there; not of twins, which go between the two that
+// have them.
 int CrossesTo(Op op);
 // What the neighbour runs for it.
 Op CounterpartOf(Op op);

@@ -18,6 +18,8 @@
 //   Receive u m    receive  what the stage before made of it, for unit u, a run's first
 //   SendGrad u m   send     the gradient of what Receive brought, to the stage before
 //   ReceiveGrad u m  receive  the gradient of what Send took away, for unit u, a run's last
+//   SendTwin b     send     the reduced gradient of a bucket that another stage has too, to that
+//   ReceiveTwin b  receive  likewise from there, adding or setting
 //
 // Training, by what the strategy keeps in parts (Spec::shards_*):
 //   no_shard            Gather is a cast, without communication and on the compute lane, once per step; where
@@ -65,6 +67,10 @@
 // something to send until what was sent so many before has left. Norm waits for the last Send, and the first
 // Receive of a step for the Norm of the step before, so what is on its way is of one step. That all stages'
 // programs fit together is verify_stages.h.
+//
+// What two stages have (tied embeddings: the first and the last) is reduced in each, and then summed: the
+// borrower's stage sends its gradient, the lender's adds it to its own and sends the sum back. Both update by
+// the same numbers, so what they have stays the same.
 //
 // Evaluation is a program of its own over the same units and bytes: one pass of Gather, Forward, Release and
 // then Loss. It starts when nothing of a training step is left.

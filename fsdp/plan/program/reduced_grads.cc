@@ -123,7 +123,31 @@ void ReducedGrads::NormAndUpdates() {
   Occupy();
 }
 
+// Behind all that is reduced: of either stage it is the last gradient of a step, or near it.
+void ReducedGrads::SumTwin(int bucket) {
+  const bool lends = layout_.buckets[bucket].twin == Twin::kOriginal;
+  const int buffer = writer_->Find(BufferKind::kReduce, bucket);
+  for (const bool sends : {!lends, lends}) {
+    Instruction crossing;
+    crossing.op = sends ? Op::kSendTwin : Op::kReceiveTwin;
+    crossing.unit = layout_.buckets[bucket].unit;
+    crossing.bucket = bucket;
+    crossing.accumulate = !sends && lends;
+    if (!IsSharded(bucket)) {
+      if (sends || lends) crossing.uses.push_back({buffer, Access::kRead});
+      if (!sends) crossing.uses.push_back({buffer, Access::kWrite});
+    }
+    const LaneId before = lends ? LaneId::kReceive : LaneId::kSend;
+    std::vector<int> after = {reduced_[bucket], writer_->last(LaneId::kOuter)};
+    if (sends == lends) after.push_back(writer_->last(before));
+    writer_->Append(std::move(crossing), std::move(after));
+  }
+}
+
 int ReducedGrads::Norm() {
+  for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+    if (layout_.buckets[b].trainable && layout_.buckets[b].twin != Twin::kNone) SumTwin(static_cast<int>(b));
+  }
   Instruction norm;
   norm.op = Op::kNorm;
   for (size_t i = 0; i < layout_.buckets.size(); ++i) {
@@ -131,8 +155,8 @@ int ReducedGrads::Norm() {
     const int buffer = writer_->Find(BufferKind::kReduce, b);
     if (buffer >= 0 && !IsSharded(b)) norm.uses.push_back({buffer, Access::kRead});
   }
-  return writer_->Append(std::move(norm),
-                         {last_backward_, writer_->last(LaneId::kOuter), writer_->last(LaneId::kSend)});
+  return writer_->Append(std::move(norm), {last_backward_, writer_->last(LaneId::kOuter),
+                                           writer_->last(LaneId::kSend), writer_->last(LaneId::kReceive)});
 }
 
 void ReducedGrads::Update(int bucket, int norm) {

@@ -39,6 +39,7 @@ class ReducedGrads {
   std::vector<int> WrittenBy(int unit) const;
   int ReduceBucket(int bucket, int micro_batch, int backward);
   void ReduceOuter(int bucket, int reduce);
+  void SumTwin(int bucket);
   int Norm();
   void Update(int bucket, int norm);
   void Occupy();

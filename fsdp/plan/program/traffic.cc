@@ -75,6 +75,12 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kReceiveGrad:
       set(Pattern::kReceive, HiddenBytes(layout), Named(Pattern::kReceive));
       break;
+    case Op::kSendTwin:
+      set(Pattern::kSend, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kSend));
+      break;
+    case Op::kReceiveTwin:
+      set(Pattern::kReceive, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kReceive));
+      break;
     case Op::kForward:
     case Op::kRelease:
     case Op::kBackward:

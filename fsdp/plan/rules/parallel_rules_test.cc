@@ -184,8 +184,6 @@ std::vector<BadCase> BadPipelineCases() {
       {"parallel_pipeline_needs_llama", "parallel.pipeline", [](J* j) { Gpt2(j), Staged(j, 2); }},
       {"parallel_pipeline_has_units", "parallel.pipeline",
        [](J* j) { Staged(j, 8), j->mutable_resources()->set_ranks_per_node(4); }},
-      {"parallel_pipeline_untied", "parallel.pipeline",
-       [](J* j) { Llama(j)->set_tied_embeddings(true), Staged(j, 2); }},
       {"parallel_stage_units_sum", "parallel.stage_units", [](J* j) { Staged(j, 1)->add_stage_units(6); }},
       {"parallel_stage_units_sum", "parallel.stage_units", [](J* j) { Staged(j, 2)->add_stage_units(6); }},
       {"parallel_stage_units_sum", "parallel.stage_units",

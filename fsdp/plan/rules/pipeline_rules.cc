@@ -168,13 +168,6 @@ const Rule kRules[] = {
     {"parallel_pipeline_chunks_micro_batches", kError, "train.global_batch",
      "stages of several chunks have a multiple of as many micro-batches as there are stages",
      HaveMicroBatches},
-    {"parallel_pipeline_untied", kError, "parallel.pipeline", "embedding and head share no parameters",
-     [](const Facts& f) -> Findings {
-       const std::optional<LlamaConfig> llama = LlamaOf(f);
-       if (!HasStages(f) || !llama.has_value() || !llama->tied_embeddings) return {};
-       return {{"the head uses the embedding's parameters (tied_embeddings), and another stage has those",
-                "leave parallel.pipeline out, or write model.llama.tied_embeddings: false"}};
-     }},
     {"parallel_stage_units_sum", kError, "parallel.stage_units",
      "stage_units has a positive number for each stage or chunk, and they sum up to the model's units",
      SumsUp},

@@ -5,7 +5,8 @@
 //   4. each unit runs forward and backward once per micro-batch, the last one of all both at once, in chain
 //      order, with no more micro-batches in flight than the schedule of stages needs, on the lane of its
 //      operation, and a borrowing unit has its lender's parameters there;
-//   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding;
+//   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding, and
+//      what two stages have is summed over both before it is used;
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
 //      what reads main parameters is done before the Update or waits for the one of the step before;
 //   7. arena_bytes within the budget, when there is one;

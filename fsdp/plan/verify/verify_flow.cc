@@ -24,9 +24,11 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
       return LaneId::kCopy;
     case Op::kSend:
     case Op::kSendGrad:
+    case Op::kSendTwin:
       return LaneId::kSend;
     case Op::kReceive:
     case Op::kReceiveGrad:
+    case Op::kReceiveTwin:
       return LaneId::kReceive;
     default:
       return LaneId::kCompute;
@@ -65,6 +67,8 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
     case Op::kSendGrad:
     case Op::kReceive:
     case Op::kReceiveGrad:
+    case Op::kSendTwin:
+    case Op::kReceiveTwin:
       return Group::kPipeline;
     default:
       return Group::kSelf;
@@ -80,7 +84,7 @@ Role RoleFor(LaneId lane) {
 
 bool OfBucket(Op op) {
   return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
-         op == Op::kUpdate || op == Op::kSnapshot;
+         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin;
 }
 
 bool Crosses(Op op) {
@@ -112,9 +116,11 @@ struct BucketState {
   int replica = -1;
   int gathered = -1;
   int gathers = 0;
-  std::vector<Part> summed;   // In the reduce buffer.
-  std::vector<Part> reduced;  // Over the shard group.
-  bool outer = false;         // And over the outer one.
+  std::vector<Part> summed;    // In the reduce buffer.
+  std::vector<Part> reduced;   // Over the shard group.
+  bool outer = false;          // And over the outer one.
+  bool twin_sent = false;      // To the other stage that has it,
+  bool twin_received = false;  // and what came from there is in it.
   bool updated = false;
   bool copied = false;  // Out, into host memory.
 
@@ -209,6 +215,9 @@ class Flow {
         return Receive(i, case_.TakesHidden(RunOf(i)), CrossedOf(i).hidden_in);
       case Op::kReceiveGrad:
         return Receive(i, case_.GivesHidden(RunOf(i)), CrossedOf(i).grad_in);
+      case Op::kSendTwin:
+      case Op::kReceiveTwin:
+        return CrossTwin(i);
     }
     return absl::OkStatus();
   }
@@ -472,6 +481,27 @@ class Flow {
     return absl::OkStatus();
   }
 
+  // Rule 5. The lender's stage adds what comes and sends the sum, the borrower's sends and takes the sum.
+  absl::Status CrossTwin(int i) {
+    BucketState& state = StateOf(i);
+    const Twin twin = case_.layout.buckets[case_.At(i).bucket].twin;
+    const bool sends = case_.At(i).op == Op::kSendTwin, lends = twin == Twin::kOriginal;
+    if (twin == Twin::kNone || !Trainable(case_.At(i).bucket))
+      return Broken(5, absl::StrCat(case_.Name(i), " is of what no other stage trains"));
+    FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
+    if (case_.has_replicas() && !state.outer)
+      return Broken(5, absl::StrCat(case_.Name(i), " comes before its ReduceOuter"));
+    if (sends ? state.twin_sent : state.twin_received)
+      return Broken(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    // What each does second.
+    if (sends == lends && !(sends ? state.twin_received : state.twin_sent))
+      return Broken(5, absl::StrCat(case_.Name(i), " comes before its counterpart"));
+    if (!sends && case_.At(i).accumulate != lends)
+      return WrongAccumulate(i, case_.BucketName(case_.At(i).bucket));
+    (sends ? state.twin_sent : state.twin_received) = true;
+    return absl::OkStatus();
+  }
+
   // Rule 6, first half.
   absl::Status Norm(int i) {
     if (ended_) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
@@ -480,6 +510,10 @@ class Flow {
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
+      if (case_.layout.buckets[b].twin != Twin::kNone &&
+          !(buckets_[b].twin_sent && buckets_[b].twin_received))
+        return Broken(5, absl::StrCat(case_.Name(i), " comes before the gradients of ", case_.BucketName(b),
+                                      " are summed over its stages"));
       if (!case_.has_replicas() || buckets_[b].outer) continue;
       return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
                                     NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));

@@ -272,6 +272,10 @@ class MemoryCheck {
         return Reads(i, Place(kHiddenOut, NumberOf(at.op, at)));
       case Op::kSendGrad:
         return Reads(i, Place(kGradOut, NumberOf(at.op, at)));
+      case Op::kSendTwin:
+        return Reads(i, ReducedGrad(at.bucket));
+      case Op::kReceiveTwin:
+        return Add(i, ReducedGrad(at.bucket), at.accumulate, true);
       case Op::kReceive:
       case Op::kReceiveGrad:
         return Writes(i, Place(kIn, NumberOf(at.op, at)));

@@ -79,16 +79,32 @@ class StagesCheck {
     return RunOf(node) + (forward ? 1 : -1);
   }
 
+  bool IsTwin(int node) const { return At(node).op == Op::kSendTwin || At(node).op == Op::kReceiveTwin; }
+  // Whom it goes to or comes from: what two stages have, the first and the last do.
+  int OtherStageOf(int node) const {
+    const auto count = static_cast<int>(stages_.size());
+    if (IsTwin(node)) return stage_of_[node] == 0 ? count - 1 : 0;
+    return (OtherRunOf(node) + count) % count;
+  }
+  int64_t TwinElements(int node) const {
+    return stages_[stage_of_[node]].layout->buckets[At(node).bucket].main_elements;
+  }
+  bool Meet(int sent, int received) const {
+    if (IsTwin(sent) || IsTwin(received))
+      return IsTwin(sent) && IsTwin(received) && TwinElements(sent) == TwinElements(received);
+    return (At(sent).op == Op::kSend) == (At(received).op == Op::kReceive) &&
+           OtherRunOf(sent) == RunOf(received) && At(sent).micro_batch == At(received).micro_batch;
+  }
+
   // What the stage sends, or else receives, to or from the other.
   std::vector<int> Crossings(int stage, bool sends, int other) const {
-    const auto count = static_cast<int>(stages_.size());
     std::vector<int> found = Find(stage, [sends](const Instruction& i) {
-      return sends ? i.op == Op::kSend || i.op == Op::kSendGrad
-                   : i.op == Op::kReceive || i.op == Op::kReceiveGrad;
+      return sends ? i.op == Op::kSend || i.op == Op::kSendGrad || i.op == Op::kSendTwin
+                   : i.op == Op::kReceive || i.op == Op::kReceiveGrad || i.op == Op::kReceiveTwin;
     });
-    found.erase(std::remove_if(found.begin(), found.end(),
-                               [&](int node) { return (OtherRunOf(node) + count) % count != other; }),
-                found.end());
+    found.erase(
+        std::remove_if(found.begin(), found.end(), [&](int node) { return OtherStageOf(node) != other; }),
+        found.end());
     return found;
   }
 
@@ -97,9 +113,7 @@ class StagesCheck {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
     const std::vector<int> sent = Crossings(from, true, to), received = Crossings(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
-      const bool hidden = At(sent[k]).op == Op::kSend;
-      if (hidden != (At(received[k]).op == Op::kReceive) || OtherRunOf(sent[k]) != RunOf(received[k]) ||
-          At(sent[k]).micro_batch != At(received[k]).micro_batch)
+      if (!Meet(sent[k], received[k]))
         return Broken(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
       if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
         return Broken(11, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",

@@ -116,6 +116,23 @@ TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
   }
 }
 
+void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true; }
+
+TEST(VerifyStages, ProvesThatTwoStagesSumWhatBothHave) {
+  for (const Strategy strategy : kStrategies) {
+    for (const int stages : {2, 3}) {
+      for (const int runs : {1, 2}) {
+        const Staged staged = Compile(strategy, stages, 2 * stages, Tie, runs);
+        for (int s = 0; s < stages; ++s)
+          EXPECT_EQ(Verify(staged.programs[s], staged.layouts[s], staged.spec), absl::OkStatus());
+        EXPECT_EQ(staged.Verify(), absl::OkStatus()) << NameOf(strategy) << " " << stages << " of " << runs;
+        EXPECT_EQ(staged.VerifyOf(staged.evaluations), absl::OkStatus());
+        ExpectSameAtAnySpeed(staged);
+      }
+    }
+  }
+}
+
 TEST(VerifyStages, KeepsAsManyMicroBatchesAsThereAreStagesBehind) {
   const Staged staged = Compile(Strategy::kOptimGrads, 3, 7);
   for (int s = 0; s < 3; ++s) {
@@ -204,6 +221,28 @@ TEST(VerifyStages, CatchesMoreInFlightThanThereAreStagesBehind) {
   Staged staged = Compile(Strategy::kOptimGrads, 3, 4);
   staged.layouts[0].stage.count = 2;
   ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "4", "is due");
+}
+
+TEST(VerifyStages, CatchesWhatIsNotSummedOverItsStages) {
+  Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kSendTwin, -1));
+  ExpectBroken(staged.Verify(), "11", "nobody sends what stage 0's");
+  EXPECT_FALSE(Verify(staged.programs[1], staged.layouts[1], staged.spec).ok());
+  staged = Compile(Strategy::kOptim, 2, 2, Tie);
+  RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kReceiveTwin, -1));
+  staged.At(1, Op::kNorm, -1).after.push_back(staged.Find(1, Op::kSendTwin, -1));
+  ExpectBroken(Verify(staged.programs[1], staged.layouts[1], staged.spec), "5", "summed over its stages");
+  staged = Compile(Strategy::kOptim, 2, 2, Tie);
+  staged.At(0, Op::kReceiveTwin, -1).accumulate = false;
+  EXPECT_FALSE(Verify(staged.programs[0], staged.layouts[0], staged.spec).ok());
+}
+
+TEST(VerifyStages, CatchesASumThatIsSentBeforeItIsOne) {
+  Staged staged = Compile(Strategy::kOptim, 2, 2, Tie);
+  Instruction& sum = staged.At(0, Op::kSendTwin, -1);
+  ASSERT_FALSE(sum.after.empty());
+  sum.after.clear();
+  ExpectBroken(Verify(staged.programs[0], staged.layouts[0], staged.spec), "5", "the gradient shard of");
 }
 
 TEST(VerifyStages, CatchesAReceiveBeforeThereIsRoom) {

@@ -36,7 +36,8 @@ enum Tag : Value {
   kNormTag,
   kBeforeTag,
   kBehindTag,
-  kUpdateTag
+  kUpdateTag,
+  kTwinTag
 };
 
 // What operations compute. Both runs below use these, so that equal inputs give equal numbers.
@@ -113,12 +114,15 @@ Value FromBehind(const Layout& layout, int unit, int micro_batch) {
              : 0;
 }
 
+// What another stage sends of a bucket that both have.
+Value TwinOf(int bucket) { return Mix({kTwinTag, static_cast<Value>(bucket)}); }
+
 // What crosses has so many places of each kind, taken by turns.
 class Places {
  public:
   explicit Places(const Program& program) {
     for (const Instruction& i : program.instructions) {
-      if (CrossingOf(i.op) == Crossing::kNone) continue;
+      if (CrossingOf(i.op) == Crossing::kNone || i.micro_batch < 0) continue;
       const auto next = counts_[WayOf(i.op)]++;
       number_[{i.op, i.unit, i.micro_batch}] = next;
     }
@@ -264,6 +268,11 @@ class Run {
       case Op::kReceiveGrad:
         places_.At(at.op, at) = Mix({random_()});
         return;
+      case Op::kSendTwin:
+      case Op::kReceiveTwin:
+        if (spec_.shards_optimizer()) return;
+        return Touch(BufferKind::kReduce, at.bucket, at.op == Op::kSendTwin || at.accumulate,
+                     at.op == Op::kReceiveTwin, running);
       case Op::kLoss:
       case Op::kSend:
       case Op::kSendGrad:
@@ -372,6 +381,14 @@ class Run {
       case Op::kSendGrad:
         loss_ += std::exchange(places_.At(at.op, at), Mix({random_()}));
         return;
+      case Op::kSendTwin:
+        loss_ += Grad(*running, at.bucket);
+        return;
+      case Op::kReceiveTwin: {
+        const Value sum = (at.accumulate ? Grad(*running, at.bucket) : 0) + TwinOf(at.bucket);
+        grad_[at.bucket] = sum;
+        return Output(*running, BufferKind::kReduce, at.bucket, sum);
+      }
       case Op::kRelease:
         return;
     }
@@ -474,11 +491,18 @@ Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int 
     Value loss = 0;
     const int64_t micro_batches = trains ? spec.micro_batches_per_step() : 1;
     for (int m = 0; m < micro_batches; ++m) loss += MicroBatch(layout, outcome.main, m, trains, &grad);
-    Value norm = Mix({kNormTag, loss});
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
       if (!layout.buckets[b].trainable) continue;
       if (spec.mesh.size(Axis::kReplicate) > 1) grad[b] *= kOuterFactor;
-      norm = Mix({norm, grad[b]});
+      // A lender adds and sends, a borrower sends and takes.
+      const Twin twin = layout.buckets[b].twin;
+      if (twin == Twin::kOriginal) grad[b] += TwinOf(static_cast<int>(b));
+      if (twin != Twin::kNone) loss += grad[b];
+      if (twin == Twin::kCopy) grad[b] = TwinOf(static_cast<int>(b));
+    }
+    Value norm = Mix({kNormTag, loss});
+    for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
+      if (layout.buckets[b].trainable) norm = Mix({norm, grad[b]});
     }
     outcome.steps.push_back(norm);
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
