@@ -11,6 +11,9 @@ namespace fsdpd {
 namespace {
 
 constexpr int kKeepaliveMs = 3000;  // Finds a dead coordinator, or a dead network, within two of them.
+// A coordinator to which thousands come back at once answers the last of them after seconds. Who gives up
+// before only makes it start anew.
+constexpr int kConnectMs = 5000;
 constexpr int kMaxMetadataBytes = 64 << 10;  // Of an error's details.
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address,
@@ -25,7 +28,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Between connects the channel waits by itself, with jitter too; the link waits between streams.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }

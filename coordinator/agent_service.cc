@@ -1,68 +1,175 @@
-// gRPC's end of an agent's stream. Down: one thread writes what others put into the outbox (the reconciler's
-// launches and stops, rendezvous values, requests for logs). Up: the handler's own thread reads, and hands on
-// to the session.
+// gRPC's end of an agent's stream. Down: while there is something in the outbox (the reconciler's launches
+// and stops, rendezvous values, requests for logs) one message is being written. Up: one is being read, or
+// handed on to the session.
 #include "coordinator/agent_service.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include <thread>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "coordinator/errors.h"
 
 namespace fsdpd {
 
-grpc::Status AgentService::Attach(grpc::ServerContext* context, Stream* stream) {
-  if (const absl::Status shown = parts_.gate->AskForCertificate(*context); !shown.ok()) {
-    PutOnRecord(*context, "", shown);
-    return ToGrpc(shown);
-  }
-  if (streams_.fetch_add(1) >= kMaxAgentStreams) {
-    --streams_;
-    return ToGrpc(
-        absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxAgentStreams, " agent streams")));
-  }
-  const absl::Status status = Serve(context, stream);
-  --streams_;
-  if (!status.ok()) LogWarning("agent stream ended peer=%s status=%s", context->peer(), status.ToString());
-  return ToGrpc(status);
+// Whoever calls gRPC for a stream has a turn: who reads, from the first message to the last; who writes, from
+// a message in the outbox until there is none; who cancels. The last one to give its turn back finishes the
+// stream, as nothing may be called after that. An agent that does not take what is written to it keeps the
+// writer's turn until it falls silent, or its stream is replaced: both cancel the call.
+class AgentService::Stream final : public Reactor, public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(AgentService* service, grpc::CallbackServerContext* context)
+      : service_(service), context_(context) {}
+
+  // It is there until OnDone.
+  void Begin(const absl::Status& let_in);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  absl::Status OpenSession();
+  void EndReading(absl::Status why);
+  void Write();
+  void WriteNext();
+  void Cancel();
+  bool TakeTurn();
+  void GiveTurnBack();
+
+  AgentService* const service_;
+  grpc::CallbackServerContext* const context_;
+  std::shared_ptr<Stream> self_;           // Until gRPC has done with it.
+  std::unique_ptr<AgentSession> session_;  // Made by who reads, before anybody writes.
+  v1::AgentMessage incoming_;              // Who reads has it.
+  v1::CoordinatorMessage outgoing_;        // Who writes has it.
+  Mutex mutex_;
+  int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // Who reads has the first one.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set where reading is over.
+  bool in_order_ = false;  // As far as the coordinator is concerned; set before Finish().
+};
+
+void AgentService::Stream::Begin(const absl::Status& let_in) {
+  self_ = shared_from_this();
+  if (!let_in.ok()) return EndReading(let_in);
+  StartRead(&incoming_);
 }
 
-absl::Status AgentService::Serve(grpc::ServerContext* context, Stream* stream) {
-  v1::AgentMessage first;
-  if (!stream->Read(&first)) return absl::OkStatus();
-  if (first.has_register_()) FSDPD_RETURN_IF_ERROR(Admit(context, first.register_().node()));
-  const std::string address(absl::StripPrefix(context->peer(), "ipv4:"));
-  FSDPD_ASSIGN_OR_RETURN(
-      const std::unique_ptr<AgentSession> session,
-      AgentSession::Open(parts_.session, first, address, [context] { context->TryCancel(); }));
-  StreamOutbox* const outbox = session->outbox();
-  std::thread writer([&] {
-    v1::CoordinatorMessage message;
-    while (outbox->Pop(&message)) {
-      if (!stream->Write(message)) return outbox->Close();
-    }
+void AgentService::Stream::OnReadDone(bool ok) {
+  if (!ok) return EndReading(absl::OkStatus());
+  const absl::Status taken = session_ == nullptr ? OpenSession() : session_->Take(&incoming_);
+  if (!taken.ok()) return EndReading(taken);
+  StartRead(&incoming_);
+}
+
+absl::Status AgentService::Stream::OpenSession() {
+  if (incoming_.has_register_())
+    FSDPD_RETURN_IF_ERROR(service_->Admit(*context_, incoming_.register_().node()));
+  const std::string address(absl::StripPrefix(context_->peer(), "ipv4:"));
+  const std::weak_ptr<Stream> weak = weak_from_this();
+  FSDPD_ASSIGN_OR_RETURN(session_, AgentSession::Open(service_->parts_.session, incoming_, address, [weak] {
+                           if (const std::shared_ptr<Stream> stream = weak.lock()) stream->Cancel();
+                         }));
+  session_->outbox()->SetWriter([weak] {
+    if (const std::shared_ptr<Stream> stream = weak.lock()) stream->Write();
   });
-  absl::Status status;
-  v1::AgentMessage message;
-  while (status.ok() && stream->Read(&message)) status = session->Take(&message);
-  outbox->Release();
-  writer.join();
-  // An agent that stops ends its side; a connection that breaks cancels the call.
-  session->Close(status.ok() && !context->IsCancelled());
-  return status;
+  Write();
+  return absl::OkStatus();
 }
 
-absl::Status AgentService::Admit(grpc::ServerContext* context, const std::string& node) {
-  const absl::Status admitted = parts_.gate->AdmitNode(*context, node);
-  PutOnRecord(*context, node, admitted);
+void AgentService::Stream::EndReading(absl::Status why) {
+  {
+    MutexLock lock(&mutex_);
+    end_ = std::move(why);
+  }
+  GiveTurnBack();
+}
+
+void AgentService::Stream::Write() {
+  if (TakeTurn()) WriteNext();
+}
+
+void AgentService::Stream::WriteNext() {
+  bool over = false;  // Nobody listens to what is left.
+  {
+    MutexLock lock(&mutex_);
+    over = end_.has_value();
+  }
+  if (over || !session_->outbox()->TryPop(&outgoing_)) return GiveTurnBack();
+  StartWrite(&outgoing_);
+}
+
+void AgentService::Stream::OnWriteDone(bool ok) {
+  if (ok) return WriteNext();
+  session_->outbox()->Close();
+  GiveTurnBack();
+}
+
+void AgentService::Stream::Cancel() {
+  if (!TakeTurn()) return;
+  context_->TryCancel();
+  GiveTurnBack();
+}
+
+// False where the stream is finished.
+bool AgentService::Stream::TakeTurn() {
+  MutexLock lock(&mutex_);
+  if (turns_ == 0) return false;
+  ++turns_;
+  return true;
+}
+
+void AgentService::Stream::GiveTurnBack() {
+  absl::Status end;
+  {
+    MutexLock lock(&mutex_);
+    if (--turns_ > 0) return;
+    end = *end_;
+  }
+  if (session_ != nullptr) {
+    session_->outbox()->Release();
+    session_->Close();
+  }
+  in_order_ = end.ok();
+  if (!end.ok()) LogWarning("agent stream ended peer=%s status=%s", context_->peer(), end.ToString());
+  Finish(ToGrpc(end));
+}
+
+void AgentService::Stream::OnDone() {
+  // An agent that stops ends its side; a connection that breaks cancels the call, which is certain only now.
+  if (session_ != nullptr && in_order_ && !context_->IsCancelled()) session_->Left();
+  --service_->streams_;
+  self_.reset();
+}
+
+AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context) {
+  const auto stream = std::make_shared<Stream>(this, context);
+  stream->Begin(LetIn(*context));
+  return stream.get();
+}
+
+absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context) {
+  const int streams = ++streams_;
+  if (const absl::Status shown = parts_.gate->AskForCertificate(context); !shown.ok()) {
+    PutOnRecord(context, "", shown);
+    return shown;
+  }
+  if (streams <= kMaxAgentStreams) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxAgentStreams, " agent streams"));
+}
+
+absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {
+  const absl::Status admitted = parts_.gate->AdmitNode(context, node);
+  PutOnRecord(context, node, admitted);
   return admitted;
 }
 
-void AgentService::PutOnRecord(const grpc::ServerContext& context, const std::string& node,
+void AgentService::PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
                                const absl::Status& admitted) {
   if (parts_.audit == nullptr) return;
   AuditRecord record;

@@ -1,9 +1,14 @@
-// AgentLink: one stream per agent, carried over gRPC: who may open it, and the threads. The handler's thread
-// reads and hands on; a second thread writes what others put into the stream's outbox. What messages mean is
-// agent_session.h's.
+// AgentLink: one stream per agent, carried over gRPC: who may open it, and how its messages are read and
+// written. What they mean is agent_session.h's.
 //
-// Thread-safe. Ownership: borrows everything in Parts.
+// No stream has a thread: gRPC's few (half as many as cores, at least 2) carry all of them. What they call
+// here must not wait, but for the reconciler's queue when that is full: then all agents are to be slower.
+//
+// Thread-safe. Ownership: borrows everything in Parts. Streams end with the server's Shutdown(), after which
+// this may go.
 #pragma once
+
+#include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <memory>
@@ -17,10 +22,10 @@
 
 namespace fsdpd {
 
-// Two threads each: DESIGN's 2,000 agents, and some that are about to notice that their stream is dead.
-constexpr int kMaxAgentStreams = 2200;
+// DESIGN's 2,000 agents, all of which may come back before their streams of before are seen to be dead.
+constexpr int kMaxAgentStreams = 4400;
 
-class AgentService final : public v1::AgentLink::Service {
+class AgentService final : public v1::AgentLink::CallbackService {
  public:
   struct Parts {
     AgentSession::Parts session;
@@ -28,17 +33,20 @@ class AgentService final : public v1::AgentLink::Service {
     AuditLog* audit;  // Null where no record is kept.
     const Clock* clock;
   };
-  using Stream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>;
+  using Reactor = grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>;
 
   explicit AgentService(Parts parts) : parts_(parts) {}
 
-  grpc::Status Attach(grpc::ServerContext* context, Stream* stream) override;
+  Reactor* Attach(grpc::CallbackServerContext* context) override;
 
  private:
-  absl::Status Serve(grpc::ServerContext* context, Stream* stream);
-  absl::Status Admit(grpc::ServerContext* context, const std::string& node);
+  class Stream;
+  // Before it has said a word.
+  absl::Status LetIn(const grpc::CallbackServerContext& context);
+  absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: as it says; empty before it has said so.
-  void PutOnRecord(const grpc::ServerContext& context, const std::string& node, const absl::Status& admitted);
+  void PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
+                   const absl::Status& admitted);
 
   const Parts parts_;
   std::atomic<int> streams_{0};

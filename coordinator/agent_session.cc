@@ -25,11 +25,15 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
   return std::unique_ptr<AgentSession>(new AgentSession(parts, info.node(), std::move(outbox)));
 }
 
-void AgentSession::Close(bool left) {
+void AgentSession::Close() {
   parts_.rendezvous->Forget(outbox_->epoch());
-  if (!parts_.nodes->Detach(node_, outbox_->epoch(), left)) return;
+  if (!parts_.nodes->Detach(node_, outbox_->epoch())) return;
   parts_.logs->NodeGone(node_);
-  LogInfo("agent %s node=%s", left ? "left" : "detached", node_);
+  LogInfo("agent detached node=%s", node_);
+}
+
+void AgentSession::Left() {
+  if (parts_.nodes->Detach(node_, outbox_->epoch(), /*left=*/true)) LogInfo("agent left node=%s", node_);
 }
 
 absl::Status AgentSession::Take(v1::AgentMessage* message) {

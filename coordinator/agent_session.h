@@ -2,12 +2,12 @@
 // messages leads to, which epoch it must bear, and who hears of its end. What carries the messages is its
 // owner's: gRPC in agent_service.h, a simulated network in tests/sim.
 //
-//   Open -> { Take, while outbox() is emptied into the stream } -> Close
+//   Open -> { Take, while outbox() is emptied into the stream } -> Close [-> Left]
 //
 // A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
 // an error of Take the stream ends.
 //
-// Thread safety: Open, Take and Close one after the other; outbox() is thread-safe. Ownership: borrows
+// Thread safety: one call after the other, from any thread; outbox() is thread-safe. Ownership: borrows
 // everything in Parts.
 #pragma once
 
@@ -42,9 +42,10 @@ class AgentSession {
                                                             const std::string& address,
                                                             std::function<void()> end_stream);
   absl::Status Take(v1::AgentMessage* message);
-  // Nothing more is taken, and nobody empties the outbox any more. `left`: the agent ended the stream, in
-  // order.
-  void Close(bool left = false);
+  // Nothing more is taken, and nobody empties the outbox any more.
+  void Close();
+  // The agent had ended the stream in order, as is known once it has been told of its end.
+  void Left();
 
   StreamOutbox* outbox() { return outbox_.get(); }
 

@@ -1,21 +1,30 @@
 #include "coordinator/event_queue.h"
 
+#include <utility>
+
 namespace fsdpd {
 
-bool EventQueue::Push(Event event) {
+bool EventQueue::Push(Event event) { return Add(std::move(event), /*hurried=*/true); }
+
+bool EventQueue::PushUnhurried(Event event) { return Add(std::move(event), /*hurried=*/false); }
+
+bool EventQueue::Add(Event event, bool hurried) {
   MutexLock lock(&mutex_);
   while (events_.size() >= capacity_ && !closed_) changed_.Wait(&mutex_);
   if (closed_) return false;
   events_.push_back(std::move(event));
-  changed_.SignalAll();
+  const bool was_hurried = hurried_;
+  hurried_ |= hurried || events_.size() > capacity_ / 2;
+  if (hurried_ && !was_hurried) changed_.SignalAll();
   return true;
 }
 
 std::deque<EventQueue::Event> EventQueue::Take(absl::Duration timeout) {
   MutexLock lock(&mutex_);
-  if (events_.empty() && !closed_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
+  if (!hurried_ && !closed_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
   std::deque<Event> taken;
   taken.swap(events_);
+  hurried_ = false;
   changed_.SignalAll();
   return taken;
 }

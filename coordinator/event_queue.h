@@ -1,7 +1,8 @@
 // What RPC handlers and agents' streams hand to the reconciler: closures that run on its thread, in order. It
 // is the only door to the reconciler's state, which therefore needs no lock.
 //
-// Bounded: a full queue makes the pusher wait, which slows one agent's stream and nothing else.
+// Bounded: a full queue makes the pusher wait, which slows agents' streams and clients' calls, and nothing of
+// what the taking thread needs to go on.
 // Thread-safe; one thread takes.
 #pragma once
 
@@ -25,6 +26,9 @@ class EventQueue {
 
   // False, and the event is dropped, once closed.
   bool Push(Event event);
+  // Likewise, but Take() goes on waiting: for what comes by the thousand and loses nothing when it is taken
+  // with what comes next, or when the time is over.
+  bool PushUnhurried(Event event);
   // Has `decide` run on the taking thread, and waits for what it gives to `answer`; `closed` where the queue
   // was closed before. `take`: called in between where this is that thread.
   template <typename T>
@@ -44,16 +48,19 @@ class EventQueue {
       return closed;
     }
   }
-  // All events there are, after waiting at most `timeout` for the first.
+  // All events there are, after waiting at most `timeout` for one that is in a hurry.
   std::deque<Event> Take(absl::Duration timeout);
   void Close();
   bool closed() const;
 
  private:
+  bool Add(Event event, bool hurried);
+
   const size_t capacity_;
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;  // One of them is, or there are many.
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

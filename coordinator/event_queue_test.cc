@@ -36,6 +36,25 @@ TEST(EventQueue, AFullQueueMakesThePusherWaitAndLosesNothing) {
   EXPECT_EQ(taken, 1000u);
 }
 
+TEST(EventQueue, WhatIsInNoHurryIsTakenWithWhatIs) {
+  EventQueue queue(8);
+  std::vector<int> ran;
+  ASSERT_TRUE(queue.PushUnhurried([&ran] { ran.push_back(0); }));
+  std::thread pusher([&] { EXPECT_TRUE(queue.Push([&ran] { ran.push_back(1); })); });
+  const auto events = queue.Take(absl::Minutes(1));
+  pusher.join();
+  for (const auto& event : events) event();
+  EXPECT_EQ(ran, (std::vector<int>{0, 1}));
+  ASSERT_TRUE(queue.PushUnhurried([] {}));
+  EXPECT_EQ(queue.Take(absl::ZeroDuration()).size(), 1u) << "when the time is over";
+}
+
+TEST(EventQueue, WhatIsInNoHurryIsTakenBeforeItFillsTheQueue) {
+  EventQueue queue(8);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(queue.PushUnhurried([] {}));
+  EXPECT_EQ(queue.Take(absl::Minutes(1)).size(), 5u);
+}
+
 TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
   EventQueue full(1);
   ASSERT_TRUE(full.Push([] {}));

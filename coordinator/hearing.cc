@@ -173,9 +173,17 @@ void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t se
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
   const absl::Duration age =
       absl::Nanoseconds(stamped ? std::max<int64_t>(0, sent_unix_nanos - happened) : 0);
-  events_.Push([this, node, update = std::move(update), received = parts_.clock->Now(), age] {
+  // Thousands of nodes tell of steps, and after they were away of ranks that run: what follows from these can
+  // wait for a tick.
+  const bool unhurried = !update.has_exit();
+  EventQueue::Event event = [this, node, update = std::move(update), received = parts_.clock->Now(), age] {
     TakeUpdate(node, update, received, age);
-  });
+  };
+  if (unhurried) {
+    events_.PushUnhurried(std::move(event));
+  } else {
+    events_.Push(std::move(event));
+  }
 }
 
 void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
@@ -236,6 +244,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
 
 // On disk before anybody is told: a report comes once, and a revision is not to be given twice.
 void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
+  if (step.warnings().empty()) return;
   v1::Job told = live->job;
   if (!TakeWarnings(step, parts_.clock->Wall(), &told)) return;
   const absl::Status stored = parts_.store->Update(told);

@@ -1,6 +1,7 @@
 #include "coordinator/job_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "coordinator/job_machine.h"
 
@@ -59,14 +60,17 @@ void JobBoard::Publish(const v1::Job& job) {
   if (ended) entries_.erase(job.id());
 }
 
-void JobBoard::PublishStep(const v1::Job& job) {
-  v1::WatchJobResponse update;
-  *update.mutable_step() = job.last_step();
+void JobBoard::PublishStep(v1::Job job) {
+  const auto shown = std::make_shared<const v1::Job>(std::move(job));
   MutexLock lock(&mutex_);
-  const auto it = entries_.find(job.id());
+  const auto it = entries_.find(shown->id());
   if (it == entries_.end()) return;
-  it->second.job = std::make_shared<const v1::Job>(job);
-  for (const auto& watch : LiveWatches(&it->second)) watch->Push(update);
+  it->second.job = shown;
+  for (const auto& watch : LiveWatches(&it->second)) {
+    v1::WatchJobResponse update;
+    *update.mutable_step() = shown->last_step();
+    watch->Push(std::move(update));
+  }
 }
 
 void JobBoard::Replace(const v1::Job& job) {

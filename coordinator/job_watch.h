@@ -49,7 +49,7 @@ class JobBoard {
   // A new job or a change of one. An ended job leaves the board and its watches end.
   void Publish(const v1::Job& job);
   // `job` has a new last_step; its revision is unchanged.
-  void PublishStep(const v1::Job& job);
+  void PublishStep(v1::Job job);
   // Something of `job` is new that no watch tells of; its revision is unchanged.
   void Replace(const v1::Job& job);
 

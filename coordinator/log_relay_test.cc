@@ -21,12 +21,12 @@ class LogRelayTest : public ::testing::Test {
       info.set_log_windows(std::string(node) != "old");
       outboxes_[node] = nodes_.Attach(info, "peer", nullptr).value();
       v1::CoordinatorMessage welcome;
-      outboxes_[node]->Pop(&welcome);
+      outboxes_[node]->TryPop(&welcome);
     }
   }
   v1::ReadLogs Asked(const std::string& node) {
     v1::CoordinatorMessage message;
-    EXPECT_TRUE(outboxes_.at(node)->Pop(&message));
+    EXPECT_TRUE(outboxes_.at(node)->TryPop(&message));
     return message.read_logs();
   }
   static v1::LogLines Lines(int64_t request, const std::string& text, bool end = false) {
@@ -124,10 +124,10 @@ TEST_F(LogRelayTest, ANodeMaySendMoreOnlyOnceTheReaderHasPassedOnWhatItSent) {
   marker.mutable_locate();
   nodes_.Send("a", marker);
   v1::CoordinatorMessage next;
-  ASSERT_TRUE(outboxes_.at("a")->Pop(&next));
+  ASSERT_TRUE(outboxes_.at("a")->TryPop(&next));
   EXPECT_TRUE(next.has_locate());
   ASSERT_EQ(tail->Next(absl::ZeroDuration(), &lines), Got::kNothingYet);
-  ASSERT_TRUE(outboxes_.at("a")->Pop(&next));
+  ASSERT_TRUE(outboxes_.at("a")->TryPop(&next));
   EXPECT_EQ(next.log_grant().request(), asked.request());
   EXPECT_EQ(next.log_grant().bytes(), kWindow);
   EXPECT_EQ(relay_.held_bytes(), 0);
@@ -150,7 +150,7 @@ TEST_F(LogRelayTest, AnAgentThatKnowsNoWindowsGetsNoneAndNoGrantAndItsLogArrives
   v1::CoordinatorMessage marker, next;
   marker.mutable_locate();
   nodes_.Send("old", marker);
-  ASSERT_TRUE(outboxes_.at("old")->Pop(&next));
+  ASSERT_TRUE(outboxes_.at("old")->TryPop(&next));
   EXPECT_TRUE(next.has_locate()) << next.ShortDebugString();
   relay_.Take("old", Lines(asked.request(), "", /*end=*/true));
   EXPECT_TRUE(TakeAll(tail, &last).empty());

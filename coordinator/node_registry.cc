@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -158,6 +159,29 @@ void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
     const auto it = free_slots.find(name);
     node.view.free_slots = it == free_slots.end() ? 0 : it->second;
   }
+}
+
+void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
+  MutexLock lock(&mutex_);
+  auto it = views->begin();  // Both are in the order of names.
+  for (const auto& [name, node] : nodes_) {
+    while (it != views->end() && it->first < name) it = views->erase(it);
+    if (it == views->end() || it->first != name) {
+      it = std::next(views->emplace_hint(it, name, node.view));
+      continue;
+    }
+    NodeView& view = it->second;
+    if (view.epoch != node.view.epoch) {
+      view = node.view;
+    } else {
+      view.connected = node.view.connected;
+      view.last_seen = node.view.last_seen;
+      view.free_slots = node.view.free_slots;
+      view.left = node.view.left;
+    }
+    ++it;
+  }
+  views->erase(it, views->end());
 }
 
 std::vector<NodeView> NodeRegistry::Snapshot() const {

@@ -55,7 +55,8 @@ class NodeRegistry {
   // RESOURCE_EXHAUSTED over kMaxNodes.
   absl::StatusOr<std::shared_ptr<StreamOutbox>> Attach(const v1::Register& info, const std::string& address,
                                                        std::function<void()> end_stream);
-  // The stream ended; `left`: by the agent, in order. False, and no effect, when another one has replaced it.
+  // The stream ended; `left`: by the agent, in order, which may be told later. False, and no effect, when
+  // another one has replaced it.
   bool Detach(const std::string& node, int64_t epoch, bool left = false);
   // One that an earlier life of the coordinator knew; no effect where it has registered since.
   void Restore(const NodeView& view);
@@ -72,6 +73,9 @@ class NodeRegistry {
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.
+  // Makes `views` what is known now. Who asks ten times a second of thousands of nodes keeps it, as what it
+  // holds of a stream that is still the same is not copied again.
+  void ReadInto(std::map<std::string, NodeView>* views) const;
 
  private:
   struct Node {

@@ -43,7 +43,7 @@ TEST_F(NodeRegistryTest, WelcomesAStreamWithAnEpochAboveEarlierLives) {
   EXPECT_GT((*outbox)->epoch(), int64_t{3} << 32);
   EXPECT_LT((*outbox)->epoch(), int64_t{4} << 32);
   v1::CoordinatorMessage message;
-  ASSERT_TRUE((*outbox)->Pop(&message));
+  ASSERT_TRUE((*outbox)->TryPop(&message));
   EXPECT_EQ(message.welcome().heartbeat_interval_ms(), kHeartbeatIntervalMs);
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
@@ -61,6 +61,48 @@ TEST_F(NodeRegistryTest, RefusesASecondLiveAgentOfTheName) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("--node"));
   EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
+  std::map<std::string, NodeView> views;
+  const auto expect_known = [&] {
+    registry_.ReadInto(&views);
+    const std::vector<NodeView> known = registry_.Snapshot();
+    ASSERT_EQ(views.size(), known.size());
+    auto it = views.begin();
+    for (const NodeView& view : known) {
+      const NodeView& read = (it++)->second;
+      EXPECT_EQ(read.info.SerializeAsString(), view.info.SerializeAsString());
+      EXPECT_EQ(read.epoch, view.epoch);
+      EXPECT_EQ(read.connected, view.connected);
+      EXPECT_EQ(read.left, view.left);
+      EXPECT_EQ(read.last_seen, view.last_seen);
+      EXPECT_EQ(read.free_slots, view.free_slots);
+    }
+  };
+  for (const char* node : {"b", "d"}) ASSERT_TRUE(Attach(Info(node, "i1")).ok());
+  expect_known();
+  for (const char* node : {"a", "c", "e"}) ASSERT_TRUE(Attach(Info(node, "i1")).ok());
+  registry_.SetFreeSlots({{"b", 1}});
+  expect_known();
+  v1::Register more = Info("c", "i1");
+  more.set_slots(8);
+  const auto again = Attach(more);
+  ASSERT_TRUE(again.ok());
+  expect_known();
+  clock_.Advance(absl::Seconds(1));
+  registry_.Touch("a", views.at("a").epoch);
+  registry_.Detach("c", (*again)->epoch(), /*left=*/true);
+  expect_known();
+  for (absl::Duration passed; passed < kLostNodeKept + kLost; passed += absl::Hours(1)) {
+    clock_.Advance(absl::Hours(1));
+    lease_.BeginTick(clock_.Now());
+  }
+  ASSERT_TRUE(Attach(Info("d", "i1")).ok());
+  registry_.EndSilentStreams(lease_);
+  EXPECT_EQ(registry_.ForgetLost(lease_).size(), 4u);
+  expect_known();
+  EXPECT_EQ(views.size(), 1u);
 }
 
 TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {

@@ -53,6 +53,7 @@ struct Reconciler::Placing {
 };
 
 void Reconciler::PlaceQueued() {
+  if (queue_.empty()) return ShowWaiting({});
   Placing placing = {Claims(SlotsNow()), QuotasNow()};
   int notes = 0;
   const auto queue = queue_;
@@ -168,7 +169,13 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
   placing->stores = launched.ok();
   if (launched.ok()) {
     placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
-    placing->claims.Renew(SlotsNow());
+    std::vector<NodeSlots> now = placing->claims.now();
+    if (const AttemptFacts* facts = FactsOf(live->job)) {
+      TakeOff(*facts, &now);
+    } else {
+      now = SlotsNow();  // Its nodes are measured first.
+    }
+    placing->claims.Renew(std::move(now));
     return "";
   }
   placing->Wait(live->job.id(), WaitingForDisk(), request.device);
@@ -295,13 +302,13 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
 }
 
 std::vector<NodeSlots> Reconciler::SlotsNow() const {
-  std::vector<NodeView> usable;
+  std::vector<const NodeView*> usable;
   std::vector<NodeSlots> away;
   for (const auto& [name, view] : views_) {
     // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
     const auto it = attached_.find(name);
     if (view.connected && it != attached_.end() && it->second == view.epoch) {
-      usable.push_back(view);
+      usable.push_back(&view);
     } else if (PresenceAt(name) != Presence::kLost) {
       away.push_back(IdleSlots(view));
       away.back().away = true;

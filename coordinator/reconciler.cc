@@ -7,6 +7,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -30,6 +31,8 @@ constexpr size_t kMaxEvents = 1 << 16;
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
 constexpr absl::Duration kDrainLimit = absl::Seconds(30);
+// After a tick, at most.
+constexpr std::chrono::milliseconds kLongestRest(50);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 constexpr absl::Duration kStoreErrorPause = absl::Seconds(10);
 
@@ -102,7 +105,15 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
 
 void Reconciler::Start() {
   thread_ = std::thread([this] {
-    while (!events_.closed()) RunOnce(options_.tick);
+    while (!events_.closed()) {
+      const std::deque<EventQueue::Event> events = events_.Take(options_.tick);
+      const auto begin = std::chrono::steady_clock::now();
+      RunTick(events);
+      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
+      // core.
+      const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(took, kLongestRest));
+    }
   });
 }
 
@@ -115,8 +126,9 @@ void Reconciler::Stop() {
   RememberNodes();
 }
 
-void Reconciler::RunOnce(absl::Duration wait) {
-  const std::deque<EventQueue::Event> events = events_.Take(wait);
+void Reconciler::RunOnce(absl::Duration wait) { RunTick(events_.Take(wait)); }
+
+void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   BeginTick();
   for (const EventQueue::Event& event : events) event();
   ShowStands();
@@ -158,13 +170,7 @@ void Reconciler::ForgetLostNodes() {
   }
 }
 
-void Reconciler::ReadPresence() {
-  views_.clear();
-  for (NodeView& view : parts_.nodes->Snapshot()) {
-    const std::string name = view.info.node();
-    views_.emplace(name, std::move(view));
-  }
-}
+void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }
 
 Presence Reconciler::PresenceAt(const std::string& node) const {
   const auto it = views_.find(node);
@@ -180,10 +186,26 @@ void Reconciler::AdvanceJobs() {
     // What cannot be stored is tried again in the next tick.
     if (live.job.state() == v1::JOB_STATE_PAUSED && live.job.pause().resumes()) GoOn(&live, "").IgnoreError();
   }
-  for (const std::string& id : launched) Advance(id);
+  std::vector<v1::Job> told;
+  for (const std::string& id : launched) Advance(id, &told);
+  StoreTold(std::move(told));
 }
 
-void Reconciler::Advance(const std::string& id) {
+// After these nothing is to be done: when thousands of nodes fall silent, or are back, their jobs say so in
+// one write. Those that cannot be stored are judged again in the next tick.
+void Reconciler::StoreTold(std::vector<v1::Job> told) {
+  if (told.empty()) return;
+  std::vector<const v1::Job*> jobs;
+  for (const v1::Job& job : told) jobs.push_back(&job);
+  if (const absl::Status stored = parts_.store->UpdateAll(jobs); !stored.ok())
+    return SayNotStored(told.front().id(), stored);
+  for (v1::Job& job : told) {
+    LiveJob& live = jobs_.at(job.id());
+    Adopt(&live, std::move(job));
+  }
+}
+
+void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   LiveJob& live = jobs_.at(id);
   AttemptFacts* facts = FactsOf(live.job);
   FSDPD_CHECK(facts != nullptr);
@@ -208,6 +230,11 @@ void Reconciler::Advance(const std::string& id) {
     NumberAfter(verdict.number_after, job);
     if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
   };
+  if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
+    absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);
+    if (next.ok()) told->push_back(*std::move(next));
+    return;
+  }
   absl::Status stored = Commit(&live, *verdict.event, verdict.reason, edit);
   // What is left of a failed attempt is stopped, and shown so, whatever the disk says: its ranks may hang.
   if (!stored.ok() && *verdict.event == JobEvent::kFail)
@@ -316,28 +343,35 @@ void Reconciler::SaveRest() {
 
 // --- Acts --------------------------------------------------------------------------------------------------
 
-absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
-  v1::Job next = live->job;
+absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, const std::string& reason,
+                                          const Edit& edit) const {
+  v1::Job next = live.job;
   FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
   if (edit) edit(&next);
-  const absl::Status stored = parts_.store->Update(next);
-  if (!stored.ok()) {
-    // A full disk fails each job's change in each tick, and each with words of its own.
-    if (const absl::Time now = parts_.clock->Now(); now >= store_told_ + kStoreErrorPause) {
-      LogError("cannot store a change, trying again job=%s error=%s", next.id(), stored.ToString());
-      store_told_ = now;
-    }
+  return next;
+}
+
+absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit) {
+  FSDPD_ASSIGN_OR_RETURN(v1::Job next, After(*live, event, reason, edit));
+  if (const absl::Status stored = parts_.store->Update(next); !stored.ok()) {
+    SayNotStored(next.id(), stored);
     return stored;
   }
   Adopt(live, std::move(next));
   return absl::OkStatus();
 }
 
+// A full disk fails each job's change in each tick, and each with words of its own.
+void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
+  const absl::Time now = parts_.clock->Now();
+  if (now < store_told_ + kStoreErrorPause) return;
+  LogError("cannot store a change, trying again job=%s error=%s", id, why.ToString());
+  store_told_ = now;
+}
+
 absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                                         const absl::Status& why, const Edit& edit) {
-  v1::Job next = live->job;
-  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
-  if (edit) edit(&next);
+  FSDPD_ASSIGN_OR_RETURN(v1::Job next, After(*live, event, reason, edit));
   Adopt(live, std::move(next), std::string(why.message()));
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include <absl/time/time.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -194,10 +195,12 @@ class Reconciler {
   std::vector<Occupant> Occupants(const v1::Job& head) const;
   absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
 
-  // A tick's parts.
+  // A tick, and its parts.
+  void RunTick(const std::deque<EventQueue::Event>& events);
   void BeginTick();
   void AdvanceJobs();
-  void Advance(const std::string& id);
+  void Advance(const std::string& id, std::vector<v1::Job>* told);
+  void StoreTold(std::vector<v1::Job> told);
   void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
   void EndSaveInVain(LiveJob* live, AttemptFacts* facts);
   void ShowStands();
@@ -206,12 +209,16 @@ class Reconciler {
   void SaveRest();
   void RememberNodes();  // remembering.cc
 
-  // Stores the job after `event` (and `edit`), then shows it to readers. An error changes nothing.
+  // The job after `event` (and `edit`).
+  absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
+                                const Edit& edit) const;
+  // Stores it, then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
   // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored
   // it.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why, const Edit& edit = nullptr);
+  void SayNotStored(const std::string& id, const absl::Status& why);
   void Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk = "");
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 

@@ -30,7 +30,8 @@ namespace {
 // Agents ping every heartbeat interval, also without a call; gRPC's own minimum of five minutes would answer
 // that with GOAWAY too_many_pings.
 constexpr int kMinPingIntervalMs = 1000;
-constexpr int kMaxThreads = 2 * kMaxAgentStreams + kMaxReaderStreams + 256;
+// Of calls; agents' streams have none (agent_service.h).
+constexpr int kMaxThreads = kMaxReaderStreams + 256;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
 absl::Status CannotListen(const std::string& address) {

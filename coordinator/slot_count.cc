@@ -4,6 +4,15 @@
 #include <set>
 
 namespace fsdpd {
+namespace {
+
+void RemoveDevices(const std::set<int>& held, NodeSlots* slots) {
+  std::vector<int>& free = slots->free_devices;
+  free.erase(std::remove_if(free.begin(), free.end(), [&](int device) { return held.count(device) != 0; }),
+             free.end());
+}
+
+}  // namespace
 
 NodeSlots IdleSlots(const NodeView& node) {
   NodeSlots slots;
@@ -25,7 +34,7 @@ std::vector<NodeSlots> IdleSlots(const std::vector<NodeView>& nodes) {
   return idle;
 }
 
-std::vector<NodeSlots> CountSlots(const std::vector<NodeView>& nodes,
+std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts) {
   std::map<std::string, std::set<int>> taken;
   std::map<std::string, std::vector<std::string>> holders;
@@ -37,16 +46,27 @@ std::vector<NodeSlots> CountSlots(const std::vector<NodeView>& nodes,
     }
   }
   std::vector<NodeSlots> all;
-  for (const NodeView& view : nodes) {
-    NodeSlots slots = IdleSlots(view);
+  all.reserve(nodes.size());
+  for (const NodeView* view : nodes) {
+    NodeSlots slots = IdleSlots(*view);
     slots.jobs = holders[slots.name];
-    const std::set<int>& held = taken[slots.name];
-    slots.free_devices.erase(std::remove_if(slots.free_devices.begin(), slots.free_devices.end(),
-                                            [&](int device) { return held.count(device) != 0; }),
-                             slots.free_devices.end());
+    RemoveDevices(taken[slots.name], &slots);
     all.push_back(std::move(slots));
   }
   return all;
+}
+
+void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots) {
+  std::map<std::string, const NodePart*> parts;
+  for (const NodePart& part : facts.parts) parts[part.node] = &part;
+  for (NodeSlots& node : *slots) {
+    const auto it = parts.find(node.name);
+    if (it == parts.end()) continue;
+    RemoveDevices({it->second->devices.begin(), it->second->devices.end()}, &node);
+    node.jobs.push_back(facts.ref.job);
+    // Holders come by the order of attempts.
+    std::sort(node.jobs.begin(), node.jobs.end());
+  }
 }
 
 }  // namespace fsdpd

@@ -19,7 +19,9 @@ NodeSlots IdleSlots(const NodeView& node);
 // Of the connected ones.
 std::vector<NodeSlots> IdleSlots(const std::vector<NodeView>& nodes);
 
-std::vector<NodeSlots> CountSlots(const std::vector<NodeView>& nodes,
+std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts);
+// As they are counted once `facts` holds its own too. REQUIRES: they were free.
+void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots);
 
 }  // namespace fsdpd

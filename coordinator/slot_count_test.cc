@@ -31,7 +31,8 @@ TEST(CountSlots, TakesOffWhatAttemptsHoldAndNamesThem) {
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {1});
   attempts[{"y", 1}] = Holding("y", "a", {3});
-  const auto slots = CountSlots({View("a", 4), View("b", 2)}, attempts);
+  const NodeView a = View("a", 4), b = View("b", 2);
+  const auto slots = CountSlots({&a, &b}, attempts);
   ASSERT_EQ(slots.size(), 2u);
   EXPECT_THAT(slots[0].free_devices, ElementsAre(0, 2));
   EXPECT_THAT(slots[0].jobs, ElementsAre("x", "y"));
@@ -41,9 +42,27 @@ TEST(CountSlots, TakesOffWhatAttemptsHoldAndNamesThem) {
 TEST(CountSlots, ANodeThatStoppedHoldsNothing) {
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {0, 1});
-  EXPECT_THAT(CountSlots({View("a", 2)}, attempts)[0].free_devices, IsEmpty());
+  const NodeView a = View("a", 2);
+  EXPECT_THAT(CountSlots({&a}, attempts)[0].free_devices, IsEmpty());
   attempts[{"x", 1}].parts[0].stopped = true;
-  EXPECT_THAT(CountSlots({View("a", 2)}, attempts)[0].free_devices, ElementsAre(0, 1));
+  EXPECT_THAT(CountSlots({&a}, attempts)[0].free_devices, ElementsAre(0, 1));
+}
+
+TEST(CountSlots, WhatIsTakenOffIsWhatACountWouldTakeOff) {
+  const NodeView a = View("a", 4), b = View("b", 2);
+  std::map<AttemptRef, AttemptFacts> attempts;
+  attempts[{"y", 1}] = Holding("y", "a", {1});
+  auto slots = CountSlots({&a, &b}, attempts);
+  AttemptFacts& launched = attempts[{"x", 1}] = Holding("x", "a", {0, 2});
+  launched.parts.push_back(Holding("x", "b", {1}).parts[0]);
+  TakeOff(launched, &slots);
+  const auto counted = CountSlots({&a, &b}, attempts);
+  ASSERT_EQ(slots.size(), 2u);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    EXPECT_EQ(slots[i].free_devices, counted[i].free_devices);
+    EXPECT_EQ(slots[i].jobs, counted[i].jobs);
+  }
+  EXPECT_THAT(slots[0].free_devices, ElementsAre(3));
 }
 
 }  // namespace

@@ -1,56 +1,56 @@
 #include "coordinator/stream_outbox.h"
 
+#include <utility>
+
 namespace fsdpd {
 
 bool StreamOutbox::Push(v1::CoordinatorMessage message) {
   message.set_epoch(epoch_);
-  MutexLock lock(&mutex_);
-  if (closed_) return false;
-  if (messages_.size() >= kMaxOutboxMessages) {
-    CloseLocked();
-    return false;
+  std::function<void()> wake;
+  bool full = false;
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return false;
+    full = messages_.size() >= kMaxOutboxMessages;
+    if (!full) {
+      messages_.push_back(std::move(message));
+      if (std::exchange(writer_waits_, false)) wake = wake_;
+    }
   }
-  messages_.push_back(std::move(message));
-  changed_.Signal();
-  return true;
-}
-
-bool StreamOutbox::Pop(v1::CoordinatorMessage* message) {
-  MutexLock lock(&mutex_);
-  while (messages_.empty() && !closed_) changed_.Wait(&mutex_);
-  if (closed_) return false;
-  *message = std::move(messages_.front());
-  messages_.pop_front();
-  return true;
+  if (full) Close();
+  if (wake) wake();
+  return !full;
 }
 
 bool StreamOutbox::TryPop(v1::CoordinatorMessage* message) {
   MutexLock lock(&mutex_);
+  writer_waits_ = messages_.empty();
   if (closed_ || messages_.empty()) return false;
   *message = std::move(messages_.front());
   messages_.pop_front();
   return true;
 }
 
-void StreamOutbox::Close() {
+void StreamOutbox::SetWriter(std::function<void()> wake) {
   MutexLock lock(&mutex_);
-  CloseLocked();
+  if (!closed_) wake_ = std::move(wake);
 }
 
-void StreamOutbox::CloseLocked() {
-  if (closed_) return;
-  closed_ = true;
-  // Under the lock, so that Release() cannot return while the callback runs. It only marks a call as
-  // cancelled.
-  if (on_close_) on_close_();
-  changed_.SignalAll();
+void StreamOutbox::Close() {
+  std::function<void()> on_close;
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    on_close = std::exchange(on_close_, nullptr);
+  }
+  if (on_close) on_close();
 }
 
 void StreamOutbox::Release() {
   MutexLock lock(&mutex_);
   on_close_ = nullptr;
+  wake_ = nullptr;
   closed_ = true;
-  changed_.SignalAll();
 }
 
 }  // namespace fsdpd

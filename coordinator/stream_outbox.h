@@ -1,11 +1,13 @@
 // What the coordinator has to say to one agent's stream: a bounded queue between those who push (reconciler,
-// rendezvous, log relay) and the stream's one writer.
+// rendezvous, log relay) and the stream's one writer, which has no thread: it writes while there is
+// something, and is woken when there is something again.
 //
 // A stream that does not keep up is closed rather than waited for: the agent reconnects and says what it
 // hosts, which loses nothing, while a blocked reconciler would stop every job.
 //
-// Thread-safe. Ownership: shared by the stream's handler and the registry; `on_close` (it ends the stream) is
-// called at most once and never after Release().
+// Thread-safe. Ownership: shared by the stream and the registry. `on_close` (it ends the stream) is called at
+// most once, and like the writer's `wake` without a lock held and by whichever thread comes across: both may
+// still be inside when Release() returns, and are not called anew after it.
 #pragma once
 
 #include <deque>
@@ -28,23 +30,23 @@ class StreamOutbox {
 
   // Stamps the epoch. False when closed, or when full, which closes it.
   bool Push(v1::CoordinatorMessage message);
-  // Blocks for the next message; false once closed.
-  bool Pop(v1::CoordinatorMessage* message);
-  // Likewise, and false when there is none now.
+  // The writer's: the next message; false when there is none now, or closed.
   bool TryPop(v1::CoordinatorMessage* message);
+  // `wake`: called by the first Push() after a TryPop() that gave nothing, once. Until there was one, the
+  // writer is to call that by itself.
+  void SetWriter(std::function<void()> wake);
   void Close();
-  // The stream's handler is about to return: what `on_close` refers to goes away.
+  // The stream is about to end: what `on_close` and `wake` refer to goes away.
   void Release();
 
  private:
-  void CloseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   const int64_t epoch_;
   Mutex mutex_;
-  CondVar changed_;
   std::deque<v1::CoordinatorMessage> messages_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writer_waits_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> on_close_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

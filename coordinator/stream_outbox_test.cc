@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 namespace fsdpd {
@@ -18,25 +19,66 @@ TEST(StreamOutbox, DeliversInOrderWithItsEpoch) {
   ASSERT_TRUE(outbox.Push(StopOf("a")));
   ASSERT_TRUE(outbox.Push(StopOf("b")));
   v1::CoordinatorMessage message;
-  ASSERT_TRUE(outbox.Pop(&message));
+  ASSERT_TRUE(outbox.TryPop(&message));
   EXPECT_EQ(message.stop().job_id(), "a");
   EXPECT_EQ(message.epoch(), 7);
-  ASSERT_TRUE(outbox.Pop(&message));
+  ASSERT_TRUE(outbox.TryPop(&message));
   EXPECT_EQ(message.stop().job_id(), "b");
 }
 
-TEST(StreamOutbox, CloseWakesTheWriterAndEndsTheStreamOnce) {
+TEST(StreamOutbox, CloseEndsTheStreamOnce) {
   int ends = 0;
   StreamOutbox outbox(1, [&] { ++ends; });
-  std::thread writer([&] {
-    v1::CoordinatorMessage message;
-    EXPECT_FALSE(outbox.Pop(&message));
-  });
+  ASSERT_TRUE(outbox.Push(StopOf("a")));
   outbox.Close();
   outbox.Close();
-  writer.join();
   EXPECT_EQ(ends, 1);
-  EXPECT_FALSE(outbox.Push(StopOf("a")));
+  EXPECT_FALSE(outbox.Push(StopOf("b")));
+  v1::CoordinatorMessage message;
+  EXPECT_FALSE(outbox.TryPop(&message));
+}
+
+TEST(StreamOutbox, AWriterIsWokenOnceAfterEachTimeThatItFoundNothing) {
+  int wakes = 0;
+  StreamOutbox outbox(1, nullptr);
+  outbox.SetWriter([&] { ++wakes; });
+  ASSERT_TRUE(outbox.Push(StopOf("a")));
+  EXPECT_EQ(wakes, 0) << "it has not looked yet";
+  v1::CoordinatorMessage message;
+  ASSERT_TRUE(outbox.TryPop(&message));
+  ASSERT_FALSE(outbox.TryPop(&message));
+  ASSERT_TRUE(outbox.Push(StopOf("b")));
+  ASSERT_TRUE(outbox.Push(StopOf("c")));
+  EXPECT_EQ(wakes, 1);
+  ASSERT_TRUE(outbox.TryPop(&message));
+  ASSERT_TRUE(outbox.Push(StopOf("d")));
+  EXPECT_EQ(wakes, 1) << "it is writing";
+  outbox.Release();
+  EXPECT_FALSE(outbox.TryPop(&message));
+  EXPECT_FALSE(outbox.Push(StopOf("e")));
+  EXPECT_EQ(wakes, 1);
+}
+
+TEST(StreamOutbox, NoMessageWaitsForAWriterThatIsNotWoken) {
+  constexpr int kMessages = 20000;
+  StreamOutbox outbox(1, nullptr);
+  std::atomic<int> written{0}, inside{0};
+  const auto write = [&] {
+    v1::CoordinatorMessage message;
+    while (outbox.TryPop(&message)) {
+      EXPECT_EQ(++inside, 1) << "one writer at a time";
+      ++written;
+      --inside;
+    }
+  };
+  outbox.SetWriter(write);
+  write();
+  std::thread other([&] {
+    for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(outbox.Push(StopOf("a")));
+  });
+  for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(outbox.Push(StopOf("b")));
+  other.join();
+  EXPECT_EQ(written, 2 * kMessages);
 }
 
 TEST(StreamOutbox, AReleasedStreamIsNeverTouchedAgain) {
