@@ -78,6 +78,9 @@ class Cluster:
         self.metrics = {}  # By node name: host:port.
         self._want = (agents, slots) if start else (0, 0)
         self.security = security
+        self.coordinator_flags = []  # Beside those that every one of a test has.
+        self.coordinator_prefix = []  # In front of its command.
+        self.agent_prefixes = {}  # Likewise, by node name.
         self._started = start
         self._ports = set()
         self._channel = None
@@ -157,7 +160,7 @@ class Cluster:
         port_file = self.folder / "coordinator.port"
         port_file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
-            program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
+            *self.coordinator_prefix, program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
             "--state-dir", self.state_dir, "--port-file", port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"]), *self.coordinator_flags],
             self.folder / "coordinator.log", self.mark)
@@ -172,7 +175,7 @@ class Cluster:
                  "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{name}.work",
                  "rank_binary": program("fsdp/fsdpd-rank"),
                  **(self.security.agent_flags(name) if self.security else {"insecure": True}), **flags}
-        command = [program("agent/fsdpd-agent")]
+        command = [*self.agent_prefixes.get(name, []), program("agent/fsdpd-agent")]
         for flag, value in flags.items():
             command += [f"--{flag.replace('_', '-')}"] + ([] if value is True else [value])
         agent = Daemon(name, command, self.folder / f"{name}.log", self.mark)
