@@ -1,6 +1,7 @@
 // fsdpd-coordinator: flags, signals, exit codes. 0 after a clean stop, 1 for a runtime error, 2 for a usage
 // error, a file of the command line that cannot be opened among them.
 #include <absl/strings/str_cat.h>
+#include <absl/synchronization/mutex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -225,6 +226,9 @@ int Main(int argc, char** argv) {
   if (flags.keep_ended_days > 0)
     flags.server.reconciler.retention.time = absl::Hours(24 * flags.keep_ended_days);
   SetLogName("coordinator");
+  // Debian's Abseil looks for cycles of locks, gRPC's too, under one lock of the process.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
   return Run(flags);
 }
 

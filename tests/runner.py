@@ -265,6 +265,8 @@ PARTS = {
     "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
     "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
     "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
+    "robustness": Part("real processes that are killed, stopped and cut off",
+                       run_with(CLIENT_PROGRAMS, "robustness", "not nightly")),
     "clients": Part("the Python package and the Go module against real processes",
                     run_with(CLIENT_PROGRAMS, "clients", "not nightly")),
     "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
@@ -280,7 +282,7 @@ PARTS = {
 }
 
 TIERS = {
-    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "clients", "parity"]),
+    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "robustness", "clients", "parity"]),
     "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }

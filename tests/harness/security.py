@@ -27,13 +27,14 @@ class Security:
 
     PEOPLE = {"vera": "viewer", "sam": "submitter", "sue": "submitter", "olga": "operator", "ada": "admin"}
 
-    def __init__(self, folder):
+    def __init__(self, folder, names=("localhost", "127.0.0.1")):
+        """`names`: of the coordinator, as its certificate has them."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True)
         self.pki, self.tokens, self.audit = folder / "pki", folder / "tokens", folder / "audit.jsonl"
         self.more_flags = []  # Of the coordinator.
         self._files, lines = {}, []
-        certificates(self.pki, "coordinator", "localhost", "127.0.0.1")
+        certificates(self.pki, "coordinator", *names)
         for name, role in self.PEOPLE.items():
             line, self._files[name] = new_token(folder, name, role)
             lines.append(line)

@@ -1,0 +1,78 @@
+"""The network between an agent and its coordinator is cut, without a word to either of them."""
+
+import pytest
+
+from harness.cluster import Cluster
+from harness.network import namespace
+from harness.security import Security
+from harness.specs import ENDLESS, one_rank
+from harness.wait import wait_until
+
+
+@pytest.fixture
+def apart(tmp_path):
+    """(a cluster whose node-1 is in a network of its own, that network)"""
+    with namespace() as network:
+        security = Security(tmp_path / "security", names=("localhost", "127.0.0.1", network.outer))
+        cluster = Cluster(tmp_path / "cluster", start=False, security=security)
+        with cluster:
+            cluster.start_coordinator(listen=f"{network.outer}:0")
+            cluster.agent_prefixes["node-1"] = network.prefix
+            cluster.start_agent("node-1", 1)
+            yield cluster, network
+            network.mend()
+
+
+def attached(cluster):
+    return cluster.agents["node-1"].text().count("attached coordinator=")
+
+
+def running_there(cluster):
+    job_id = cluster.submit(one_rank(steps=ENDLESS, restart={"max_attempts": 3}))
+    cluster.wait_step(job_id, 2)
+    return job_id
+
+
+def test_a_cut_that_both_ends_notice_costs_no_step(apart):
+    """Mended when the coordinator says that the agent is away, and before it is held lost."""
+    cluster, network = apart
+    job_id = running_there(cluster)
+    rank = cluster.ranks("node-1")[0].pid
+    before = cluster.job(job_id).last_step.step
+    network.cut()
+    wait_until("the agent has noticed", lambda: "is away, will retry" in cluster.agents["node-1"].text())
+    network.mend()
+    wait_until("it is back", lambda: attached(cluster) == 2)
+    cluster.wait_step(job_id, before + 5)
+    job = cluster.job(job_id)
+    assert job.attempt == 1 and [each.pid for each in cluster.ranks("node-1")] == [rank], job
+    cluster.cancel(job_id)
+
+
+def test_a_node_that_is_cut_off_for_long_is_lost_and_what_is_left_there_ends_when_it_is_back(apart):
+    cluster, network = apart
+    job_id = running_there(cluster)
+    stale = cluster.ranks("node-1")[0].pid
+    network.cut()
+    cluster.start_agent("node-0", 1, wait=False)
+    wait_until("the next attempt runs elsewhere", lambda: cluster.job(job_id).attempt == 2
+               and cluster.job(job_id).placements[0].node == "node-0" and cluster.job(job_id).last_step.step > 0)
+    assert cluster.job(job_id).failure.node == "node-1" and cluster.job(job_id).failure.rank == -1
+    assert stale in [each.pid for each in cluster.all_ranks()], "nobody can tell it"
+    network.mend()
+    wait_until("what was left has ended", lambda: stale not in [each.pid for each in cluster.all_ranks()])
+    cluster.wait_nodes(2)
+    job = cluster.job(job_id)
+    assert job.attempt == 2 and len(cluster.all_ranks()) == 1, job
+    cluster.cancel(job_id)
+
+
+def test_a_job_that_ends_while_its_node_is_cut_off_is_known_to_have_succeeded(apart):
+    cluster, network = apart
+    job_id = cluster.submit(one_rank(steps=300))
+    cluster.wait_step(job_id, 1)
+    network.cut()
+    wait_until("the rank has finished", lambda: not cluster.all_ranks())
+    network.mend()
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.attempt == 1 and job.last_step.step == 300, job
