@@ -170,8 +170,8 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
   if (launched.ok()) {
     placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
     std::vector<NodeSlots> now = placing->claims.now();
-    if (const AttemptFacts* facts = FactsOf(live->job)) {
-      TakeOff(*facts, &now);
+    if (HasAttempt(live->job.state())) {
+      TakeOff(*FactsOf(live->job), &now);
     } else {
       now = SlotsNow();  // Its nodes are measured first.
     }
