@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "coordinator/audit_log.h"
+#include "coordinator/backup_command.h"
 #include "coordinator/refused_handshakes.h"
 #include "coordinator/server.h"
 
@@ -206,8 +207,10 @@ int Run(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  if (IsBackupCommand(argc, argv)) return RunBackupCommand(argc, argv);
   Flags flags;
   CLI::App app("Takes training jobs and drives the agents that run them.", "fsdpd-coordinator");
+  app.footer("fsdpd-coordinator backup --help, restore --help: the state as one file, and back.");
   Describe(&app, &flags);
   try {
     app.parse(argc, argv);

@@ -1,7 +1,6 @@
 #include "coordinator/sqlite_store.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -12,161 +11,20 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/sqlite_query.h"
+#include "coordinator/sqlite_schema.h"
 
 namespace fsdpd {
 namespace {
 
 // Four values each; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
-// What makes each schema of the one before; the first of an empty file.
-constexpr const char* kSchemas[] = {
-    R"sql(
-  CREATE TABLE jobs (
-    id TEXT PRIMARY KEY NOT NULL,
-    state INTEGER NOT NULL,
-    create_nanos INTEGER NOT NULL,
-    request_id TEXT UNIQUE,   -- NULL where the request had none.
-    job BLOB NOT NULL         -- fsdpd.v1.Job
-  );
-  CREATE INDEX jobs_by_time ON jobs (create_nanos, id);
-  CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
-  CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
-  INSERT INTO counters VALUES ('generation', 0);
-)sql",
-    R"sql(
-  CREATE TABLE cordons (
-    node TEXT PRIMARY KEY NOT NULL,
-    cordon BLOB NOT NULL      -- fsdpd.v1.Cordon
-  );
-)sql",
-    R"sql(
-  ALTER TABLE jobs ADD COLUMN end_nanos INTEGER NOT NULL DEFAULT 0;  -- 0 while it has not ended.
-  CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;
-)sql",
-    R"sql(
-  ALTER TABLE jobs ADD COLUMN folder TEXT;  -- Of its checkpoints; NULL where it has none.
-  CREATE INDEX jobs_by_folder ON jobs (folder, create_nanos, id) WHERE folder IS NOT NULL;
-)sql",
-    R"sql(
-  ALTER TABLE jobs ADD COLUMN project TEXT;  -- NULL where it has none, as all that were stored before.
-  CREATE INDEX jobs_by_project ON jobs (project, create_nanos, id) WHERE project IS NOT NULL;
-)sql",
-    R"sql(
-  CREATE TABLE known_nodes (
-    row INTEGER PRIMARY KEY CHECK (row = 1),
-    nodes BLOB NOT NULL       -- fsdpd.v1.ListNodesResponse
-  );
-)sql"};
-constexpr int64_t kSchemaVersion = std::size(kSchemas);
-// Of jobs that were stored before:
-constexpr int64_t kSchemaOfEnds = 3;
-constexpr int64_t kSchemaOfFolders = 4;
-
-// A quota, a limit of this process and the shared memory beside a full file are a full disk too.
-bool IsFull(sqlite3* db, int rc) {
-  if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) return true;
-  const int error = sqlite3_system_errno(db);
-  const bool of_a_file = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
-  return of_a_file && (error == ENOSPC || error == EDQUOT || error == EFBIG);
-}
-
-absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
-  const char* known = sqlite3_db_filename(db, "main");
-  const std::string path = known == nullptr ? "a file that could not be opened" : known;
-  if (IsFull(db, rc)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("state store: ", doing, ": the disk of ", path, " is full; free some space"));
-  }
-  const std::string message = absl::StrCat("state store: ", doing, ": ", sqlite3_errstr(rc));
-  switch (rc & 0xff) {
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return absl::DataLossError(message);
-    case SQLITE_IOERR:
-      return absl::UnavailableError(absl::StrCat(message, " (", path, ")"));
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return absl::UnavailableError(message);
-    case SQLITE_CANTOPEN:
-    case SQLITE_PERM:
-    case SQLITE_READONLY:
-      return absl::FailedPreconditionError(message);
-    case SQLITE_CONSTRAINT:
-      return absl::AlreadyExistsError(message);
-    default:
-      return absl::InternalError(message);
-  }
-}
-
-// One prepared statement for one call. Bind in order, then Step().
-class Statement {
- public:
-  Statement(sqlite3* db, const std::string& sql) : db_(db) {
-    rc_ = sqlite3_prepare_v2(db, sql.c_str(), -1, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  void BindInt(int64_t value) { Note(sqlite3_bind_int64(statement_, ++bound_, value)); }
-  void BindText(const std::string& text) {
-    Note(sqlite3_bind_text(statement_, ++bound_, text.data(), static_cast<int>(text.size()),
-                           SQLITE_TRANSIENT));
-  }
-  void BindTextOrNull(const std::string& text) {
-    if (!text.empty()) return BindText(text);
-    Note(sqlite3_bind_null(statement_, ++bound_));
-  }
-  void BindBlob(const std::string& bytes) {
-    Note(sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
-  }
-
-  // SQLITE_ROW, SQLITE_DONE or an error.
-  int Step() { return rc_ == SQLITE_OK ? sqlite3_step(statement_) : rc_; }
-
-  sqlite3* db() const { return db_; }
-  int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
-  std::string Blob(int column) {
-    const void* data = sqlite3_column_blob(statement_, column);
-    return std::string(static_cast<const char*>(data),
-                       data == nullptr ? 0 : sqlite3_column_bytes(statement_, column));
-  }
-
- private:
-  void Note(int rc) {
-    if (rc_ == SQLITE_OK) rc_ = rc;
-  }
-  sqlite3* const db_;
-  sqlite3_stmt* statement_ = nullptr;
-  int rc_ = SQLITE_OK;
-  int bound_ = 0;
-};
-
-absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doing) {
-  const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
-  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(db, sqlite3_extended_errcode(db), doing);
-}
-
-absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing) {
-  Statement statement(db, sql);
-  const int rc = statement.Step();
-  if (rc != SQLITE_ROW)
-    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(db, rc, doing);
-  return statement.Int(0);
-}
-
-absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
-  v1::Job job;
-  if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
-  return job;
-}
 
 // At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
 absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
@@ -194,92 +52,9 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
       absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
 }
 
-// One that says nothing of it has ended long ago.
-int64_t EndOf(const v1::Job& job) {
-  return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
-}
-
 absl::Status FolderTaken(const v1::Job& job) {
   return absl::FailedPreconditionError(
       absl::StrCat("another job that has not ended has the folder ", FolderOf(job.spec())));
-}
-
-std::string InStates(const std::vector<v1::JobState>& states) {
-  return absl::StrJoin(states, ",",
-                       [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
-}
-
-// REQUIRES: within a transaction.
-absl::Status AddEnds(sqlite3* db) {
-  std::vector<v1::JobState> ended;
-  for (const v1::JobState state : AllJobStates()) {
-    if (IsEnded(state)) ended.push_back(state);
-  }
-  std::vector<std::pair<std::string, int64_t>> ends;
-  Statement select(db, absl::StrCat("SELECT job, id FROM jobs WHERE state IN (", InStates(ended), ")"));
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
-    const std::string id = select.Blob(1);
-    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
-    // What is damaged keeps no coordinator from starting: it is told when it is asked for.
-    ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
-    if (!job.ok()) LogWarning("job=%s: %s", id, job.status().message());
-  }
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
-  for (const auto& [id, end_nanos] : ends) {
-    Statement update(db, "UPDATE jobs SET end_nanos = ? WHERE id = ?");
-    update.BindInt(end_nanos);
-    update.BindText(id);
-    if (rc = update.Step(); rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("add the end of ", id));
-  }
-  return absl::OkStatus();
-}
-
-// REQUIRES: within a transaction.
-absl::Status AddFolders(sqlite3* db) {
-  std::vector<std::pair<std::string, std::string>> folders;
-  Statement select(db, "SELECT job, id FROM jobs");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
-    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
-    if (job.ok()) folders.emplace_back(select.Blob(1), FolderOf(job->spec()));
-  }
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read jobs");
-  for (const auto& [id, folder] : folders) {
-    Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?");
-    update.BindTextOrNull(folder);
-    update.BindText(id);
-    if (rc = update.Step(); rc != SQLITE_DONE)
-      return StatusOf(db, rc, absl::StrCat("add the folder of ", id));
-  }
-  return absl::OkStatus();
-}
-
-// REQUIRES: within a transaction.
-absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
-  for (int64_t from = version; from < kSchemaVersion; ++from)
-    FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
-  if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
-  return version < kSchemaOfFolders ? AddFolders(db) : absl::OkStatus();
-}
-
-// All of it or nothing.
-absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
-  FSDPD_ASSIGN_OR_RETURN(const int64_t version,
-                         QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
-  if (version > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " has schema ", version,
-                                                      ", this program knows up to ", kSchemaVersion,
-                                                      ": use the newer fsdpd-coordinator"));
-  }
-  if (version == kSchemaVersion) return absl::OkStatus();
-  const std::string doing = absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path);
-  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
-  absl::Status done = MakeSchemas(db, version, doing);
-  if (done.ok()) done = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT;"), doing);
-  if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
-  if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
-  return done;
 }
 
 }  // namespace
@@ -318,7 +93,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
-  const std::string path = dir + "/fsdpd.db";
+  const std::string path = StateFileIn(dir);
   absl::Status connected = handle->Connect(path, /*alone=*/false);
   if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*alone=*/true);
   FSDPD_RETURN_IF_ERROR(connected);

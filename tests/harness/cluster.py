@@ -168,6 +168,14 @@ class Cluster:
             self.address = self._read_port_file(self.coordinator, port_file)
         return self.coordinator
 
+    @staticmethod
+    def coordinator_says(*arguments):
+        """What a command of fsdpd-coordinator that ends by itself has printed."""
+        done = subprocess.run([program("coordinator/fsdpd-coordinator"), *map(str, arguments)], capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def start_agent(self, name, slots=2, wait=True, expect_serving=True, **flags):
         port_file = self.folder / f"{name}.port"
         port_file.unlink(missing_ok=True)

@@ -5,7 +5,6 @@ import json
 import random
 import re
 import signal
-import sqlite3
 
 import pytest
 
@@ -124,8 +123,7 @@ def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has
         record = Record(cluster, job_id)
         wait_until("it is launched", lambda: cluster.job(job_id).attempt == 1)
         backup = tmp_path / "backup.db"
-        with sqlite3.connect(cluster.state_dir / "fsdpd.db") as state, sqlite3.connect(backup) as copy:
-            state.backup(copy)
+        assert cluster.coordinator_says("backup", "--state-dir", cluster.state_dir, "--to", backup).startswith("wrote ")
         for step in (EVERY, 2 * EVERY):
             wait_committed(cluster, job_id, step)
             kill_rank(cluster, 2)
@@ -134,9 +132,8 @@ def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has
         newest = cluster.job(job_id).attempt
         assert newest == 3
         cluster.coordinator.kill()
-        for name in ("fsdpd.db-wal", "fsdpd.db-shm"):
-            (cluster.state_dir / name).unlink(missing_ok=True)
-        backup.rename(cluster.state_dir / "fsdpd.db")
+        cluster.state_dir.rename(tmp_path / "lost")
+        cluster.coordinator_says("restore", "--from", backup, "--state-dir", cluster.state_dir)
         cluster.start_coordinator(listen=cluster.address)
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == newest + 1 and job.refused_launches == newest - 1, job

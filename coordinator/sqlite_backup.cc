@@ -1,0 +1,147 @@
+#include "coordinator/sqlite_backup.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "coordinator/sqlite_query.h"
+#include "coordinator/sqlite_schema.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kNewSuffix[] = ".new";  // Of a copy that is not whole yet.
+constexpr int kBusyMs = 5000;          // A coordinator that checkpoints its log holds readers up for less.
+
+struct Closed {
+  void operator()(sqlite3* db) const { sqlite3_close(db); }
+};
+using Database = std::unique_ptr<sqlite3, Closed>;
+
+absl::StatusOr<Database> OpenFile(const std::string& path, int flags) {
+  sqlite3* opened = nullptr;
+  const int rc = sqlite3_open_v2(path.c_str(), &opened, flags, nullptr);
+  Database db(opened);
+  if (rc != SQLITE_OK) return StatusOf(opened, rc, absl::StrCat("open ", path));
+  sqlite3_extended_result_codes(opened, 1);
+  sqlite3_busy_timeout(opened, kBusyMs);
+  return db;
+}
+
+// In one step: all pages as of one moment.
+absl::Status CopyPages(sqlite3* from, sqlite3* to, const std::string& doing) {
+  sqlite3_backup* backup = sqlite3_backup_init(to, "main", from, "main");
+  if (backup == nullptr) return StatusOf(to, sqlite3_extended_errcode(to), doing);
+  sqlite3_backup_step(backup, -1);
+  const int rc = sqlite3_backup_finish(backup);
+  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(to, rc, doing);
+}
+
+// That SQLite finds the file whole, and that each job in it can be read.
+absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
+  CopiedState state;
+  FSDPD_ASSIGN_OR_RETURN(state.schema, ReadSchemaVersion(db, path));
+  if (state.schema == 0)
+    return absl::DataLossError(absl::StrCat(path, " is no state of a coordinator: it has no schema"));
+  Statement check(db, "PRAGMA integrity_check(1)");
+  const int checked = check.Step();
+  if (checked != SQLITE_ROW) return StatusOf(db, checked, absl::StrCat("check ", path));
+  if (const std::string found = check.Blob(0); found != "ok")
+    return absl::DataLossError(absl::StrCat(path, " is damaged: ", found));
+  Statement jobs(db, "SELECT job, id FROM jobs");
+  int rc;
+  while ((rc = jobs.Step()) == SQLITE_ROW) {
+    if (!ParseJob(jobs.Blob(0)).ok())
+      return absl::DataLossError(absl::StrCat(path, " is damaged: job ", jobs.Blob(1), " cannot be read"));
+    ++state.jobs;
+  }
+  if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read the jobs of ", path));
+  return state;
+}
+
+absl::Status SyncPath(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", path));
+  const absl::Status synced =
+      fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("write to disk ", path));
+  close(fd);
+  return synced;
+}
+
+// A link fails where somebody made the file meanwhile; a rename would replace it.
+absl::Status GiveName(const std::string& made, const std::string& name) {
+  FSDPD_RETURN_IF_ERROR(SyncPath(made, O_RDONLY));
+  if (link(made.c_str(), name.c_str()) != 0) {
+    return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(name, " exists; it is not overwritten"))
+                           : ErrnoStatus(absl::StrCat("name the copy ", name));
+  }
+  return SyncPath(fs::path(name).has_parent_path() ? fs::path(name).parent_path().string() : ".",
+                  O_RDONLY | O_DIRECTORY);
+}
+
+// `edit`: changes the copy before it has its name.
+absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string& to,
+                                      const std::string& edit) {
+  if (!fs::is_regular_file(from)) return absl::NotFoundError(absl::StrCat("there is no file ", from));
+  FSDPD_ASSIGN_OR_RETURN(const Database source, OpenFile(from, SQLITE_OPEN_READONLY));
+  FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source.get(), from).status());
+  const std::string made = to + kNewSuffix;
+  FSDPD_ASSIGN_OR_RETURN(const Database copy, OpenFile(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+  FSDPD_RETURN_IF_ERROR(CopyPages(source.get(), copy.get(), absl::StrCat("copy ", from, " to ", to)));
+  // One file: the copy of a WAL database says that it is one, and would be two or three from the first read.
+  FSDPD_RETURN_IF_ERROR(Execute(copy.get(), "PRAGMA journal_mode=DELETE", absl::StrCat("set up ", to)));
+  FSDPD_ASSIGN_OR_RETURN(CopiedState state, CheckState(copy.get(), from));
+  if (!edit.empty()) FSDPD_RETURN_IF_ERROR(Execute(copy.get(), edit, absl::StrCat("number ", to)));
+  FSDPD_RETURN_IF_ERROR(GiveName(made, to));
+  std::error_code unknown;
+  state.bytes = static_cast<int64_t>(fs::file_size(to, unknown));
+  return state;
+}
+
+absl::StatusOr<CopiedState> CopyAndTidy(const std::string& from, const std::string& to,
+                                        const std::string& edit) {
+  std::error_code ignored;
+  fs::remove(to + kNewSuffix, ignored);  // Of a run that was killed.
+  const absl::StatusOr<CopiedState> state = CopyState(from, to, edit);
+  for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kNewSuffix + part, ignored);
+  return state;
+}
+
+absl::Status MakeEmpty(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
+  const fs::directory_iterator first(dir, error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("cannot read ", dir, ": ", error.message()));
+  if (first == fs::directory_iterator()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      dir, " is not empty, it has ", first->path().filename().string(),
+      ": stop the coordinator that it belongs to and move it away, or restore to another directory"));
+}
+
+}  // namespace
+
+absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to) {
+  if (fs::exists(to)) return absl::AlreadyExistsError(absl::StrCat(to, " exists; it is not overwritten"));
+  return CopyAndTidy(StateFileIn(dir), to, "");
+}
+
+absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now) {
+  FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
+  const int64_t seconds =
+      absl::ToInt64Seconds(now - absl::FromCivil(absl::CivilSecond(2020), absl::UTCTimeZone()));
+  return CopyAndTidy(
+      from, StateFileIn(dir),
+      absl::StrCat("UPDATE counters SET value = MAX(value, ", seconds, ") WHERE name = 'generation'"));
+}
+
+}  // namespace fsdpd

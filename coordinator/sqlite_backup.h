@@ -1,0 +1,38 @@
+// A state directory's content as one file, and back: what `fsdpd-coordinator backup` and `restore` do.
+//
+// Agents' streams are numbered by the generation (state_store.h), which a state of the past would count again
+// from where it was. A restored one therefore has the seconds since 2020 as its generation, where that is
+// more: it grows faster than coordinators can be started one after the other, so that it is above those of
+// all lives since the backup, also where the same file is restored again.
+//
+// Errors: NOT_FOUND for what is not there, ALREADY_EXISTS for what would be overwritten, FAILED_PRECONDITION
+// for a schema that this program does not know and for a state directory that is not empty, DATA_LOSS for a
+// damaged file, RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for an I/O error. After an error there is no
+// new file.
+//
+// Thread-safe: functions of the files.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fsdpd {
+
+struct CopiedState {
+  int64_t jobs = 0;
+  int64_t bytes = 0;
+  int64_t schema = 0;
+};
+
+// As of one moment, also while a coordinator serves from `dir`, which it does not hold up. `to` is on stable
+// storage, and checked, when it appears under its name.
+absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to);
+
+// Makes `dir` where it is missing. An older schema is brought to the present one by the coordinator that
+// starts.
+absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now);
+
+}  // namespace fsdpd

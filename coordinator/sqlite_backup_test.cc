@@ -1,0 +1,179 @@
+#include "coordinator/sqlite_backup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "base/temp_dir.h"
+#include "coordinator/sqlite_store.h"
+#include "coordinator/testing/full_disk.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kNow = absl::FromCivil(absl::CivilDay(2026, 11, 23), absl::UTCTimeZone());
+
+v1::Job MakeJob(const std::string& id) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_create_unix_nanos(1);
+  return job;
+}
+
+std::unique_ptr<SqliteStore> OpenOrDie(const std::string& dir) {
+  auto store = SqliteStore::Open(dir);
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? std::move(*store) : nullptr;
+}
+
+std::string Files(const std::string& dir) {
+  std::string names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir))
+    names += entry.path().filename().string() + " ";
+  return names;
+}
+
+TEST(SqliteBackup, OfAStoreThatServesHasWhatItAnsweredAndIsOneFile) {
+  const TempDir dir, copies;
+  const std::string file = copies.File("state.backup");
+  {
+    const auto store = OpenOrDie(dir.path());
+    ASSERT_TRUE(store->Insert(MakeJob("before")).ok());
+    const auto copied = BackUp(dir.path(), file);
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    EXPECT_EQ(copied->jobs, 1);
+    ASSERT_TRUE(store->Insert(MakeJob("after")).ok()) << "the store goes on";
+  }
+  EXPECT_EQ(Files(copies.path()), "state.backup ");
+  const auto restored = Restore(file, copies.File("state"), kNow);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(Files(copies.File("state")), "fsdpd.db ");
+  const auto store = OpenOrDie(copies.File("state"));
+  EXPECT_TRUE(store->Get("before").ok());
+  EXPECT_TRUE(absl::IsNotFound(store->Get("after").status()));
+}
+
+TEST(SqliteBackup, WhileAnotherThreadWritesIsWholeEachTime) {
+  const TempDir dir, copies;
+  const auto store = OpenOrDie(dir.path());
+  std::atomic<bool> done{false};
+  std::atomic<int> stored{0};
+  std::thread writer([&] {
+    while (!done && store->Insert(MakeJob("job-" + std::to_string(stored))).ok()) ++stored;
+  });
+  for (int i = 0; i < 5; ++i) {
+    const int before = stored;
+    const auto copied = BackUp(dir.path(), copies.File(std::to_string(i)));
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    EXPECT_GE(copied->jobs, before);
+  }
+  const int at_end = stored;
+  while (stored == at_end) std::this_thread::yield();  // Nobody keeps it from writing.
+  done = true;
+  writer.join();
+}
+
+TEST(SqliteBackup, EveryRestoreHasAGenerationAboveAllLivesSinceTheBackup) {
+  const TempDir dir, copies;
+  const std::string file = copies.File("state.backup");
+  OpenOrDie(dir.path()).reset();
+  ASSERT_TRUE(BackUp(dir.path(), file).ok());
+  int64_t newest = 0;
+  for (int life = 0; life < 3; ++life) newest = OpenOrDie(dir.path())->generation();
+  for (int restore = 0; restore < 2; ++restore) {
+    const std::string made = copies.File("state" + std::to_string(restore));
+    ASSERT_TRUE(Restore(file, made, kNow + restore * absl::Minutes(1)).ok());
+    const int64_t generation = OpenOrDie(made)->generation();
+    EXPECT_GT(generation, newest);
+    EXPECT_LT(generation, int64_t{1} << 31) << "epochs have 31 bits for it";
+    for (int life = 0; life < 3; ++life) newest = OpenOrDie(made)->generation();
+  }
+}
+
+TEST(SqliteBackup, OverwritesNothing) {
+  const TempDir dir, copies;
+  const std::string file = copies.File("state.backup");
+  OpenOrDie(dir.path()).reset();
+  ASSERT_TRUE(BackUp(dir.path(), file).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(BackUp(dir.path(), file).status()));
+  const absl::Status refused = Restore(file, dir.path(), kNow).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(dir.path() + " is not empty"));
+}
+
+TEST(SqliteBackup, SaysWhatIsNotThere) {
+  const TempDir dir;
+  EXPECT_TRUE(absl::IsNotFound(BackUp(dir.path(), dir.File("to")).status()));
+  EXPECT_TRUE(absl::IsNotFound(Restore(dir.File("no"), dir.File("state"), kNow).status()));
+  EXPECT_EQ(Files(dir.path()), "state ");
+}
+
+TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
+  const TempDir dir;
+  {
+    const auto store = OpenOrDie(dir.File("state"));
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(i))).ok());
+  }
+  const std::string file = dir.File("state.backup");
+  ASSERT_TRUE(BackUp(dir.File("state"), file).ok());
+  const int64_t bytes = static_cast<int64_t>(std::filesystem::file_size(file));
+  int refused = 0;
+  for (int64_t at = 0; at < bytes; at += 4096) {
+    const std::string damaged = dir.File("damaged"), made = dir.File("made");
+    std::filesystem::copy_file(file, damaged, std::filesystem::copy_options::overwrite_existing);
+    {
+      std::fstream stream(damaged, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekp(at);
+      stream << std::string(4096, '\xff');
+    }
+    std::filesystem::remove_all(made);
+    const auto restored = Restore(damaged, made, kNow);
+    if (restored.ok()) continue;  // A page that nothing is on.
+    ++refused;
+    EXPECT_TRUE(absl::IsDataLoss(restored.status())) << restored.status();
+    EXPECT_EQ(Files(made), "");
+  }
+  EXPECT_GE(refused, 5);
+  std::filesystem::resize_file(file, 4096 + 100);
+  EXPECT_TRUE(absl::IsDataLoss(Restore(file, dir.File("torn"), kNow).status()));
+}
+
+TEST(SqliteBackup, RefusesANewerSchemaAndAFileThatIsNoState) {
+  const TempDir dir;
+  OpenOrDie(dir.File("state")).reset();
+  const std::string file = dir.File("state.backup");
+  ASSERT_TRUE(BackUp(dir.File("state"), file).ok());
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "PRAGMA user_version=99", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  const absl::Status newer = Restore(file, dir.File("newer"), kNow).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(newer));
+  EXPECT_THAT(std::string(newer.message()), HasSubstr("schema 99"));
+  std::ofstream(dir.File("text")) << std::string(8192, 'x');
+  EXPECT_TRUE(absl::IsDataLoss(Restore(dir.File("text"), dir.File("other"), kNow).status()));
+  std::ofstream(dir.File("nothing")).flush();
+  EXPECT_TRUE(absl::IsDataLoss(Restore(dir.File("nothing"), dir.File("none"), kNow).status()));
+}
+
+TEST(SqliteBackup, AFullDiskLeavesNoFile) {
+  const TempDir dir, copies;
+  OpenOrDie(dir.path()).reset();
+  std::optional<FullDisk> full(std::in_place);
+  const absl::Status status = BackUp(dir.path(), copies.File("state.backup")).status();
+  full.reset();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(Files(copies.path()), "");
+}
+
+}  // namespace
+}  // namespace fsdpd

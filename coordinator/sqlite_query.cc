@@ -1,0 +1,60 @@
+#include "coordinator/sqlite_query.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+
+namespace fsdpd {
+namespace {
+
+// A quota, a limit of this process and the shared memory beside a full file are a full disk too.
+bool IsFull(sqlite3* db, int rc) {
+  if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) return true;
+  const int error = sqlite3_system_errno(db);
+  const bool of_a_file = (rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN;
+  return of_a_file && (error == ENOSPC || error == EDQUOT || error == EFBIG);
+}
+
+}  // namespace
+
+absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
+  const char* known = sqlite3_db_filename(db, "main");
+  const std::string path = known == nullptr ? "a file that could not be opened" : known;
+  if (IsFull(db, rc)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("state store: ", doing, ": the disk of ", path, " is full; free some space"));
+  }
+  const std::string message = absl::StrCat("state store: ", doing, ": ", sqlite3_errstr(rc));
+  switch (rc & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    case SQLITE_IOERR:
+      return absl::UnavailableError(absl::StrCat(message, " (", path, ")"));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::UnavailableError(message);
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+      return absl::FailedPreconditionError(message);
+    case SQLITE_CONSTRAINT:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doing) {
+  const int rc = sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
+  return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(db, sqlite3_extended_errcode(db), doing);
+}
+
+absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing) {
+  Statement statement(db, sql);
+  const int rc = statement.Step();
+  if (rc != SQLITE_ROW)
+    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(db, rc, doing);
+  return statement.Int(0);
+}
+
+}  // namespace fsdpd

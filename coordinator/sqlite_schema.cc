@@ -1,0 +1,157 @@
+#include "coordinator/sqlite_schema.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/job_folder.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/sqlite_query.h"
+
+namespace fsdpd {
+namespace {
+
+// What makes each schema of the one before; the first of an empty file.
+constexpr const char* kSchemas[] = {
+    R"sql(
+  CREATE TABLE jobs (
+    id TEXT PRIMARY KEY NOT NULL,
+    state INTEGER NOT NULL,
+    create_nanos INTEGER NOT NULL,
+    request_id TEXT UNIQUE,   -- NULL where the request had none.
+    job BLOB NOT NULL         -- fsdpd.v1.Job
+  );
+  CREATE INDEX jobs_by_time ON jobs (create_nanos, id);
+  CREATE INDEX jobs_by_state ON jobs (state, create_nanos, id);
+  CREATE TABLE counters (name TEXT PRIMARY KEY NOT NULL, value INTEGER NOT NULL);
+  INSERT INTO counters VALUES ('generation', 0);
+)sql",
+    R"sql(
+  CREATE TABLE cordons (
+    node TEXT PRIMARY KEY NOT NULL,
+    cordon BLOB NOT NULL      -- fsdpd.v1.Cordon
+  );
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN end_nanos INTEGER NOT NULL DEFAULT 0;  -- 0 while it has not ended.
+  CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN folder TEXT;  -- Of its checkpoints; NULL where it has none.
+  CREATE INDEX jobs_by_folder ON jobs (folder, create_nanos, id) WHERE folder IS NOT NULL;
+)sql",
+    R"sql(
+  ALTER TABLE jobs ADD COLUMN project TEXT;  -- NULL where it has none, as all that were stored before.
+  CREATE INDEX jobs_by_project ON jobs (project, create_nanos, id) WHERE project IS NOT NULL;
+)sql",
+    R"sql(
+  CREATE TABLE known_nodes (
+    row INTEGER PRIMARY KEY CHECK (row = 1),
+    nodes BLOB NOT NULL       -- fsdpd.v1.ListNodesResponse
+  );
+)sql"};
+constexpr int64_t kSchemaVersion = std::size(kSchemas);
+// Of jobs that were stored before:
+constexpr int64_t kSchemaOfEnds = 3;
+constexpr int64_t kSchemaOfFolders = 4;
+
+// REQUIRES: within a transaction.
+absl::Status AddEnds(sqlite3* db) {
+  std::vector<v1::JobState> ended;
+  for (const v1::JobState state : AllJobStates()) {
+    if (IsEnded(state)) ended.push_back(state);
+  }
+  std::vector<std::pair<std::string, int64_t>> ends;
+  Statement select(db, absl::StrCat("SELECT job, id FROM jobs WHERE state IN (", InStates(ended), ")"));
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    const std::string id = select.Blob(1);
+    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
+    // What is damaged keeps no coordinator from starting: it is told when it is asked for.
+    ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
+    if (!job.ok()) LogWarning("job=%s: %s", id, job.status().message());
+  }
+  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
+  for (const auto& [id, end_nanos] : ends) {
+    Statement update(db, "UPDATE jobs SET end_nanos = ? WHERE id = ?");
+    update.BindInt(end_nanos);
+    update.BindText(id);
+    if (rc = update.Step(); rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("add the end of ", id));
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: within a transaction.
+absl::Status AddFolders(sqlite3* db) {
+  std::vector<std::pair<std::string, std::string>> folders;
+  Statement select(db, "SELECT job, id FROM jobs");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
+    if (job.ok()) folders.emplace_back(select.Blob(1), FolderOf(job->spec()));
+  }
+  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read jobs");
+  for (const auto& [id, folder] : folders) {
+    Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?");
+    update.BindTextOrNull(folder);
+    update.BindText(id);
+    if (rc = update.Step(); rc != SQLITE_DONE)
+      return StatusOf(db, rc, absl::StrCat("add the folder of ", id));
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: within a transaction.
+absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
+  for (int64_t from = version; from < kSchemaVersion; ++from)
+    FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
+  if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
+  return version < kSchemaOfFolders ? AddFolders(db) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(const int64_t version,
+                         QueryInt(db, "PRAGMA user_version", absl::StrCat("read ", path)));
+  if (version > kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " has schema ", version,
+                                                      ", this program knows up to ", kSchemaVersion,
+                                                      ": use the newer fsdpd-coordinator"));
+  }
+  return version;
+}
+
+absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
+  FSDPD_ASSIGN_OR_RETURN(const int64_t version, ReadSchemaVersion(db, path));
+  if (version == kSchemaVersion) return absl::OkStatus();
+  const std::string doing = absl::StrCat(version == 0 ? "create " : "bring to the present schema ", path);
+  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
+  absl::Status done = MakeSchemas(db, version, doing);
+  if (done.ok()) done = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT;"), doing);
+  if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
+  if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
+  return done;
+}
+
+absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
+  v1::Job job;
+  if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
+  return job;
+}
+
+int64_t EndOf(const v1::Job& job) {
+  return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
+}
+
+std::string InStates(const std::vector<v1::JobState>& states) {
+  return absl::StrJoin(states, ",",
+                       [](std::string* out, v1::JobState s) { absl::StrAppend(out, static_cast<int>(s)); });
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,31 @@
+// The form of the state in SQLite: its tables, how an older one becomes the present one, and what a stored
+// job is. PRAGMA user_version counts the forms.
+//
+// Pure functions of the file.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <sqlite3.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Of a state directory.
+inline std::string StateFileIn(const std::string& dir) { return dir + "/fsdpd.db"; }
+
+// Of the file: 0 where it has none. FAILED_PRECONDITION where it is newer than this program knows.
+absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path);
+// Makes an empty file's or an older one's the present one: all of it or nothing.
+absl::Status PrepareSchema(sqlite3* db, const std::string& path);
+
+absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
+// When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
+int64_t EndOf(const v1::Job& job);
+// For a clause `state IN (...)`.
+std::string InStates(const std::vector<v1::JobState>& states);
+
+}  // namespace fsdpd
