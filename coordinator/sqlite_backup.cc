@@ -13,6 +13,7 @@
 #include "base/errno_status.h"
 #include "coordinator/sqlite_query.h"
 #include "coordinator/sqlite_schema.h"
+#include "coordinator/state_store.h"
 
 namespace fsdpd {
 namespace {
@@ -137,11 +138,9 @@ absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to
 
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now) {
   FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
-  const int64_t seconds =
-      absl::ToInt64Seconds(now - absl::FromCivil(absl::CivilSecond(2020), absl::UTCTimeZone()));
-  return CopyAndTidy(
-      from, StateFileIn(dir),
-      absl::StrCat("UPDATE counters SET value = MAX(value, ", seconds, ") WHERE name = 'generation'"));
+  return CopyAndTidy(from, StateFileIn(dir),
+                     absl::StrCat("UPDATE counters SET value = MAX(value, ", GenerationByDate(now),
+                                  ") WHERE name = 'generation'"));
 }
 
 }  // namespace fsdpd

@@ -1,9 +1,6 @@
 // A state directory's content as one file, and back: what `fsdpd-coordinator backup` and `restore` do.
 //
-// Agents' streams are numbered by the generation (state_store.h), which a state of the past would count again
-// from where it was. A restored one therefore has the seconds since 2020 as its generation, where that is
-// more: it grows faster than coordinators can be started one after the other, so that it is above those of
-// all lives since the backup, also where the same file is restored again.
+// A restored state has a generation by date (state_store.h) where that is more than its own.
 //
 // Errors: NOT_FOUND for what is not there, ALREADY_EXISTS for what would be overwritten, FAILED_PRECONDITION
 // for a schema that this program does not know and for a state directory that is not empty, DATA_LOSS for a

@@ -3,7 +3,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/sqlite_query.h"
+#include "coordinator/state_store.h"
 
 namespace fsdpd {
 namespace {
@@ -137,16 +137,6 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
   if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
   return done;
-}
-
-absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
-  v1::Job job;
-  if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
-  return job;
-}
-
-int64_t EndOf(const v1::Job& job) {
-  return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
 }
 
 std::string InStates(const std::vector<v1::JobState>& states) {

@@ -22,9 +22,6 @@ absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path);
 // Makes an empty file's or an older one's the present one: all of it or nothing.
 absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 
-absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
-// When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
-int64_t EndOf(const v1::Job& job);
 // For a clause `state IN (...)`.
 std::string InStates(const std::vector<v1::JobState>& states);
 

@@ -52,11 +52,6 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
       absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
 }
 
-absl::Status FolderTaken(const v1::Job& job) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("another job that has not ended has the folder ", FolderOf(job.spec())));
-}
-
 }  // namespace
 
 struct SqliteStore::Handle {
@@ -143,10 +138,7 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
   if (rc == SQLITE_DONE) return std::nullopt;
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read request ", request_id));
   FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ParseJob(select.Blob(0)));
-  if (stored.spec().SerializeAsString() != spec.SerializeAsString()) {
-    return absl::AlreadyExistsError(absl::StrCat("request id '", request_id, "' was used for job ",
-                                                 stored.id(), " with another spec; use a new request id"));
-  }
+  FSDPD_ASSIGN_OR_RETURN(stored, SameRequest(std::move(stored), spec));
   return std::optional<v1::Job>(std::move(stored));
 }
 

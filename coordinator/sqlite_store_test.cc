@@ -6,7 +6,6 @@
 #include <sqlite3.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -38,25 +37,6 @@ std::unique_ptr<SqliteStore> OpenOrDie(const std::string& dir) {
   auto store = SqliteStore::Open(dir);
   EXPECT_TRUE(store.ok()) << store.status();
   return store.ok() ? std::move(*store) : nullptr;
-}
-
-TEST(SqliteStore, KeepsJobsOverReopenAndGrowsItsGeneration) {
-  const TempDir dir;
-  int64_t generation = 0;
-  {
-    auto store = OpenOrDie(dir.path());
-    generation = store->generation();
-    ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
-    v1::Job changed = MakeJob("a", 1, v1::JOB_STATE_RUNNING);
-    changed.set_reason("all ranks reported");
-    ASSERT_TRUE(store->Update(changed).ok());
-  }
-  auto store = OpenOrDie(dir.path());
-  EXPECT_GT(store->generation(), generation);
-  const auto job = store->Get("a");
-  ASSERT_TRUE(job.ok());
-  EXPECT_EQ(job->reason(), "all ranks reported");
-  EXPECT_EQ(store->LiveJobs()->size(), 1u);
 }
 
 TEST(SqliteStore, OpensOnAFullDiskToReadAndWritesOnceThereIsRoom) {
@@ -180,167 +160,10 @@ TEST(SqliteStore, AFileOfTheFirstSchemaKeepsItsJobsAndTakesCordons) {
   EXPECT_EQ(store->Cordons()->at("node-0").reason(), "a fan is broken");
 }
 
-TEST(SqliteStore, TheNodesThatAreKnownAreReplacedTogetherAndOutliveTheProcess) {
-  const TempDir dir;
-  v1::ListNodesResponse nodes;
-  {
-    auto store = OpenOrDie(dir.path());
-    EXPECT_EQ(store->Nodes()->nodes_size(), 0);
-    for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
-    ASSERT_TRUE(store->SetNodes(nodes).ok());
-    nodes.mutable_nodes()->RemoveLast();
-    ASSERT_TRUE(store->SetNodes(nodes).ok());
-  }
-  const auto stored = OpenOrDie(dir.path())->Nodes();
-  ASSERT_TRUE(stored.ok()) << stored.status();
-  ASSERT_EQ(stored->nodes_size(), 1);
-  EXPECT_EQ(stored->nodes(0).name(), "a");
-}
-
-TEST(SqliteStore, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
-  const TempDir dir;
-  v1::Cordon cordon;
-  {
-    auto store = OpenOrDie(dir.path());
-    for (const char* reason : {"first", "second"}) {
-      cordon.set_reason(reason);
-      ASSERT_TRUE(store->SetCordon("b", cordon).ok());
-    }
-    ASSERT_TRUE(store->SetCordon("a", cordon).ok());
-    ASSERT_TRUE(store->RemoveCordon("a").ok());
-    EXPECT_TRUE(store->RemoveCordon("never").ok());
-  }
-  const auto cordons = OpenOrDie(dir.path())->Cordons();
-  ASSERT_TRUE(cordons.ok());
-  ASSERT_EQ(cordons->size(), 1u);
-  EXPECT_EQ(cordons->at("b").reason(), "second");
-}
-
-TEST(SqliteStore, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  std::vector<v1::Job> jobs;
-  for (int i = 0; i < 3; ++i) {
-    jobs.push_back(MakeJob("j" + std::to_string(i), i));
-    if (i < 2) {
-      ASSERT_TRUE(store->Insert(jobs.back()).ok());
-    }
-    jobs.back().set_state(v1::JOB_STATE_RUNNING);
-    jobs.back().set_reason("newer");
-  }
-  ASSERT_TRUE(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]}).ok());
-  EXPECT_EQ(store->Get("j0")->reason(), "newer");
-  EXPECT_EQ(store->Get("j1")->state(), v1::JOB_STATE_RUNNING);
-  JobQuery running;
-  running.states = {v1::JOB_STATE_RUNNING};
-  EXPECT_EQ(store->List(running)->jobs.size(), 2u);
-  EXPECT_TRUE(store->UpdateAll({}).ok());
-}
-
-TEST(SqliteStore, APageEndsWhenItHasItsBytes) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  for (int i = 0; i < 5; ++i) {
-    v1::Job job = MakeJob("j" + std::to_string(i), i);
-    job.set_reason(std::string(1000, 'x'));
-    ASSERT_TRUE(store->Insert(job).ok());
-  }
-  JobQuery query;
-  query.max_bytes = 1500;
-  const auto page = store->List(query);
-  ASSERT_EQ(page->jobs.size(), 2u);
-  EXPECT_TRUE(page->more);
-  query.max_bytes = 1;
-  EXPECT_EQ(store->List(query)->jobs.size(), 1u);  // Never none: the next page goes on after it.
-}
-
 TEST(SqliteStore, ReportsAnUnusableDirectory) {
   const TempDir dir;
   std::ofstream(dir.File("file")) << "x";
   EXPECT_EQ(SqliteStore::Open(dir.File("file")).status().code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST(SqliteStore, SameRequestWithSameSpecIsTheSameJob) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  v1::Job job = MakeJob("a", 1);
-  job.set_request_id("r1");
-  ASSERT_TRUE(store->Insert(job)->created);
-  job.set_id("b");
-  const auto again = store->Insert(job);
-  ASSERT_TRUE(again.ok());
-  EXPECT_FALSE(again->created);
-  EXPECT_EQ(again->job.id(), "a");
-  EXPECT_EQ(store->FindRequest("r1", job.spec())->value().id(), "a");
-  EXPECT_FALSE(store->FindRequest("r2", job.spec())->has_value());
-  job.mutable_spec()->set_name("other");
-  EXPECT_EQ(store->FindRequest("r1", job.spec()).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(store->Insert(job).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
-}
-
-TEST(SqliteStore, OneOfManyConcurrentInsertsOfARequestWins) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  std::vector<std::string> ids(8);
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    threads.emplace_back([&, i] {
-      v1::Job job = MakeJob("job-" + std::to_string(i), 1);
-      job.set_request_id("same");
-      const auto inserted = store->Insert(job);
-      if (inserted.ok()) ids[i] = inserted->job.id();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& id : ids) EXPECT_EQ(id, ids[0]);
-  EXPECT_FALSE(ids[0].empty());
-}
-
-TEST(SqliteStore, RefusesADuplicateIdAndAnUpdateOfNothing) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
-  EXPECT_EQ(store->Insert(MakeJob("a", 2)).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(store->Update(MakeJob("b", 1)).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(store->Get("b").status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST(SqliteStore, PagesThroughAThousandJobsNewestFirstWithoutGapOrRepeat) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  for (int i = 0; i < 1000; ++i) {
-    // Ten jobs share each creation time: the id decides.
-    ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(10000 + i), i / 10)).ok());
-  }
-  std::vector<std::string> seen;
-  JobQuery query;
-  query.limit = 37;
-  for (bool more = true; more;) {
-    const auto page = store->List(query);
-    ASSERT_TRUE(page.ok());
-    for (const v1::Job& job : page->jobs) seen.push_back(job.id());
-    more = page->more;
-    query.after_cursor = true;
-    query.cursor = {page->jobs.back().create_unix_nanos(), page->jobs.back().id()};
-  }
-  ASSERT_EQ(seen.size(), 1000u);
-  EXPECT_EQ(seen.front(), "job-10999");
-  EXPECT_TRUE(std::is_sorted(seen.rbegin(), seen.rend()));
-}
-
-TEST(SqliteStore, FiltersByStateAndLoadsLiveJobsOldestFirst) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  ASSERT_TRUE(store->Insert(MakeJob("done", 1, v1::JOB_STATE_SUCCEEDED)).ok());
-  ASSERT_TRUE(store->Insert(MakeJob("second", 3, v1::JOB_STATE_QUEUED)).ok());
-  ASSERT_TRUE(store->Insert(MakeJob("first", 2, v1::JOB_STATE_STOPPING)).ok());
-  JobQuery query;
-  query.states = {v1::JOB_STATE_SUCCEEDED};
-  ASSERT_EQ(store->List(query)->jobs.size(), 1u);
-  const auto live = store->LiveJobs();
-  ASSERT_EQ(live->size(), 2u);
-  EXPECT_EQ(live->at(0).id(), "first");
 }
 
 TEST(SqliteStore, AFailedWriteIsReportedAndTheStoreGoesOnAfterwards) {
@@ -389,48 +212,6 @@ v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
   return job;
 }
 
-TEST(SqliteStore, ForgetsThoseThatEndedFirstWhenTheyCame) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  // The one that came first ended last, as one that trains for a month does.
-  ASSERT_TRUE(store->Insert(Ended("month", 1, 90)).ok());
-  ASSERT_TRUE(store->Insert(Ended("short", 2, 10)).ok());
-  ASSERT_TRUE(store->Insert(Ended("shorter", 3, 20)).ok());
-  ASSERT_TRUE(store->Insert(MakeJob("runs", 0, v1::JOB_STATE_RUNNING)).ok());
-  const absl::Time now = absl::FromUnixNanos(100);
-  EXPECT_THAT(*store->ForgetEnded({3, absl::InfiniteDuration()}, now, 10), ::testing::IsEmpty());
-  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 1), ::testing::ElementsAre("short"));
-  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 10), ::testing::ElementsAre("shorter"));
-  EXPECT_THAT(*store->ForgetEnded({9, absl::Nanoseconds(9)}, now, 10), ::testing::ElementsAre("month"));
-  EXPECT_TRUE(store->Get("runs").ok());
-  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
-}
-
-TEST(SqliteStore, WhatGoesOnAfterItsEndIsNotForgotten) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  ASSERT_TRUE(store->Insert(Ended("a", 1, 10)).ok());
-  ASSERT_TRUE(store->Insert(Ended("b", 2, 10)).ok());
-  ASSERT_TRUE(store->Update(MakeJob("a", 1)).ok());
-  const v1::Job b = MakeJob("b", 2, v1::JOB_STATE_RUNNING);
-  ASSERT_TRUE(store->UpdateAll({&b}).ok());
-  EXPECT_THAT(*store->ForgetEnded({0, absl::Nanoseconds(1)}, absl::FromUnixNanos(100), 10),
-              ::testing::IsEmpty());
-}
-
-TEST(SqliteStore, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
-  const TempDir dir;
-  auto store = OpenOrDie(dir.path());
-  v1::Job job = MakeJob("a", 1);
-  job.set_request_id("r");
-  ASSERT_TRUE(store->Insert(job).ok());
-  ASSERT_TRUE(store->Delete("a").ok());
-  EXPECT_EQ(store->Delete("a").code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(store->Get("a").status().code(), absl::StatusCode::kNotFound);
-  job.set_id("b");
-  EXPECT_TRUE(store->Insert(job)->created);
-}
-
 // As the releases before this one made it.
 constexpr char kFirstSchema[] = R"sql(
   CREATE TABLE jobs (id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL, create_nanos INTEGER NOT NULL,
@@ -474,59 +255,6 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
     EXPECT_EQ(store->Insert(SavingJob("other", 4, v1::JOB_STATE_QUEUED, "/runs/7")).status().code(),
               absl::StatusCode::kFailedPrecondition);
   }
-}
-
-TEST(SqliteStore, AFolderHasOneJobThatHasNotEnded) {
-  const TempDir dir;
-  const auto store = OpenOrDie(dir.path());
-  ASSERT_TRUE(store->Insert(SavingJob("a", 1, v1::JOB_STATE_PAUSED, "/runs/7")).ok());
-  EXPECT_TRUE(store->Insert(SavingJob("elsewhere", 2, v1::JOB_STATE_QUEUED, "/runs/8")).ok());
-  EXPECT_TRUE(store->Insert(MakeJob("nowhere", 3)).ok());
-  EXPECT_TRUE(store->Insert(MakeJob("nowhere too", 4)).ok());
-  const v1::Job second = SavingJob("b", 5, v1::JOB_STATE_QUEUED, "/runs//7/");
-  EXPECT_EQ(store->Insert(second).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::IsNotFound(store->Get("b").status()));
-  ASSERT_TRUE(store->Update(SavingJob("a", 1, v1::JOB_STATE_FAILED, "/runs/7")).ok());
-  ASSERT_TRUE(store->Insert(second).ok());
-  EXPECT_EQ(store->Update(SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7")).code(),
-            absl::StatusCode::kFailedPrecondition)
-      << "it would be the second";
-  EXPECT_EQ(store->Get("a")->state(), v1::JOB_STATE_FAILED);
-  EXPECT_TRUE(store->Update(SavingJob("b", 5, v1::JOB_STATE_RUNNING, "/runs/7")).ok());
-  JobQuery query;
-  query.folder = "/runs/7";
-  const auto sharing = store->List(query);
-  ASSERT_TRUE(sharing.ok()) << sharing.status();
-  ASSERT_EQ(sharing->jobs.size(), 2U);
-  EXPECT_EQ(sharing->jobs[0].id(), "b");
-}
-
-TEST(SqliteStore, TheSameRequestIsNotInItsOwnWay) {
-  const TempDir dir;
-  const auto store = OpenOrDie(dir.path());
-  v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7");
-  job.set_request_id("r");
-  ASSERT_TRUE(store->Insert(job).ok());
-  job.set_id("b");
-  const auto again = store->Insert(job);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_FALSE(again->created);
-  EXPECT_EQ(again->job.id(), "a");
-}
-
-TEST(SqliteStore, OneOfManyConcurrentInsertsIntoAFolderWins) {
-  const TempDir dir;
-  const auto store = OpenOrDie(dir.path());
-  std::atomic<int> created{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&, i] {
-      const auto job = SavingJob("j" + std::to_string(i), i + 1, v1::JOB_STATE_QUEUED, "/runs/7");
-      created += store->Insert(job).ok() ? 1 : 0;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(created, 1);
 }
 
 }  // namespace

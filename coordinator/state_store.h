@@ -4,8 +4,8 @@
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job, for as long as that is stored; check and insert are one step.
-// * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an earlier
-//     release stored; check and change are one step.
+//   * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an
+//     earlier release stored; check and change are one step.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
@@ -73,7 +73,7 @@ class StateStore {
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
   // FAILED_PRECONDITION where it had ended, has not any more, and another has its folder.
   virtual absl::Status Update(const v1::Job& job) = 0;
-  // Of jobs that are stored, together: one transaction, so that its cost does not grow by an fsync a job.
+  // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   virtual absl::Status Delete(const std::string& id) = 0;
   // Deletes ended jobs that are not to be kept, the first `limit` by their ends; their ids. `now`: the date.
@@ -93,5 +93,18 @@ class StateStore {
   virtual absl::Status SetNodes(const v1::ListNodesResponse& nodes) = 0;
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
+
+// What implementations share.
+
+// DATA_LOSS.
+absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
+// When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
+int64_t EndOf(const v1::Job& job);
+absl::Status FolderTaken(const v1::Job& job);
+// `stored` where its spec is the same; ALREADY_EXISTS.
+absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec);
+// Seconds since 2020: grows faster than coordinators can be started one after the other, so that a state that
+// was put back from the past goes on above all lives since, also where it is put back again.
+int64_t GenerationByDate(absl::Time now);
 
 }  // namespace fsdpd

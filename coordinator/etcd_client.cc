@@ -1,0 +1,174 @@
+#include "coordinator/etcd_client.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+constexpr absl::Duration kPause = absl::Milliseconds(50);  // Between two attempts, at another member.
+
+absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string words = absl::StrCat("etcd at ", member, ": ", status.error_message());
+  switch (status.error_code()) {
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return absl::ResourceExhaustedError(words);
+    case grpc::StatusCode::INVALID_ARGUMENT:
+      if (absl::StrContains(words, "too large"))
+        return absl::ResourceExhaustedError(absl::StrCat(words, " (see etcd's --max-request-bytes)"));
+      return absl::InternalError(words);
+    case grpc::StatusCode::NOT_FOUND:
+      return absl::NotFoundError(words);
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return absl::FailedPreconditionError(words);
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return absl::OutOfRangeError(words);
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::FailedPreconditionError(absl::StrCat(words, " (it is no etcd, or one before 3.4)"));
+    default:  // DEADLINE_EXCEEDED, UNAVAILABLE, and what a member says that stops.
+      return absl::UnavailableError(words);
+  }
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address,
+                                       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);  // A page of the index, or of jobs: bounded by who asks.
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+}  // namespace
+
+struct EtcdClient::Member {
+  Member(std::string where, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : address(std::move(where)),
+        channel(Connect(address, credentials)),
+        kv(etcd::KV::NewStub(channel)),
+        lease(etcd::Lease::NewStub(channel)) {}
+  const std::string address;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<etcd::KV::Stub> kv;
+  const std::unique_ptr<etcd::Lease::Stub> lease;
+};
+
+EtcdClient::EtcdClient(const EtcdOptions& options) : attempt_(options.attempt), patience_(options.patience) {}
+EtcdClient::~EtcdClient() = default;
+
+absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& options, absl::Time now) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (options.tls.given()) {
+    FSDPD_ASSIGN_OR_RETURN(const TlsIdentity identity, ReadTlsFiles(options.tls, now));
+    grpc::SslCredentialsOptions ssl;
+    ssl.pem_root_certs = identity.trusted;
+    ssl.pem_private_key = identity.key;
+    ssl.pem_cert_chain = identity.certificate;
+    credentials = grpc::SslCredentials(ssl);
+  }
+  if (options.members.empty()) return absl::InvalidArgumentError("no member of etcd is named");
+  std::unique_ptr<EtcdClient> client(new EtcdClient(options));
+  for (const std::string& address : options.members)
+    client->members_.push_back(std::make_unique<Member>(address, credentials));
+  return client;
+}
+
+template <typename Answer, typename Call>
+absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
+  const size_t asked = next_.load();
+  Member& member = *members_[asked % members_.size()];
+  // A call on a channel that is between two connects fails at once, and nobody would see the next connect
+  // come about; where this one does not either, the call says why.
+  member.channel->WaitForConnected(absl::ToChronoTime(absl::Now() + attempt_ / 2));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + attempt_ / 2));
+  Answer answer;
+  const absl::Status status = StatusOf(call(member, &context, &answer), member.address);
+  if (status.ok()) return answer;
+  size_t expected = asked;  // Several that fail at once leave one member behind.
+  if (absl::IsUnavailable(status)) next_.compare_exchange_strong(expected, asked + 1);
+  return status;
+}
+
+template <typename Answer, typename Call>
+absl::StatusOr<Answer> EtcdClient::Ask(const Call& call) {
+  const absl::Time until = absl::Now() + patience_;
+  while (true) {
+    absl::StatusOr<Answer> answer = Try<Answer>(call);
+    if (answer.ok() || !absl::IsUnavailable(answer.status()) || absl::Now() + kPause >= until) return answer;
+    absl::SleepFor(kPause);
+  }
+}
+
+absl::StatusOr<etcd::RangeResponse> EtcdClient::Range(const etcd::RangeRequest& request) {
+  return Ask<etcd::RangeResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+    return member.kv->Range(context, request, answer);
+  });
+}
+
+absl::StatusOr<etcd::TxnResponse> EtcdClient::ReadTxn(const etcd::TxnRequest& request) {
+  return Ask<etcd::TxnResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+    return member.kv->Txn(context, request, answer);
+  });
+}
+
+absl::StatusOr<etcd::TxnResponse> EtcdClient::TryTxn(const etcd::TxnRequest& request) {
+  return Try<etcd::TxnResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+    return member.kv->Txn(context, request, answer);
+  });
+}
+
+// One that was granted and whose answer was lost expires by itself.
+absl::StatusOr<int64_t> EtcdClient::GrantLease(absl::Duration ttl) {
+  etcd::LeaseGrantRequest request;
+  request.set_ttl(absl::ToInt64Seconds(ttl));
+  FSDPD_ASSIGN_OR_RETURN(
+      const etcd::LeaseGrantResponse granted,
+      Ask<etcd::LeaseGrantResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+        return member.lease->LeaseGrant(context, request, answer);
+      }));
+  if (!granted.error().empty())
+    return absl::InternalError(absl::StrCat("etcd grants no lease: ", granted.error()));
+  return granted.id();
+}
+
+absl::Status EtcdClient::KeepAlive(int64_t lease) {
+  FSDPD_ASSIGN_OR_RETURN(
+      const etcd::LeaseKeepAliveResponse kept,
+      Try<etcd::LeaseKeepAliveResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+        etcd::LeaseKeepAliveRequest request;
+        request.set_id(lease);
+        const auto stream = member.lease->LeaseKeepAlive(context);
+        const bool answered = stream->Write(request) && stream->Read(answer);
+        if (answered) context->TryCancel();  // A stream for one word: members come and go.
+        const grpc::Status ended = stream->Finish();
+        if (answered) return grpc::Status::OK;
+        return ended.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : ended;
+      }));
+  return kept.ttl() > 0 ? absl::OkStatus() : absl::NotFoundError("the lease has expired");
+}
+
+absl::Status EtcdClient::Revoke(int64_t lease) {
+  etcd::LeaseRevokeRequest request;
+  request.set_id(lease);
+  return Try<etcd::LeaseRevokeResponse>([&](Member& member, grpc::ClientContext* context, auto* answer) {
+           return member.lease->LeaseRevoke(context, request, answer);
+         })
+      .status();
+}
+
+}  // namespace fsdpd

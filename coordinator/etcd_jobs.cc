@@ -1,0 +1,179 @@
+#include "coordinator/etcd_jobs.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/job_folder.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+constexpr int64_t kKeysPerPage = 2000;  // Of entries: some 200 bytes each.
+constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
+
+using Place = std::tuple<int64_t, std::string>;
+
+bool Wants(const JobQuery& query, const EtcdEntry& entry, const Place& place) {
+  const auto& states = query.states;
+  if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
+  if (!query.folder.empty() && entry.folder != query.folder) return false;
+  if (!query.project.empty() && entry.project != query.project) return false;
+  return !query.after_cursor || place < Place(query.cursor.create_unix_nanos, query.cursor.id);
+}
+
+// The first key after all that begin with it.
+std::string EndOfPrefix(std::string prefix) {
+  ++prefix.back();  // It ends in '/'.
+  return prefix;
+}
+
+}  // namespace
+
+EtcdEntry EntryOf(const v1::Job& job) {
+  EtcdEntry entry;
+  entry.state = job.state();
+  entry.create_unix_nanos = job.create_unix_nanos();
+  entry.end_nanos = EndOf(job);
+  entry.request_id = job.request_id();
+  entry.folder = FolderOf(job.spec());
+  entry.project = job.project();
+  v1::Job kept;
+  kept.set_state(job.state());
+  kept.set_create_unix_nanos(job.create_unix_nanos());
+  kept.set_end_unix_nanos(job.end_unix_nanos());
+  kept.set_request_id(job.request_id());
+  kept.set_project(job.project());
+  if (!entry.folder.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.folder);
+  entry.bytes = kept.SerializeAsString();
+  return entry;
+}
+
+std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
+  std::vector<Place> places;
+  for (const auto& [id, entry] : index) {
+    Place place(entry.create_unix_nanos, id);
+    if (Wants(query, entry, place)) places.push_back(std::move(place));
+  }
+  std::sort(places.rbegin(), places.rend());
+  std::vector<std::string> ids;
+  for (Place& place : places) ids.push_back(std::move(std::get<1>(place)));
+  return ids;
+}
+
+absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name,
+                                                                   int64_t* revision) {
+  const std::string prefix = Key(name);
+  std::map<std::string, std::string> values;
+  etcd::RangeRequest request;
+  request.set_key(prefix);
+  request.set_range_end(EndOfPrefix(prefix));
+  request.set_limit(kKeysPerPage);
+  while (true) {
+    FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse page, etcd_->Range(request));
+    if (request.revision() == 0) request.set_revision(page.header().revision());
+    for (const etcd::KeyValue& kv : page.kvs()) values[kv.key().substr(prefix.size())] = kv.value();
+    if (!page.more() || page.kvs().empty()) break;
+    request.set_key(page.kvs(page.kvs_size() - 1).key() + '\0');
+  }
+  if (revision != nullptr) *revision = request.revision();
+  return values;
+}
+
+absl::StatusOr<std::string> EtcdJobs::Value(const std::string& name, int64_t* revision) {
+  etcd::RangeRequest request;
+  request.set_key(Key(name));
+  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd_->Range(request));
+  if (revision != nullptr) *revision = found.header().revision();
+  if (found.kvs().empty()) return absl::NotFoundError(absl::StrCat("etcd has no ", request.key()));
+  return found.kvs(0).value();
+}
+
+absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
+  const absl::StatusOr<std::string> value = Value("schema", nullptr);
+  if (absl::IsNotFound(value.status())) return 0;
+  FSDPD_RETURN_IF_ERROR(value.status());
+  int64_t schema = 0;
+  if (!absl::SimpleAtoi(*value, &schema))
+    return absl::DataLossError(absl::StrCat("etcd: ", Key("schema"), " is no number"));
+  if (schema > kSchema)
+    return absl::FailedPreconditionError(absl::StrCat("etcd: what is below ", prefix_, " has schema ", schema,
+                                                      ", this program knows up to ", kSchema,
+                                                      ": use the newer fsdpd-coordinator"));
+  return schema;
+}
+
+absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
+  std::map<std::string, std::string> values;
+  FSDPD_ASSIGN_OR_RETURN(values, Below("entry/", revision));
+  EtcdIndex index;
+  for (const auto& [id, bytes] : values) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job kept, ParseJob(bytes));
+    index[id] = EntryOf(kept);
+  }
+  return index;
+}
+
+absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, size_t limit, size_t max_bytes,
+                                       int64_t revision) {
+  JobPage page;
+  size_t bytes = 0;
+  for (size_t begin = 0; begin < ids.size(); begin += kJobsPerRead) {
+    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+    if (page.more) return page;
+    const size_t end = std::min(ids.size(), begin + kJobsPerRead);
+    etcd::TxnRequest request;
+    for (size_t i = begin; i < end; ++i) {
+      etcd::RangeRequest* range = request.add_success()->mutable_request_range();
+      range->set_key(JobKey(ids[i]));
+      range->set_revision(revision);
+    }
+    FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, etcd_->ReadTxn(request));
+    for (const etcd::ResponseOp& op : answer.responses()) {
+      if (op.response_range().kvs().empty()) continue;  // Deleted meanwhile.
+      page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+      if (page.more) return page;
+      const std::string& value = op.response_range().kvs(0).value();
+      bytes += value.size();
+      FSDPD_ASSIGN_OR_RETURN(page.jobs.emplace_back(), ParseJob(value));
+    }
+  }
+  return page;
+}
+
+absl::StatusOr<v1::Job> EtcdJobs::Get(const std::string& id, int64_t* revision) {
+  const absl::StatusOr<std::string> bytes = Value("job/" + id, revision);
+  if (absl::IsNotFound(bytes.status())) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  FSDPD_RETURN_IF_ERROR(bytes.status());
+  return ParseJob(*bytes);
+}
+
+absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes(int64_t* revision) {
+  v1::ListNodesResponse nodes;
+  const absl::StatusOr<std::string> bytes = Value("nodes", revision);
+  if (absl::IsNotFound(bytes.status())) return nodes;
+  FSDPD_RETURN_IF_ERROR(bytes.status());
+  if (!nodes.ParseFromString(*bytes))
+    return absl::DataLossError("state store: the stored nodes cannot be read");
+  return nodes;
+}
+
+absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdJobs::Cordons() {
+  std::map<std::string, std::string> values;
+  FSDPD_ASSIGN_OR_RETURN(values, Below("cordon/", nullptr));
+  std::map<std::string, v1::Cordon> cordons;
+  for (const auto& [node, bytes] : values) {
+    if (!cordons[node].ParseFromString(bytes))
+      return absl::DataLossError("state store: a stored cordon cannot be read");
+  }
+  return cordons;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,67 @@
+// How jobs lie in etcd, below a prefix: "job/ID" has a job whole, "entry/ID" what the questions about many of
+// them need (a v1::Job with those fields alone), so that an answer reads entries and the few jobs in it. They
+// are written together. "schema" counts the forms of all this.
+//
+// A coordinator that leads reads entries once, as nobody else writes them; one that stands by reads them for
+// each list, all as of one revision.
+//
+// Errors: those of etcd_client.h, and DATA_LOSS. Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coordinator/etcd_client.h"
+#include "coordinator/state_store.h"
+
+namespace fsdpd {
+
+struct EtcdEntry {
+  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+  int64_t create_unix_nanos = 0;
+  int64_t end_nanos = 0;  // EndOf().
+  std::string request_id, folder, project;
+  std::string bytes;  // As it is stored.
+};
+using EtcdIndex = std::map<std::string, EtcdEntry>;  // By id.
+
+EtcdEntry EntryOf(const v1::Job& job);
+// The ids of those that a query is for, ignoring its limits, newest first.
+std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query);
+
+class EtcdJobs {
+ public:
+  static constexpr int64_t kSchema = 1;
+
+  EtcdJobs(EtcdClient* etcd, std::string prefix) : etcd_(etcd), prefix_(std::move(prefix)) {}
+
+  std::string Key(const std::string& name) const { return prefix_ + name; }
+  std::string JobKey(const std::string& id) const { return Key("job/" + id); }
+  std::string EntryKey(const std::string& id) const { return Key("entry/" + id); }
+
+  // 0 where nothing is stored. FAILED_PRECONDITION where it is newer than kSchema.
+  absl::StatusOr<int64_t> ReadSchema();
+  // As of `*revision`, which is set.
+  absl::StatusOr<EtcdIndex> Load(int64_t* revision);
+  // Of `revision`; 0: the newest. Those that are there, in the order of `ids`, up to the limits.
+  absl::StatusOr<JobPage> Read(const std::vector<std::string>& ids, size_t limit, size_t max_bytes,
+                               int64_t revision = 0);
+  // The newest, and when: NOT_FOUND.
+  absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
+  absl::StatusOr<v1::ListNodesResponse> Nodes(int64_t* revision = nullptr);
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
+
+ private:
+  // All whose keys begin so, by what follows.
+  absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision);
+  absl::StatusOr<std::string> Value(const std::string& name, int64_t* revision);
+
+  EtcdClient* const etcd_;
+  const std::string prefix_;
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,351 @@
+#include "coordinator/etcd_store.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/job_folder.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
+constexpr size_t kBatchOps = 120;          // Of its 128, with those that each batch has.
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+absl::Status Over() {
+  return absl::UnavailableError(
+      "state store: this coordinator leads no more; another one does, or will soon");
+}
+
+}  // namespace
+
+class EtcdStore::Turn {
+ public:
+  explicit Turn(EtcdStore* store) : store_(store) {
+    MutexLock lock(&store_->mutex_);
+    while (store_->turn_taken_) store_->turn_over_.Wait(&store_->mutex_);
+    store_->turn_taken_ = true;
+  }
+  ~Turn() {
+    {
+      MutexLock lock(&store_->mutex_);
+      store_->turn_taken_ = false;
+    }
+    store_->turn_over_.Signal();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  EtcdStore* const store_;
+};
+
+class EtcdStore::Batch {
+ public:
+  explicit Batch(const EtcdJobs* keys) : keys_(keys) {}
+
+  void PutJob(const v1::Job& job, const EtcdEntry* stored) {
+    EtcdEntry entry = EntryOf(job);
+    Put(keys_->JobKey(job.id()), job.SerializeAsString());
+    if (stored != nullptr && stored->bytes == entry.bytes) return;
+    Put(keys_->EntryKey(job.id()), entry.bytes);
+    entries[job.id()] = std::move(entry);
+  }
+  void DeleteJob(const std::string& id) {
+    Delete(keys_->JobKey(id));
+    Delete(keys_->EntryKey(id));
+    deleted.insert(id);
+  }
+  void Put(const std::string& key, const std::string& value) {
+    etcd::PutRequest* put = ops.emplace_back().mutable_request_put();
+    put->set_key(key);
+    put->set_value(value);
+    bytes_ += key.size() + value.size();
+  }
+  void Delete(const std::string& key) { ops.emplace_back().mutable_request_delete_range()->set_key(key); }
+
+  bool HasRoomFor(size_t bytes) const {
+    return ops.empty() || (ops.size() + 2 <= kBatchOps && bytes_ + bytes <= kBatchBytes);
+  }
+
+  std::vector<etcd::RequestOp> ops;
+  EtcdIndex entries;              // What the index has once it is written,
+  std::set<std::string> deleted;  // and has no more.
+
+ private:
+  const EtcdJobs* keys_;
+  size_t bytes_ = 0;
+};
+
+EtcdStore::EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership)
+    : etcd_(etcd), jobs_(etcd, prefix), leadership_(leadership) {}
+
+absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* etcd, const std::string& prefix,
+                                                           Leadership* leadership) {
+  std::unique_ptr<EtcdStore> store(new EtcdStore(etcd, prefix, leadership));
+  FSDPD_RETURN_IF_ERROR(store->Prepare());
+  return store;
+}
+
+absl::Status EtcdStore::Prepare() {
+  const Turn turn(this);
+  FSDPD_ASSIGN_OR_RETURN(const int64_t schema, jobs_.ReadSchema());
+  etcd::RangeRequest request;
+  request.set_key(jobs_.Key("written"));
+  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse written, etcd_->Range(request));
+  last_write_ = written.kvs().empty() ? 0 : written.kvs(0).mod_revision();
+  // From here on nobody else's writes are taken, those of the leader before that are under way among them.
+  Batch first(&jobs_);
+  if (schema < EtcdJobs::kSchema) first.Put(jobs_.Key("schema"), absl::StrCat(EtcdJobs::kSchema));
+  FSDPD_RETURN_IF_ERROR(Write(&first, "begin"));
+  int64_t revision = 0;
+  EtcdIndex index;
+  FSDPD_ASSIGN_OR_RETURN(index, jobs_.Load(&revision));
+  MutexLock lock(&mutex_);
+  index_ = std::move(index);
+  return absl::OkStatus();
+}
+
+absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
+  const std::string number = absl::StrCat(generation(), ".", ++writes_);
+  const std::string written = jobs_.Key("written");
+  etcd::TxnRequest request;
+  const etcd::Compare fence = leadership_->Fence();
+  *request.add_compare() = fence;
+  etcd::Compare* last = request.add_compare();
+  last->set_target(etcd::Compare::MOD);
+  last->set_key(written);
+  last->set_mod_revision(last_write_);
+  batch->Put(written, number);
+  for (etcd::RequestOp& op : batch->ops) *request.add_success() = std::move(op);
+  request.add_failure()->mutable_request_range()->set_key(fence.key());
+  request.add_failure()->mutable_request_range()->set_key(written);
+  for (bool lost_answer = false; leadership_->held(); absl::SleepFor(kPause)) {
+    const absl::StatusOr<etcd::TxnResponse> answer = etcd_->TryTxn(request);
+    if (absl::IsUnavailable(answer.status())) {
+      lost_answer = true;
+      continue;
+    }
+    if (!answer.ok() && !lost_answer) {
+      return absl::Status(answer.status().code(),
+                          absl::StrCat("state store: ", doing, ": ", answer.status().message()));
+    }
+    // One that is refused after one that may have been made: not to be known here.
+    if (!answer.ok()) {
+      leadership_->Lose(absl::StrCat("nobody knows what it has written: ", answer.status().message()));
+      break;
+    }
+    if (answer->succeeded()) {
+      last_write_ = answer->header().revision();
+      return absl::OkStatus();
+    }
+    const auto& leader = answer->responses(0).response_range().kvs();
+    const auto& found = answer->responses(1).response_range().kvs();
+    if (leader.empty() || leader[0].create_revision() != fence.create_revision()) {
+      leadership_->Lose("its lease expired");
+      break;
+    }
+    if (found.empty() || found[0].value() != number) {
+      leadership_->Lose("somebody else has written into its state");
+      break;
+    }
+    last_write_ = found[0].mod_revision();  // The answer of an earlier try was lost.
+    return absl::OkStatus();
+  }
+  return Over();
+}
+
+absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
+  if (batch->ops.empty()) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(Write(batch, doing));
+  MutexLock lock(&mutex_);
+  for (auto& [id, entry] : batch->entries) index_[id] = std::move(entry);
+  for (const std::string& id : batch->deleted) index_.erase(id);
+  return absl::OkStatus();
+}
+
+bool EtcdStore::FolderHasAnother(const v1::Job& job) const {
+  const std::string folder = FolderOf(job.spec());
+  if (folder.empty()) return false;
+  return std::any_of(index_.begin(), index_.end(), [&](const auto& other) {
+    return other.second.folder == folder && other.second.end_nanos == 0 && other.first != job.id();
+  });
+}
+
+std::string EtcdStore::IdOfRequest(const std::string& request_id) const {
+  if (request_id.empty()) return "";
+  const auto it = std::find_if(index_.begin(), index_.end(),
+                               [&](const auto& job) { return job.second.request_id == request_id; });
+  return it == index_.end() ? "" : it->first;
+}
+
+absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string& request_id,
+                                                              const v1::JobSpec& spec) {
+  std::string id;
+  {
+    MutexLock lock(&mutex_);
+    id = IdOfRequest(request_id);
+  }
+  if (id.empty()) return std::nullopt;
+  absl::StatusOr<v1::Job> stored = jobs_.Get(id);
+  if (absl::IsNotFound(stored.status())) return std::nullopt;  // Deleted since.
+  FSDPD_RETURN_IF_ERROR(stored.status());
+  FSDPD_ASSIGN_OR_RETURN(v1::Job same, SameRequest(*std::move(stored), spec));
+  return std::optional<v1::Job>(std::move(same));
+}
+
+absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
+  if (const size_t bytes = job.ByteSizeLong(); bytes > kMaxJobBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("state store: insert job ", job.id(), ": it has ", bytes,
+                                                     " bytes, and etcd has room for ", kMaxJobBytes));
+  }
+  const Turn turn(this);
+  bool asked_before = false;
+  {
+    MutexLock lock(&mutex_);
+    asked_before = !IdOfRequest(job.request_id()).empty();
+    if (!asked_before && index_.count(job.id()) > 0)
+      return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
+    if (!asked_before && FolderHasAnother(job)) return FolderTaken(job);
+  }
+  if (asked_before) {
+    FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
+    if (!stored.has_value()) return absl::DataLossError("state store: a job is not there that the index has");
+    return Inserted{std::move(*stored), false};
+  }
+  Batch batch(&jobs_);
+  batch.PutJob(job, nullptr);
+  FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, absl::StrCat("insert job ", job.id())));
+  return Inserted{job, true};
+}
+
+absl::Status EtcdStore::Update(const v1::Job& job) {
+  const Turn turn(this);
+  Batch batch(&jobs_);
+  {
+    MutexLock lock(&mutex_);
+    const auto it = index_.find(job.id());
+    if (it == index_.end()) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
+    if (it->second.end_nanos > 0 && EndOf(job) == 0 && FolderHasAnother(job)) return FolderTaken(job);
+    batch.PutJob(job, &it->second);
+  }
+  return WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
+}
+
+absl::Status EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  const Turn turn(this);
+  const std::string doing = absl::StrCat("update ", jobs.size(), " jobs");
+  Batch batch(&jobs_);
+  for (const v1::Job* job : jobs) {
+    if (!batch.HasRoomFor(job->ByteSizeLong())) {
+      FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, doing));
+      batch = Batch(&jobs_);
+    }
+    MutexLock lock(&mutex_);
+    const auto it = index_.find(job->id());
+    if (it != index_.end()) batch.PutJob(*job, &it->second);
+  }
+  return WriteAndAdopt(&batch, doing);
+}
+
+absl::Status EtcdStore::Delete(const std::string& id) {
+  const Turn turn(this);
+  {
+    MutexLock lock(&mutex_);
+    if (index_.count(id) == 0) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  }
+  Batch batch(&jobs_);
+  batch.DeleteJob(id);
+  return WriteAndAdopt(&batch, absl::StrCat("delete job ", id));
+}
+
+absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention& retention, absl::Time now,
+                                                                int limit) {
+  const int64_t before =
+      retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
+  const Turn turn(this);
+  std::vector<std::pair<int64_t, std::string>> ended;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : index_) {
+      if (entry.end_nanos > 0) ended.emplace_back(entry.end_nanos, id);
+    }
+  }
+  std::sort(ended.begin(), ended.end());
+  std::vector<std::string> ids;
+  for (const auto& [end_nanos, id] : ended) {
+    const int64_t left = static_cast<int64_t>(ended.size() - ids.size());
+    if (static_cast<int>(ids.size()) == limit || (end_nanos >= before && left <= retention.jobs)) break;
+    ids.push_back(id);
+  }
+  Batch batch(&jobs_);
+  for (const std::string& id : ids) {
+    if (!batch.HasRoomFor(0)) {
+      FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, "forget old jobs"));
+      batch = Batch(&jobs_);
+    }
+    batch.DeleteJob(id);
+  }
+  FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, "forget old jobs"));
+  return ids;
+}
+
+absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) { return jobs_.Get(id); }
+
+absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
+  std::vector<std::string> ids;
+  {
+    MutexLock lock(&mutex_);
+    ids = IdsFor(index_, query);
+  }
+  return jobs_.Read(ids, query.limit, query.max_bytes);
+}
+
+absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
+  JobQuery query;
+  query.states = LiveJobStates();
+  std::vector<std::string> ids;
+  {
+    MutexLock lock(&mutex_);
+    ids = IdsFor(index_, query);
+  }
+  std::reverse(ids.begin(), ids.end());
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(ids, SIZE_MAX, SIZE_MAX));
+  return std::move(all.jobs);
+}
+
+absl::Status EtcdStore::Put(const std::string& name, const std::string& value, const std::string& doing) {
+  const Turn turn(this);
+  Batch batch(&jobs_);
+  batch.Put(jobs_.Key(name), value);
+  return Write(&batch, doing);
+}
+
+absl::Status EtcdStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
+  return Put("cordon/" + node, cordon.SerializeAsString(), "cordon " + node);
+}
+
+absl::Status EtcdStore::RemoveCordon(const std::string& node) {
+  const Turn turn(this);
+  Batch batch(&jobs_);
+  batch.Delete(jobs_.Key("cordon/" + node));
+  return Write(&batch, "uncordon " + node);
+}
+
+absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdStore::Cordons() { return jobs_.Cordons(); }
+
+absl::Status EtcdStore::SetNodes(const v1::ListNodesResponse& nodes) {
+  return Put("nodes", nodes.SerializeAsString(), "store the nodes");
+}
+
+absl::StatusOr<v1::ListNodesResponse> EtcdStore::Nodes() { return jobs_.Nodes(); }
+
+}  // namespace fsdpd

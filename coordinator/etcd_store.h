@@ -1,0 +1,77 @@
+// StateStore in etcd, of the coordinator that leads (leadership.h). How things lie there is etcd_jobs.h's.
+//
+// Every write is one transaction that etcd makes only while this leadership's key is there and nothing was
+// written since this store's last one. So whoever was the leader, and does not know yet that he is it no
+// more, changes nothing; and a write whose answer was lost is sent again until it is known to have been made
+// once, or the leadership is over, after which nobody here asks any more: the next leader reads what there
+// is. What etcd refuses (its space, the size of a request) was not written.
+//
+// The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
+// is inserted; etcd's own limit of a request, 1.5 MiB unless it was told otherwise, leaves it room to grow.
+//
+// Thread-safe: writes take turns, and no lock is held while etcd is asked.
+#pragma once
+
+#include <memory>
+
+#include "base/mutex.h"
+#include "coordinator/etcd_jobs.h"
+#include "coordinator/leadership.h"
+#include "coordinator/state_store.h"
+
+namespace fsdpd {
+
+class EtcdStore : public StateStore {
+ public:
+  static constexpr size_t kMaxJobBytes = 1'200'000;
+
+  // Both outlive it. FAILED_PRECONDITION for a newer schema.
+  static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* etcd, const std::string& prefix,
+                                                         Leadership* leadership);
+
+  int64_t generation() const override { return leadership_->generation(); }
+  absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
+                                                     const v1::JobSpec& spec) override;
+  absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
+  absl::Status Update(const v1::Job& job) override;
+  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
+  absl::Status Delete(const std::string& id) override;
+  absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                       int limit) override;
+  absl::StatusOr<v1::Job> Get(const std::string& id) override;
+  absl::StatusOr<JobPage> List(const JobQuery& query) override;
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
+  absl::Status RemoveCordon(const std::string& node) override;
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override;
+  absl::Status SetNodes(const v1::ListNodesResponse& nodes) override;
+  absl::StatusOr<v1::ListNodesResponse> Nodes() override;
+
+ private:
+  class Turn;   // One writes at a time.
+  class Batch;  // Of a transaction.
+
+  EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership);
+  absl::Status Prepare();
+  // REQUIRES: the turn.
+  absl::Status Write(Batch* batch, const std::string& doing);
+  absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
+  absl::Status Put(const std::string& name, const std::string& value, const std::string& doing);
+  // Why `job` cannot be there beside the others; of those that have not ended.
+  bool FolderHasAnother(const v1::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string IdOfRequest(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  EtcdClient* const etcd_;
+  EtcdJobs jobs_;
+  Leadership* const leadership_;
+
+  Mutex mutex_;
+  CondVar turn_over_;
+  bool turn_taken_ ABSL_GUARDED_BY(mutex_) = false;
+  EtcdIndex index_ ABSL_GUARDED_BY(mutex_);
+  // Of who has the turn.
+  int64_t writes_ = 0;
+  int64_t last_write_ = 0;  // The revision of "written", which each write puts.
+};
+
+}  // namespace fsdpd

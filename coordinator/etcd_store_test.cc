@@ -1,0 +1,172 @@
+// What the store adds to the contract (state_store_test.cc has that): who may write, and what is known of a
+// write whose answer did not come.
+#include "coordinator/etcd_store.h"
+
+#include <absl/time/clock.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "coordinator/testing/etcd_server.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kPrefix[] = "/fsdpd/";
+
+v1::Job MakeJob(const std::string& id, const std::string& reason = "") {
+  v1::Job job;
+  job.set_id(id);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_reason(reason);
+  return job;
+}
+
+class EtcdStoreTest : public ::testing::Test {
+ protected:
+  EtcdStoreTest() : client_(NewClient()) {}
+
+  std::unique_ptr<EtcdClient> NewClient() {
+    EtcdOptions options;
+    options.members = {server_.address()};
+    options.attempt = absl::Milliseconds(600);
+    return *EtcdClient::Make(options, absl::Now());
+  }
+  absl::StatusOr<std::unique_ptr<Leadership>> TryTake(
+      EtcdClient* client, std::function<void()> lost = [] {}) {
+    Leadership::Options options;
+    options.prefix = kPrefix;
+    options.address = "127.0.0.1:1";
+    options.lease = absl::Seconds(60);
+    return Leadership::TryTake(client, options, std::move(lost));
+  }
+  std::unique_ptr<Leadership> Take(std::function<void()> lost = [] {}) {
+    auto taken = TryTake(client_.get(), std::move(lost));
+    EXPECT_TRUE(taken.ok() && *taken != nullptr) << taken.status();
+    return *std::move(taken);
+  }
+  std::unique_ptr<EtcdStore> OpenOrDie(Leadership* leadership) {
+    auto store = EtcdStore::Open(client_.get(), kPrefix, leadership);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+  void Raw(const std::string& name, const std::string& value) {
+    etcdserverpb::TxnRequest request;
+    auto* op = request.add_success();
+    if (value.empty()) {
+      op->mutable_request_delete_range()->set_key(kPrefix + name);
+    } else {
+      op->mutable_request_put()->set_key(kPrefix + name);
+      op->mutable_request_put()->set_value(value);
+    }
+    ASSERT_TRUE(client_->TryTxn(request).ok());
+  }
+
+  EtcdServer server_;
+  std::unique_ptr<EtcdClient> client_;
+};
+
+TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
+  std::atomic<bool> lost{false};
+  const auto first = Take([&] { lost = true; });
+  const auto old_store = OpenOrDie(first.get());
+  ASSERT_TRUE(old_store->Insert(MakeJob("a", "of the first")).ok());
+  Raw("leader", "");  // As if its lease had expired; its own clock does not know it.
+  const auto second = Take();
+  ASSERT_GT(second->generation(), first->generation());
+  const auto new_store = OpenOrDie(second.get());
+  ASSERT_TRUE(first->held());
+  EXPECT_TRUE(absl::IsUnavailable(old_store->Update(MakeJob("a", "of who leads no more"))));
+  EXPECT_TRUE(lost);
+  EXPECT_FALSE(first->held());
+  EXPECT_TRUE(absl::IsUnavailable(old_store->Insert(MakeJob("b")).status()));
+  const v1::Job a = MakeJob("a", "late");
+  EXPECT_TRUE(absl::IsUnavailable(old_store->UpdateAll({&a})));
+  EXPECT_TRUE(absl::IsUnavailable(old_store->Delete("a")));
+  EXPECT_TRUE(absl::IsUnavailable(old_store->SetCordon("n", {})));
+  EXPECT_TRUE(absl::IsUnavailable(old_store->SetNodes({})));
+  EXPECT_EQ(new_store->Get("a")->reason(), "of the first");
+  EXPECT_TRUE(new_store->Update(MakeJob("a", "of the second")).ok());
+}
+
+TEST_F(EtcdStoreTest, AWriteThatMeetsAnEtcdThatIsSilentIsMadeOnceWhenItSpeaksAgain) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  server_.Pause();
+  std::atomic<bool> done{false};
+  std::thread continues([&] {
+    // Longer than an attempt, so that the store has given up on one, which etcd makes nevertheless.
+    absl::SleepFor(absl::Milliseconds(900));
+    EXPECT_FALSE(done);
+    server_.Continue();
+  });
+  const auto inserted = store->Insert(MakeJob("a"));
+  done = true;
+  continues.join();
+  ASSERT_TRUE(inserted.ok()) << inserted.status();
+  EXPECT_TRUE(inserted->created);
+  EXPECT_TRUE(store->Insert(MakeJob("b")).ok()) << "it knows what it has written";
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 2u);
+}
+
+TEST_F(EtcdStoreTest, GoesOnWithAnEtcdThatWasKilledAndStartedAgain) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
+  server_.Kill();
+  std::thread inserts([&] { EXPECT_TRUE(store->Insert(MakeJob("b")).ok()); });
+  server_.Start();  // By this thread: etcd ends with the one that started it.
+  inserts.join();
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 2u);
+}
+
+TEST_F(EtcdStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
+  Raw("schema", "99");
+  const auto leadership = Take();
+  const absl::Status refused = EtcdStore::Open(client_.get(), kPrefix, leadership.get()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("schema 99"));
+}
+
+TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  const absl::Status refused = store->Insert(MakeJob("a", std::string(1'300'000, 'x'))).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
+  const absl::Status grown = store->Update(MakeJob("a", std::string(2'000'000, 'x')));
+  EXPECT_TRUE(absl::IsResourceExhausted(grown)) << grown;
+  EXPECT_THAT(std::string(grown.message()), HasSubstr("--max-request-bytes"));
+  EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
+}
+
+TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {
+  std::atomic<bool> lost{false};
+  const auto leadership = Take([&] { lost = true; });
+  const auto store = OpenOrDie(leadership.get());
+  Raw("written", "by a script");
+  EXPECT_TRUE(absl::IsUnavailable(store->Insert(MakeJob("a")).status()));
+  EXPECT_TRUE(lost);
+}
+
+TEST_F(EtcdStoreTest, AListOfOneWhoStandsByIsAsOfOneRevision) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(i))).ok());
+  EtcdJobs standby(client_.get(), kPrefix);
+  int64_t revision = 0;
+  const auto index = standby.Load(&revision);
+  ASSERT_TRUE(index.ok()) << index.status();
+  ASSERT_TRUE(store->Delete("job-7").ok());
+  EXPECT_EQ(standby.Read(IdsFor(*index, JobQuery()), 100, SIZE_MAX, revision)->jobs.size(), 40u);
+  int64_t later = 0;
+  EXPECT_EQ(standby.Load(&later)->size(), 39u);
+  EXPECT_GT(later, revision);
+}
+
+}  // namespace
+}  // namespace fsdpd

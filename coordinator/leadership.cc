@@ -1,0 +1,151 @@
+#include "coordinator/leadership.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "coordinator/state_store.h"
+
+namespace fsdpd {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+constexpr absl::Duration kRetry = absl::Milliseconds(100);
+constexpr int kRenewalsPerLease = 4;
+
+std::string KeyOf(const std::string& prefix) { return prefix + "leader"; }
+std::string CounterOf(const std::string& prefix) { return prefix + "generation"; }
+
+void AddRange(const std::string& key, etcd::RequestOp* op) { op->mutable_request_range()->set_key(key); }
+
+void AddPut(const std::string& key, const std::string& value, int64_t lease, etcd::RequestOp* op) {
+  op->mutable_request_put()->set_key(key);
+  op->mutable_request_put()->set_value(value);
+  op->mutable_request_put()->set_lease(lease);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Leadership::Leader(EtcdClient* etcd, const std::string& prefix) {
+  etcd::RangeRequest request;
+  request.set_key(KeyOf(prefix));
+  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd->Range(request));
+  return found.kvs().empty() ? "" : found.kvs(0).value();
+}
+
+Leadership::Leadership(EtcdClient* etcd, Options options, std::function<void()> lost)
+    : etcd_(etcd), options_(std::move(options)), lost_(std::move(lost)) {}
+
+absl::StatusOr<std::unique_ptr<Leadership>> Leadership::TryTake(EtcdClient* etcd, const Options& options,
+                                                                std::function<void()> lost) {
+  std::unique_ptr<Leadership> taken(new Leadership(etcd, options, std::move(lost)));
+  const absl::Time asked = options.clock->Now();
+  FSDPD_ASSIGN_OR_RETURN(taken->lease_, etcd->GrantLease(options.lease));
+  etcd::TxnRequest request;
+  etcd::Compare* nobody = request.add_compare();
+  nobody->set_target(etcd::Compare::CREATE);
+  nobody->set_key(KeyOf(options.prefix));
+  nobody->set_create_revision(0);
+  AddPut(KeyOf(options.prefix), options.address, taken->lease_, request.add_success());
+  // Where the answer is lost, so is the lease, soon.
+  FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, etcd->TryTxn(request));
+  if (!answer.succeeded()) return std::unique_ptr<Leadership>();
+  taken->create_revision_ = answer.header().revision();
+  FSDPD_RETURN_IF_ERROR(taken->Count());
+  {
+    MutexLock lock(&taken->mutex_);
+    taken->until_ = asked + options.lease;
+  }
+  Leadership* const self = taken.get();
+  taken->thread_ = std::thread([self] { self->Renew(); });
+  return taken;
+}
+
+Leadership::~Leadership() {
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  changed_.SignalAll();
+  if (thread_.joinable()) thread_.join();
+  if (lease_ == 0) return;
+  if (const absl::Status revoked = etcd_->Revoke(lease_); !revoked.ok() && !absl::IsNotFound(revoked))
+    LogWarning("the lease is not given back, others wait for its end: %s", revoked.message());
+}
+
+// The clock's part is for an etcd that was put back from a snapshot of the past (state_store.h).
+absl::Status Leadership::Count() {
+  etcd::RangeRequest read;
+  read.set_key(CounterOf(options_.prefix));
+  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd_->Range(read));
+  int64_t last = 0;
+  if (!found.kvs().empty() && !absl::SimpleAtoi(found.kvs(0).value(), &last))
+    return absl::DataLossError(absl::StrCat("etcd: ", read.key(), " is no number"));
+  generation_ = std::max(last + 1, GenerationByDate(options_.clock->Wall()));
+  etcd::TxnRequest request;
+  *request.add_compare() = Fence();
+  AddPut(read.key(), absl::StrCat(generation_), 0, request.add_success());
+  FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse counted, etcd_->TryTxn(request));
+  return counted.succeeded() ? absl::OkStatus()
+                             : absl::UnavailableError("the lease expired before the leadership began");
+}
+
+etcd::Compare Leadership::Fence() const {
+  etcd::Compare mine;
+  mine.set_target(etcd::Compare::CREATE);
+  mine.set_key(KeyOf(options_.prefix));
+  mine.set_create_revision(create_revision_);
+  return mine;
+}
+
+absl::Time Leadership::held_until() const {
+  MutexLock lock(&mutex_);
+  return until_;
+}
+
+void Leadership::Lose(const std::string& why) {
+  {
+    MutexLock lock(&mutex_);
+    until_ = absl::InfinitePast();
+    if (std::exchange(over_, true) || ending_) return;
+  }
+  LogError("this coordinator leads no more generation=%d: %s", generation_, why);
+  changed_.SignalAll();
+  lost_();
+}
+
+bool Leadership::Wait(absl::Duration duration) {
+  const absl::Time until = options_.clock->Now() + duration;
+  MutexLock lock(&mutex_);
+  for (absl::Time now = options_.clock->Now(); !ending_ && !over_ && now < until;
+       now = options_.clock->Now()) {
+    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(until - now));
+  }
+  return !ending_ && !over_;
+}
+
+void Leadership::Renew() {
+  std::string trouble;
+  while (Wait(trouble.empty() ? options_.lease / kRenewalsPerLease : kRetry)) {
+    const absl::Time asked = options_.clock->Now();
+    const absl::Status kept =
+        asked < held_until() ? etcd_->KeepAlive(lease_) : absl::UnavailableError("this process stood still");
+    if (absl::IsNotFound(kept)) return Lose("its lease expired");
+    if (kept.ok()) {
+      MutexLock lock(&mutex_);
+      if (!over_) until_ = asked + options_.lease;
+      trouble.clear();
+      continue;
+    }
+    if (!held()) return Lose(absl::StrCat("its lease could not be renewed: ", kept.message()));
+    if (trouble.empty()) LogWarning("cannot renew the lease, trying again: %s", kept.message());
+    trouble = std::string(kept.message());
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,37 @@
+#include "coordinator/state_store.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "coordinator/job_folder.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+
+absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
+  v1::Job job;
+  if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
+  return job;
+}
+
+int64_t EndOf(const v1::Job& job) {
+  return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
+}
+
+absl::Status FolderTaken(const v1::Job& job) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("another job that has not ended has the folder ", FolderOf(job.spec())));
+}
+
+absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec) {
+  if (stored.spec().SerializeAsString() == spec.SerializeAsString()) return stored;
+  return absl::AlreadyExistsError(absl::StrCat("request id '", stored.request_id(), "' was used for job ",
+                                               stored.id(), " with another spec; use a new request id"));
+}
+
+int64_t GenerationByDate(absl::Time now) {
+  return absl::ToInt64Seconds(now - absl::FromCivil(absl::CivilDay(2020, 1, 1), absl::UTCTimeZone()));
+}
+
+}  // namespace fsdpd

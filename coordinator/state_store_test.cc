@@ -1,0 +1,395 @@
+// The contract of state_store.h, held to every store that there is.
+#include "coordinator/state_store.h"
+
+#include <absl/strings/str_cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "base/temp_dir.h"
+#include "coordinator/etcd_store.h"
+#include "coordinator/sqlite_store.h"
+#include "coordinator/testing/etcd_server.h"
+
+namespace fsdpd {
+namespace {
+
+// Where one test's state lies. One store of it is open at a time.
+class Home {
+ public:
+  virtual ~Home() = default;
+  virtual std::shared_ptr<StateStore> Open() = 0;
+};
+
+class SqliteHome : public Home {
+ public:
+  std::shared_ptr<StateStore> Open() override {
+    auto store = SqliteStore::Open(dir_.path());
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+ private:
+  const TempDir dir_;
+};
+
+class EtcdHome : public Home {
+ public:
+  EtcdHome() : prefix_(absl::StrCat("/test", ++homes_, "/")) {
+    static const EtcdServer* const server = new EtcdServer;  // It ends with this process.
+    auto client = EtcdClient::Make({{server->address()}, {}}, absl::Now());
+    EXPECT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  std::shared_ptr<StateStore> Open() override {
+    Leadership::Options options;
+    options.prefix = prefix_;
+    options.address = "127.0.0.1:1";
+    options.lease = absl::Seconds(60);
+    auto taken = Leadership::TryTake(client_.get(), options, [] {});
+    EXPECT_TRUE(taken.ok() && *taken != nullptr) << taken.status();
+    const std::shared_ptr<Leadership> leadership = *std::move(taken);
+    auto store = EtcdStore::Open(client_.get(), prefix_, leadership.get());
+    EXPECT_TRUE(store.ok()) << store.status();
+    return std::shared_ptr<StateStore>(store->release(), [leadership](StateStore* it) { delete it; });
+  }
+
+ private:
+  static inline int homes_ = 0;
+  const std::string prefix_;
+  std::unique_ptr<EtcdClient> client_;
+};
+
+v1::Job MakeJob(const std::string& id, int64_t create, v1::JobState state = v1::JOB_STATE_QUEUED) {
+  v1::Job job;
+  job.set_id(id);
+  job.set_state(state);
+  job.set_create_unix_nanos(create);
+  job.mutable_spec()->set_name("n");
+  return job;
+}
+
+v1::Job SavingJob(const std::string& id, int64_t create, v1::JobState state, const std::string& dir) {
+  v1::Job job = MakeJob(id, create, state);
+  job.mutable_spec()->mutable_checkpoint()->set_dir(dir);
+  return job;
+}
+
+v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
+  v1::Job job = MakeJob(id, create, v1::JOB_STATE_FAILED);
+  job.set_end_unix_nanos(end);
+  return job;
+}
+
+class StateStoreTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  StateStoreTest() {
+    if (GetParam() == "sqlite") home_ = std::make_unique<SqliteHome>();
+    if (GetParam() == "etcd") home_ = std::make_unique<EtcdHome>();
+  }
+  std::shared_ptr<StateStore> Open() { return home_->Open(); }
+
+ private:
+  std::unique_ptr<Home> home_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StateStoreTest, ::testing::Values("sqlite", "etcd"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(StateStoreTest, KeepsJobsOverReopenAndGrowsItsGeneration) {
+  int64_t generation = 0;
+  {
+    auto store = Open();
+    generation = store->generation();
+    ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
+    v1::Job changed = MakeJob("a", 1, v1::JOB_STATE_RUNNING);
+    changed.set_reason("all ranks reported");
+    ASSERT_TRUE(store->Update(changed).ok());
+  }
+  auto store = Open();
+  EXPECT_GT(store->generation(), generation);
+  const auto job = store->Get("a");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->reason(), "all ranks reported");
+  EXPECT_EQ(store->LiveJobs()->size(), 1u);
+}
+
+TEST_P(StateStoreTest, TheNodesThatAreKnownAreReplacedTogetherAndOutliveTheProcess) {
+  v1::ListNodesResponse nodes;
+  {
+    auto store = Open();
+    EXPECT_EQ(store->Nodes()->nodes_size(), 0);
+    for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
+    ASSERT_TRUE(store->SetNodes(nodes).ok());
+    nodes.mutable_nodes()->RemoveLast();
+    ASSERT_TRUE(store->SetNodes(nodes).ok());
+  }
+  const auto stored = Open()->Nodes();
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->nodes_size(), 1);
+  EXPECT_EQ(stored->nodes(0).name(), "a");
+}
+
+TEST_P(StateStoreTest, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
+  v1::Cordon cordon;
+  {
+    auto store = Open();
+    for (const char* reason : {"first", "second"}) {
+      cordon.set_reason(reason);
+      ASSERT_TRUE(store->SetCordon("b", cordon).ok());
+    }
+    ASSERT_TRUE(store->SetCordon("a", cordon).ok());
+    ASSERT_TRUE(store->RemoveCordon("a").ok());
+    EXPECT_TRUE(store->RemoveCordon("never").ok());
+  }
+  const auto cordons = Open()->Cordons();
+  ASSERT_TRUE(cordons.ok());
+  ASSERT_EQ(cordons->size(), 1u);
+  EXPECT_EQ(cordons->at("b").reason(), "second");
+}
+
+TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
+  auto store = Open();
+  std::vector<v1::Job> jobs;
+  for (int i = 0; i < 3; ++i) {
+    jobs.push_back(MakeJob("j" + std::to_string(i), i));
+    if (i < 2) {
+      ASSERT_TRUE(store->Insert(jobs.back()).ok());
+    }
+    jobs.back().set_state(v1::JOB_STATE_RUNNING);
+    jobs.back().set_reason("newer");
+  }
+  ASSERT_TRUE(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]}).ok());
+  EXPECT_EQ(store->Get("j0")->reason(), "newer");
+  EXPECT_EQ(store->Get("j1")->state(), v1::JOB_STATE_RUNNING);
+  JobQuery running;
+  running.states = {v1::JOB_STATE_RUNNING};
+  EXPECT_EQ(store->List(running)->jobs.size(), 2u);
+  EXPECT_TRUE(store->UpdateAll({}).ok());
+}
+
+TEST_P(StateStoreTest, APageEndsWhenItHasItsBytes) {
+  auto store = Open();
+  for (int i = 0; i < 5; ++i) {
+    v1::Job job = MakeJob("j" + std::to_string(i), i);
+    job.set_reason(std::string(1000, 'x'));
+    ASSERT_TRUE(store->Insert(job).ok());
+  }
+  JobQuery query;
+  query.max_bytes = 1500;
+  const auto page = store->List(query);
+  ASSERT_EQ(page->jobs.size(), 2u);
+  EXPECT_TRUE(page->more);
+  query.max_bytes = 1;
+  EXPECT_EQ(store->List(query)->jobs.size(), 1u);  // Never none: the next page goes on after it.
+}
+
+TEST_P(StateStoreTest, SameRequestWithSameSpecIsTheSameJob) {
+  auto store = Open();
+  v1::Job job = MakeJob("a", 1);
+  job.set_request_id("r1");
+  ASSERT_TRUE(store->Insert(job)->created);
+  job.set_id("b");
+  const auto again = store->Insert(job);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->created);
+  EXPECT_EQ(again->job.id(), "a");
+  EXPECT_EQ(store->FindRequest("r1", job.spec())->value().id(), "a");
+  EXPECT_FALSE(store->FindRequest("r2", job.spec())->has_value());
+  job.mutable_spec()->set_name("other");
+  EXPECT_EQ(store->FindRequest("r1", job.spec()).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Insert(job).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
+}
+
+TEST_P(StateStoreTest, OneOfManyConcurrentInsertsOfARequestWins) {
+  auto store = Open();
+  std::vector<std::string> ids(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    threads.emplace_back([&, i] {
+      v1::Job job = MakeJob("job-" + std::to_string(i), 1);
+      job.set_request_id("same");
+      const auto inserted = store->Insert(job);
+      if (inserted.ok()) ids[i] = inserted->job.id();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& id : ids) EXPECT_EQ(id, ids[0]);
+  EXPECT_FALSE(ids[0].empty());
+}
+
+TEST_P(StateStoreTest, RefusesADuplicateIdAndAnUpdateOfNothing) {
+  auto store = Open();
+  ASSERT_TRUE(store->Insert(MakeJob("a", 1)).ok());
+  EXPECT_EQ(store->Insert(MakeJob("a", 2)).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store->Update(MakeJob("b", 1)).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->Get("b").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(StateStoreTest, PagesThroughAThousandJobsNewestFirstWithoutGapOrRepeat) {
+  auto store = Open();
+  for (int i = 0; i < 1000; ++i) {
+    // Ten jobs share each creation time: the id decides.
+    ASSERT_TRUE(store->Insert(MakeJob("job-" + std::to_string(10000 + i), i / 10)).ok());
+  }
+  std::vector<std::string> seen;
+  JobQuery query;
+  query.limit = 37;
+  for (bool more = true; more;) {
+    const auto page = store->List(query);
+    ASSERT_TRUE(page.ok());
+    for (const v1::Job& job : page->jobs) seen.push_back(job.id());
+    more = page->more;
+    query.after_cursor = true;
+    query.cursor = {page->jobs.back().create_unix_nanos(), page->jobs.back().id()};
+  }
+  ASSERT_EQ(seen.size(), 1000u);
+  EXPECT_EQ(seen.front(), "job-10999");
+  EXPECT_TRUE(std::is_sorted(seen.rbegin(), seen.rend()));
+}
+
+TEST_P(StateStoreTest, FiltersByStateAndLoadsLiveJobsOldestFirst) {
+  auto store = Open();
+  ASSERT_TRUE(store->Insert(MakeJob("done", 1, v1::JOB_STATE_SUCCEEDED)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("second", 3, v1::JOB_STATE_QUEUED)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("first", 2, v1::JOB_STATE_STOPPING)).ok());
+  JobQuery query;
+  query.states = {v1::JOB_STATE_SUCCEEDED};
+  ASSERT_EQ(store->List(query)->jobs.size(), 1u);
+  const auto live = store->LiveJobs();
+  ASSERT_EQ(live->size(), 2u);
+  EXPECT_EQ(live->at(0).id(), "first");
+}
+
+TEST_P(StateStoreTest, ForgetsThoseThatEndedFirstWhenTheyCame) {
+  auto store = Open();
+  // The one that came first ended last, as one that trains for a month does.
+  ASSERT_TRUE(store->Insert(Ended("month", 1, 90)).ok());
+  ASSERT_TRUE(store->Insert(Ended("short", 2, 10)).ok());
+  ASSERT_TRUE(store->Insert(Ended("shorter", 3, 20)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("runs", 0, v1::JOB_STATE_RUNNING)).ok());
+  const absl::Time now = absl::FromUnixNanos(100);
+  EXPECT_THAT(*store->ForgetEnded({3, absl::InfiniteDuration()}, now, 10), ::testing::IsEmpty());
+  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 1), ::testing::ElementsAre("short"));
+  EXPECT_THAT(*store->ForgetEnded({1, absl::InfiniteDuration()}, now, 10), ::testing::ElementsAre("shorter"));
+  EXPECT_THAT(*store->ForgetEnded({9, absl::Nanoseconds(9)}, now, 10), ::testing::ElementsAre("month"));
+  EXPECT_TRUE(store->Get("runs").ok());
+  EXPECT_EQ(store->List(JobQuery())->jobs.size(), 1u);
+}
+
+TEST_P(StateStoreTest, WhatGoesOnAfterItsEndIsNotForgotten) {
+  auto store = Open();
+  ASSERT_TRUE(store->Insert(Ended("a", 1, 10)).ok());
+  ASSERT_TRUE(store->Insert(Ended("b", 2, 10)).ok());
+  ASSERT_TRUE(store->Update(MakeJob("a", 1)).ok());
+  const v1::Job b = MakeJob("b", 2, v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(store->UpdateAll({&b}).ok());
+  EXPECT_THAT(*store->ForgetEnded({0, absl::Nanoseconds(1)}, absl::FromUnixNanos(100), 10),
+              ::testing::IsEmpty());
+}
+
+TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
+  auto store = Open();
+  v1::Job job = MakeJob("a", 1);
+  job.set_request_id("r");
+  ASSERT_TRUE(store->Insert(job).ok());
+  ASSERT_TRUE(store->Delete("a").ok());
+  EXPECT_EQ(store->Delete("a").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store->Get("a").status().code(), absl::StatusCode::kNotFound);
+  job.set_id("b");
+  EXPECT_TRUE(store->Insert(job)->created);
+}
+
+TEST_P(StateStoreTest, AFolderHasOneJobThatHasNotEnded) {
+  const auto store = Open();
+  ASSERT_TRUE(store->Insert(SavingJob("a", 1, v1::JOB_STATE_PAUSED, "/runs/7")).ok());
+  EXPECT_TRUE(store->Insert(SavingJob("elsewhere", 2, v1::JOB_STATE_QUEUED, "/runs/8")).ok());
+  EXPECT_TRUE(store->Insert(MakeJob("nowhere", 3)).ok());
+  EXPECT_TRUE(store->Insert(MakeJob("nowhere too", 4)).ok());
+  const v1::Job second = SavingJob("b", 5, v1::JOB_STATE_QUEUED, "/runs//7/");
+  EXPECT_EQ(store->Insert(second).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::IsNotFound(store->Get("b").status()));
+  ASSERT_TRUE(store->Update(SavingJob("a", 1, v1::JOB_STATE_FAILED, "/runs/7")).ok());
+  ASSERT_TRUE(store->Insert(second).ok());
+  EXPECT_EQ(store->Update(SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7")).code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "it would be the second";
+  EXPECT_EQ(store->Get("a")->state(), v1::JOB_STATE_FAILED);
+  EXPECT_TRUE(store->Update(SavingJob("b", 5, v1::JOB_STATE_RUNNING, "/runs/7")).ok());
+  JobQuery query;
+  query.folder = "/runs/7";
+  const auto sharing = store->List(query);
+  ASSERT_TRUE(sharing.ok()) << sharing.status();
+  ASSERT_EQ(sharing->jobs.size(), 2U);
+  EXPECT_EQ(sharing->jobs[0].id(), "b");
+}
+
+TEST_P(StateStoreTest, TheSameRequestIsNotInItsOwnWay) {
+  const auto store = Open();
+  v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/runs/7");
+  job.set_request_id("r");
+  ASSERT_TRUE(store->Insert(job).ok());
+  job.set_id("b");
+  const auto again = store->Insert(job);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->created);
+  EXPECT_EQ(again->job.id(), "a");
+}
+
+TEST_P(StateStoreTest, OneOfManyConcurrentInsertsIntoAFolderWins) {
+  const auto store = Open();
+  std::atomic<int> created{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto job = SavingJob("j" + std::to_string(i), i + 1, v1::JOB_STATE_QUEUED, "/runs/7");
+      created += store->Insert(job).ok() ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(created, 1);
+}
+
+TEST_P(StateStoreTest, WhatIsStoredIsWhatWasGiven) {
+  v1::Job job = SavingJob("a", 1, v1::JOB_STATE_RUNNING, "/runs/7");
+  job.set_project("vision");
+  job.set_request_id("r");
+  for (int i = 0; i < 400; ++i) job.add_events()->set_message(std::string(1000, 'x'));
+  Open()->Insert(job).IgnoreError();
+  const auto store = Open();
+  EXPECT_EQ(store->Get("a")->SerializeAsString(), job.SerializeAsString());
+  EXPECT_EQ(store->LiveJobs()->at(0).SerializeAsString(), job.SerializeAsString());
+  JobQuery query;
+  query.project = "vision";
+  EXPECT_EQ(store->List(query)->jobs.size(), 1u);
+  query.project = "other";
+  EXPECT_TRUE(store->List(query)->jobs.empty());
+  EXPECT_EQ(store->FindRequest("r", job.spec())->value().id(), "a");
+}
+
+TEST_P(StateStoreTest, UpdatesMoreJobsTogetherThanOneTransactionTakes) {
+  auto store = Open();
+  std::vector<v1::Job> jobs;
+  for (int i = 0; i < 150; ++i) {
+    jobs.push_back(MakeJob("j" + std::to_string(i), i));
+    ASSERT_TRUE(store->Insert(jobs.back()).ok());
+    jobs.back().set_reason(std::string(20'000, 'x'));
+    jobs.back().set_state(v1::JOB_STATE_FAILED);
+    jobs.back().set_end_unix_nanos(i + 1);
+  }
+  std::vector<const v1::Job*> all;
+  for (const v1::Job& job : jobs) all.push_back(&job);
+  ASSERT_TRUE(store->UpdateAll(all).ok());
+  EXPECT_TRUE(store->LiveJobs()->empty());
+  EXPECT_EQ(store->ForgetEnded({0, absl::InfiniteDuration()}, absl::FromUnixNanos(1), 1000)->size(), 150u);
+  store.reset();
+  EXPECT_TRUE(Open()->List(JobQuery())->jobs.empty());
+}
+
+}  // namespace
+}  // namespace fsdpd
